@@ -1,0 +1,68 @@
+"""Under which account the server runs: PostgreSQL refuses to be root."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from dataclasses import dataclass
+from pathlib import Path
+
+from leasehold.errors import EmbeddedError
+
+# nobody is the last choice: other software shares it.
+CANDIDATES = ("postgres", "nobody")
+
+
+@dataclass(frozen=True)
+class Account:
+    """An unprivileged account that root gives the server to."""
+
+    name: str
+    uid: int
+    gid: int
+
+    def may(self, path: Path, bits: int) -> bool:
+        """Owner, group and other bits of ``path`` grant ``bits`` (1 execute or enter, 4 read)."""
+        status = path.stat()
+        if status.st_uid == self.uid:
+            shift = 6
+        elif status.st_gid == self.gid:
+            shift = 3
+        else:
+            shift = 0
+        return (status.st_mode >> shift) & bits == bits
+
+    def closed_parent(self, path: Path) -> Path | None:
+        """The first folder above ``path`` that this account may not enter."""
+        for parent in reversed(path.parents):
+            if not self.may(parent, 1):
+                return parent
+        return None
+
+    def may_use(self, program: Path) -> bool:
+        """It may read and run that program."""
+        program = program.resolve()
+        return self.closed_parent(program) is None and self.may(program, 5)
+
+
+def server_account(pgdata: Path) -> Account | None:
+    """None for an ordinary user, who runs the server himself. For root: the owner of the data
+    when there is some (the accounts of a machine change), else ``postgres``, else ``nobody``."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        owner = pwd.getpwuid(pgdata.stat().st_uid)
+        if owner.pw_uid != 0:
+            return Account(owner.pw_name, owner.pw_uid, owner.pw_gid)
+    except (FileNotFoundError, KeyError):
+        pass
+    for name in CANDIDATES:
+        try:
+            found = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return Account(name, found.pw_uid, found.pw_gid)
+    raise EmbeddedError(
+        f"PostgreSQL does not run as root, and there is no account {' or '.join(CANDIDATES)}",
+        do="Create one (useradd --system postgres), or start the program as an ordinary user",
+    )

@@ -1,0 +1,242 @@
+"""The folder of one embedded server: who may enter it, its locks, its data and its socket.
+
+::
+
+    <data_dir>/                ours (root's, when we are root)
+        start.lock users.lock server.lock reaper.lock     see reaper.py
+        pgdata/                the server account's, 0700
+        postgres.log           at most about 10 MB, and postgres.log.1
+        socket                 the path of the socket's folder
+        programs-18.4/         only for root, and only when the wheel is closed to the account
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from psycopg import pq
+
+from leasehold.embedded import reaper
+from leasehold.embedded.account import Account, server_account
+from leasehold.env import Env
+from leasehold.errors import EmbeddedError
+
+HOME_SETTING = "LEASEHOLD_HOME"
+ROOT_HOME = Path("/var/lib/leasehold")
+# A socket's path has room for 107 bytes, and every process must find the same one whatever its
+# TMPDIR and XDG_RUNTIME_DIR are (which also goes away at logout): hence neither is asked.
+SOCKET_PARENT = Path("/tmp")
+SOCKET_PREFIX = "leasehold-"
+ROLE = "leasehold"
+
+LOCK_SECONDS = 180.0  # longer than one initdb and one start of somebody else
+JOIN_SECONDS = 10.0
+LOG_BYTES = 10_000_000
+TAIL_LINES = 20
+TAIL_BYTES = 4_000
+
+
+def default_folder(major: str) -> Path:
+    """``pg18`` in LEASEHOLD_HOME, else /var/lib/leasehold for root (its home is closed to the
+    server's account), else XDG_STATE_HOME/leasehold, else ~/.local/state/leasehold."""
+    home = os.environ.get(HOME_SETTING)
+    if home:
+        return Path(home).expanduser() / f"pg{major}"
+    if os.geteuid() == 0:
+        return ROOT_HOME / f"pg{major}"
+    state = os.environ.get("XDG_STATE_HOME")
+    base = Path(state) if state else Path("~/.local/state").expanduser()
+    return base / "leasehold" / f"pg{major}"
+
+
+class Folder:
+    """One server's folder. Make it with :meth:`prepare`."""
+
+    def __init__(self, path: Path, account: Account | None, env: Env) -> None:
+        self.path = path
+        self.account = account
+        self.env = env
+        self.pgdata = path / reaper.PGDATA
+        self.log = path / "postgres.log"
+        self.socket_file = path / reaper.SOCKET_FILE
+
+    @classmethod
+    def prepare(cls, data_dir: Path, env: Env) -> Folder:
+        """Make what is missing, and check that we and the server's account may use it."""
+        path = Path(os.path.realpath(data_dir.expanduser()))
+        account = server_account(path / reaper.PGDATA)
+        for missing in reversed([each for each in (path, *path.parents) if not each.exists()]):
+            missing.mkdir(mode=0o700, exist_ok=True)
+            # The umask has no say: the account must get through what we make for it.
+            missing.chmod(0o700 if account is None else 0o755)
+        folder = cls(path, account, env)
+        folder._check()
+        return folder
+
+    def _check(self) -> None:
+        status = self.path.stat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            # Root must not make files where another account can put symlinks in their place.
+            raise EmbeddedError(
+                f"The data folder is not a folder of this account (uid {os.geteuid()})",
+                got=f"{self.path}, of uid {status.st_uid}",
+                do="Choose another one, or run as its owner",
+            )
+        if (self.path / "PG_VERSION").exists():
+            raise EmbeddedError(
+                "The data folder is itself a PostgreSQL data directory, which leasehold did "
+                "not make",
+                got=str(self.path),
+                do="Choose an empty folder",
+            )
+        if self.account is None:
+            return
+        closed = self.account.closed_parent(self.path)
+        if closed is not None:
+            raise EmbeddedError(
+                f"As root, PostgreSQL runs as {self.account.name!r}, which may not enter {closed}",
+                got=str(self.path),
+                do=f"Choose a folder it can reach (none given: {ROOT_HOME}), or open that one: "
+                f"chmod o+x {closed}",
+            )
+        if not self.account.may(self.path, 1):
+            os.chown(self.path, -1, self.account.gid)
+            self.path.chmod(stat.S_IMODE(status.st_mode) | 0o010)
+
+    # -- locks ---------------------------------------------------------------------------------
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Alone in starting, joining, leaving and stopping. Waits at most three minutes."""
+        fd = reaper.open_lock(self.path / reaper.START_LOCK)
+        try:
+            self._lock(fd, LOCK_SECONDS, "Another process has been starting or stopping the server")
+            try:
+                yield
+            finally:
+                reaper.unlock(fd)
+        finally:
+            os.close(fd)
+
+    def join(self) -> int:
+        """Become a user until the descriptor (and every copy that a fork makes) is closed."""
+        fd = reaper.open_lock(self.path / reaper.USERS_LOCK)
+        try:
+            # The reaper may hold it, for microseconds.
+            self._lock(fd, JOIN_SECONDS, "The reaper holds the users' lock", shared=True)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def nobody_left(self) -> bool:
+        """No user is there; under the start lock, so that none can come."""
+        fd = reaper.open_lock(self.path / reaper.USERS_LOCK)
+        try:
+            for _ in range(int(JOIN_SECONDS / reaper.POLL_SECONDS)):
+                if reaper.try_lock(fd):
+                    return True
+                if reaper.try_lock(fd, shared=True):
+                    reaper.unlock(fd)
+                    # Users, or the reaper which has just let go: it takes the lock once and
+                    # then waits for the start lock, so a second look is decisive.
+                    return reaper.try_lock(fd)
+                time.sleep(reaper.POLL_SECONDS)
+            return False
+        finally:
+            reaper.unlock(fd)
+            os.close(fd)
+
+    def is_free(self, lock: str) -> bool:
+        """Nobody holds that lock; under the start lock."""
+        return reaper.is_free(self.path / lock)
+
+    def _lock(self, fd: int, seconds: float, what: str, *, shared: bool = False) -> None:
+        deadline = self.env.boot_now() + seconds
+        while not reaper.try_lock(fd, shared=shared):
+            if self.env.boot_now() > deadline:
+                raise EmbeddedError(
+                    f"{what} for {seconds:g} seconds",
+                    got=str(self.path),
+                    do=f"See who has it open: fuser -v '{self.path}'/*.lock",
+                )
+            time.sleep(reaper.POLL_SECONDS)
+
+    # -- the server ----------------------------------------------------------------------------
+    def socket(self) -> Path | None:
+        """The socket's folder, or None before the first start."""
+        return reaper.socket_folder(self.path)
+
+    def pid(self) -> int | None:
+        """The postmaster's pid; None when there is none."""
+        return reaper.server_pid(self.path)
+
+    def answers(self) -> bool:
+        """A server of *this* data directory accepts connections.
+
+        The ping alone could be answered by the server of a copied or deleted folder; the file
+        beside the socket, which a postmaster writes when it binds, says whose it is.
+        """
+        socket = self.socket()
+        if socket is None or not ping(socket):
+            return False
+        return reaper.socket_owner(socket) == str(self.pgdata)
+
+    def make_socket_folder(self) -> Path:
+        """A private folder for the socket, the same as last time if that is still ours alone.
+        The server must not run."""
+        socket = self.socket()
+        if socket is None or not self._may_have(socket):
+            socket = SOCKET_PARENT / f"{SOCKET_PREFIX}{self.env.new_id().hex[-12:]}"
+            if not self._may_have(socket):
+                raise EmbeddedError("A new socket folder cannot be made", got=str(socket))
+            aside = self.path / "socket.new"
+            aside.write_text(f"{socket}\n")
+            aside.rename(self.socket_file)
+        return socket
+
+    def _may_have(self, socket: Path) -> bool:
+        """It is ours, or we have just made it. /tmp is everybody's: a symlink or a folder of
+        another account is not touched."""
+        try:
+            socket.mkdir(mode=0o700)
+            self.give(socket)
+        except FileExistsError:
+            pass  # then it must be as we would have made it
+        status = socket.lstat()
+        owner = os.geteuid() if self.account is None else self.account.uid
+        private = stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o700
+        return private and status.st_uid == owner and not ping(socket)
+
+    def give(self, path: Path) -> None:
+        """Make the server's account the owner of a file that we have just made."""
+        if self.account is not None:
+            os.chown(path, self.account.uid, self.account.gid, follow_symlinks=False)
+
+    def open_log(self) -> int:
+        """A descriptor to append to the log; it is rotated here, while no server runs."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
+            self.log.replace(self.log.with_suffix(".log.1"))
+        return os.open(self.log, flags, 0o600)
+
+    def log_tail(self, since: int = 0) -> str:
+        """The last 20 lines (4000 bytes) of the log after byte ``since``."""
+        try:
+            with self.log.open("rb") as log:
+                end = log.seek(0, os.SEEK_END)
+                log.seek(max(since, end - TAIL_BYTES))
+                text = log.read().decode(errors="replace")
+        except FileNotFoundError:
+            return "(no log)"
+        return "\n".join(text.splitlines()[-TAIL_LINES:]) or "(the log says nothing)"
+
+
+def ping(socket: Path) -> bool:
+    """What pg_isready asks: does a server there accept connections? At most 2 seconds."""
+    conninfo = f"host={socket} port={reaper.PORT} user={ROLE} dbname=postgres connect_timeout=2"
+    return pq.PGconn.ping(conninfo.encode()) == pq.Ping.OK
