@@ -30,7 +30,7 @@ lint: .venv/.has-test  ## style, types, and who may import whom
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 fmt: .venv/.has-test  ## format the code and fix what can be fixed by itself
 	@$(BIN)/ruff format .

@@ -1,5 +1,89 @@
-"""Fixtures for every test. Servers are real; what starts a process also ends it."""
+"""Fixtures for every test. Servers are real; what starts a process also ends it.
+
+Which server: LEASEHOLD_TEST_POSTGRES=18 (default), 16, 15. Behind a pooler:
+LEASEHOLD_TEST_POOLER=pgbouncer.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import postgres as servers
+from tests.support.pgbouncer import PgBouncer, program
+from tests.support.procs import Processes
+
 pytest_plugins = ["tests.support.no_skips"]
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Any]:
+    """The server that all tests share: ``.dsn``, ``.pid``, ``.data_dir``. Do not stop it; what
+    does harm to a server takes ``own_postgres``."""
+    with servers.server() as running:
+        yield running
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[Callable[..., Any]]:
+    """``own_postgres(version=None)`` starts a server for this test alone, to stop, kill, fill."""
+    with ExitStack() as stack:
+        yield lambda version=None: stack.enter_context(servers.server(version))
+
+
+@pytest.fixture
+def direct_dsn(postgres: Any) -> Iterator[str]:
+    """A fresh, empty database, without a pooler in between. Dropped after the test."""
+    with servers.database(postgres.dsn) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def pgbouncer(direct_dsn: str) -> Iterator[PgBouncer]:
+    """A pgbouncer in transaction mode in front of ``direct_dsn``: ``.dsn``, ``.admin(…)``."""
+    if program() is None:
+        pytest.skip("pgbouncer is not installed")
+    bouncer = PgBouncer(direct_dsn)
+    try:
+        yield bouncer
+    finally:
+        bouncer.close()
+
+
+@pytest.fixture
+def dsn(request: pytest.FixtureRequest, direct_dsn: str) -> str:
+    """The database under test: ``direct_dsn``, or the way to it through the chosen pooler."""
+    pooler = os.environ.get("LEASEHOLD_TEST_POOLER", "")
+    if not pooler:
+        return direct_dsn
+    if pooler != "pgbouncer":
+        pytest.fail(f"LEASEHOLD_TEST_POOLER={pooler}: only pgbouncer is known")
+    bouncer: PgBouncer = request.getfixturevalue("pgbouncer")
+    return bouncer.dsn
+
+
+_processes = pytest.StashKey[Processes]()
+
+
+@pytest.fixture
+def procs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Processes]:
+    """Starts real Python processes; their logs are in ``tmp_path`` and in a failure's report."""
+    with Processes(tmp_path) as started:
+        request.node.stash[_processes] = started
+        yield started
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    started = item.stash.get(_processes, None)
+    if report.failed and report.when == "call" and started is not None and started.all:
+        report.sections.append(("processes", started.report()))
+    return report

@@ -1,0 +1,62 @@
+"""Real PostgreSQL servers, and a fresh database for each test."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+VERSIONS = ("18", "16", "15")
+_numbers = itertools.count(1)
+
+
+def chosen_version() -> str:
+    """LEASEHOLD_TEST_POSTGRES: 18 (the default), 16, or 15 (Debian's)."""
+    version = os.environ.get("LEASEHOLD_TEST_POSTGRES") or VERSIONS[0]
+    if version not in VERSIONS:
+        raise LookupError(f"LEASEHOLD_TEST_POSTGRES={version}: one of {', '.join(VERSIONS)}")
+    return version
+
+
+@contextmanager
+def server(version: str | None = None) -> Iterator[Any]:
+    """A server of its own (``.dsn``, ``.pid``, ``.data_dir``, ``.restart(mode)``), stopped and
+    removed at the end."""
+    from leasehold.embedded import EmbeddedServer
+
+    # pytest's own folders are closed to the account that the server runs under.
+    folder = Path(tempfile.mkdtemp(prefix="lh-test-"))
+    folder.chmod(0o711)
+    try:
+        running = EmbeddedServer.start(folder / "data", version=version or chosen_version())
+        try:
+            yield running
+        finally:
+            running.close()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def database(dsn: str) -> Iterator[str]:
+    """The DSN of a new, empty database on that server; dropped at the end by force."""
+    name = f"t{os.getpid()}_{next(_numbers)}"
+    _command(dsn, "create database {}", name)
+    try:
+        yield make_conninfo(dsn, dbname=name)
+    finally:
+        _command(dsn, "drop database if exists {} with (force)", name)
+
+
+def _command(dsn: str, command: str, name: str) -> None:
+    with psycopg.connect(make_conninfo(dsn, dbname="postgres"), autocommit=True) as connection:
+        connection.execute(sql.SQL(command).format(sql.Identifier(name)))

@@ -1,0 +1,186 @@
+"""Real Python processes: started, watched through their log, and always ended.
+
+Each one leads a process group of its own, so that its children end with it. It is not reaped
+before :meth:`Process.close`, so its pid cannot come to mean another process in between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from tests.support.wait import NeverHappened, until
+
+ROOT = Path(__file__).resolve().parents[2]
+# What the test's own shell may have set must not steer the process under test.
+PRIVATE = ("LEASEHOLD_NODE_ID", "LEASEHOLD_DSN")
+
+
+class Process:
+    """One running process; its stdout and stderr go to ``log``."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], name: str, log: Path) -> None:
+        self._popen = popen
+        self._status: int | None = None
+        self._closed = False
+        self.name = name
+        self.log = log
+        self.pid = popen.pid
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    @property
+    def returncode(self) -> int | None:
+        """None while it runs; negative: the signal that ended it."""
+        if self._status is None and not self._closed:
+            flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            ended = os.waitid(os.P_PID, self.pid, flags)
+            if ended is not None:
+                by_exit = ended.si_code == os.CLD_EXITED
+                self._status = ended.si_status if by_exit else -ended.si_status
+        return self._status
+
+    @property
+    def running(self) -> bool:
+        return not self._closed and self.returncode is None
+
+    def kill(self, sig: int = signal.SIGKILL, *, group: bool = False) -> None:
+        """Sends a signal to the process, or to its whole group."""
+        if self._closed:
+            raise ProcessLookupError(f"{self.name} was closed")
+        (os.killpg if group else os.kill)(self.pid, sig)
+
+    def stop(self) -> None:
+        """SIGSTOP: it holds everything and does nothing, until :meth:`resume`."""
+        self.kill(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.kill(signal.SIGCONT)
+
+    def wait(self, timeout: float = 10.0) -> int:
+        """The exit status, once it has ended."""
+        until(
+            lambda: self.returncode is not None,
+            timeout,
+            f"the end of {self.name} (pid {self.pid}); its output ends with:\n{self.tail()}",
+        )
+        assert self._status is not None
+        return self._status
+
+    def wait_for(self, pattern: str, timeout: float = 10.0, *, count: int = 1) -> re.Match[str]:
+        """Waits until a regular expression matches a line ``count`` times; the last match."""
+        wanted = re.compile(pattern, re.MULTILINE)
+
+        def found() -> re.Match[str] | None:
+            ended = self.returncode is not None  # asked first: then the output is complete
+            matches = list(wanted.finditer(self.output))
+            if len(matches) >= count:
+                return matches[count - 1]
+            if ended:
+                raise NeverHappened(
+                    f"{self.name} ended with {self.returncode} before {pattern!r} came "
+                    f"{count} time(s); its output ends with:\n{self.tail()}"
+                )
+            return None
+
+        try:
+            match = until(found, timeout, f"{pattern!r} from {self.name}")
+        except NeverHappened as error:
+            if not self.running:
+                raise
+            raise NeverHappened(f"{error}; its output ends with:\n{self.tail()}") from None
+        assert match is not None
+        return match
+
+    def tail(self, lines: int = 40) -> str:
+        return "\n".join(self.output.splitlines()[-lines:]) or "(no output)"
+
+    def close(self) -> None:
+        """Kills the whole group, also what the process left behind, and reaps it."""
+        if self._closed:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # only the zombie is left
+            os.killpg(self.pid, signal.SIGKILL)
+        until(lambda: self.returncode is not None, 10, f"the end of {self.name}")
+        self._closed = True
+        self._popen.wait()
+
+
+class Processes:
+    """Starts processes and ends all of them on leaving the ``with`` block."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.all: list[Process] = []
+
+    def start(
+        self,
+        *args: str,
+        code: str | None = None,
+        name: str = "",
+        env: Mapping[str, str] | None = None,
+    ) -> Process:
+        """``start("script.py")``, ``start("-m", "leasehold", …)`` or ``start(code="…")``."""
+        command = [sys.executable, "-u", *(["-c", code] if code else []), *args]
+        return self.run(command, name=name or f"python{len(self.all)}", env=env)
+
+    def run(
+        self, command: Sequence[str], *, name: str, env: Mapping[str, str] | None = None
+    ) -> Process:
+        """Any command, in the same way."""
+        base = {k: v for k, v in os.environ.items() if k not in PRIVATE}
+        base["PYTHONPATH"] = str(ROOT)
+        base["PYTHONUNBUFFERED"] = "1"
+        base["PYTHONFAULTHANDLER"] = "1"
+        log = self._log(name)
+        with log.open("wb") as out:
+            popen = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                env={**base, **(env or {})},
+                start_new_session=True,
+            )
+        process = Process(popen, name, log)
+        self.all.append(process)
+        return process
+
+    def _log(self, name: str) -> Path:
+        known = {p.log.name for p in self.all}
+        number, file = 1, f"{name}.log"
+        while file in known:
+            number += 1
+            file = f"{name}-{number}.log"
+        return self.folder / file
+
+    def report(self) -> str:
+        """All logs, for a test that failed."""
+        return "\n".join(
+            f"--- {p.name} (pid {p.pid}, {p.log.name})\n{p.tail(80)}" for p in self.all
+        )
+
+    def close(self) -> None:
+        for process in reversed(self.all):
+            process.close()
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,114 @@
+"""Waiting for something to become true, with a limit and a message that says what did not.
+
+Tests wait with these, never with a sleep of a guessed length.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+Errors = tuple[type[Exception], ...]
+
+TIMEOUT_SECONDS = 10.0
+EVERY_SECONDS = 0.02
+
+
+class NeverHappened(AssertionError):
+    """What a test waited for did not come."""
+
+
+class _Watch:
+    """One wait: its deadline, and what was seen last."""
+
+    def __init__(self, predicate: object, timeout: float, what: str) -> None:
+        self.what = what or getattr(predicate, "__name__", "the condition")
+        self.timeout = timeout
+        self.end = time.monotonic() + timeout
+        self.seen = "nothing yet"
+        self.error: Exception | None = None
+
+    @property
+    def left(self) -> float:
+        return self.end - time.monotonic()
+
+    def saw(self, value: object) -> None:
+        self.seen, self.error = f"last seen: {value!r}"[:500], None
+
+    def failed(self, error: Exception) -> None:
+        self.seen, self.error = f"last error: {error!r}"[:500], error
+
+    def check(self) -> None:
+        if self.left <= 0:
+            raise NeverHappened(
+                f"waited {self.timeout:g} s for {self.what}; {self.seen}"
+            ) from self.error
+
+
+def until(
+    predicate: Callable[[], T],
+    timeout: float = TIMEOUT_SECONDS,
+    what: str = "",
+    *,
+    every: float = EVERY_SECONDS,
+    ignoring: Errors = (),
+) -> T:
+    """Polls until ``predicate()`` is truthy, and returns that value.
+
+    Errors in ``ignoring`` count as "not yet"; all others go through.
+    """
+    watch = _Watch(predicate, timeout, what)
+    while True:
+        try:
+            value = predicate()
+        except ignoring as error:
+            watch.failed(error)
+        else:
+            if value:
+                return value
+            watch.saw(value)
+        watch.check()
+        time.sleep(every)
+
+
+async def until_async(
+    predicate: Callable[[], T | Awaitable[T]],
+    timeout: float = TIMEOUT_SECONDS,
+    what: str = "",
+    *,
+    every: float = EVERY_SECONDS,
+    ignoring: Errors = (),
+) -> T:
+    """The same without blocking the loop; ``predicate`` may be a plain or an async function."""
+    watch = _Watch(predicate, timeout, what)
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            async with asyncio.timeout_at(loop.time() + max(watch.left, every)):
+                value = predicate()
+                if inspect.isawaitable(value):
+                    value = await value
+        except ignoring as error:
+            watch.failed(error)
+        except TimeoutError as error:  # it hangs; the wait has a limit all the same
+            watch.failed(error)
+        else:
+            if value:
+                return value
+            watch.saw(value)
+        watch.check()
+        await asyncio.sleep(every)
+
+
+async def forever() -> None:
+    """A handler that works until it is cancelled."""
+    await asyncio.Event().wait()
+
+
+def stall(seconds: float) -> None:
+    """Blocks this thread (and the loop that runs in it) on purpose."""
+    time.sleep(seconds)
