@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import shutil
@@ -14,6 +15,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
+
+from tests.support.wait import until
 
 VERSIONS = ("18", "16", "15")
 _numbers = itertools.count(1)
@@ -43,7 +46,19 @@ def server(version: str | None = None) -> Iterator[Any]:
         finally:
             running.close()
     finally:
+        until(lambda: _unused(folder / "data"), 10, "the server's helpers to let go")
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unused(data: Path) -> bool:
+    """Nobody holds a lock of the server's folder: its reaper ends just after the server."""
+    for path in data.glob("*.lock"):
+        with path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+    return True
 
 
 @contextmanager
