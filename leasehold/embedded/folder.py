@@ -210,7 +210,12 @@ class Folder:
         status = socket.lstat()
         owner = os.geteuid() if self.account is None else self.account.uid
         private = stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o700
-        return private and status.st_uid == owner and not ping(socket)
+        if not private or status.st_uid != owner or ping(socket):
+            return False
+        if reaper.socket_owner(socket) not in (None, str(self.pgdata)):
+            return False  # a copy of this data folder has it
+        reaper.clear_socket(socket)
+        return True
 
     def give(self, path: Path) -> None:
         """Make the server's account the owner of a file that we have just made."""

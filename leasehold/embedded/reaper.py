@@ -58,7 +58,11 @@ def unlock(fd: int) -> None:
 
 def is_free(path: Path) -> bool:
     """Nobody holds that lock. Only meaningful under the start lock, since a probe takes it."""
-    fd = open_lock(path)
+    try:
+        # Not created: whoever closed the server may be removing the folder at this moment.
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
     try:
         if not try_lock(fd):
             return False
@@ -139,6 +143,12 @@ def socket_owner(socket: Path) -> str | None:
         return None
 
 
+def clear_socket(socket: Path) -> None:
+    """Remove what a dead postmaster left there: PostgreSQL would believe the pid in it."""
+    for name in (f".s.PGSQL.{PORT}", f".s.PGSQL.{PORT}.lock"):
+        (socket / name).unlink(missing_ok=True)
+
+
 def remove_socket_folder(folder: Path) -> None:
     """Leave nothing in /tmp once the server is stopped; under the start lock. The folder stays
     when a server of another data directory (a copy of this one) has it."""
@@ -146,8 +156,7 @@ def remove_socket_folder(folder: Path) -> None:
     if socket is None or socket_owner(socket) not in (None, str(folder / PGDATA)):
         return
     try:
-        for name in (f".s.PGSQL.{PORT}", f".s.PGSQL.{PORT}.lock"):
-            (socket / name).unlink(missing_ok=True)
+        clear_socket(socket)
         socket.rmdir()
     except OSError:
         return  # gone already, or not empty: only an empty folder is lost
