@@ -62,7 +62,6 @@ class EmbeddedServer:
         self._binaries = binaries
         self._settings = settings
         self._users_fd: int | None = None
-        self._joined_pid = 0
 
     @classmethod
     def start(
@@ -130,13 +129,10 @@ class EmbeddedServer:
         fd, self._users_fd = self._users_fd, None
         if fd is None:
             return
-        if self._joined_pid != os.getpid():
-            # A fork only drops its copy: to unlock would throw its parent out.
-            os.close(fd)
-            return
         with _system_errors("The embedded PostgreSQL could not be left"):
             try:
                 with self._folder.starting():
+                    # Never unlocked: a fork that closes would throw its parent out.
                     os.close(fd)
                     fd = -1
                     self._stop_if_last()
@@ -158,7 +154,7 @@ class EmbeddedServer:
     # -- under the start lock ------------------------------------------------------------------
     def _join(self) -> None:
         self._check_version()
-        self._users_fd, self._joined_pid = self._folder.join(), os.getpid()
+        self._users_fd = self._folder.join()
         try:
             self._serve()
         except BaseException:

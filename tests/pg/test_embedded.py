@@ -17,7 +17,9 @@ import psycopg
 import pytest
 
 from leasehold.embedded import EmbeddedServer, binaries, find_binaries, folder, reaper
+from leasehold.embedded import server as server_module
 from leasehold.embedded.account import server_account
+from leasehold.env import Env
 from leasehold.errors import EmbeddedError
 from tests.support.procs import ROOT, Process, Processes
 from tests.support.wait import until
@@ -60,6 +62,17 @@ os.waitpid(child, 0)
 print("pid\"""",
 )
 
+VISITOR = """
+import sys
+from pathlib import Path
+import psycopg
+from leasehold.embedded import EmbeddedServer
+for _ in range(10):
+    with EmbeddedServer.start(Path(sys.argv[1])) as server:
+        with psycopg.connect(server.dsn) as connection:
+            connection.execute("select pg_sleep(0.01)")
+"""
+
 
 def mentioned(place: Path) -> list[int]:
     """Live processes that name a path in their command line."""
@@ -83,6 +96,14 @@ def command(pid: int) -> list[str]:
 def alive(pid: int) -> bool:
     """A zombie is not."""
     return bool(command(pid))
+
+
+def waits_for(pid: int, lock: Path) -> bool:
+    """The kernel lists a process that is blocked on a lock with an arrow."""
+    inode = str(lock.stat().st_ino)
+    lines = Path("/proc/locks").read_text().splitlines()
+    waiting = [line.split() for line in lines if "->" in line]
+    return any(str(pid) in words and words[-3].endswith(f":{inode}") for words in waiting)
 
 
 def ask(dsn: str, query: str) -> str:
@@ -178,6 +199,28 @@ def test_the_server_ends_when_all_its_users_are_killed(home, use):
         assert ask(server.dsn, "select 1") == "1"
 
 
+def test_who_comes_while_the_reaper_is_about_to_stop_the_server_keeps_it(home, use):
+    user = use(home / "data")
+    pid = server_of(user)
+    (watcher,) = reapers(home)
+    place = folder.Folder.prepare(home / "data", Env())
+    with place.starting():
+        user.kill()
+        until(lambda: waits_for(watcher, home / "data/start.lock"), 10, "the reaper to see it")
+        mine = place.join()
+    until(lambda: waits_for(watcher, home / "data/users.lock"), 10, "the reaper to go back")
+    assert place.pid() == pid and place.answers()
+    os.close(mine)
+    until(lambda: not alive(pid), 30, "the end of the server")
+
+
+def test_processes_that_come_and_go_always_have_a_server_while_they_are_there(home, procs):
+    EmbeddedServer.start(home / "data").close()
+    visitors = [procs.start(str(home / "data"), code=VISITOR, name="visitor") for _ in range(4)]
+    assert [visitor.wait(60) for visitor in visitors] == [0] * 4, procs.report()
+    until(lambda: not mentioned(home), 10, "the end of everything")
+
+
 def test_there_is_one_reaper_and_the_next_user_replaces_a_killed_one(home, use):
     first = use(home / "data")
     pid = server_of(first)
@@ -217,6 +260,7 @@ def test_ctrl_c_in_a_terminal_is_not_for_the_server(home, use):
     user.wait_for("interrupted")
     with EmbeddedServer.start(home / "data") as other:
         assert other.pid == pid
+        assert os.getsid(pid) == pid
         assert {os.getsid(pid), os.getsid(watcher)}.isdisjoint({os.getsid(user.pid)})
         assert reapers(home) == [watcher]
 
@@ -304,6 +348,15 @@ def test_a_start_that_fails_shows_the_log_and_leaves_nothing_running(home):
         assert ask(server.dsn, "select 1") == "1"
 
 
+def test_a_start_that_gives_up_does_not_leave_the_server_behind(home, monkeypatch):
+    EmbeddedServer.start(home / "data").close()
+    monkeypatch.setattr(server_module, "READY_SECONDS", -1.0)
+    monkeypatch.setattr(folder.Folder, "answers", lambda _: False)
+    with pytest.raises(EmbeddedError, match="not ready in"):
+        EmbeddedServer.start(home / "data")
+    assert reaper.is_free(home / "data/server.lock")
+
+
 # -- places ----------------------------------------------------------------------------------------
 def test_a_path_may_be_long_and_have_spaces_and_only_the_socket_is_open(home):
     data = home / ("a long name, " * 8) / ('it\'s "quoted" = 100% ' * 8) / "data"
@@ -323,8 +376,9 @@ def test_the_socket_folder_is_private_and_a_symlink_in_its_place_is_not_followed
         socket = reaper.socket_folder(server.data_dir)
         assert stat.S_IMODE(socket.lstat().st_mode) == 0o700
     trap = home / "trap"
-    trap.mkdir()
-    trap.chmod(0o777)
+    trap.mkdir(mode=0o700)
+    if AS_ROOT:  # all that the launcher looks at but the link itself is right
+        os.chown(trap, server_account(home / "data/pgdata").uid, -1)
     socket.symlink_to(trap)
     try:
         with EmbeddedServer.start(home / "data") as server:
@@ -334,16 +388,24 @@ def test_the_socket_folder_is_private_and_a_symlink_in_its_place_is_not_followed
         socket.unlink()
 
 
-def test_a_copy_of_a_data_folder_is_another_server(home):
+@pytest.mark.parametrize("original", ["runs", "runs, its lock file is gone", "was killed"])
+def test_a_copy_of_a_data_folder_is_another_server_at_another_address(home, original):
     with EmbeddedServer.start(home / "one") as one:
-        one.restart()
         tell(one.dsn, "checkpoint")
         subprocess.run(["cp", "-a", home / "one", home / "two"], check=True)
         (home / "two/pgdata/postmaster.pid").unlink()
+        copy = folder.Folder.prepare(home / "two", Env())
+        assert copy.socket() == reaper.socket_folder(one.data_dir) and not copy.answers()
+        if original == "was killed":
+            os.kill(one.pid, signal.SIGKILL)
+        elif original != "runs":
+            (copy.socket() / ".s.PGSQL.5432.lock").unlink()
         with EmbeddedServer.start(home / "two") as two:
             assert one.dsn != two.dsn
-            assert ask(one.dsn, "show data_directory") == str(home / "one/pgdata")
             assert ask(two.dsn, "show data_directory") == str(home / "two/pgdata")
+            if original == "was killed":
+                one.restart()
+            assert ask(one.dsn, "show data_directory") == str(home / "one/pgdata")
         assert ask(one.dsn, "select 1") == "1"
 
 
