@@ -1,0 +1,162 @@
+"""Which due ticks of a schedule fire, and which are only recorded as missed.
+
+A tick is *on time* when it is at most ``grace_seconds`` late: it always fires. A later one is
+late, and the policy decides; past ``catch_up_seconds`` it never fires, under any policy (so a
+grace above the catch-up window is cut to it). Of the late ones inside the window
+
+* ``skip`` fires none,
+* ``latest`` fires the newest, unless a tick that is on time is due as well: that is newer still,
+* ``all`` fires each, oldest first.
+
+So under every policy the due ticks are one stretch that is missed, then one that fires, and the
+planner only has to find the boundary. When more ticks are due than ``limit``, the missed stretch
+is not listed but *jumped*: one range, found by bisection, so that three days of an every-second
+schedule cost as much as an hour.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from leasehold.errors import BadSchedule, suggest
+from leasehold.model.schedule import Spec
+
+STEP_TOLERANCE_SECONDS = 1.0
+"""A high-water mark this little ahead of now is the noise of two servers' clocks."""
+
+_INSTANT = timedelta(microseconds=1)
+_LONGEST_SECONDS = 100 * 366 * 86_400.0
+
+
+class Missed(StrEnum):
+    """What becomes of late ticks."""
+
+    SKIP = "skip"
+    LATEST = "latest"
+    ALL = "all"
+
+    @classmethod
+    def parse(cls, value: object) -> Missed:
+        """Raises :class:`BadSchedule` that names the nearest policy."""
+        try:
+            return cls(str(value))
+        except ValueError:
+            hint = suggest(str(value)[:64], list(cls))
+            raise BadSchedule("no such missed-tick policy", got=value, do=hint) from None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one call decided. In time order: ``jumped``, ``missed``, ``fires``.
+
+    ``jumped`` is (first, last), both inclusive and both fire times of the schedule: every tick
+    between them was missed, and is recorded as one summary. ``jumped`` and ``missed`` are never
+    both filled. ``next_at`` is the first undecided tick, None when there will be no more;
+    ``more`` says that it is due already: call again.
+    """
+
+    fires: tuple[datetime, ...]
+    missed: tuple[datetime, ...]
+    jumped: tuple[datetime, datetime] | None
+    high_water: datetime | None
+    next_at: datetime | None
+    more: bool
+
+
+def plan(
+    spec: Spec,
+    *,
+    high_water: datetime | None,
+    next_at: datetime | None,
+    now: datetime,
+    missed: Missed,
+    grace_seconds: float,
+    catch_up_seconds: float,
+    limit: int,
+) -> Plan:
+    """Decide the due ticks: those from ``next_at`` (the first undecided) up to ``now``.
+
+    At most ``limit`` are listed (``fires`` and ``missed`` together). Over any sequence of calls
+    that feed ``high_water`` and ``next_at`` back, each tick is decided once, in order, and the
+    high-water mark never goes back; when ``next_at`` is ahead of ``now`` nothing is decided.
+    """
+    if limit < 1 or not (grace_seconds >= 0 and catch_up_seconds >= 0):  # a NaN is refused too
+        got = f"limit={limit} grace={grace_seconds} catch_up={catch_up_seconds}"
+        raise BadSchedule("limit is at least 1, grace and catch-up at least 0 seconds", got=got)
+    first = next_at
+    if first is not None and high_water is not None and first <= high_water:
+        first = spec.next_after(high_water)
+    due = _take(spec, first, now, limit + 1)
+    if first is None or not due:
+        return Plan((), (), None, high_water, first, more=False)
+
+    fits = len(due) <= limit
+    newest = due[-1] if fits else _last_before(spec, first, now + _INSTANT)
+    fire_from = _fire_from(missed, newest, now, grace_seconds, catch_up_seconds)
+    jumped, last_jumped = None, first
+    if not fits and first < fire_from:
+        last_jumped = _last_before(spec, first, fire_from)
+        jumped = (first, last_jumped)
+        due = _take(spec, spec.next_after(last_jumped), now, limit)
+    due = due[:limit]
+    decided = due[-1] if due else last_jumped
+    following = spec.next_after(decided)
+    return Plan(
+        fires=tuple(tick for tick in due if tick >= fire_from),
+        missed=tuple(tick for tick in due if tick < fire_from),
+        jumped=jumped,
+        high_water=decided,
+        next_at=following,
+        more=following is not None and following <= now,
+    )
+
+
+def clock_stepped_back(
+    high_water: datetime | None,
+    now: datetime,
+    tolerance_seconds: float = STEP_TOLERANCE_SECONDS,
+) -> bool:
+    """Whether ticks were decided that are still ahead of ``now``: the clock was ahead then, or
+    is behind now. Nothing fires twice for it; nothing fires at all until now has caught up."""
+    return high_water is not None and high_water - now > timedelta(seconds=tolerance_seconds)
+
+
+def _fire_from(
+    policy: Missed, newest: datetime, now: datetime, grace_seconds: float, catch_up_seconds: float
+) -> datetime:
+    """The boundary: due ticks before it are missed, the others fire."""
+    oldest = now - timedelta(seconds=min(catch_up_seconds, _LONGEST_SECONDS))
+    on_time = max(oldest, now - timedelta(seconds=min(grace_seconds, _LONGEST_SECONDS)))
+    if policy is Missed.ALL:
+        return oldest
+    if policy is Missed.LATEST and oldest <= newest < on_time:
+        return newest
+    return on_time
+
+
+def _take(spec: Spec, first: datetime | None, now: datetime, count: int) -> list[datetime]:
+    """``first`` and what follows, up to ``now``, at most ``count``."""
+    ticks: list[datetime] = []
+    tick = first
+    while tick is not None and tick <= now and len(ticks) < count:
+        ticks.append(tick)
+        tick = spec.next_after(tick)
+    return ticks
+
+
+def _last_before(spec: Spec, first: datetime, bound: datetime) -> datetime:
+    """The last tick before ``bound``, by bisection; ``first`` is a tick before it."""
+    last, high = first, bound
+    while True:
+        following = spec.next_after(last)
+        if following is None or following >= bound:
+            return last
+        last = following
+        middle = last + (high - last) / 2
+        leap = spec.next_after(middle)
+        if leap is not None and leap < bound:
+            last = leap
+        else:
+            high = middle

@@ -1,0 +1,389 @@
+"""When a schedule fires: a cron expression, an interval, or one moment.
+
+A :class:`Spec` is a set of UTC instants, and ``next_after`` walks it. The set does not depend
+on where the walk starts: two processes that begin at different moments see the same ticks.
+
+Daylight saving, for cron, is Debian's rule:
+
+* minute and hour both fixed (neither begins with ``*``): once per local time. In the hour that
+  comes twice it fires in the first pass; in the hour that is left out, at the gap's end.
+* a wildcard in minute or hour: at every instant whose local time matches, so twice in the hour
+  that comes twice and never in the one that is left out.
+
+cronsim parses the expressions and walks *naive* local time; the step from there to UTC is ours,
+because cronsim's own loses ticks where the shift is half an hour (Australia/Lord_Howe), fires a
+six-field fixed time twice, and can go back when it starts in the second pass.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+from cronsim import CronSim, CronSimError
+from cronsim.explain import explain
+
+from leasehold.errors import BadSchedule, suggest
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""The default anchor of an interval: all processes agree on it without talking."""
+
+MIN_EVERY_SECONDS = 1.0
+MAX_EVERY_SECONDS = 10 * 366 * 86_400.0
+MAX_EXPRESSION_CHARS = 200
+
+_SECOND = timedelta(seconds=1)
+_DAY = timedelta(days=1)
+_CRON_HELP = (
+    "Five fields, minute (0-59) hour (0-23) day-of-month (1-31, L, LW) month (1-12, JAN-DEC) "
+    "day-of-week (0-7, SUN-SAT, 1#2, 5L), or six with second (0-59) first"
+)
+_ALIASES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+# Files of the zone database that mean something else on each machine, or count leap seconds.
+_NOT_ZONES = ("localtime", "posixrules", "Factory", "posix/", "right/")
+
+
+class Spec(ABC):
+    """When to run; frozen, comparable, and JSON both ways."""
+
+    @abstractmethod
+    def next_after(self, instant: datetime) -> datetime | None:
+        """The first fire time strictly after ``instant`` (aware), in UTC; None: never again."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """In words, for people."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that :meth:`from_json` reads back as an equal value."""
+
+    def first_at(self, now: datetime) -> datetime | None:
+        """The first fire time of a schedule that is registered at ``now``."""
+        return self.next_after(now)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Spec:
+        """Raises :class:`BadSchedule` for whatever :meth:`to_json` would not have written."""
+        kinds: dict[str, tuple[type[Spec], frozenset[str]]] = {
+            "cron": (Cron, frozenset({"expression", "timezone"})),
+            "every": (Every, frozenset({"seconds", "anchor"})),
+            "once": (Once, frozenset({"at"})),
+        }
+        if not isinstance(data, Mapping) or not isinstance(data.get("kind"), str):
+            raise BadSchedule("a schedule is an object with a kind", got=data)
+        fields = {str(key): value for key, value in data.items() if key != "kind"}
+        if data["kind"] not in kinds:
+            hint = suggest(data["kind"], kinds)
+            raise BadSchedule("the kind of schedule is unknown", got=data["kind"], do=hint)
+        cls, names = kinds[data["kind"]]
+        if set(fields) != names:
+            wanted = "It has exactly: " + ", ".join(sorted(names))
+            raise BadSchedule(f"the fields of a {data['kind']} are wrong", got=data, do=wanted)
+        for name in ("at", "anchor"):
+            if name in fields:
+                fields[name] = _parse_moment(name, fields[name])
+        return cls(**fields)
+
+
+@dataclass(frozen=True)
+class Cron(Spec):
+    """``expression`` has five fields, or six with seconds first; ``timezone`` is an IANA name."""
+
+    expression: str
+    timezone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "expression", _check_expression(self.expression))
+        _check_zone(self.timezone)
+
+    def next_after(self, instant: datetime) -> datetime | None:
+        start = _utc("the instant", instant)
+        zone = ZoneInfo(self.timezone)
+        try:
+            if _is_fixed(self.expression):
+                return _next_fixed(self.expression, zone, start)
+            return _next_matching(self.expression, zone, start)
+        except OverflowError:  # past the year 9999
+            return None
+
+    def describe(self) -> str:
+        try:
+            words = explain(self.expression)
+        except (ValueError, IndexError, KeyError, AttributeError):
+            words = self.expression  # explain() knows less than the parser; the text will do
+        return f"{words} ({self.timezone})"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "cron", "expression": self.expression, "timezone": self.timezone}
+
+
+@dataclass(frozen=True)
+class Every(Spec):
+    """At ``anchor`` + k times ``seconds``, for every whole k, also below 0: the anchor is a
+    phase, not a beginning. In UTC, so no time zone and no daylight saving."""
+
+    seconds: float
+    anchor: datetime = EPOCH
+
+    def __post_init__(self) -> None:
+        got = self.seconds
+        number = isinstance(got, (int, float)) and not isinstance(got, bool)
+        if not number or math.isnan(min(got, MAX_EVERY_SECONDS)):  # min: isnan(10**400) raises
+            raise BadSchedule("an interval is a number of seconds", got=got, do="Say seconds=30")
+        if not MIN_EVERY_SECONDS <= got <= MAX_EVERY_SECONDS:
+            nearest = min(max(got, MIN_EVERY_SECONDS), MAX_EVERY_SECONDS)
+            raise BadSchedule(
+                "the interval is out of range",
+                got=got,
+                do=f"The nearest that holds is seconds={nearest:g}",
+            )
+        object.__setattr__(self, "seconds", timedelta(seconds=got).total_seconds())
+        object.__setattr__(self, "anchor", _utc("the anchor", self.anchor))
+
+    def next_after(self, instant: datetime) -> datetime | None:
+        period = timedelta(seconds=self.seconds)
+        count = (_utc("the instant", instant) - self.anchor) // period
+        try:
+            return self.anchor + (count + 1) * period
+        except OverflowError:
+            return None
+
+    def describe(self) -> str:
+        words = "every " + _words(self.seconds)
+        return words if self.anchor == EPOCH else f"{words}, counted from {_show(self.anchor)}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "every", "seconds": self.seconds, "anchor": self.anchor.isoformat()}
+
+
+@dataclass(frozen=True)
+class Once(Spec):
+    """At one moment."""
+
+    at: datetime
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "at", _utc("the time", self.at))
+
+    def next_after(self, instant: datetime) -> datetime | None:
+        return self.at if _utc("the instant", instant) < self.at else None
+
+    def first_at(self, now: datetime) -> datetime | None:
+        """The moment, also when it is past: then the missed-tick policy decides about it."""
+        return self.at
+
+    def describe(self) -> str:
+        return f"once at {_show(self.at)}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "once", "at": self.at.isoformat()}
+
+
+def cron(expression: str, timezone: str = "UTC") -> Spec:
+    return Cron(expression, timezone)
+
+
+def every(*, seconds: float, anchor: datetime | None = None) -> Spec:
+    return Every(seconds, EPOCH if anchor is None else anchor)
+
+
+def once(*, at: datetime) -> Spec:
+    return Once(at)
+
+
+# -- from local time to UTC -------------------------------------------------------------------
+def _is_fixed(expression: str) -> bool:
+    """Debian's test: neither minute nor hour begins with a star."""
+    minute, hour = expression.split()[-5:-3]
+    return not minute.startswith("*") and not hour.startswith("*")
+
+
+def _next_fixed(expression: str, zone: ZoneInfo, start: datetime) -> datetime | None:
+    # Local time to UTC, first pass or gap's end, never decreases; so the first that is later
+    # than `start` is the answer, and what falls on the same instant counts once.
+    for local in _local_times(expression, _local(start, zone)):
+        fire = local.replace(tzinfo=zone).astimezone(UTC)
+        if _local(fire, zone) != local:  # it does not exist: fold=1 is before the gap, 0 after
+            before = local.replace(tzinfo=zone, fold=1).astimezone(UTC)
+            fire = _shift_between(zone, before, fire) or fire
+        if fire > start:
+            return fire
+    return None
+
+
+def _next_matching(expression: str, zone: ZoneInfo, start: datetime) -> datetime | None:
+    local = _local(start, zone)
+    shift = _shift_between(zone, start, start + _DAY)
+    if shift is not None:
+        # Up to the shift local time simply runs on; from there it starts anew. Farther shifts
+        # can not bring back a local time that is already behind us.
+        ahead = next(_local_times(expression, local), None)
+        if ahead is None:
+            return None
+        fire = (ahead - (local - start.replace(tzinfo=None))).replace(tzinfo=UTC)
+        if fire < shift:
+            return fire
+        start, local = shift - _SECOND, _local(shift, zone) - _SECOND
+    for ahead in _local_times(expression, local):
+        for fold in (0, 1):
+            fire = ahead.replace(tzinfo=zone, fold=fold).astimezone(UTC)
+            if fire > start and _local(fire, zone) == ahead:
+                return fire
+    return None
+
+
+def _local(instant: datetime, zone: ZoneInfo) -> datetime:
+    return instant.astimezone(zone).replace(tzinfo=None)
+
+
+def _shift_between(zone: ZoneInfo, low: datetime, high: datetime) -> datetime | None:
+    """The UTC instant in (low, high] at which the zone's offset changed, if it differs between
+    them. Zones shift on whole seconds, and not twice in a day."""
+    old = low.astimezone(zone).utcoffset()
+    if high.astimezone(zone).utcoffset() == old:
+        return None
+    base = low.replace(microsecond=0)
+    before, after = 0, math.ceil((high - base) / _SECOND)
+    while after - before > 1:
+        middle = (before + after) // 2
+        if (base + middle * _SECOND).astimezone(zone).utcoffset() == old:
+            before = middle
+        else:
+            after = middle
+    return base + after * _SECOND
+
+
+def _local_times(expression: str, local: datetime) -> Iterator[datetime]:
+    """The naive local times after ``local`` that match."""
+    walk = copy.copy(_parse(expression))
+    walk.dt = local.replace(microsecond=0)
+    return walk
+
+
+@lru_cache(maxsize=1024)
+def _parse(expression: str) -> CronSim:
+    """A parsed expression, to be copied: parsing costs more than a step, and a CronSim is its
+    own cursor. The copies share the field sets, which are only read."""
+    return CronSim(expression, datetime(2000, 1, 1))
+
+
+# -- checks -------------------------------------------------------------------------------------
+def _check_expression(expression: object) -> str:
+    if not isinstance(expression, str):
+        raise BadSchedule("a cron expression is text", got=expression, do=_CRON_HELP)
+    if len(expression) > MAX_EXPRESSION_CHARS:
+        limit = f"At most {MAX_EXPRESSION_CHARS} characters"
+        raise BadSchedule("the cron expression is too long", got=expression, do=limit)
+    text = " ".join(expression.upper().split())
+    if text.startswith("@"):
+        alias = text.lower()
+        if alias not in _ALIASES:
+            raise BadSchedule("the alias is unknown", got=expression, do=suggest(alias, _ALIASES))
+        text = _ALIASES[alias]
+    try:
+        _parse(text)
+    except CronSimError as error:
+        reason = str(error)
+        if reason == "Bad day-of-month" and _is_readable(text):
+            raise _never(expression) from None
+        what = f"the cron expression cannot be read: {reason[:1].lower()}{reason[1:]}"
+        raise BadSchedule(what, got=expression, do=_CRON_HELP) from None
+    # 50 years hold every weekday on every 29th of February but around 2100: from 2000 on.
+    if next(_local_times(text, datetime(2000, 1, 1)), None) is None:
+        raise _never(expression)
+    return text
+
+
+def _is_readable(text: str) -> bool:
+    """Whether only the months are too short for the day: each field is right by itself."""
+    fields = text.split()
+    fields[-2] = "*"
+    try:
+        CronSim(" ".join(fields), datetime(2000, 1, 1))
+    except CronSimError:
+        return False
+    return True
+
+
+def _never(expression: str) -> BadSchedule:
+    return BadSchedule(
+        "the cron expression never fires",
+        got=expression,
+        do="No month that it names has such a day",
+    )
+
+
+def _check_zone(name: object) -> None:
+    if not isinstance(name, str):
+        raise BadSchedule("a time zone is a name", got=name, do="Say 'Europe/Berlin', or 'UTC'")
+    try:
+        if not name.startswith(_NOT_ZONES):
+            ZoneInfo(name)
+            return
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        pass  # absent, a path, or a folder such as 'America'
+    raise BadSchedule("the time zone is unknown", got=name, do=_nearest_zone(name))
+
+
+def _nearest_zone(name: str) -> str:
+    zones = available_timezones()
+    for zone in zones:
+        if zone.casefold() == name.casefold():
+            return f"Did you mean {zone!r}?"
+    hint = suggest(name[:64], zones)
+    folder = any(zone.startswith(f"{name}/") for zone in zones)
+    if folder or not hint.startswith("Did"):  # there are 600 names: too many to list
+        return "Use an IANA name, like 'Europe/Berlin', or 'UTC'"
+    return hint
+
+
+def _utc(what: str, moment: object) -> datetime:
+    if not isinstance(moment, datetime):
+        raise BadSchedule(f"{what} is not a datetime", got=moment)
+    if moment.utcoffset() is None:
+        raise BadSchedule(
+            f"{what} has no time zone",
+            got=moment.isoformat(),
+            do="Say which: datetime(…, tzinfo=UTC), or tzinfo=ZoneInfo('Asia/Seoul')",
+        )
+    if moment.tzinfo is UTC:
+        return moment
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise BadSchedule(f"{what} is out of range", got=moment.isoformat()) from None
+
+
+def _parse_moment(name: str, text: object) -> datetime:
+    try:
+        return datetime.fromisoformat(text)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise BadSchedule(f"{name} is not an ISO 8601 time", got=text) from None
+
+
+# -- words --------------------------------------------------------------------------------------
+def _show(moment: datetime) -> str:
+    return f"{moment.replace(tzinfo=None).isoformat(sep=' ')} UTC"
+
+
+def _words(seconds: float) -> str:
+    units = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
+    unit, size = next(u for u in units if seconds % u[1] == 0 or u[1] == 1)
+    count = seconds / size
+    return unit if count == 1 else f"{count:.10g} {unit}s"
