@@ -290,6 +290,12 @@ def _check_expression(expression: object) -> str:
     if len(expression) > MAX_EXPRESSION_CHARS:
         limit = f"At most {MAX_EXPRESSION_CHARS} characters"
         raise BadSchedule("the cron expression is too long", got=expression, do=limit)
+    return _canonical(expression)
+
+
+@lru_cache(maxsize=1024)
+def _canonical(expression: str) -> str:
+    """The one spelling of a good expression. Cached, for a schedule is read back at each tick."""
     text = " ".join(expression.upper().split())
     if text.startswith("@"):
         alias = text.lower()
