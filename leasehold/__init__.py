@@ -1,0 +1,62 @@
+"""leasehold: run every scheduled task and every background job once across all the processes of
+an application, on the Postgres that it already has.
+
+    from leasehold import App, Context
+
+    app = App()
+
+    @app.task()
+    async def send_email(ctx: Context, to: str) -> None: ...
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from leasehold.app import App, Task
+    from leasehold.errors import LeaseholdError
+    from leasehold.model.backoff import Backoff
+    from leasehold.model.outcome import Cancel, Discard, Snooze
+    from leasehold.services.client import Job
+    from leasehold.services.context import Context, SyncContext
+
+__version__ = "0.1.0"
+
+_WHERE = {
+    "App": "leasehold.app",
+    "Task": "leasehold.app",
+    "Backoff": "leasehold.model.backoff",
+    "Cancel": "leasehold.model.outcome",
+    "Context": "leasehold.services.context",
+    "Discard": "leasehold.model.outcome",
+    "Job": "leasehold.services.client",
+    "LeaseholdError": "leasehold.errors",
+    "Snooze": "leasehold.model.outcome",
+    "SyncContext": "leasehold.services.context",
+}
+
+__all__ = [
+    "App",
+    "Backoff",
+    "Cancel",
+    "Context",
+    "Discard",
+    "Job",
+    "LeaseholdError",
+    "Snooze",
+    "SyncContext",
+    "Task",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # loaded when asked for: the command line starts without the driver
+    if name not in _WHERE:
+        raise AttributeError(f"module 'leasehold' has no attribute {name!r}")
+    return getattr(import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,249 @@
+"""App: settings, stores and nodes put together."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import Any
+from uuid import UUID
+from weakref import WeakKeyDictionary
+
+from leasehold import __version__
+from leasehold.app.definitions import Definitions, Task
+from leasehold.app.sync import SyncApp
+from leasehold.config import Settings, check_text
+from leasehold.env import Env
+from leasehold.errors import ConfigError
+from leasehold.model.job import JobRecord, JobRequest
+from leasehold.node import Node, NodePlan, Tools
+from leasehold.pg.listener import Listener
+from leasehold.pg.store import PgStore
+from leasehold.pg.user import UserConnections
+from leasehold.services.client import Client, Job
+from leasehold.services.syncer import Planned
+from leasehold.services.tasks import Registry
+
+DEFAULT_SLOTS = 100
+ONCE_KEPT_SECONDS = 366 * 86400.0
+
+
+class App(Definitions):
+    """Tasks, schedules and settings of an application.
+
+    ``dsn`` is ``postgresql://…``, ``embedded`` (a PostgreSQL that leasehold starts itself, for
+    development), or the environment's ``LEASEHOLD_DSN``. ``options`` are the fields of
+    :class:`leasehold.config.Settings`. Nothing is opened before it is needed.
+    """
+
+    def __init__(self, dsn: str | None = None, **options: Any) -> None:
+        self.settings = Settings.load({**options, "dsn": dsn})
+        self.env = Env()
+        self.registry = Registry(self.settings.payload_limit)
+        self.on_connection = UserConnections(self.settings.schema)
+        self._planned: dict[str, Planned] = {}
+        self._once: dict[str, Task] = {}
+        self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, PgStore] = WeakKeyDictionary()
+        self._embedded: Any = None
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self.sync = SyncApp(self)
+
+    # -- jobs ------------------------------------------------------------------------------------
+    async def enqueue(self, request: JobRequest, *, on: Any = None) -> Job:
+        """Enqueue ``task.job(...)``. ``on``: a connection or session of yours (psycopg, asyncpg,
+        SQLAlchemy, Django); the job is then part of its transaction. Raises WrongConnection,
+        BadPayload, UniqueConflict, Unavailable."""
+        return await (await self.client()).enqueue(request, on)
+
+    async def enqueue_many(self, requests: Sequence[JobRequest], *, on: Any = None) -> list[Job]:
+        """Enqueue up to 100,000 jobs: all of them or none."""
+        return await (await self.client()).enqueue_many(requests, on)
+
+    async def get(self, job: UUID | str) -> JobRecord:
+        """Raises JobNotFound."""
+        return await (await self.client()).get(job)
+
+    async def jobs(self, **filters: Any) -> list[JobRecord]:
+        """The newest jobs: ``state``, ``queue``, ``task``, ``limit``."""
+        return await (await self.client()).jobs(**filters)
+
+    async def cancel(self, job: UUID | str, reason: str = "cancelled") -> bool:
+        """A waiting job ends now, a running one is asked to. False: it had finished."""
+        return await (await self.client()).cancel(job, reason)
+
+    async def retry(self, job: UUID | str) -> bool:
+        """A finished job runs again, a waiting one is due now. False: it runs already."""
+        return await (await self.client()).retry(job)
+
+    async def client(self) -> Client:
+        """The client of the running loop."""
+        return Client(await self.store(), self.env, await self._located(), self.on_connection)
+
+    # -- taking part -----------------------------------------------------------------------------
+    @asynccontextmanager
+    async def node(
+        self,
+        *,
+        queues: Mapping[str, int] | None = None,
+        execute: bool = True,
+        hard_exit: bool = False,
+    ) -> AsyncIterator[Node]:
+        """Take part in this process: elect, schedule and, if ``execute``, work.
+
+        ``queues``: queue → jobs at once; default: every queue that a task names, 100 each.
+        ``hard_exit``: end the process when work of a lost lease cannot be stopped; for worker
+        processes.
+        """
+        node = await self._make_node(queues, execute, hard_exit)
+        await node.start()
+        try:
+            yield node
+        finally:
+            await asyncio.shield(node.stop())
+
+    async def _make_node(
+        self, queues: Mapping[str, int] | None, execute: bool, hard_exit: bool
+    ) -> Node:
+        settings = await self._located()
+        store = await self.store()
+        plan = NodePlan(
+            version=__version__,
+            release=self.release,
+            queues=self._check_queues(queues) if execute else {},
+            planned=tuple(self._planned.values()),
+            once=[self._once_job(key, task) for key, task in self._once.items()],
+            hard_exit=hard_exit,
+        )
+        tools = Tools(
+            store,
+            lambda: PgStore(settings, "guard"),
+            lambda on_wake, emit: Listener(settings, self.env, store, on_wake, emit),
+            self.on_connection,
+        )
+        return Node(plan, tools, self.registry, settings, self.env)
+
+    def _check_queues(self, queues: Mapping[str, int] | None) -> dict[str, int]:
+        if queues is None:
+            return dict.fromkeys(sorted(self.registry.queues() or {"default"}), DEFAULT_SLOTS)
+        most = self.settings.limits.concurrency
+        for queue, slots in queues.items():
+            check_text("a queue's name", queue, self.settings.limits.text_chars)
+            if isinstance(slots, bool) or not isinstance(slots, int) or not 1 <= slots <= most:
+                raise ConfigError(
+                    f"queue {queue!r} needs a number of jobs at once from 1 to {most}", got=slots
+                )
+        return dict(queues)
+
+    def _once_job(self, key: str, task: Task) -> JobRequest:
+        return task.job(
+            unique=f"{self.settings.name}:{self.settings.release}:{key}"[-200:],
+            unique_for=ONCE_KEPT_SECONDS,
+        )
+
+    @property
+    def release(self) -> str:
+        """The deployment's name; if none is set, one derived from what the code defines."""
+        if self.settings.release:
+            return self.settings.release
+        defined = {
+            "tasks": self.registry.names(),
+            "schedules": {
+                name: [p.spec.to_json(), p.job_options(), p.missed, p.grace_seconds]
+                for name, p in self._planned.items()
+            },
+        }
+        text = json.dumps(defined, sort_keys=True)
+        return "auto-" + hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def lifespan(
+        self,
+        asgi_app: Any = None,
+        *,
+        wrap: Callable[[Any], AbstractAsyncContextManager[Any]] | None = None,
+        execute: bool = True,
+        queues: Mapping[str, int] | None = None,
+    ) -> Any:
+        """For ``FastAPI(lifespan=app.lifespan)`` or Starlette; every worker takes part.
+
+        With options: ``lifespan=app.lifespan(wrap=my_lifespan, execute=False)``: ``wrap`` is a
+        lifespan of your own, inside which the node runs; ``execute=False`` elects and schedules
+        but runs no jobs here.
+        """
+        if asgi_app is None:
+            return partial(self.lifespan, wrap=wrap, execute=execute, queues=queues)
+        return self._lifespan(asgi_app, wrap, execute, queues)
+
+    @asynccontextmanager
+    async def _lifespan(
+        self, asgi_app: Any, wrap: Any, execute: bool, queues: Mapping[str, int] | None
+    ) -> AsyncIterator[Any]:
+        if wrap is None:
+            async with self.node(execute=execute, queues=queues):
+                yield None
+            return
+        async with wrap(asgi_app) as state, self.node(execute=execute, queues=queues):
+            yield state
+
+    # -- composition -----------------------------------------------------------------------------
+    async def store(self) -> PgStore:
+        """The store of the running loop; made when first asked for."""
+        self._forget_after_fork()
+        loop = asyncio.get_running_loop()
+        store = self._stores.get(loop)
+        if store is None:
+            settings = await self._located()
+            store = self._stores.setdefault(
+                loop, PgStore(settings, "work", settings.work_connections)
+            )
+        return store
+
+    async def close(self) -> None:
+        """Close the connections of the running loop."""
+        store = self._stores.pop(asyncio.get_running_loop(), None)
+        if store:
+            await store.close()
+
+    async def _located(self) -> Settings:
+        """The settings with a DSN that can be connected to."""
+        if self.settings.dsn == "embedded":
+            await asyncio.to_thread(self._start_embedded)
+        elif not self.settings.dsn:
+            raise ConfigError(
+                "no database is configured",
+                do="Set LEASEHOLD_DSN, or App(dsn='postgresql://…'), or dsn='embedded'",
+            )
+        return self.settings
+
+    def _start_embedded(self) -> None:
+        from leasehold.embedded import EmbeddedServer
+
+        with self._lock:
+            if self.settings.dsn != "embedded":
+                return
+            server = EmbeddedServer.start()
+            settings = Settings.load({**vars(self.settings), "dsn": server.dsn})
+            asyncio.run(_apply_schema(settings))
+            # held until the process ends; the last process that holds it stops the server
+            self._embedded, self.settings = server, settings
+
+    def _forget_after_fork(self) -> None:
+        """A forked child shares sockets with its parent: it must open its own."""
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._stores = WeakKeyDictionary()
+            self.env = Env()
+
+    def __repr__(self) -> str:
+        return f"<App {self.settings.name}>"
+
+
+async def _apply_schema(settings: Settings) -> None:
+    from leasehold.pg import migrate
+
+    await migrate.apply(settings)

@@ -1,0 +1,195 @@
+"""What the application's code defines: tasks and schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from leasehold.config import Settings, check_text
+from leasehold.errors import BadSchedule, ConfigError, suggest
+from leasehold.model.backoff import Backoff
+from leasehold.model.job import JobRequest
+from leasehold.model.missed import Missed
+from leasehold.model.schedule import Spec, cron
+from leasehold.model.schedule import every as every_spec
+from leasehold.model.schedule import once as once_spec
+from leasehold.services.client import Job
+from leasehold.services.process import check_importable
+from leasehold.services.syncer import Planned
+from leasehold.services.tasks import (
+    JOB_OPTIONS,
+    Executor,
+    Registry,
+    TaskFunction,
+    TaskOptions,
+    task_name,
+)
+
+if TYPE_CHECKING:
+    from leasehold.app.core import App
+
+DEFAULT_GRACE_SECONDS = 5.0
+
+
+class Task:
+    """A function that jobs can name. Call it to run it here and now, as if undecorated."""
+
+    def __init__(self, app: App, function: TaskFunction) -> None:
+        self.app = app
+        self.function = function
+        self.__doc__ = function.function.__doc__
+        self.__module__ = function.function.__module__
+        self.__qualname__ = function.function.__qualname__
+
+    @property
+    def name(self) -> str:
+        return self.function.name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function.function(*args, **kwargs)
+
+    def job(self, **given: Any) -> JobRequest:
+        """A job to be enqueued: the handler's arguments and the job's options (queue, priority,
+        run_at, run_in, max_attempts, timeout, requeue_after, unique, unique_for, on_conflict,
+        history), all by keyword. Raises BadJob or BadPayload."""
+        return self.function.job(**given)
+
+    async def enqueue(self, *, on: Any = None, **given: Any) -> Job:
+        """Enqueue one job; ``given`` as for :meth:`job`, ``on`` as for :meth:`App.enqueue`."""
+        return await self.app.enqueue(self.job(**given), on=on)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}>"
+
+
+class Definitions:
+    """The part of :class:`App` with which code says what there is to run."""
+
+    settings: Settings
+    registry: Registry
+    _planned: dict[str, Planned]
+    _once: dict[str, Task]
+
+    # -- tasks -----------------------------------------------------------------------------------
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        timeout: float | None = None,
+        max_attempts: int = 5,
+        requeue_after: float | None = None,
+        backoff: Backoff | None = None,
+        history: bool = True,
+        executor: Executor | None = None,
+        **unknown: Any,
+    ) -> Any:
+        """Register a function: ``async def`` runs in the loop, ``def`` in a thread, either in a
+        process that can be killed with ``executor="process"``. A first parameter named ``ctx``
+        gets the :class:`Context`. ``timeout`` and ``requeue_after`` in seconds.
+
+        Raises DuplicateTask, BadJob for options that do not fit.
+        """
+        if unknown:
+            wrong = next(iter(unknown))
+            known = [*TaskOptions.__dataclass_fields__, "name"]
+            raise ConfigError(f"task has no option {wrong!r}", do=suggest(wrong, known))
+        options = TaskOptions(
+            queue, priority, max_attempts, timeout, requeue_after, backoff or Backoff(), history,
+            executor,
+        )  # fmt: skip
+
+        def register(function: Callable[..., Any]) -> Task:
+            full_name = name or task_name(function)
+            check_text("a task's name", full_name, self.settings.limits.text_chars)
+            if executor == "process":
+                check_importable(function)
+            return Task(cast("App", self), self.registry.add(full_name, function, options))
+
+        return register(function) if function is not None else register
+
+    # -- schedules -------------------------------------------------------------------------------
+    def periodic(
+        self, expression: str, *, timezone: str = "UTC", **options: Any
+    ) -> Callable[[Any], Task]:
+        """Run a task by a cron expression (Debian's rules, also when the clocks change).
+
+        ``options``: ``name`` (of the schedule; default the task's), ``missed`` = ``latest``,
+        ``skip`` or ``all``, ``grace_seconds`` (a tick at most so late is not missed), ``arguments``
+        (a dict), and options of the job. Raises BadSchedule.
+        """
+        return self._scheduled(cron(expression, timezone), options)
+
+    def every(
+        self, *, seconds: float, anchor: datetime | None = None, **options: Any
+    ) -> Callable[[Any], Task]:
+        """Run a task every ``seconds``, counted from ``anchor`` (default: the epoch, so that all
+        processes agree). ``options`` as for :meth:`periodic`."""
+        return self._scheduled(every_spec(seconds=seconds, anchor=anchor), options)
+
+    def once(self, *, at: datetime, **options: Any) -> Callable[[Any], Task]:
+        """Run a task at one moment. ``options`` as for :meth:`periodic`."""
+        return self._scheduled(once_spec(at=at), options)
+
+    def once_per_deploy(self, key: str) -> Callable[[Any], Task]:
+        """Run a task once for each release of the application, whichever process comes first.
+
+        The release is ``App(release=…)`` or ``LEASEHOLD_RELEASE``: a version, an image's digest,
+        a commit. Raises ConfigError without one.
+        """
+        check_text("key", key, self.settings.limits.text_chars)
+        if not self.settings.release:
+            raise ConfigError(
+                "once_per_deploy needs to know the release",
+                do="Set LEASEHOLD_RELEASE or App(release=…) to the version that is deployed",
+            )
+        if key in self._once:
+            raise ConfigError(f"once_per_deploy({key!r}) is there twice")
+
+        def register(target: Any) -> Task:
+            task = self._as_task(target)
+            task.job()  # it gets no arguments: refuse here, not at the deployment
+            self._once[key] = task
+            return task
+
+        return register
+
+    def _scheduled(self, spec: Spec, options: dict[str, Any]) -> Callable[[Any], Task]:
+        allowed = ("name", "missed", "grace_seconds", "arguments", *JOB_OPTIONS)
+        refused = ("run_at", "run_in", "unique", "unique_for", "on_conflict")
+        for wrong in options:
+            if wrong not in allowed or wrong in refused:
+                raise BadSchedule(
+                    f"a schedule has no option {wrong!r}",
+                    do=suggest(wrong, set(allowed) - set(refused)),
+                )
+        missed = Missed.parse(options.pop("missed", Missed.LATEST))
+        grace = options.pop("grace_seconds", DEFAULT_GRACE_SECONDS)
+        if isinstance(grace, bool) or not isinstance(grace, (int, float)) or grace < 0:
+            raise BadSchedule("grace_seconds must be a number of seconds", got=grace)
+
+        def register(target: Any) -> Task:
+            task = self._as_task(target)
+            name = options.get("name") or task.name
+            check_text("a schedule's name", name, self.settings.limits.text_chars)
+            if name in self._planned:
+                raise BadSchedule(
+                    f"two schedules are named {name!r}", do="Give one of them another name="
+                )
+            arguments = options.get("arguments") or {}
+            job_options = {k: v for k, v in options.items() if k not in ("name", "arguments")}
+            job = task.job(**arguments, **job_options)
+            self._planned[name] = Planned(name, spec, job, missed, float(grace))
+            return task
+
+        return register
+
+    def _as_task(self, target: Any) -> Task:
+        if isinstance(target, Task):
+            return target
+        task: Task = self.task(target)
+        return task

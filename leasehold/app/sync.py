@@ -1,0 +1,109 @@
+"""The same surface for code without an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+from leasehold.errors import BadJob, ConfigError
+from leasehold.model.job import JobRecord, JobRequest
+from leasehold.services.client import Client, Job
+
+if TYPE_CHECKING:
+    from leasehold.app.core import App
+
+T = TypeVar("T")
+
+
+class SyncApp:
+    """The same for code without an event loop; safe from any thread.
+
+    Calls run in one background loop of the process. With ``on=`` the statement runs in the
+    calling thread, on the caller's connection.
+    """
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0
+        self._lock = threading.Lock()
+
+    def enqueue(self, request: JobRequest, *, on: Any = None) -> Job:
+        return self.enqueue_many([request], on=on)[0]
+
+    def enqueue_many(self, requests: Sequence[JobRequest], *, on: Any = None) -> list[Job]:
+        if on is not None:
+            return _without_loop(self._enqueue_on(requests, on))
+        return self._call(self._app.enqueue_many(requests))
+
+    async def _enqueue_on(self, requests: Sequence[JobRequest], on: Any) -> list[Job]:
+        app = self._app
+        # nothing of leasehold's own is touched: neither a store nor a connection
+        client = Client(_NO_STORE, app.env, app.settings, app.on_connection)
+        return await client.enqueue_many(requests, on)
+
+    def get(self, job: UUID | str) -> JobRecord:
+        return self._call(self._app.get(job))
+
+    def jobs(self, **filters: Any) -> list[JobRecord]:
+        return self._call(self._app.jobs(**filters))
+
+    def cancel(self, job: UUID | str, reason: str = "cancelled") -> bool:
+        return self._call(self._app.cancel(job, reason))
+
+    def retry(self, job: UUID | str) -> bool:
+        return self._call(self._app.retry(job))
+
+    def wait(self, job: UUID | str, timeout: float | None = None) -> Any:
+        """Wait until a job has finished; its result. See :meth:`Job.wait`."""
+
+        async def wait() -> Any:
+            return await (await self._app.client()).wait(job, timeout)
+
+        return self._call(wait())
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            work.close()
+            raise ConfigError(
+                "app.sync was called inside an event loop, which would stand still",
+                do="Use `await app.enqueue(...)` there",
+            )
+        return asyncio.run_coroutine_threadsafe(work, self._background()).result()
+
+    def _background(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._pid != os.getpid():
+                self._loop = asyncio.new_event_loop()
+                self._pid = os.getpid()
+                thread = threading.Thread(
+                    target=self._loop.run_forever, name="leasehold-sync", daemon=True
+                )
+                thread.start()
+            return self._loop
+
+
+_NO_STORE: Any = None
+
+
+def _without_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends: it speaks over a sync driver."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    work.close()
+    raise BadJob(
+        "app.sync needs a connection of a sync driver",
+        do="Use psycopg.Connection, a SQLAlchemy Session or a Django connection; "
+        "or `await app.enqueue(..., on=connection)`",
+    )

@@ -1,0 +1,264 @@
+"""Every default, limit and unit.
+
+``recover_within`` is the one setting for time: "a job of a dead node runs again within it, the
+node that led dead as well". All intervals of the lease protocol follow from it (SAFETY section 6).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from leasehold.errors import ConfigError, suggest
+
+CLOCK_RATE_ERROR = 1e-3
+"""rho: how much faster or slower one process's clock may run than another's."""
+
+JITTER_SECONDS = 0.3
+"""A candidate waits up to this long before it acts, so that not all of them ask at once."""
+
+ROUND_TRIPS_SECONDS = 0.5
+"""What a takeover and the first rescue after it may cost in round trips."""
+
+MIN_LEASE_SECONDS = 6.0
+MIN_RECOVER_WITHIN = 9.0
+MAX_RECOVER_WITHIN = 3600.0
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Seconds, all derived from ``recover_within``; T is stored in the lease's row and a
+    candidate waits by the row's T, never by its own."""
+
+    recover_within: float
+    lease: float
+    """T"""
+    renew: float
+    """R: between two renewals; also a follower's poll, plus or minus a fifth."""
+    trust: float
+    """D: a holder trusts itself this long, counted from before it asked."""
+    call_timeout: float
+    """How long one call of the guard may take."""
+    grace: float
+    """G: what still runs this long after the deadline ends the process (where allowed)."""
+    jitter: float = JITTER_SECONDS
+
+    @classmethod
+    def derive(cls, recover_within: float) -> Timings:
+        if not MIN_RECOVER_WITHIN <= recover_within <= MAX_RECOVER_WITHIN:
+            nearest = min(max(recover_within, MIN_RECOVER_WITHIN), MAX_RECOVER_WITHIN)
+            raise ConfigError(
+                "recover_within is out of range",
+                got=recover_within,
+                do=f"The nearest setting that holds is {nearest:g} seconds",
+            )
+        lease = recover_within * 2 / 3
+        renew = lease / 5
+        margin = max(1.0, lease / 10)
+        timings = cls(
+            recover_within=recover_within,
+            lease=lease,
+            renew=renew,
+            trust=lease * (1 - CLOCK_RATE_ERROR) - margin,
+            call_timeout=renew,
+            grace=margin / 2,
+        )
+        timings.check()
+        return timings
+
+    def check(self) -> None:
+        """The inequalities that the protocol needs (SAFETY section 6)."""
+        slack = self.trust - 2 * self.renew - self.call_timeout
+        if self.lease < MIN_LEASE_SECONDS - 1e-9 or slack <= 0:
+            raise ConfigError(
+                "the lease is too short for its renewals",
+                got=f"T={self.lease:g} R={self.renew:g} D={self.trust:g}",
+                do=f"Set recover_within to {MIN_RECOVER_WITHIN:g} seconds or more",
+            )
+        if self.failover + ROUND_TRIPS_SECONDS > self.recover_within:
+            raise ConfigError(
+                "a takeover would take longer than recover_within",
+                got=f"F={self.failover:g} recover_within={self.recover_within:g}",
+                do=f"Set recover_within to {self.failover + ROUND_TRIPS_SECONDS:.1f} seconds",
+            )
+
+    @property
+    def failover(self) -> float:
+        """F: the longest time without a leader after the leader's death."""
+        return 1.2 * self.renew + wait_seconds(self.lease) + self.jitter + ROUND_TRIPS_SECONDS
+
+
+def wait_seconds(lease_seconds: float) -> float:
+    """W: how long a row must have been seen unchanged before it may be taken over."""
+    return lease_seconds * (1 + CLOCK_RATE_ERROR)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Everything has a limit. Bytes are of UTF-8 JSON, counts are rows."""
+
+    payload_bytes: int = 1 << 20
+    result_bytes: int = 1 << 20
+    error_chars: int = 8000
+    text_chars: int = 200
+    """Names of tasks, queues, schedules, leaders; progress notes."""
+    batch_rows: int = 500
+    """Rows in one statement. More than this and the planner may leave the nested loop."""
+    unrecorded_outcomes: int = 1000
+    """No new job starts while more finished ones than this are not yet recorded."""
+    flush_seconds: float = 0.02
+    """An outcome waits at most this long for its batch."""
+    enqueue_rows: int = 100_000
+    """Jobs in one call of ``enqueue_many``: all of them or none."""
+    max_crashes: int = 3
+    """A job that was running at so many crashes of its node, the last one alone, is
+    quarantined."""
+    max_attempts: int = 32767
+    run_seconds: float = 7 * 86400.0
+    concurrency: int = 10_000
+
+
+@dataclass(frozen=True)
+class Polling:
+    """Seconds between looks at the database when nothing calls."""
+
+    listening: float = 5.0
+    """... while LISTEN is known to work."""
+    blind: float = 0.5
+    """... while it does not (a pooler, a lost connection)."""
+    stage: float = 1.0
+    """How late a delayed job may become available."""
+    listen_check: float = 30.0
+    """Between two self-tests of LISTEN."""
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How long things are kept after they are over."""
+
+    finished_days: int = 7
+    ticks_days: int = 30
+    events_days: int = 30
+    attempts_days: int = 30
+    catch_up_seconds: float = 86400.0
+    """A tick later than this is never fired, only recorded as missed."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an :class:`leasehold.App` was told. Each one is an argument of ``App`` and an
+    environment variable ``LEASEHOLD_<NAME>``; the argument wins."""
+
+    dsn: str = ""
+    """``postgresql://…``, ``key=value …`` or ``embedded``."""
+    name: str = "default"
+    """Separates applications that share one schema: each has its own leader and schedules."""
+    schema: str = "leasehold"
+    recover_within: float = 15.0
+    release: str = ""
+    """The name of this deployment; see ``App.once_per_deploy`` and blue/green in the docs."""
+    work_connections: int = 1
+    """Connections of a node for claims and acks, beside one of the guard and one to listen."""
+    listen: bool = True
+    """False: poll only, one connection less."""
+    call_timeout: float = 10.0
+    """Seconds after which a call's socket is closed."""
+    grace: float = 10.0
+    """Seconds that running jobs get to finish at a stop, before they are cancelled."""
+    payload_limit: int = Limits.payload_bytes
+    """Bytes of a job's arguments as JSON."""
+    log: str = "text"
+    """``text`` or ``json``: the form of log lines of the CLI's processes."""
+    limits: Limits = field(default_factory=Limits)
+    polling: Polling = field(default_factory=Polling)
+    retention: Retention = field(default_factory=Retention)
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,39}", self.schema):
+            raise ConfigError(
+                "schema must be a plain lower-case SQL name of at most 40 letters",
+                got=self.schema,
+            )
+        for label in ("name", "release"):
+            check_text(label, getattr(self, label), Limits.text_chars, empty=label == "release")
+        at_least = {"work_connections": 1, "call_timeout": 0.1, "grace": 0, "payload_limit": 1}
+        for label, low in at_least.items():
+            if getattr(self, label) < low:
+                raise ConfigError(f"{label} must be at least {low}", got=getattr(self, label))
+        if self.log not in ("text", "json"):
+            raise ConfigError("log must be 'text' or 'json'", got=self.log)
+        if self.retention.ticks_days * 86400 <= self.retention.catch_up_seconds:
+            raise ConfigError(
+                "the tick ledger must be kept longer than the catch-up window",
+                got=f"{self.retention.ticks_days} days kept, "
+                f"{self.retention.catch_up_seconds:g} s catch-up",
+                do="Raise retention.ticks_days or lower retention.catch_up_seconds",
+            )
+        Timings.derive(self.recover_within)
+
+    @property
+    def timings(self) -> Timings:
+        return Timings.derive(self.recover_within)
+
+    @classmethod
+    def load(cls, given: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Settings:
+        """Arguments over environment over defaults; an unknown name is refused."""
+        environ = os.environ if environ is None else environ
+        known = {f.name: f for f in fields(cls)}
+        for name in given:
+            if name not in known:
+                raise ConfigError(f"unknown option {name!r}", do=suggest(name, known))
+        values: dict[str, Any] = {}
+        for name, default in _plain_defaults().items():
+            text = environ.get(f"LEASEHOLD_{name.upper()}")
+            if text is not None and given.get(name) is None:
+                values[name] = _parse(name, text, type(default))
+        values.update({name: value for name, value in given.items() if value is not None})
+        for name, default in _plain_defaults().items():
+            if name in values:
+                values[name] = _typed(name, values[name], type(default))
+        return cls(**values)
+
+
+def _plain_defaults() -> dict[str, Any]:
+    """The settings that an environment variable can hold, with their defaults."""
+    plain = (str, int, float, bool)
+    return {f.name: f.default for f in fields(Settings) if isinstance(f.default, plain)}
+
+
+def _parse(name: str, text: str, kind: type) -> Any:
+    if kind is bool:
+        lowered = text.strip().lower()
+        if lowered in ("1", "true", "yes", "on"):
+            return True
+        if lowered in ("0", "false", "no", "off"):
+            return False
+        raise ConfigError(f"LEASEHOLD_{name.upper()} must be true or false", got=text)
+    if kind is str:
+        return text
+    try:
+        return kind(text)
+    except ValueError:
+        raise ConfigError(
+            f"LEASEHOLD_{name.upper()} must be a number ({kind.__name__})", got=text
+        ) from None
+
+
+def _typed(name: str, value: Any, kind: type) -> Any:
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise ConfigError(f"{name} must be of type {kind.__name__}", got=value)
+    return value
+
+
+def check_text(label: str, value: object, limit: int, *, empty: bool = False) -> str:
+    """``value`` as a name: text without NUL, not over ``limit`` characters."""
+    if not isinstance(value, str) or (not value and not empty):
+        raise ConfigError(f"{label} must be text", got=value)
+    if len(value) > limit or "\x00" in value:
+        raise ConfigError(f"{label} must have at most {limit} characters and no NUL", got=value)
+    return value

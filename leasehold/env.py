@@ -1,0 +1,107 @@
+"""The only reader of clocks, random numbers, new ids and the host's name.
+
+Everything else gets an :class:`Env`; the simulation passes one of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import socket
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from uuid import UUID
+
+# CLOCK_BOOTTIME goes on while the machine sleeps; CLOCK_MONOTONIC does not. A lease that was
+# slept through must be seen as expired. Where the kernel has no such clock we take the other.
+_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class Clock:
+    """``boot_now`` (seconds, only differences mean something) says who is alive;
+    ``wall_now`` (UTC) is for people and for ids, and decides nothing."""
+
+    def boot_now(self) -> float:
+        return time.clock_gettime(_BOOT)
+
+    def wall_now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def cpu_seconds(self) -> float:
+        """CPU seconds that this process used."""
+        return time.process_time()
+
+
+class Ids:
+    """UUIDv7: the first 48 bits are milliseconds, so that index inserts stay together, and
+    ids of one process grow."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last = 0
+
+    def new(self) -> UUID:
+        millis = int(self._clock.wall_now().timestamp() * 1000)
+        # 60 bits below the milliseconds: 12 count up inside one millisecond, 62 are random.
+        ticks = max(millis << 12, self._last + 1)
+        self._last = ticks
+        high = (ticks >> 12) << 80 | 0x7 << 76 | (ticks & 0xFFF) << 64
+        return UUID(int=high | 0b10 << 62 | self._random_bits(62))
+
+    def _random_bits(self, bits: int) -> int:
+        return secrets.randbits(bits)
+
+
+@dataclass(frozen=True)
+class Env:
+    """What a process knows of the world outside the database."""
+
+    clock: Clock = field(default_factory=Clock)
+    rng: random.Random = field(default_factory=random.Random)
+    host: str = field(default_factory=socket.gethostname)
+    pid: int = field(default_factory=os.getpid)
+    ids: Ids = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ids", Ids(self.clock))
+
+    def boot_now(self) -> float:
+        return self.clock.boot_now()
+
+    def wall_now(self) -> datetime:
+        return self.clock.wall_now()
+
+    def due_now(self) -> datetime | None:
+        """What the database is to take for its time: None lets its own clock decide, which is
+        what production does; a simulation answers with virtual time."""
+        return None
+
+    def new_id(self) -> UUID:
+        return self.ids.new()
+
+    def jitter(self, seconds: float, share: float) -> float:
+        """``seconds`` ± ``share`` of it."""
+        return seconds * (1 + share * (2 * self.rng.random() - 1))
+
+
+ASSIGNED_NODE = "LEASEHOLD_NODE_ID"
+
+
+def assign_node_id(node_id: UUID) -> str:
+    """The value of ``LEASEHOLD_NODE_ID`` for a child that is about to be started or forked.
+
+    The parent's pid is part of it: a grandchild that inherits the variable must not take the
+    same identity.
+    """
+    return f"{node_id}:{os.getpid()}"
+
+
+def take_assigned_node_id() -> UUID | None:
+    """The id that our parent chose for us, once; None when there is none or it is not ours."""
+    value = os.environ.pop(ASSIGNED_NODE, "")
+    node_id, _, parent = value.partition(":")
+    if not parent or parent != str(os.getppid()):
+        return None
+    return UUID(node_id)

@@ -1,0 +1,174 @@
+"""Every error that leasehold raises, in one hierarchy.
+
+A message says what happened, what it got, and what to do. Callers may catch by class; the
+classes are part of the public surface and their names are stable.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class LeaseholdError(Exception):
+    """The root. ``what`` happened, what it ``got`` (shown with repr), and what to ``do``."""
+
+    def __init__(self, what: str, *, got: object = ..., do: str = "") -> None:
+        self.what = what
+        self.got = got
+        self.do = do
+        parts = [what if what.endswith((".", "?")) else what + "."]
+        if got is not ...:
+            parts.append(f"Got: {shorten(got)}.")
+        if do:
+            parts.append(do if do.endswith(".") else do + ".")
+        super().__init__(" ".join(parts))
+
+
+# -- what the caller got wrong: retrying the same call can not help ---------------------------
+class UsageError(LeaseholdError):
+    """The call, not the world, is wrong."""
+
+
+class ConfigError(UsageError):
+    """A setting is unknown, out of range, or contradicts another one."""
+
+
+class UnknownTask(UsageError):
+    """No task of that name is registered in this application."""
+
+
+class DuplicateTask(UsageError):
+    """Two tasks of one application have the same name."""
+
+
+class BadSchedule(UsageError):
+    """A cron expression, an interval, a time or a time zone that cannot be understood."""
+
+
+class BadPayload(UsageError):
+    """Arguments or a result that are not JSON, hold a NUL, or are over the limit."""
+
+
+class BadJob(UsageError):
+    """A job's options are wrong: an unknown option, or a value out of range."""
+
+
+class UniqueConflict(UsageError):
+    """``on_conflict="raise"`` and another job already holds the unique key."""
+
+
+class WrongConnection(UsageError):
+    """``on=`` got something that is not a connection leasehold can use, or one in a state
+    that would break the promise (autocommit, closed, aborted)."""
+
+
+class JobNotFound(UsageError):
+    """No job of that id exists, waiting, running or finished."""
+
+
+# -- what the server is or says: an operator must act -----------------------------------------
+class ServerError(LeaseholdError):
+    """The database was reached, and it cannot serve us as it is."""
+
+
+class WrongDsn(ServerError):
+    """The DSN cannot be parsed, or names a host, database or role that does not exist."""
+
+
+class WrongPassword(ServerError):
+    """The server refused the credentials."""
+
+
+class PermissionDenied(ServerError):
+    """The role lacks a privilege."""
+
+
+class ReadOnlyServer(ServerError):
+    """A replica, or a primary set read-only. A node there never leads and never works."""
+
+
+class SchemaMissing(ServerError):
+    """The schema is not there."""
+
+
+class SchemaTooOld(ServerError):
+    """The schema lacks migrations that this version needs."""
+
+
+class SchemaTooNew(ServerError):
+    """The schema was migrated by a newer version that this one cannot work with."""
+
+
+class UnsafeServer(ServerError):
+    """A setting on the server takes away a promise, and leasehold cannot override it."""
+
+
+class QueryFailed(ServerError):
+    """The server refused a statement for a reason that leasehold does not know."""
+
+
+# -- what may pass: the caller may try again --------------------------------------------------
+class Unavailable(LeaseholdError):
+    """The database could not be reached, or did not answer in time.
+
+    ``sent`` tells whether the statement had been sent: then its outcome is unknown.
+    """
+
+    def __init__(self, what: str, *, got: object = ..., do: str = "", sent: bool = False) -> None:
+        super().__init__(what, got=got, do=do)
+        self.sent = sent
+
+
+class Conflict(Unavailable):
+    """A deadlock, a serialization failure or a lock timeout: nothing was changed."""
+
+
+# -- what we no longer hold -------------------------------------------------------------------
+class LostLease(LeaseholdError):
+    """The lease (of a node, a leader or a lock) is not ours any more."""
+
+
+class LostClaim(LostLease):
+    """The job was taken from us; what we write about it changes nothing."""
+
+
+# -- what a job did -----------------------------------------------------------------------------
+class JobError(LeaseholdError):
+    """A job did not complete."""
+
+
+class JobFailed(JobError):
+    """Waiting for a job that was discarded or quarantined; the message holds its last error."""
+
+
+class JobCancelled(JobError):
+    """Waiting for a job that was cancelled; or the reason given to a cancelled handler."""
+
+
+class JobTimeout(JobError):
+    """A handler ran longer than its ``timeout``."""
+
+
+class WaitTimeout(LeaseholdError):
+    """``job.wait(timeout=…)`` ended before the job did. The job goes on."""
+
+
+# -- the embedded server ------------------------------------------------------------------------
+class EmbeddedError(LeaseholdError):
+    """The embedded PostgreSQL could not be found, created or started."""
+
+
+def shorten(value: object, limit: int = 200) -> str:
+    """``repr(value)``, or a plain string as it is, cut to ``limit`` characters."""
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """A sentence that names the nearest right spelling, or lists what is known."""
+    names = sorted(known)
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if near:
+        return f"Did you mean {near[0]!r}?"
+    return "Known: " + (", ".join(names) if names else "none") + "."

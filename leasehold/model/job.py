@@ -1,0 +1,207 @@
+"""A job as a value: what a client asks for, and what a worker claimed."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from leasehold.config import Limits
+from leasehold.errors import BadJob, BadPayload
+from leasehold.model.states import State
+
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+"""The escape of a NUL, and not a backslash that somebody wrote before "u0000"."""
+
+
+class OnConflict(StrEnum):
+    """What to do when another job already holds the unique key."""
+
+    RETURN = "return"
+    """Insert nothing; the answer is the job that holds the key."""
+    RAISE = "raise"
+    """UniqueConflict."""
+    REPLACE = "replace"
+    """Give the waiting job these arguments and this time instead; a running one is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """A job that is to be enqueued; made by ``task.job(...)``, checked when it is made."""
+
+    task: str
+    payload: str
+    """The arguments as JSON text: one object."""
+    queue: str = "default"
+    priority: int = 0
+    """Smaller runs first."""
+    run_at: datetime | None = None
+    run_in: float | None = None
+    """Seconds from now by the database's clock."""
+    max_attempts: int = 5
+    timeout: float | None = None
+    """Seconds of one run."""
+    requeue_after: float | None = None
+    """Seconds after which a run is taken away from its node, even if the node lives."""
+    unique: str | None = None
+    unique_for: float | None = None
+    """Seconds that the key is held; None: until the job has finished."""
+    on_conflict: OnConflict = OnConflict.RETURN
+    history: bool = True
+    """False: nothing is kept once the job has completed."""
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def plain(self) -> bool:
+        """Due at once and without a key: what COPY can insert."""
+        return self.run_at is None and self.run_in is None and self.unique is None
+
+    def as_request(self, job_id: UUID, payload_limit: int) -> dict[str, Any]:
+        """The object that ``leasehold.enqueue(jsonb)`` takes."""
+        request: dict[str, Any] = {
+            "id": str(job_id),
+            "task": self.task,
+            "payload": json.loads(self.payload),
+            "queue": self.queue,
+            "priority": self.priority,
+            "max_attempts": self.max_attempts,
+            "payload_limit": payload_limit,
+        }
+        optional = {
+            "run_at": self.run_at.isoformat() if self.run_at else None,
+            "run_in": self.run_in,
+            "timeout": self.timeout,
+            "requeue_after": self.requeue_after,
+            "unique": self.unique,
+            "unique_for": self.unique_for,
+        }
+        request.update({key: value for key, value in optional.items() if value is not None})
+        if self.unique is not None:
+            request["on_conflict"] = str(self.on_conflict)
+        if not self.history:
+            request["history"] = False
+        return request
+
+
+def _check(job: JobRequest) -> None:
+    for label in ("task", "queue", "unique"):
+        text = getattr(job, label)
+        if text is None and label == "unique":
+            continue
+        if not isinstance(text, str) or not text or "\x00" in text:
+            raise BadJob(f"{label} must be text without NUL", got=text)
+        if len(text) > Limits.text_chars:
+            raise BadJob(f"{label} has more than {Limits.text_chars} characters", got=text)
+    _check_number("priority", job.priority, -32768, 32767, whole=True)
+    _check_number("max_attempts", job.max_attempts, 1, Limits.max_attempts, whole=True)
+    if job.run_at is not None and job.run_in is not None:
+        raise BadJob("give run_at or run_in, not both", got=(job.run_at, job.run_in))
+    if job.run_at is not None and (
+        not isinstance(job.run_at, datetime) or job.run_at.tzinfo is None
+    ):
+        raise BadJob("run_at must be a datetime with a time zone", got=job.run_at)
+    if job.run_in is not None:
+        _check_number("run_in", job.run_in, 0, 100 * 366 * 86400.0)
+    if job.timeout is not None:
+        _check_number("timeout", job.timeout, 0.001, Limits.run_seconds)
+    if job.requeue_after is not None:
+        _check_number("requeue_after", job.requeue_after, 1, Limits.run_seconds)
+    if job.unique_for is not None:
+        _check_number("unique_for", job.unique_for, 0.001, 100 * 366 * 86400.0)
+        if job.unique is None:
+            raise BadJob("unique_for needs unique", do="Give the key: unique='user-42'")
+
+
+def _check_number(
+    label: str, value: object, low: float, high: float, *, whole: bool = False
+) -> None:
+    kinds = (int,) if whole else (int, float)
+    good = isinstance(value, kinds) and not isinstance(value, bool)
+    if not good or not low <= value <= high:  # type: ignore[operator]
+        kind = "a whole number" if whole else "a number"
+        raise BadJob(f"{label} must be {kind} from {low:g} to {high:g}", got=value)
+
+
+class ClaimedJob(NamedTuple):
+    """One attempt of a job, ours as long as ``claim_token`` is what the row says."""
+
+    id: UUID
+    task: str
+    queue: str
+    payload: dict[str, Any]
+    priority: int
+    attempt: int
+    """From 1."""
+    max_attempts: int
+    crashes: int
+    claim_token: int
+    timeout: float | None
+    requeue_after: float | None
+    scheduled_for: datetime
+    created_at: datetime
+    history: bool
+    schedule: str | None
+    """The name of the schedule whose tick this is."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A job as the view ``leasehold.jobs`` shows it."""
+
+    id: UUID
+    task_name: str
+    queue: str
+    payload: dict[str, Any]
+    state: State
+    priority: int
+    created_at: datetime
+    scheduled_for: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    attempt: int
+    max_attempts: int
+    claim_token: int | None
+    worker_id: str | None
+    last_error: str | None
+    result: Any
+    progress: float | None
+    progress_note: str | None
+    cancel_requested: bool
+    crashes: int
+    held_because: str | None
+
+
+def encode(label: str, value: Any, limit: int) -> str:
+    """``value`` as JSON text that PostgreSQL's jsonb can hold.
+
+    Raises BadPayload when it is not JSON (NaN and Infinity are not), holds a NUL or half of a
+    surrogate pair, is nested too deeply, or takes more than ``limit`` bytes.
+    """
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        size = len(text.encode())
+    except RecursionError:
+        raise BadPayload(f"{label}: nested too deeply, or contains itself") from None
+    except UnicodeEncodeError as error:
+        raise BadPayload(f"{label}: half of a surrogate pair", got=str(error)) from None
+    except (TypeError, ValueError) as error:
+        raise BadPayload(
+            f"{label}: not JSON",
+            got=str(error),
+            do="Pass text, numbers, booleans, None, lists and dicts with text keys; "
+            "send ids instead of objects and ISO text instead of dates",
+        ) from None
+    if size > limit:
+        raise BadPayload(
+            f"{label}: {size} bytes, over the limit of {limit}",
+            do="Store the data elsewhere and pass a reference, or raise payload_limit",
+        )
+    if _NUL.search(text):
+        raise BadPayload(f"{label}: text with a NUL, which PostgreSQL cannot store")
+    return text

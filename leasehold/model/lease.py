@@ -1,0 +1,150 @@
+"""The lease protocol's state machine (SAFETY sections 4 to 6), for nodes, leaders and locks.
+
+    FOLLOWER --(seen unchanged for W, compare-and-swap)--> HOLDER --(deadline, refusal)-->
+    STEPPING_DOWN --(everything stopped)--> FOLLOWER
+
+Pure: it reads no clock and does no I/O. Every ``now``, ``sent_at`` and ``received_at`` is
+seconds of one process's CLOCK_BOOTTIME. What makes it safe:
+
+- a holder counts its deadline from *before* it asked (``sent_at``), a candidate counts its wait
+  from *after* it was told (``received_at``), and the wait is longer than the trust;
+- no wall clock, and no other process's clock, is compared with anything;
+- down is final for a term: an expired one is never renewed, only acquired anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from uuid import UUID
+
+from leasehold.config import Timings, wait_seconds
+
+
+class Phase(StrEnum):
+    FOLLOWER = "follower"
+    HOLDER = "holder"
+    STEPPING_DOWN = "stepping down"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A lease's row as one answer showed it; what a compare-and-swap names."""
+
+    node: UUID | None
+    token: int
+    seq: int
+    lease_seconds: float
+    timeline: int
+
+
+@dataclass(slots=True)
+class Watch:
+    """How long a row has been seen unchanged, by this process alone."""
+
+    seen: Seen | None = None
+    since: float = 0.0
+    """``received_at`` of the first answer that showed it."""
+
+    def observe(self, seen: Seen, received_at: float) -> None:
+        if seen != self.seen:
+            self.seen = seen
+            self.since = received_at
+
+    def forget(self) -> None:
+        self.seen = None
+
+    def silent_at(self) -> float:
+        """When the row will have been silent for W, by the lease that *its holder* stored."""
+        return self.since + wait_seconds(self.seen.lease_seconds) if self.seen else float("inf")
+
+
+@dataclass(slots=True)
+class Lease:
+    """One process's view of one lease."""
+
+    me: UUID
+    timings: Timings
+    jitter: float = 0.0
+    """Seconds that this process waits beyond the moment when it may act."""
+    phase: Phase = Phase.FOLLOWER
+    token: int | None = None
+    deadline: float = 0.0
+    why_down: str = ""
+    watch: Watch = field(default_factory=Watch)
+
+    # -- the holder's side ---------------------------------------------------------------------
+    def valid(self, now: float) -> bool:
+        """May I act as the holder at this moment? Asked at each action, never remembered."""
+        return self.phase is Phase.HOLDER and now < self.deadline
+
+    def acquired(self, token: int, sent_at: float, received_at: float) -> bool:
+        """The row is ours under ``token``. False when the answer came too late to be trusted:
+        then the row says that it is ours and we hold no term, and we acquire again."""
+        self.watch.forget()
+        if self.phase is not Phase.FOLLOWER or received_at >= sent_at + self.timings.trust:
+            return False
+        self.phase, self.token = Phase.HOLDER, token
+        self.deadline = sent_at + self.timings.trust
+        return True
+
+    def renewed(self, token: int, sent_at: float, received_at: float) -> None:
+        """A renewal succeeded. Late answers, and those of another term, are thrown away."""
+        if not self.valid(received_at) or token != self.token:
+            return
+        self.deadline = max(self.deadline, sent_at + self.timings.trust)
+
+    def refused(self, token: int) -> None:
+        """A renewal changed no row: somebody else has it. Down at once."""
+        if self.phase is Phase.HOLDER and token == self.token:
+            self._down("refused")
+
+    def expire(self, now: float) -> bool:
+        """Past the deadline? Then down, and True the first time."""
+        if self.phase is Phase.HOLDER and now >= self.deadline:
+            self._down("expired")
+            return True
+        return False
+
+    def step_down(self, why: str) -> None:
+        """Give it up ourselves; resign after what runs under it has stopped."""
+        if self.phase is Phase.HOLDER:
+            self._down(why)
+
+    def stopped(self) -> None:
+        """Nothing runs under the lost term any more: take part again."""
+        if self.phase is Phase.STEPPING_DOWN:
+            self.phase, self.token = Phase.FOLLOWER, None
+
+    def overdue(self, now: float) -> bool:
+        """Still stepping down when the grace after the deadline is over."""
+        return self.phase is Phase.STEPPING_DOWN and now >= self.deadline + self.timings.grace
+
+    def _down(self, why: str) -> None:
+        self.phase, self.why_down = Phase.STEPPING_DOWN, why
+
+    # -- the candidate's side ------------------------------------------------------------------
+    def observe(self, seen: Seen, received_at: float) -> None:
+        """An answer showed this row. Any change starts the wait again, a new timeline too."""
+        if self.phase is Phase.HOLDER and (seen.token > (self.token or 0)):
+            self._down("replaced")
+        self.watch.observe(seen, received_at)
+
+    def may_act_at(self) -> float:
+        """The moment from which an acquisition of the watched row is allowed; inf for never.
+
+        At once where nobody can believe that they hold it: it was resigned, or it names this
+        very process, which holds no term of it.
+        """
+        seen = self.watch.seen
+        if self.phase is not Phase.FOLLOWER or seen is None:
+            return float("inf")
+        if seen.node is None:
+            return self.watch.since + self.jitter
+        if seen.node == self.me:
+            return self.watch.since
+        return self.watch.silent_at() + self.jitter
+
+    def wants(self, now: float) -> Seen | None:
+        """The row to compare-and-swap now, or None."""
+        return self.watch.seen if now >= self.may_act_at() else None

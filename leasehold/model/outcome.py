@@ -1,0 +1,106 @@
+"""What came of an attempt, and what follows from it: one pure function, :func:`decide`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from leasehold.errors import BadJob
+from leasehold.model.backoff import Backoff
+from leasehold.model.job import ClaimedJob
+from leasehold.model.states import State
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """The handler returned; ``result`` is JSON text, or None for no result."""
+
+    result: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The handler raised, or ran out of time. Counts against ``max_attempts``."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snooze:
+    """Return this from a handler: run again in ``seconds``. Does not count as an attempt."""
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        good = isinstance(self.seconds, (int, float)) and not isinstance(self.seconds, bool)
+        if not good or not 0 <= self.seconds <= 366 * 86400:
+            raise BadJob("Snooze takes seconds from 0 to a year", got=self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Return this from a handler: stop here, this job is not wanted any more."""
+
+    reason: str = "cancelled by its handler"
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Return this from a handler: failed for good, do not try again."""
+
+    reason: str = "discarded by its handler"
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """No handler here: hold the job back until some worker knows its task."""
+
+    seconds: float = 5.0
+
+
+Outcome = Complete | Fail | Snooze | Cancel | Discard | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the acker writes."""
+
+    state: State
+    run_in: float = 0.0
+    """Seconds until the next attempt; for states that wait."""
+    error: str | None = None
+    result: str | None = None
+    counts: bool = True
+    """False: this run is taken off ``attempt`` again."""
+    held_because: str | None = None
+
+
+def decide(job: ClaimedJob, outcome: Outcome, backoff: Backoff, draw: float) -> Decision:
+    """From a job and its outcome to what is written; ``draw`` in [0, 1) is for the jitter.
+
+    A cancel that somebody asked for meanwhile is not known here: the statement that writes a
+    waiting state makes it ``cancelled`` if the row's flag is set.
+    """
+    match outcome:
+        case Complete(result):
+            return Decision(State.COMPLETED, result=result)
+        case Cancel(reason):
+            return Decision(State.CANCELLED, error=reason)
+        case Discard(reason):
+            return Decision(State.DISCARDED, error=reason)
+        case Snooze(seconds):
+            return Decision(State.SCHEDULED, run_in=seconds, counts=False, held_because="snoozed")
+        case Unknown(seconds):
+            return Decision(
+                State.SCHEDULED, run_in=seconds, counts=False, held_because="unknown_task"
+            )
+        case Fail(error):
+            failures = job.attempt - job.crashes
+            if failures >= job.max_attempts:
+                return Decision(State.DISCARDED, error=error)
+            return Decision(State.RETRYABLE, run_in=backoff.seconds(failures, draw), error=error)
+
+
+def as_outcome(returned: Any) -> Snooze | Cancel | Discard | None:
+    """A handler's return value, if it is an outcome and not a result."""
+    return returned if isinstance(returned, (Snooze, Cancel, Discard)) else None

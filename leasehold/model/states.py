@@ -1,0 +1,62 @@
+"""The states of a job and the one table of moves between them.
+
+``tests/arch`` holds the SQL against this table: each statement that moves a job declares its
+edges, and every edge here has a statement.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class State(StrEnum):
+    NEW = "new"
+    """Before the row exists. Never stored."""
+    SCHEDULED = "scheduled"
+    """Waits for its time: delayed, snoozed, or held back until a worker knows its task."""
+    AVAILABLE = "available"
+    RUNNING = "running"
+    """Claimed: a node has it, started or about to."""
+    RETRYABLE = "retryable"
+    """Failed, and waits for its next attempt."""
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    DISCARDED = "discarded"
+    """Out of attempts, or given up by its handler."""
+    QUARANTINED = "quarantined"
+    """Killed its node too often. A person decides."""
+
+
+WAITING = frozenset({State.SCHEDULED, State.AVAILABLE, State.RETRYABLE})
+FINISHED = frozenset({State.COMPLETED, State.CANCELLED, State.DISCARDED, State.QUARANTINED})
+UNFINISHED = WAITING | {State.RUNNING}
+
+TRANSITIONS: frozenset[tuple[State, State]] = frozenset(
+    {
+        # enqueue
+        (State.NEW, State.AVAILABLE),
+        (State.NEW, State.SCHEDULED),
+        # stager
+        (State.SCHEDULED, State.AVAILABLE),
+        (State.RETRYABLE, State.AVAILABLE),
+        # producer
+        (State.AVAILABLE, State.RUNNING),
+        (State.RUNNING, State.AVAILABLE),  # given back unused, or rescued
+        # acker
+        (State.RUNNING, State.COMPLETED),
+        (State.RUNNING, State.CANCELLED),
+        (State.RUNNING, State.DISCARDED),
+        (State.RUNNING, State.RETRYABLE),
+        (State.RUNNING, State.SCHEDULED),  # snoozed, or its task is not known here
+        # rescuer
+        (State.RUNNING, State.QUARANTINED),
+        # a person, through the client
+        (State.SCHEDULED, State.CANCELLED),
+        (State.AVAILABLE, State.CANCELLED),
+        (State.RETRYABLE, State.CANCELLED),
+        (State.COMPLETED, State.AVAILABLE),  # retry
+        (State.CANCELLED, State.AVAILABLE),
+        (State.DISCARDED, State.AVAILABLE),
+        (State.QUARANTINED, State.AVAILABLE),
+    }
+)

@@ -1,0 +1,377 @@
+"""One process's part: the table of its services, and the order in which they start and drain."""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from leasehold import errors
+from leasehold.config import Settings
+from leasehold.env import Env, take_assigned_node_id
+from leasehold.model.outcome import Outcome
+from leasehold.node.plan import EXIT_FENCED, NodePlan, Tools
+from leasehold.ports import NodeIdentity, Signal, Wake
+from leasehold.services.acker import Acker
+from leasehold.services.executor import Executor, Lane
+from leasehold.services.guard import Guard
+from leasehold.services.leading import Periodic, Pruner, Rescuer, Stager, term_of
+from leasehold.services.once import OncePerDeploy
+from leasehold.services.overdue import Overdue
+from leasehold.services.process import ProcessPool
+from leasehold.services.producer import ClaimDesk, Producer, Sleepers
+from leasehold.services.recorder import Recorder
+from leasehold.services.running import Claim, Running
+from leasehold.services.service import Loop, Service
+from leasehold.services.syncer import Syncer
+from leasehold.services.tasks import Registry
+
+
+class Node:
+    """``start``, then ``stop``. All of it belongs to one event loop and one process."""
+
+    def __init__(
+        self, plan: NodePlan, tools: Tools, registry: Registry, settings: Settings, env: Env
+    ) -> None:
+        self._plan = plan
+        self._tools = tools
+        self._registry = registry
+        self._settings = settings
+        self._env = env
+        self._store = tools.store
+        self._assigned = take_assigned_node_id()
+        self._joined = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._stopping = False
+        self._ping_sent = 0.0
+        self._pinging = False
+        self._given_back = 0
+        self._cancelled = 0
+        self._build()
+
+    # -- the table of services -------------------------------------------------------------------
+    def _build(self) -> None:
+        settings, env, limits = self._settings, self._env, self._settings.limits
+        self.recorder = Recorder(env, self._store)
+        self._emit = self.recorder.emit
+        self.running = Running()
+        self.guard = Guard(self._tools.guard_store, env, settings.timings, self._emit, self)
+        self.guard.stand(settings.name)
+        self._overdue = Overdue(env, self.running, self._emit)
+        self.processes = ProcessPool(env, limits, sum(self._plan.queues.values()) or 1)
+        self.acker = Acker(
+            self._store, env, limits, self._registry, self.running, self._emit, self._on_written
+        )
+        self.executor = Executor(
+            self._store,
+            env,
+            limits,
+            self._registry,
+            self.running,
+            self._emit,
+            self._tools.on_connection,
+            self._finished,
+            self._may_start,
+            self.processes.run,
+        )
+        self._sleepers = Sleepers(self._store, self.guard)
+        self._desk = ClaimDesk(self._store, env, self.guard, self.executor, self._emit)
+        self.wakeups = self._tools.wakeups(self._on_wake, self._emit)
+        self._loops: dict[str, Loop] = {}
+        self._producers: dict[str, Loop] = {}
+        for queue, slots in self._plan.queues.items():
+            self._producers[queue] = self._producer(queue, slots)
+        self._duties = self._leader_duties()
+        self._loops["recorder"] = Loop(self.recorder, env, self._emit)
+        self._loops["acker"] = Loop(self.acker, env, self._emit)
+        self.acker.wake = self._loops["acker"].wake
+        if self._plan.planned:
+            self._loops["syncer"] = Loop(self._syncer(), env, self._emit)
+        if self._plan.once:
+            once = OncePerDeploy(self._plan.once, self._store, env, settings.payload_limit)
+            self._loops["once"] = Loop(once, env, self._emit)
+
+    def _producer(self, queue: str, slots: int) -> Loop:
+        lane = Lane(queue, slots)
+        self.executor.lanes[queue] = lane
+        producer = Producer(
+            lane,
+            self._env,
+            self._settings.limits,
+            self._settings.polling,
+            self._desk,
+            self.acker,
+            self._sleepers,
+            lambda: self.wakeups.healthy,
+        )
+        loop = Loop(producer, self._env, self._emit)
+
+        def on_room() -> None:
+            if producer.wants_more():
+                loop.wake()
+
+        lane.on_room = on_room
+        return loop
+
+    def _leader_duties(self) -> dict[str, Loop]:
+        settings, store, limits = self._settings, self._store, self._settings.limits
+        term = term_of(self.guard, settings.name)
+        duties: list[Service] = [
+            Stager(store, limits, settings.polling, term),
+            Rescuer(store, limits, self.guard, term, self._emit, settings.timings.renew),
+            Periodic(settings.name, store, self._env, limits, settings.retention, term, self._emit),
+            Pruner(store, limits, settings.retention, term),
+        ]
+        return {duty.name: Loop(duty, self._env, self._emit, self.leads) for duty in duties}
+
+    def _syncer(self) -> Syncer:
+        return Syncer(
+            self._settings.name,
+            self._plan.release,
+            self._plan.planned,
+            self._store,
+            self.guard,
+            self._emit,
+            lambda: self._duties["periodic"].wake(),
+        )
+
+    def leads(self) -> bool:
+        """Does this process lead its application at this moment?"""
+        return self.guard.term(self._settings.name) is not None
+
+    # -- start and stop --------------------------------------------------------------------------
+    async def start(self) -> None:
+        """Join; returns when the node's lease is ours.
+
+        Raises what the database says when it cannot serve us, Unavailable when it does not
+        answer within ``call_timeout``. Once started, a node outlives such troubles.
+        """
+        await self._reach_database()
+        self._thread = threading.Thread(
+            target=self._guard_thread, name="leasehold-guard", daemon=True
+        )
+        self._thread.start()
+        self.wakeups.start()
+        await self._joined.wait()
+        for loop in [*self._loops.values(), *self._duties.values(), *self._producers.values()]:
+            loop.start()
+
+    async def _reach_database(self) -> None:
+        give_up_at = self._env.boot_now() + self._settings.call_timeout
+        while True:
+            try:
+                await self._store.database_now(self._settings.name, self._env.due_now())
+                return
+            except errors.Unavailable as error:
+                self._emit("database_lost", service="start", error=str(error))
+                if self._env.boot_now() >= give_up_at:
+                    raise
+            await asyncio.sleep(self._env.jitter(0.5, 0.25))
+
+    async def stop(self) -> None:
+        """Stop claiming, resign at once, give back, drain, cancel, record, leave."""
+        if self._stopping:
+            return
+        self._stopping = True
+        await asyncio.gather(*[loop.stop() for loop in self._producers.values()])
+        await self._in_guard(self.guard.resign_all("stopped"))
+        await asyncio.gather(*[loop.stop() for loop in self._duties.values()])
+        await self._give_back()
+        await self._drain()
+        await self._leave()
+
+    async def _give_back(self) -> None:
+        claims = self.executor.take_waiting()
+        self._given_back = len(claims)
+        for start in range(0, len(claims), self._settings.limits.batch_rows):
+            batch = claims[start : start + self._settings.limits.batch_rows]
+            with suppress(errors.LeaseholdError):  # then they are rescued
+                await self._store.give_back(self.guard.membership.identity.id, batch)
+
+    async def _drain(self) -> None:
+        if not await self.executor.wait_idle(self._settings.grace):
+            self._cancelled = self.executor.busy()
+            self.executor.end_all("stopping")
+            # a thread cannot be ended, and a handler may refuse: not for ever
+            await self.executor.wait_idle(self._settings.timings.grace + 1.0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.call_timeout):
+                while self.acker.backlog:
+                    self._loops["acker"].wake()
+                    await asyncio.sleep(0.005)
+
+    async def _leave(self) -> None:
+        self._emit("node_stopped", given_back=self._given_back, cancelled=self._cancelled)
+        await self.processes.close()
+        self.executor.close()
+        for loop in self._loops.values():
+            await loop.stop()
+        with suppress(errors.LeaseholdError):
+            while await self.recorder.tick(self._env.due_now()) == 0.0:
+                pass
+        await self._in_guard(self.guard.leave())
+        await asyncio.to_thread(self._thread.join, self._settings.call_timeout)
+        await self.wakeups.stop()
+        if self._plan.hard_exit:
+            faulthandler.cancel_dump_traceback_later()
+
+    # -- the guard's thread ----------------------------------------------------------------------
+    def _guard_thread(self) -> None:
+        asyncio.run(self.guard.run())
+
+    async def _in_guard(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something in the guard's loop and wait for it."""
+        future = asyncio.run_coroutine_threadsafe(work, self.guard.loop)
+        await asyncio.wrap_future(future)
+
+    def _in_loop(self, call: Callable[..., Any], *arguments: Any) -> None:
+        with suppress(RuntimeError):  # the user's loop is closed: the process is going down
+            self._loop.call_soon_threadsafe(call, *arguments)
+
+    # -- Host: what the guard asks and tells, in its thread --------------------------------------
+    def new_identity(self) -> NodeIdentity:
+        assigned, self._assigned = self._assigned, None
+        identity = NodeIdentity(
+            id=assigned or self._env.new_id(),
+            app=self._settings.name,
+            release=self._plan.release,
+            host=self._env.host,
+            pid=self._env.pid,
+            version=self._plan.version,
+            executes=bool(self._plan.queues),
+            tasks=self._registry.names() if self._plan.queues else (),
+            queues=self._plan.queues,
+        )
+        self.recorder.identity = identity
+        return identity
+
+    def joined(self, identity: NodeIdentity) -> None:
+        self.recorder.identity = identity
+        self._emit(
+            "node_started",
+            app=identity.app,
+            release=identity.release,
+            queues=list(identity.queues),
+        )
+        self._in_loop(self._on_joined, identity)
+
+    def fenced(self, why: str) -> None:
+        self._emit("node_fenced", why=why, running=self.running.started())
+        self._in_loop(self._on_fenced)
+
+    def quiet(self) -> bool:
+        return not self.executor.busy()
+
+    def grace_over(self) -> None:
+        if not self._plan.hard_exit:
+            self._emit("node_overlaps", running=self.running.started())
+            return
+        self._emit("node_exits", running=self.running.started())
+        os._exit(EXIT_FENCED)
+
+    def leadership(self, name: str, gained: bool) -> None:
+        self._in_loop(self._on_leadership)
+
+    def signals(self, signals: tuple[Signal, ...]) -> None:
+        self._in_loop(self._on_signals, signals)
+
+    def nodes_changed(self) -> None:
+        self._in_loop(self._on_nodes_changed)
+
+    def loop_lag(self) -> float:
+        now = self._env.boot_now()
+        if self._pinging:
+            return now - self._ping_sent
+        self._pinging, self._ping_sent = True, now
+        self._in_loop(self._pong)
+        return 0.0
+
+    def info(self) -> dict[str, Any]:
+        terms = {name: e.term.token for name, e in self.guard.elections.items() if e.term}
+        return {
+            "leads": terms,
+            "running": self.running.started(),
+            "in_hand": len(self.running),
+            "unrecorded": self.acker.backlog,
+            "listening": self.wakeups.healthy,
+            "overdue": self._overdue.listing(),
+        }
+
+    def renewed(self) -> None:
+        if self._plan.hard_exit:
+            # C code that holds the GIL stops the guard as well: this timer needs no GIL.
+            timings = self._settings.timings
+            faulthandler.dump_traceback_later(timings.trust + timings.grace, exit=True)
+
+    async def look_after_jobs(self) -> None:
+        for claim in self._overdue.to_take_away():
+            if await self.guard.requeue(claim.job.id, claim.job.claim_token):
+                self._overdue.taken(claim)
+            self._in_loop(claim.end, "lost")
+
+    # -- in the user's loop ----------------------------------------------------------------------
+    def _pong(self) -> None:
+        self._pinging = False
+
+    def _on_joined(self, identity: NodeIdentity) -> None:
+        self.executor.worker_id = identity.worker_id
+        self._sleepers.forget()
+        self._joined.set()
+        self._wake_all()
+
+    def _on_fenced(self) -> None:
+        self.executor.take_waiting()
+        self.executor.end_all("lost")
+
+    def _on_leadership(self) -> None:
+        for loop in self._duties.values():
+            loop.wake()
+
+    def _on_nodes_changed(self) -> None:
+        self._duties["rescuer"].wake()
+        if "syncer" in self._loops:
+            self._loops["syncer"].wake()
+
+    def _on_signals(self, signals: tuple[Signal, ...]) -> None:
+        for signal in signals:
+            claim = self.running.find(signal.job, signal.token)
+            if claim and signal.kind == "cancel":
+                claim.end("cancel")
+
+    def _on_wake(self, wake: Wake) -> None:
+        match wake.kind:
+            case "q":
+                for queue, loop in self._producers.items():
+                    if wake.subject in ("", queue):
+                        loop.wake()
+            case "d":
+                self._duties["rescuer"].wake()
+                self.guard.poke()
+            case "e":
+                self.guard.poke()
+            case "c" if wake.subject == str(self.guard.membership.identity.id):
+                self.guard.poke()
+
+    def _on_written(self) -> None:
+        # what waited because too many outcomes were unrecorded may start now
+        for lane in self.executor.lanes.values():
+            self.executor.pump(lane)
+
+    def _wake_all(self) -> None:
+        for loop in [*self._producers.values(), *self._loops.values(), *self._duties.values()]:
+            loop.wake()
+
+    def _may_start(self, claim: Claim) -> bool:
+        membership = self.guard.membership
+        return (
+            claim.node == membership.identity.id
+            and membership.valid(self._env.boot_now())
+            and self.acker.backlog <= self._settings.limits.unrecorded_outcomes
+        )
+
+    def _finished(self, claim: Claim, outcome: Outcome) -> None:
+        self.acker.put(claim, outcome)

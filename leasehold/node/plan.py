@@ -1,0 +1,40 @@
+"""What a node shall do, and with what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from leasehold.model.job import JobRequest
+from leasehold.ports import Store, Wake, Wakeups
+from leasehold.services.context import OnConnection
+from leasehold.services.syncer import Planned
+from leasehold.telemetry import Emit
+
+EXIT_FENCED = 75
+"""The exit code of a worker that could not stop its work after it lost its lease (EX_TEMPFAIL)."""
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """What this process shall do."""
+
+    version: str
+    release: str
+    queues: dict[str, int]
+    """Queue → jobs at once; empty: elect and schedule only."""
+    planned: Sequence[Planned] = ()
+    once: Sequence[JobRequest] = ()
+    """Enqueued when the node has joined; their unique keys let only the first through."""
+    hard_exit: bool = False
+    """A worker process: end it when work goes on after the grace. Never in a web process."""
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What the composition root gives a node. ``guard_store`` is made in the guard's loop."""
+
+    store: Store
+    guard_store: Callable[[], Store]
+    wakeups: Callable[[Callable[[Wake], None], Emit], Wakeups]
+    on_connection: OnConnection

@@ -1,0 +1,91 @@
+"""From a driver's error to one of ours: the only translator."""
+
+from __future__ import annotations
+
+import psycopg
+
+from leasehold import errors
+
+_BY_STATE: dict[str, type[errors.LeaseholdError]] = {
+    "28P01": errors.WrongPassword,
+    "28000": errors.WrongPassword,
+    "3D000": errors.WrongDsn,
+    "42501": errors.PermissionDenied,
+    "25006": errors.ReadOnlyServer,
+    "3F000": errors.SchemaMissing,
+    "42P01": errors.SchemaMissing,
+    "42883": errors.SchemaMissing,
+    "42703": errors.SchemaTooOld,
+    "40001": errors.Conflict,
+    "40P01": errors.Conflict,
+    "55P03": errors.Conflict,
+    "57014": errors.Conflict,
+    "22023": errors.BadJob,
+    "22003": errors.BadJob,
+    "22P02": errors.BadPayload,
+    "22P05": errors.BadPayload,
+    "22007": errors.BadJob,
+    "22008": errors.BadJob,
+    "54000": errors.BadPayload,
+    "54001": errors.BadPayload,
+}
+
+_WHAT_TO_DO: dict[type[errors.LeaseholdError], str] = {
+    errors.WrongPassword: "Check user and password of the DSN",
+    errors.WrongDsn: "Check host, port and database of the DSN",
+    errors.PermissionDenied: "Grant the role what the message names",
+    errors.ReadOnlyServer: "Give the primary's address, or target_session_attrs=read-write",
+    errors.SchemaMissing: "Run: leasehold schema apply",
+    errors.SchemaTooOld: "Run: leasehold schema apply",
+}
+
+# What a refused connection says: libpq gives no SQLSTATE for it, and the words are the server's.
+_BY_WORDS = (
+    ("password authentication failed", errors.WrongPassword),
+    ("no password supplied", errors.WrongPassword),
+    ("no pg_hba.conf entry", errors.WrongPassword),
+    ("invalid dsn", errors.WrongDsn),
+    ('missing "=" after', errors.WrongDsn),
+    ("invalid connection option", errors.WrongDsn),
+    ("could not translate host name", errors.WrongDsn),
+    ("failed to resolve host", errors.WrongDsn),
+    ("name or service not known", errors.WrongDsn),
+    ("session is read-only", errors.ReadOnlyServer),
+    ("session is not read-only", errors.ReadOnlyServer),
+)
+
+
+def translate(error: Exception, *, sent: bool) -> errors.LeaseholdError:
+    """``sent``: the statement had left us, so that a lost connection leaves its outcome open."""
+    state = getattr(error, "sqlstate", None) or ""
+    text = " ".join(str(error).split())
+    if state.startswith(("08", "57P", "53", "58")) or state == "XX000":
+        return errors.Unavailable("the database cannot serve this now", got=text, sent=sent)
+    if state == "23505" and "job_key" in text + _constraint(error):
+        return errors.UniqueConflict("another job holds the unique key", got=text)
+    if state == "55000" and "recovery" in text:
+        state = "25006"
+    kind = _BY_STATE.get(state)
+    if kind is None and not state:
+        lowered = text.lower()
+        kind = next((kind for words, kind in _BY_WORDS if words in lowered), None)
+        if kind is None and "database" in lowered and "does not exist" in lowered:
+            kind = errors.WrongDsn
+        if kind is None and "role" in lowered and "does not exist" in lowered:
+            kind = errors.WrongPassword
+    if kind is not None:
+        return kind(_what(kind), got=text, do=_WHAT_TO_DO.get(kind, ""))
+    if isinstance(error, psycopg.OperationalError) or not state:
+        return errors.Unavailable("the database did not answer", got=text, sent=sent)
+    return errors.QueryFailed(f"the database refused a statement ({state})", got=text)
+
+
+def _constraint(error: Exception) -> str:
+    diagnosis = getattr(error, "diag", None)
+    return (
+        getattr(diagnosis, "constraint_name", None) or getattr(error, "constraint_name", None) or ""
+    )
+
+
+def _what(kind: type[errors.LeaseholdError]) -> str:
+    return (kind.__doc__ or kind.__name__).split("\n\n")[0].replace("\n", " ").rstrip(".")

@@ -1,0 +1,124 @@
+"""LISTEN on a connection of its own, tested by notifications to ourselves.
+
+Wake-ups are an accelerator: while they are not known to arrive, ``healthy`` is False and the
+services poll faster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+import psycopg
+
+from leasehold import errors
+from leasehold.config import Settings
+from leasehold.env import Env
+from leasehold.pg.faults import translate
+from leasehold.pg.session import Session
+from leasehold.pg.store import PgStore
+from leasehold.ports import Wake
+from leasehold.telemetry import Emit
+
+_RETRY_SECONDS = 2.0
+
+
+class Listener:
+    """``on_wake`` is called in the loop for each notification of this schema's channel."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        env: Env,
+        store: PgStore,
+        on_wake: Callable[[Wake], None],
+        emit: Emit,
+    ) -> None:
+        self._settings = settings
+        self._env = env
+        self._store = store
+        self._on_wake = on_wake
+        self._emit = emit
+        self._task: asyncio.Task[None] | None = None
+        self._healthy = False
+        self._echo = ""
+        self._heard = asyncio.Event()
+
+    @property
+    def healthy(self) -> bool:
+        return self._healthy
+
+    def start(self) -> None:
+        if self._settings.listen:
+            self._task = asyncio.create_task(self._run(), name="leasehold-listen")
+
+    async def stop(self) -> None:
+        if self._task:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        told = False
+        while True:
+            try:
+                session = await Session.open(self._settings, "listen")
+                try:
+                    if session.facts.pooled:
+                        self._emit("listen_lost", why="a pooler stands between: polling only")
+                        return
+                    await self._listen(session)
+                finally:
+                    self._healthy = False
+                    session.shut()
+                    await session.close()
+            except errors.LeaseholdError as error:
+                if not told:
+                    self._emit("listen_lost", why=str(error))
+                told = True
+            else:
+                told = False
+            await asyncio.sleep(self._env.jitter(_RETRY_SECONDS, 0.25))
+
+    async def _listen(self, session: Session) -> None:
+        connection = session.connection
+        try:
+            await connection.execute(f"listen {self._settings.schema}".encode())
+            tester = asyncio.create_task(self._test(session))
+            try:
+                async for note in connection.notifies():
+                    kind, _, subject = note.payload.partition(":")
+                    if kind == "n":
+                        if subject == self._echo:
+                            self._heard.set()
+                    else:
+                        self._on_wake(Wake(kind, subject))
+            finally:
+                tester.cancel()
+        except (psycopg.Error, OSError) as error:
+            raise translate(error, sent=False) from error
+
+    async def _test(self, session: Session) -> None:
+        """Send ourselves a nonce now and then; if it does not come, cut the connection."""
+        while True:
+            self._echo = str(self._env.new_id())
+            self._heard.clear()
+            try:
+                await self._store.notify(self._settings.schema, f"n:{self._echo}")
+                async with asyncio.timeout(self._settings.timings.call_timeout):
+                    await self._heard.wait()
+            except errors.LeaseholdError:
+                # the database is away: whoever works on it says so
+                self._healthy = False
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            except TimeoutError:
+                self._emit("listen_lost", why="a notification to ourselves did not arrive")
+                session.shut()
+                return
+            if not self._healthy:
+                self._healthy = True
+                self._emit("listen_works")
+                self._on_wake(Wake("q"))
+            await asyncio.sleep(self._env.jitter(self._settings.polling.listen_check, 0.2))

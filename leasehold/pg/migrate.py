@@ -1,0 +1,157 @@
+"""Numbered SQL migrations: apply, print, verify.
+
+Each one runs in its own transaction under a transaction-level advisory lock, so that any number
+of processes may start at once: one applies, the others wait and find it done.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+
+import psycopg
+
+from leasehold import errors
+from leasehold.config import Settings
+from leasehold.pg.faults import translate
+from leasehold.pg.session import Session
+from leasehold.pg.sql import for_schema
+
+_LOCK_KEY = 0x6C65617365686F6C
+"""'leasehol' in ASCII; two schemas wait for each other, which does no harm."""
+
+APPLY_TIMEOUT = 300.0
+
+
+@dataclass(frozen=True)
+class Migration:
+    number: int
+    name: str
+    min_known: int
+    """The oldest migration number that a running program must know to work with this schema."""
+    text: str
+
+
+def _load() -> tuple[Migration, ...]:
+    found = []
+    folder = files("leasehold.pg").joinpath("sql", "migrations")
+    for entry in sorted(folder.iterdir(), key=lambda e: e.name):
+        match = re.fullmatch(r"(\d{4})_(\w+)\.sql", entry.name)
+        if match:
+            text = entry.read_text("utf-8")
+            known = re.search(r"^-- min_known: (\d+)", text, re.M)
+            number = int(match[1])
+            found.append(Migration(number, match[2], int(known[1]) if known else number, text))
+    return tuple(found)
+
+
+MIGRATIONS = _load()
+SCHEMA_NUMBER = MIGRATIONS[-1].number
+
+
+def script(schema: str, after: int = 0) -> str:
+    """The SQL that brings a schema from migration ``after`` to the newest, as one transaction."""
+    parts = ["begin;", f"create schema if not exists {schema};"]
+    for m in MIGRATIONS:
+        if m.number > after:
+            parts += [for_schema(m.text, schema).rstrip(), _record(schema, m)]
+    return "\n".join([*parts, "commit;", ""])
+
+
+def _record(schema: str, m: Migration) -> str:
+    return (
+        f"insert into {schema}.migration (number, name, min_known) "
+        f"values ({m.number}, '{m.name}', {m.min_known});"
+    )
+
+
+async def apply(settings: Settings) -> list[Migration]:
+    """Apply what is missing; returns what was applied, oldest first.
+
+    Raises PermissionDenied where the role may not create it, SchemaTooNew where a newer version
+    was here before.
+    """
+    session = await Session.open(settings, "schema")
+    schema = settings.schema
+    try:
+        async with session.guarded(APPLY_TIMEOUT), session.connection.transaction():
+            run = session.connection.execute
+            # SET LOCAL: the limits of a session are for short statements
+            await run("set local statement_timeout = 0; set local lock_timeout = 0")
+            await run(f"select pg_advisory_xact_lock({_LOCK_KEY})")
+            await run(f"create schema if not exists {schema}")
+            done = await _applied(session, schema)
+            missing = [m for m in MIGRATIONS if m.number not in done]
+            for m in missing:
+                await run(for_schema(m.text, schema).encode())
+                await run(_record(schema, m).encode())
+            return missing
+    finally:
+        await session.close()
+
+
+async def _applied(session: Session, schema: str) -> dict[int, str]:
+    cursor = await session.connection.execute(f"select to_regclass('{schema}.migration') is null")
+    row = await cursor.fetchone()
+    if row and row[0]:
+        return {}
+    cursor = await session.connection.execute(
+        f"select number, name from {schema}.migration".encode()
+    )
+    return {number: name for number, name in await cursor.fetchall()}
+
+
+async def applied(settings: Settings) -> dict[int, str]:
+    """Number → name of the migrations that the schema has; empty when it is not there."""
+    session = await Session.open(settings, "schema")
+    try:
+        async with session.guarded(settings.call_timeout):
+            return await _applied(session, settings.schema)
+    finally:
+        await session.close()
+
+
+async def verify(settings: Settings) -> list[str]:
+    """How the schema differs from a fresh one, in words; empty when it does not.
+
+    A fresh one is built beside it under another name, compared, and rolled back.
+    """
+    scratch = f"{settings.schema[:30]}_verify"
+    session = await Session.open(settings, "schema")
+    try:
+        have = await _applied(session, settings.schema)
+        if not have:
+            raise errors.SchemaMissing(
+                "the database has no leasehold schema", do="Run: leasehold schema apply"
+            )
+        async with session.guarded(APPLY_TIMEOUT):
+            run = session.connection.execute
+            try:
+                await run("begin")
+                # definitions leave out the schemas that are on the path
+                await run("set local statement_timeout = 0; set local search_path = pg_catalog")
+                await run(f"create schema {scratch}")
+                for m in MIGRATIONS:
+                    await run(for_schema(m.text, scratch).encode())
+                here = await _describe(session, settings.schema)
+                fresh = await _describe(session, scratch)
+            finally:
+                await run("rollback")
+        missing = [f"missing: {line}" for line in sorted(fresh - here)]
+        return missing + [f"unexpected: {line}" for line in sorted(here - fresh)]
+    except psycopg.Error as error:
+        raise translate(error, sent=True) from error
+    finally:
+        await session.close()
+
+
+async def _describe(session: Session, schema: str) -> set[str]:
+    text = files("leasehold.pg").joinpath("sql", "migrations", "describe.sql").read_text("utf-8")
+    cursor = await session.connection.execute(text, {"schema": schema})
+    rows = await cursor.fetchall()
+    # names and the channel as they are written
+    return {
+        str(row[0]).replace(f"{schema}.", "leasehold.").replace(f"'{schema}'", "'leasehold'")
+        for row in rows
+    }

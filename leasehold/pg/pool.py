@@ -1,0 +1,140 @@
+"""A few connections of one event loop, opened when needed and opened again when lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from leasehold import errors
+from leasehold.config import Settings
+from leasehold.pg.migrate import SCHEMA_NUMBER
+from leasehold.pg.session import Params, Row, ServerFacts, Session
+
+T = TypeVar("T")
+
+
+class Pool:
+    """At most ``size`` sessions; callers wait their turn, first come first served.
+
+    A call that is cancelled by its caller goes on to its end behind the scenes: a statement
+    half-way through must neither block the loop nor leave a connection in an unknown state.
+    """
+
+    def __init__(self, settings: Settings, role: str, size: int = 1) -> None:
+        self._settings = settings
+        self._role = role
+        self._idle: list[Session] = []
+        self._open: set[Session] = set()
+        self._turn = asyncio.Semaphore(size)
+        self._running: set[asyncio.Task[Any]] = set()
+        self.facts: ServerFacts | None = None
+        self.statements = 0
+        """How many were sent, for the idle-cost tests and for metrics."""
+
+    async def fetch(self, name: str, params: Params, timeout: float | None = None) -> list[Row]:
+        """The rows of one statement. ``timeout`` in seconds, for waiting and running together."""
+        seconds = self._settings.call_timeout if timeout is None else timeout
+        return await self._detached(self._fetch(name, params, seconds))
+
+    async def copy(self, name: str, rows: Sequence[Row]) -> None:
+        """COPY; its timeout grows with the number of rows."""
+        seconds = self._settings.call_timeout + len(rows) / 5000
+        await self._detached(self._copy(name, rows, seconds))
+
+    async def _detached(self, work: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            # nobody will ask for its result any more
+            task.add_done_callback(lambda t: t.cancelled() or t.exception())
+            raise
+
+    async def _fetch(self, name: str, params: Params, seconds: float) -> list[Row]:
+        async with self._session(seconds) as session:
+            self.statements += 1
+            return await session.fetch(name, params, seconds)
+
+    async def _copy(self, name: str, rows: Sequence[Row], seconds: float) -> None:
+        async with self._session(seconds) as session:
+            self.statements += 1
+            await session.copy(name, rows, seconds)
+
+    @asynccontextmanager
+    async def _session(self, seconds: float) -> AsyncIterator[Session]:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise errors.Unavailable(f"no connection was free within {seconds:.3g} s") from None
+        try:
+            session = await self._take()
+            try:
+                yield session
+            finally:
+                await self._put(session)
+        finally:
+            self._turn.release()
+
+    async def _take(self) -> Session:
+        while self._idle:
+            session = self._idle.pop()
+            if session.usable:
+                return session
+            await self._drop(session)
+        session = await Session.open(self._settings, self._role)
+        try:
+            check_schema(session.facts)
+        except errors.ServerError:
+            await session.close()
+            raise
+        self.facts = session.facts
+        self._open.add(session)
+        return session
+
+    async def _put(self, session: Session) -> None:
+        if session.usable:
+            self._idle.append(session)
+        else:
+            await self._drop(session)
+
+    async def _drop(self, session: Session) -> None:
+        self._open.discard(session)
+        await session.close()
+
+    def shut(self) -> None:
+        """End every connection at its socket; who waits on one gets Unavailable."""
+        for session in self._open:
+            session.shut()
+
+    async def close(self) -> None:
+        """Wait for what runs, then close."""
+        while self._running:
+            await asyncio.gather(*self._running, return_exceptions=True)
+        for session in list(self._open):
+            await self._drop(session)
+        self._idle.clear()
+
+
+def check_schema(facts: ServerFacts) -> None:
+    """Raises SchemaMissing, SchemaTooOld or SchemaTooNew."""
+    number = facts.schema_number
+    if number is None:
+        raise errors.SchemaMissing(
+            "the database has no leasehold schema", do="Run: leasehold schema apply"
+        )
+    if number < SCHEMA_NUMBER:
+        raise errors.SchemaTooOld(
+            f"the schema has {number} migrations, this version needs {SCHEMA_NUMBER}",
+            do="Run: leasehold schema apply",
+        )
+    if facts.schema_min_known > SCHEMA_NUMBER:
+        raise errors.SchemaTooNew(
+            f"the schema needs a leasehold that knows migration {facts.schema_min_known}, "
+            f"this one knows {SCHEMA_NUMBER}",
+            do="Upgrade leasehold in this process",
+        )

@@ -1,0 +1,199 @@
+"""One connection: opened with the right timeouts, checked, and closed by a timer of our own.
+
+Every call has a client-side timer that shuts the socket down: a server-side timeout bounds
+neither a lost link nor a COMMIT that waits for a standby.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from leasehold import errors
+from leasehold.config import Settings
+from leasehold.pg.faults import translate
+from leasehold.pg.sql import statement
+
+# What TCP may take to notice a dead peer; psycopg's defaults still hung after 15 s.
+_TCP = {
+    "tcp_user_timeout": 2000,
+    "keepalives": 1,
+    "keepalives_idle": 1,
+    "keepalives_interval": 1,
+    "keepalives_count": 2,
+}
+_STRONG = ("on", "remote_apply")
+
+Row = tuple[Any, ...]
+Params = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ServerFacts:
+    """What a new connection learns about the other end."""
+
+    backend_pid: int
+    pooled: bool
+    """A pooler stands between: no session state, no LISTEN."""
+    version: int
+    schema_number: int | None
+    """The newest migration; None: the schema is not there."""
+    schema_min_known: int
+    """The oldest migration that a program must know to work with the schema."""
+
+
+class Session:
+    """One open connection in autocommit: each statement is its own transaction."""
+
+    def __init__(
+        self, connection: psycopg.AsyncConnection[Row], facts: ServerFacts, settings: Settings
+    ) -> None:
+        self.connection = connection
+        self.facts = facts
+        self._settings = settings
+
+    @classmethod
+    async def open(cls, settings: Settings, role: str) -> Session:
+        """``role`` (guard, work, listen …) is seen in pg_stat_activity.
+
+        Raises ServerError with the reason when the server cannot serve us, Unavailable when it
+        does not answer.
+        """
+        try:
+            given = conninfo_to_dict(settings.dsn)
+        except psycopg.Error as error:
+            raise errors.WrongDsn("the DSN cannot be read", got=str(error).strip()) from None
+        defaults: dict[str, Any] = {
+            **_TCP,
+            "connect_timeout": max(2, round(settings.call_timeout)),
+            "application_name": f"leasehold {role}",
+        }
+        try:
+            async with asyncio.timeout(settings.call_timeout):
+                connection = await psycopg.AsyncConnection.connect(
+                    **{**defaults, **given}, autocommit=True
+                )
+        except TimeoutError:
+            raise errors.Unavailable("the database did not answer in time") from None
+        except (psycopg.Error, OSError) as error:
+            raise translate(error, sent=False) from None
+        try:
+            facts = await _learn(connection, settings)
+        except BaseException:
+            await _close(connection)
+            raise
+        return cls(connection, facts, settings)
+
+    async def fetch(self, name: str, params: Params, timeout: float) -> list[Row]:
+        """Run one statement of sql/ and give its rows. ``timeout`` in seconds."""
+        text = statement(name, self._settings.schema)
+        async with self.guarded(timeout):
+            cursor = await self.connection.execute(text, params)
+            return await cursor.fetchall() if cursor.description else []
+
+    async def copy(self, name: str, rows: Sequence[Row], timeout: float) -> None:
+        """COPY ``rows`` in; all of them or none."""
+        text = statement(name, self._settings.schema)
+        async with (
+            self.guarded(timeout),
+            self.connection.cursor() as cursor,
+            cursor.copy(text) as copy,
+        ):
+            for row in rows:
+                await copy.write_row(row)
+
+    @asynccontextmanager
+    async def guarded(self, timeout: float) -> AsyncIterator[None]:
+        """A block with a timer that shuts the socket down; errors become ours."""
+        late = False
+
+        def shut() -> None:
+            nonlocal late
+            late = True
+            self.shut()
+
+        timer = asyncio.get_running_loop().call_later(max(timeout, 0.001), shut)
+        try:
+            yield
+        except (psycopg.Error, OSError) as error:
+            if late:
+                raise errors.Unavailable(
+                    f"the database did not answer within {timeout:.3g} s", sent=True
+                ) from None
+            raise translate(error, sent=True) from error
+        finally:
+            timer.cancel()
+
+    def shut(self) -> None:
+        """End the connection at the socket: whoever waits on it gets an error at once."""
+        with suppress(psycopg.Error, OSError):
+            fd = os.dup(self.connection.fileno())
+            with socket.socket(fileno=fd) as twin:
+                twin.shutdown(socket.SHUT_RDWR)
+
+    @property
+    def usable(self) -> bool:
+        status = self.connection.pgconn.transaction_status
+        return not self.connection.closed and status == psycopg.pq.TransactionStatus.IDLE
+
+    async def close(self) -> None:
+        await _close(self.connection)
+
+
+async def _close(connection: psycopg.AsyncConnection[Row]) -> None:
+    with suppress(psycopg.Error, OSError):
+        await connection.close()
+
+
+async def _learn(connection: psycopg.AsyncConnection[Row], settings: Settings) -> ServerFacts:
+    """Who is on the other end, and is it safe? Sets what a session may set."""
+    timer = asyncio.get_running_loop().call_later(
+        settings.call_timeout, lambda: connection.pgconn.finish()
+    )
+    try:
+        cursor = await connection.execute(statement("session/facts", settings.schema))
+        row = await cursor.fetchone()
+        assert row is not None
+        pid, recovering, read_only, commit, version, has_schema = row
+        pooled = pid != connection.info.backend_pid
+        if recovering or read_only:
+            raise errors.ReadOnlyServer(
+                "the server is a replica or read-only",
+                got=f"{connection.info.host}:{connection.info.port}",
+                do="Give the primary's address, or target_session_attrs=read-write",
+            )
+        if version < 150000:
+            raise errors.UnsafeServer("PostgreSQL 15 or newer is needed", got=version)
+        if pooled:
+            if commit not in _STRONG:
+                raise errors.UnsafeServer(
+                    "commits of this role are not durable, and a pooler stands between",
+                    got=f"synchronous_commit={commit}",
+                    do="ALTER ROLE … SET synchronous_commit = on",
+                )
+            connection.prepare_threshold = None
+        else:
+            await connection.execute(
+                statement("session/settings", settings.schema),
+                {
+                    "commit": commit if commit in _STRONG else "on",
+                    "statement_ms": str(round(settings.call_timeout * 1000)),
+                },
+            )
+        number, min_known = None, 0
+        if has_schema:
+            cursor = await connection.execute(statement("session/schema", settings.schema))
+            number, min_known = await cursor.fetchone() or (None, 0)
+        return ServerFacts(pid, pooled, version, number, min_known or 0)
+    except (psycopg.Error, OSError) as error:
+        raise translate(error, sent=False) from error
+    finally:
+        timer.cancel()

@@ -1,0 +1,35 @@
+-- Cancel a job: a waiting one ends now, a running one is flagged and its node is told.
+-- edge: available -> cancelled
+-- edge: scheduled -> cancelled
+-- edge: retryable -> cancelled
+-- locks: job row, then its unique key
+-- index: job_pkey, job_key_pkey
+with target as materialized (
+    select ctid as at_row, node from leasehold.job where id = %(job)s for update
+), flagged as (
+    update leasehold.job j set cancel_requested = true
+    where j.ctid = any (array(select at_row from target where node is not null))
+    returning j.id, j.node, j.claim_token
+), told as (
+    insert into leasehold.signal (node, job_id, kind, claim_token)
+    select node, id, 'cancel', claim_token from flagged
+    on conflict (node, job_id, kind) do update set claim_token = excluded.claim_token
+    returning pg_notify('leasehold', 'c:' || node)
+), gone as (
+    delete from leasehold.job j
+    where j.ctid = any (array(select at_row from target where node is null))
+    returning j.*
+), done as (
+    insert into leasehold.job_done (id, finished_at, queue, task_name, priority, run_at, created_at, max_attempts,
+        attempt, crashes, timeout_seconds, state, schedule, tick_at, payload, last_error)
+    select id, coalesce(%(now)s::timestamptz, now()), queue, task_name, priority, run_at, created_at, max_attempts,
+           attempt, crashes, timeout_seconds, 'cancelled', schedule, tick_at, payload, %(reason)s
+    from gone
+), keys as (
+    delete from leasehold.job_key k using gone g
+    where g.unique_key is not null and k.key = g.unique_key and k.job_id = g.id and k.held_until is null
+)
+select case when exists (select 1 from flagged) then 'running'
+            when exists (select 1 from gone) then 'waiting'
+            when exists (select 1 from leasehold.job_done where id = %(job)s) then 'finished' end,
+       (select count(*) from told)

@@ -1,0 +1,31 @@
+-- What is due becomes available. A job whose task no live node knows waits on.
+-- edge: scheduled -> available
+-- edge: retryable -> available
+-- locks: fence FOR SHARE, job rows FOR UPDATE SKIP LOCKED
+-- index: job_waiting
+with f as materialized (
+    select 1 from leasehold.fence where name = %(leader)s and token = %(term)s for share
+), known as materialized (
+    select distinct t from leasehold.node n, unnest(n.tasks) t where n.executes
+), due as materialized (
+    select ctid as at_row, held_because = 'unknown_task' and task_name not in (select t from known) as stays
+    from leasehold.job
+    where not ready and run_at <= coalesce(%(now)s::timestamptz, now()) and exists (select 1 from f)
+    order by run_at
+    limit %(limit)s
+    for update skip locked
+), staged as (
+    update leasehold.job j set ready = true, held_because = null
+    where j.ctid = any (array(select at_row from due where not stays))
+    returning j.queue
+), later as (
+    update leasehold.job j set run_at = coalesce(%(now)s::timestamptz, now()) + interval '10 seconds'
+    where j.ctid = any (array(select at_row from due where stays))
+    returning 1
+), woken as (
+    select leasehold.wake(array_agg(distinct queue)) from staged
+)
+select (select count(*) from staged), (select count(*) from later),
+       (select extract(epoch from min(run_at) - coalesce(%(now)s::timestamptz, now()))::float8
+        from leasehold.job where not ready and run_at > coalesce(%(now)s::timestamptz, now())),
+       (select count(*) from woken)

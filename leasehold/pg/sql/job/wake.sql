@@ -1,0 +1,4 @@
+-- Wake the nodes that sleep on these queues.
+-- locks: the NOTIFY lock at commit, only if somebody sleeps
+-- index: a scan of node
+select leasehold.wake(%(queues)s::text[])

@@ -1,0 +1,26 @@
+-- Take over by compare-and-swap: the row must be as observed, the timeline too. The client has
+-- waited W, or the row was resigned, or names this very node, which holds no term.
+-- A fence that is missing or ahead rolls everything back: there is no holder without a token.
+-- locks: leader row, then fence row (waits for duties of the old term, which hold it FOR SHARE)
+-- index: leader_pkey, fence_pkey
+with taken as (
+    update leasehold.leader l
+    set node = %(node)s, token = greatest(l.token + 1, leasehold.timeline() - 1 << 32), seq = l.seq + 1,
+        lease_seconds = %(lease_seconds)s,
+        acquired_at = coalesce(%(now)s::timestamptz, clock_timestamp()),
+        renewed_at = coalesce(%(now)s::timestamptz, clock_timestamp())
+    where l.name = %(name)s and l.node is not distinct from %(seen_node)s and l.token = %(seen_token)s
+      and l.seq = %(seen_seq)s and leasehold.timeline() = %(seen_timeline)s
+      and exists (select 1 from leasehold.node n where n.id = %(node)s)
+    returning l.name, l.token, l.acquired_at
+), fenced as (
+    update leasehold.fence f set token = taken.token from taken
+    where f.name = taken.name and f.token < taken.token
+    returning f.token
+), noted as (
+    insert into leasehold.term (name, token, node, worker_id, acquired_at)
+    select taken.name, taken.token, %(node)s, leasehold.worker_id(%(host)s, %(pid)s, %(node)s), taken.acquired_at
+    from taken
+)
+select coalesce(fenced.token, leasehold.refuse('the fence row of this election is missing or ahead'))
+from taken left join fenced on true

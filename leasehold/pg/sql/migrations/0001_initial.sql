@@ -1,0 +1,537 @@
+-- The whole of the first schema. "leasehold." is replaced by the schema's name when it is not the
+-- default one; nothing here depends on search_path.
+
+create table leasehold.migration (
+    number      integer     primary key,
+    name        text        not null,
+    -- the oldest schema number that a program must know of to work with the schema as it is now
+    min_known   integer     not null,
+    applied_at  timestamptz not null default now()
+);
+
+-- ---------------------------------------------------------------------------------------------
+-- Helpers
+-- ---------------------------------------------------------------------------------------------
+
+-- The server's timeline: it grows with each promotion, and lifts every token above those of the
+-- time before (an ordinary role may ask for it; pg_control_checkpoint() lags after a promotion).
+create function leasehold.timeline() returns bigint
+language sql volatile parallel restricted
+return ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint;
+
+-- Roll back a statement that found what must not be.
+create function leasehold.refuse(why text) returns bigint
+language plpgsql volatile as $$
+begin
+    raise exception 'leasehold: %', why using errcode = 'LH001';
+end $$;
+
+-- ---------------------------------------------------------------------------------------------
+-- Nodes and leases
+-- ---------------------------------------------------------------------------------------------
+
+create sequence leasehold.token_seq as bigint;
+
+create table leasehold.node (
+    id             uuid        primary key,
+    token          bigint      not null,
+    seq            bigint      not null default 1,
+    -- grows when a claim's outcome is unknown: claims of the epoch before change nothing
+    epoch          integer     not null default 1,
+    lease_seconds  real        not null,
+    app            text        not null,
+    release        text        not null,
+    host           text        not null,
+    pid            integer     not null,
+    version        text        not null,
+    executes       boolean     not null default true,
+    tasks          text[]      not null default '{}',
+    queues         jsonb       not null default '{}',
+    -- queues on which this node sleeps and wants to be woken
+    sleeping       text[]      not null default '{}',
+    started_at     timestamptz not null default now(),
+    renewed_at     timestamptz not null default now(),
+    -- what the process believes of itself: leaderships with terms, running jobs, loop lag
+    info           jsonb       not null default '{}'
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+create function leasehold.worker_id(host text, pid integer, node uuid) returns text
+language sql immutable
+return host || ':' || pid || ':' || right(node::text, 6);
+
+-- Every node that is gone, by whatever way its row went; the rescuer frees its jobs.
+create table leasehold.death (
+    node       uuid        primary key,
+    worker_id  text        not null,
+    app        text        not null,
+    release    text        not null,
+    died_at    timestamptz not null default now(),
+    -- all its claims were looked for and freed
+    settled    boolean     not null default false
+);
+create index death_open on leasehold.death (died_at) where not settled;
+
+create function leasehold.bury() returns trigger
+language plpgsql as $$
+begin
+    insert into leasehold.death (node, worker_id, app, release)
+    values (old.id, leasehold.worker_id(old.host, old.pid, old.id), old.app, old.release)
+    on conflict (node) do nothing;
+    return null;
+end $$;
+
+create trigger bury after delete on leasehold.node
+for each row execute function leasehold.bury();
+
+create table leasehold.leader (
+    name           text        primary key,
+    node           uuid,
+    token          bigint      not null default 0,
+    seq            bigint      not null default 0,
+    lease_seconds  real        not null,
+    acquired_at    timestamptz,
+    renewed_at     timestamptz
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- Changes only at an acquisition, so that a long duty under FOR SHARE never blocks a renewal.
+create table leasehold.fence (
+    name   text   primary key,
+    token  bigint not null default 0
+);
+
+-- Every term ever, for people and as the memory from which a row deleted by hand is made again.
+create table leasehold.term (
+    name         text        not null,
+    token        bigint      not null,
+    node         uuid        not null,
+    worker_id    text        not null,
+    acquired_at  timestamptz not null,
+    primary key (name, token)
+);
+
+-- Names of deployments in the order in which they were first seen.
+create table leasehold.release (
+    app         text        not null,
+    name        text        not null,
+    number      bigint      generated always as identity,
+    first_seen  timestamptz not null default now(),
+    primary key (app, name)
+);
+
+-- ---------------------------------------------------------------------------------------------
+-- Jobs
+-- ---------------------------------------------------------------------------------------------
+
+-- Every unfinished job. What a claim changes stands last, so that the WAL record of the new row
+-- version can share its beginning with the old one; none of it is indexed, so that it is HOT.
+create table leasehold.job (
+    id               uuid        primary key,
+    queue            text        not null,
+    task_name        text        not null,
+    priority         smallint    not null default 0,
+    run_at           timestamptz not null default now(),
+    created_at       timestamptz not null default now(),
+    max_attempts     smallint    not null default 5,
+    timeout_seconds  real,
+    history          boolean     not null default true,
+    unique_key       text,
+    schedule         text,
+    -- the moment of the schedule's tick, which stays when a retry moves run_at
+    tick_at          timestamptz,
+    -- take it away from its node after this long, even if the node lives
+    requeue_seconds  real,
+    payload          jsonb       not null,
+    -- true: available (node is null) or running (node is not null); false: waits for run_at
+    ready            boolean     not null default true,
+    -- why it waits: scheduled, retryable, snoozed, unknown_task
+    held_because     text,
+    last_error       text,
+    progress         real,
+    progress_note    text,
+    started_at       timestamptz,
+    crashes          smallint    not null default 0,
+    cancel_requested boolean     not null default false,
+    attempt          smallint    not null default 0,
+    node             uuid,
+    claim_token      bigint,
+    claimed_at       timestamptz
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_threshold = 100000);
+
+create index job_ready on leasehold.job (queue, priority, run_at, id) where ready;
+create index job_waiting on leasehold.job (run_at) where not ready;
+
+create table leasehold.job_done (
+    id            uuid        not null,
+    finished_at   timestamptz not null default now(),
+    queue         text        not null,
+    task_name     text        not null,
+    priority      smallint    not null,
+    run_at        timestamptz not null,
+    created_at    timestamptz not null,
+    started_at    timestamptz,
+    max_attempts  smallint    not null,
+    attempt       smallint    not null,
+    crashes       smallint    not null,
+    timeout_seconds real,
+    state         text        not null,
+    schedule      text,
+    tick_at       timestamptz,
+    node          uuid,
+    claim_token   bigint,
+    payload       jsonb       not null,
+    result        jsonb,
+    last_error    text,
+    primary key (id, finished_at)
+) partition by range (finished_at);
+
+-- Days are made ahead; what they do not cover is kept here and nothing is refused.
+create table leasehold.job_done_default partition of leasehold.job_done default;
+
+create index job_done_bad on leasehold.job_done (state, finished_at) where state <> 'completed';
+
+-- One row per attempt that did not simply succeed.
+create table leasehold.attempt (
+    job_id       uuid        not null,
+    claim_token  bigint      not null,
+    attempt      smallint    not null,
+    node         uuid,
+    started_at   timestamptz,
+    ended_at     timestamptz not null default now(),
+    outcome      text        not null,
+    error        text,
+    primary key (job_id, claim_token)
+);
+create index attempt_ended on leasehold.attempt (ended_at);
+
+-- Unique keys outlive the moves of the rows that hold them.
+create table leasehold.job_key (
+    key         text        primary key,
+    job_id      uuid        not null,
+    -- null: until the job has finished
+    held_until  timestamptz
+);
+
+-- "Look at this": a cancel for a running job, brought to its node by the next heartbeat.
+create table leasehold.signal (
+    node    uuid not null,
+    job_id  uuid not null,
+    kind    text not null,
+    claim_token bigint not null,
+    primary key (node, job_id, kind)
+);
+
+-- Make the days ahead, drop those past keeping. A DROP waits behind readers and would block the
+-- inserts behind it: short lock_timeout, and the next round tries again.
+create function leasehold.partitions(clock timestamptz, ahead_days integer, keep_days integer)
+returns table (made integer, dropped integer)
+language plpgsql volatile set lock_timeout = '200ms' as $$
+declare
+    today date := (clock at time zone 'UTC')::date;
+    d     date;
+    part  text;
+begin
+    made := 0; dropped := 0;
+    for d in select today + n from generate_series(0, ahead_days) n loop
+        part := 'job_done_' || to_char(d, 'YYYYMMDD');
+        continue when to_regclass(format('leasehold.%I', part)) is not null;
+        -- rows that the default partition took in meanwhile keep this day there
+        continue when exists (select 1 from leasehold.job_done_default
+                              where finished_at >= d::timestamp at time zone 'UTC'
+                                and finished_at < (d + 1)::timestamp at time zone 'UTC');
+        execute format('create table leasehold.%I partition of leasehold.job_done for values from (%L) to (%L)',
+                       part, d::timestamp at time zone 'UTC', (d + 1)::timestamp at time zone 'UTC');
+        made := made + 1;
+    end loop;
+    for part in
+        select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
+        where i.inhparent = 'leasehold.job_done'::regclass and c.relname ~ '^job_done_[0-9]{8}$'
+          and to_date(right(c.relname, 8), 'YYYYMMDD') < today - keep_days
+    loop
+        execute format('drop table leasehold.%I', part);
+        dropped := dropped + 1;
+    end loop;
+    delete from leasehold.job_done_default where finished_at < clock - make_interval(days => keep_days + 1);
+    return next;
+end $$;
+
+-- ---------------------------------------------------------------------------------------------
+-- Schedules
+-- ---------------------------------------------------------------------------------------------
+
+create table leasehold.schedule (
+    app            text        not null,
+    name           text        not null,
+    spec           jsonb       not null,
+    described      text        not null,
+    task_name      text        not null,
+    job            jsonb       not null,
+    missed         text        not null,
+    grace_seconds  real        not null,
+    release        text        not null,
+    paused         boolean     not null default false,
+    -- the newest instant that was decided; nothing at or before it ever fires
+    high_water     timestamptz,
+    -- the first instant that was not decided yet; null: never again
+    next_at        timestamptz,
+    updated_at     timestamptz not null default now(),
+    primary key (app, name)
+) with (fillfactor = 70);
+create index schedule_next on leasehold.schedule (app, next_at) where not paused and next_at is not null;
+
+-- The ledger: what became of each due moment.
+create table leasehold.tick (
+    app         text        not null,
+    schedule    text        not null,
+    fire_at     timestamptz not null,
+    state       text        not null,
+    job_id      uuid,
+    term        bigint,
+    decided_at  timestamptz not null default now(),
+    primary key (app, schedule, fire_at)
+);
+create index tick_decided on leasehold.tick (decided_at);
+
+-- ---------------------------------------------------------------------------------------------
+-- Events
+-- ---------------------------------------------------------------------------------------------
+
+create table leasehold.event (
+    id         bigint      generated always as identity primary key,
+    at         timestamptz not null default clock_timestamp(),
+    kind       text        not null,
+    level      text        not null,
+    node       uuid,
+    worker_id  text,
+    fields     jsonb       not null default '{}'
+);
+create index event_at on leasehold.event (at);
+
+-- ---------------------------------------------------------------------------------------------
+-- Wake-ups. NOTIFY takes a lock on the whole cluster at commit: only if somebody sleeps.
+-- ---------------------------------------------------------------------------------------------
+
+create function leasehold.wake(woken text[]) returns void
+language plpgsql volatile as $$
+declare
+    q text;
+begin
+    for q in
+        select distinct w from unnest(woken) w
+        where exists (select 1 from leasehold.node n where w = any (n.sleeping))
+    loop
+        perform pg_notify('leasehold', 'q:' || q);
+    end loop;
+end $$;
+
+-- ---------------------------------------------------------------------------------------------
+-- Enqueue: the one entry point for SQL, triggers, other languages and every driver.
+-- request: one object, or an array of them, with
+--   task (required), payload {}, id, queue 'default', priority 0, run_at | run_in seconds,
+--   max_attempts 5, timeout seconds, requeue_after seconds, unique, unique_for seconds,
+--   on_conflict 'return' | 'raise' | 'replace', history true, retried false
+-- One row a job: its id, and whether it was created now (false: the key's holder, or a retry).
+-- ---------------------------------------------------------------------------------------------
+
+create function leasehold.enqueue_check(job jsonb) returns void
+language plpgsql immutable as $$
+declare
+    bad text;
+    size integer;
+begin
+    if jsonb_typeof(job) is distinct from 'object' then
+        raise exception 'leasehold.enqueue: each job must be an object, got %', coalesce(jsonb_typeof(job), 'null')
+            using errcode = '22023';
+    end if;
+    select string_agg(k, ', ') into bad from jsonb_object_keys(job) k
+    where k not in ('id', 'task', 'payload', 'queue', 'priority', 'run_at', 'run_in', 'max_attempts',
+                    'timeout', 'requeue_after', 'unique', 'unique_for', 'on_conflict', 'history', 'retried',
+                    'payload_limit');
+    if bad is not null then
+        raise exception 'leasehold.enqueue: unknown option %', bad using errcode = '22023',
+            hint = 'Known: id, task, payload, queue, priority, run_at, run_in, max_attempts, timeout, requeue_after, unique, unique_for, on_conflict, history.';
+    end if;
+    if coalesce(jsonb_typeof(job -> 'task'), 'null') <> 'string' or length(job ->> 'task') not between 1 and 200 then
+        raise exception 'leasehold.enqueue: task must be text of 1 to 200 characters, got %', left(job::text, 100)
+            using errcode = '22023';
+    end if;
+    if jsonb_typeof(coalesce(job -> 'payload', '{}')) <> 'object' then
+        raise exception 'leasehold.enqueue: payload must be an object, got %', jsonb_typeof(job -> 'payload')
+            using errcode = '22023', hint = 'Name the arguments: {"user_id": 42}.';
+    end if;
+    size := octet_length((job -> 'payload')::text);
+    if size > coalesce((job ->> 'payload_limit')::integer, 1048576) then
+        raise exception 'leasehold.enqueue: payload of % bytes is over the limit of %', size,
+            coalesce((job ->> 'payload_limit')::integer, 1048576)
+            using errcode = '54000', hint = 'Store the data elsewhere and pass a reference.';
+    end if;
+    if length(job ->> 'queue') not between 1 and 200 or length(job ->> 'unique') not between 1 and 200 then
+        raise exception 'leasehold.enqueue: queue and unique take 1 to 200 characters' using errcode = '22023';
+    end if;
+    if (job ->> 'on_conflict') not in ('return', 'raise', 'replace') then
+        raise exception 'leasehold.enqueue: on_conflict must be return, raise or replace, got %', job ->> 'on_conflict'
+            using errcode = '22023';
+    end if;
+    if (job ->> 'max_attempts')::numeric not between 1 and 32767 or (job ->> 'timeout')::numeric <= 0
+       or (job ->> 'run_in')::numeric < 0 then
+        raise exception 'leasehold.enqueue: max_attempts, timeout and run_in must be positive' using errcode = '22023';
+    end if;
+end $$;
+
+-- Take the unique key for a new job, or say who has it. Null: taken, go on and insert.
+create function leasehold.enqueue_key(job jsonb, new_id uuid, due timestamptz, starts boolean, clock timestamptz)
+returns uuid
+language plpgsql volatile as $$
+declare
+    full_key text := (job ->> 'task') || ':' || (job ->> 'unique');
+    until    timestamptz := clock + make_interval(secs => (job ->> 'unique_for')::double precision);
+    holder   uuid;
+    hit      uuid;
+begin
+    loop
+        insert into leasehold.job_key (key, job_id, held_until) values (full_key, new_id, until)
+        on conflict (key) do nothing returning job_id into hit;
+        exit when hit is not null;
+        -- an expired key is taken over by compare-and-swap
+        update leasehold.job_key set job_id = new_id, held_until = until
+        where key = full_key and held_until <= clock returning job_id into hit;
+        exit when hit is not null;
+        select k.job_id into holder from leasehold.job_key k where k.key = full_key;
+        -- gone again between the two looks: once more
+        continue when holder is null;
+        if holder = new_id then
+            return new_id;
+        end if;
+        if job ->> 'on_conflict' = 'raise' then
+            raise exception 'leasehold.enqueue: another job holds the unique key %', full_key
+                using errcode = '23505', constraint = 'job_key_pkey', detail = 'job ' || holder;
+        end if;
+        if job ->> 'on_conflict' = 'replace' then
+            update leasehold.job j
+            set payload = coalesce(job -> 'payload', '{}'), run_at = due, ready = starts,
+                priority = coalesce((job ->> 'priority')::smallint, 0),
+                held_because = case when starts then null else 'scheduled' end
+            where j.id = holder and j.node is null;
+        end if;
+        return holder;
+    end loop;
+    return null;
+end $$;
+
+create function leasehold.enqueue(request jsonb, clock timestamptz default null)
+returns table (id uuid, created boolean)
+language plpgsql volatile as $$
+declare
+    moment  timestamptz := coalesce(clock, now());
+    item    jsonb;
+    due     timestamptz;
+    starts  boolean;
+    new_id  uuid;
+    holder  uuid;
+    woken   text[] := '{}';
+begin
+    if jsonb_typeof(request) is distinct from 'array' then
+        request := jsonb_build_array(request);
+    end if;
+    for item in select e from jsonb_array_elements(request) e loop
+        perform leasehold.enqueue_check(item);
+        new_id := coalesce((item ->> 'id')::uuid, gen_random_uuid());
+        due := coalesce((item ->> 'run_at')::timestamptz,
+                        moment + make_interval(secs => (item ->> 'run_in')::double precision), moment);
+        starts := due <= moment;
+        if item ? 'unique' then
+            holder := leasehold.enqueue_key(item, new_id, due, starts, moment);
+            if holder is not null then
+                id := holder; created := false;
+                return next;
+                continue;
+            end if;
+        end if;
+        insert into leasehold.job as j (id, queue, task_name, priority, run_at, created_at, max_attempts,
+                timeout_seconds, requeue_seconds, history, unique_key, payload, ready, held_because)
+        values (new_id, coalesce(item ->> 'queue', 'default'), item ->> 'task',
+                coalesce((item ->> 'priority')::smallint, 0), due, moment,
+                coalesce((item ->> 'max_attempts')::smallint, 5), (item ->> 'timeout')::real,
+                (item ->> 'requeue_after')::real, coalesce((item ->> 'history')::boolean, true),
+                (item ->> 'task') || ':' || (item ->> 'unique'),
+                coalesce(item -> 'payload', '{}'), starts, case when starts then null else 'scheduled' end)
+        on conflict on constraint job_pkey do nothing;
+        created := found;
+        -- A retry after an unknown outcome: the job may have run and moved on already. The fresh
+        -- snapshot of this statement sees it there if the insert above did not meet it.
+        if created and (item ->> 'retried')::boolean
+           and exists (select 1 from leasehold.job_done d where d.id = new_id) then
+            delete from leasehold.job j where j.id = new_id;
+            created := false;
+        end if;
+        if created and starts then
+            woken := woken || coalesce(item ->> 'queue', 'default');
+        end if;
+        id := new_id;
+        return next;
+    end loop;
+    if cardinality(woken) > 0 then
+        perform leasehold.wake(woken);
+    end if;
+end $$;
+
+-- ---------------------------------------------------------------------------------------------
+-- Views: the contract for people and other tools
+-- ---------------------------------------------------------------------------------------------
+
+create view leasehold.workers as
+    select n.id as node, leasehold.worker_id(n.host, n.pid, n.id) as worker_id from leasehold.node n
+    union all
+    select d.node, d.worker_id from leasehold.death d
+    where not exists (select 1 from leasehold.node n where n.id = d.node);
+
+create view leasehold.jobs as
+    select j.id, j.task_name, j.queue, j.payload,
+           case when j.ready and j.node is null then 'available'
+                when j.ready then 'running'
+                when j.held_because = 'retryable' then 'retryable'
+                else 'scheduled' end as state,
+           j.priority, j.created_at, coalesce(j.tick_at, j.run_at) as scheduled_for,
+           case when j.node is not null then coalesce(j.started_at, j.claimed_at) end as started_at,
+           null::timestamptz as completed_at,
+           j.attempt, j.max_attempts, j.claim_token,
+           (select w.worker_id from leasehold.workers w where w.node = j.node) as worker_id,
+           j.last_error, null::jsonb as result, j.progress, j.progress_note, j.cancel_requested,
+           j.crashes, j.held_because, j.schedule, j.node, j.timeout_seconds
+    from leasehold.job j
+    union all
+    select d.id, d.task_name, d.queue, d.payload, d.state, d.priority, d.created_at, coalesce(d.tick_at, d.run_at),
+           d.started_at, d.finished_at, d.attempt, d.max_attempts, d.claim_token,
+           (select w.worker_id from leasehold.workers w where w.node = d.node),
+           d.last_error, d.result, null, null, false, d.crashes, null, d.schedule, d.node, d.timeout_seconds
+    from leasehold.job_done d;
+
+create view leasehold.leaders as
+    select l.name,
+           (select w.worker_id from leasehold.workers w where w.node = l.node) as holder,
+           l.token as term, l.renewed_at as heartbeat, clock_timestamp() - l.renewed_at as age,
+           l.lease_seconds, l.acquired_at, l.node, f.token as fence
+    from leasehold.leader l left join leasehold.fence f using (name);
+
+create view leasehold.nodes as
+    select leasehold.worker_id(n.host, n.pid, n.id) as worker_id, n.id, n.app, n.release, n.host, n.pid,
+           n.version, n.executes, n.queues, n.tasks, n.sleeping, n.started_at, n.renewed_at as heartbeat,
+           clock_timestamp() - n.renewed_at as age, n.lease_seconds, n.seq, n.epoch, n.info
+    from leasehold.node n;
+
+create view leasehold.schedules as
+    select s.app, s.name, s.described, s.task_name, s.missed, s.grace_seconds, s.paused, s.next_at,
+           s.high_water, s.release, s.updated_at, s.spec,
+           t.fire_at as last_fire_at, t.state as last_state, t.job_id as last_job_id
+    from leasehold.schedule s
+    left join lateral (select * from leasehold.tick t where t.app = s.app and t.schedule = s.name
+                       order by t.fire_at desc limit 1) t on true;
+
+create view leasehold.ticks as
+    select t.app, t.schedule, t.fire_at, t.state, t.job_id, t.term, t.decided_at,
+           t.decided_at - t.fire_at as lateness
+    from leasehold.tick t;
+
+create view leasehold.events as
+    select e.id, e.at, e.kind, e.level, e.worker_id, e.fields, e.node from leasehold.event e;
+
+select made from leasehold.partitions(now(), 7, 36500);

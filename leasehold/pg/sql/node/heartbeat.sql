@@ -1,0 +1,27 @@
+-- Renew the node and what it leads, and see what the others did: one statement an interval.
+-- Leaderships are renewed only with the node; what is not in the answer was not renewed.
+-- locks: own node row, then own leader rows
+-- index: node_pkey, leader_pkey, signal_pkey; a scan of node and leader
+with me as (
+    update leasehold.node
+    set seq = seq + 1, renewed_at = coalesce(%(now)s::timestamptz, clock_timestamp()), info = %(info)s
+    where id = %(node)s and token = %(token)s
+    returning seq
+), led as (
+    update leasehold.leader l
+    set seq = l.seq + 1, renewed_at = coalesce(%(now)s::timestamptz, clock_timestamp())
+    from unnest(%(names)s::text[], %(terms)s::bigint[]) as h (name, term)
+    where l.name = h.name and l.node = %(node)s and l.token = h.term and exists (select 1 from me)
+    returning l.name
+), heard as (
+    delete from leasehold.signal where node = %(node)s and job_id = any (%(heard)s::uuid[])
+)
+select exists (select 1 from me),
+       array(select name from led),
+       (select coalesce(jsonb_agg(jsonb_build_array(l.name, l.node, l.token, l.seq, l.lease_seconds)), '[]')
+        from leasehold.leader l where l.name = any (%(watched)s::text[])),
+       (select coalesce(jsonb_agg(jsonb_build_array(n.id, n.token, n.seq, n.lease_seconds, n.app, r.number)), '[]')
+        from leasehold.node n left join leasehold.release r on r.app = n.app and r.name = n.release),
+       (select coalesce(jsonb_agg(jsonb_build_array(s.job_id, s.claim_token, s.kind)), '[]')
+        from leasehold.signal s where s.node = %(node)s and s.job_id <> all (%(heard)s::uuid[])),
+       leasehold.timeline()

@@ -1,0 +1,8 @@
+-- After a claim with unknown outcome: no claim of the epoch before can commit after this.
+-- FOR UPDATE waits for claims in flight, which hold the row FOR KEY SHARE.
+-- locks: own node row FOR UPDATE
+-- index: node_pkey
+with held as materialized (
+    select id from leasehold.node where id = %(node)s and token = %(token)s for update
+)
+update leasehold.node n set epoch = n.epoch + 1 from held where n.id = held.id returning n.epoch

@@ -1,0 +1,39 @@
+-- Delete what is past keeping, a bounded batch of each.
+-- locks: the rows
+-- index: event_at, tick_decided, attempt_ended, death_pkey
+with clock as (
+    select coalesce(%(now)s::timestamptz, now()) as at
+), e as (
+    delete from leasehold.event where id in (
+        select id from leasehold.event, clock where event.at < clock.at - make_interval(days => %(events_days)s)
+        order by event.at limit %(limit)s)
+    returning 1
+), t as (
+    delete from leasehold.tick x using (
+        select app, schedule, fire_at from leasehold.tick, clock
+        where decided_at < clock.at - make_interval(days => %(ticks_days)s)
+        order by decided_at limit %(limit)s) old
+    where (x.app, x.schedule, x.fire_at) = (old.app, old.schedule, old.fire_at)
+    returning 1
+), a as (
+    delete from leasehold.attempt x using (
+        select job_id, claim_token from leasehold.attempt, clock
+        where ended_at < clock.at - make_interval(days => %(attempts_days)s)
+        order by ended_at limit %(limit)s) old
+    where (x.job_id, x.claim_token) = (old.job_id, old.claim_token)
+    returning 1
+), d as (
+    delete from leasehold.death where node in (
+        select node from leasehold.death, clock
+        where settled and died_at < clock.at - make_interval(days => %(events_days)s) limit %(limit)s)
+    returning 1
+), k as (
+    delete from leasehold.job_key where key in (
+        select key from leasehold.job_key, clock where held_until < clock.at limit %(limit)s)
+    returning 1
+), s as (
+    delete from leasehold.signal where not exists (select 1 from leasehold.node n where n.id = signal.node)
+    returning 1
+)
+select (select count(*) from e) + (select count(*) from t) + (select count(*) from a) + (select count(*) from d)
+       + (select count(*) from k) + (select count(*) from s)

@@ -1,0 +1,38 @@
+-- Decide ticks: move each schedule's high-water mark and, from what that returned, write the
+-- ledger and the jobs. Two leaders serialise on the schedule's row; the second one finds the mark
+-- moved and does nothing.
+-- edge: new -> available
+-- locks: fence FOR SHARE, schedule rows
+-- index: schedule_pkey, tick_pkey, job_pkey
+with f as materialized (
+    select 1 from leasehold.fence where name = %(leader)s and token = %(term)s for share
+), p as materialized (
+    select * from jsonb_to_recordset(%(plans)s::jsonb)
+        as x (name text, release text, seen timestamptz, high_water timestamptz, next_at timestamptz, ticks jsonb)
+), moved as (
+    update leasehold.schedule s
+    set high_water = greatest(s.high_water, p.high_water), next_at = p.next_at
+    from p
+    where s.app = %(app)s and s.name = p.name and s.release = p.release and not s.paused
+      and s.high_water is not distinct from p.seen and exists (select 1 from f)
+    returning s.app, s.name, s.task_name, s.job, p.ticks
+), ledger as (
+    insert into leasehold.tick (app, schedule, fire_at, state, job_id, term, decided_at)
+    select m.app, m.name, t.fire_at, t.state, t.job_id, %(term)s, coalesce(%(now)s::timestamptz, clock_timestamp())
+    from moved m cross join lateral jsonb_to_recordset(m.ticks) as t (fire_at timestamptz, state text, job_id uuid)
+    on conflict do nothing
+    returning schedule, fire_at, state, job_id
+), fired as (
+    insert into leasehold.job (id, queue, task_name, priority, run_at, created_at, max_attempts, timeout_seconds,
+                               requeue_seconds, history, schedule, tick_at, payload)
+    select l.job_id, m.job ->> 'queue', m.task_name, (m.job ->> 'priority')::smallint, l.fire_at,
+           coalesce(%(now)s::timestamptz, now()), (m.job ->> 'max_attempts')::smallint,
+           (m.job ->> 'timeout')::real, (m.job ->> 'requeue_after')::real, (m.job ->> 'history')::boolean,
+           l.schedule, l.fire_at, m.job -> 'payload'
+    from ledger l join moved m on m.name = l.schedule
+    where l.state = 'fired'
+    returning queue
+), woken as (
+    select leasehold.wake(array_agg(distinct queue)) from fired
+)
+select l.schedule, l.fire_at, l.state from ledger l, woken

@@ -1,0 +1,36 @@
+-- Bring the schedules of an application in line with the code of one release. Refused (no row
+-- changes, "newest" is false) while a node of a newer release is alive.
+-- locks: schedule rows by name
+-- index: schedule_pkey
+with newest as materialized (
+    select not exists (
+        select 1 from leasehold.node n join leasehold.release r on r.app = n.app and r.name = n.release
+        where n.app = %(app)s
+          and r.number > (select number from leasehold.release where app = %(app)s and name = %(release)s)) as yes
+), d as materialized (
+    select * from jsonb_to_recordset(%(schedules)s::jsonb)
+        as x (name text, spec jsonb, described text, task_name text, job jsonb, missed text, grace_seconds real,
+              next_at timestamptz)
+), kept as (
+    insert into leasehold.schedule as s (app, name, spec, described, task_name, job, missed, grace_seconds, release,
+                                         next_at, updated_at)
+    select %(app)s, d.name, d.spec, d.described, d.task_name, d.job, d.missed, d.grace_seconds, %(release)s,
+           d.next_at, coalesce(%(now)s::timestamptz, now())
+    from d, newest where newest.yes
+    order by d.name
+    on conflict (app, name) do update
+    set spec = excluded.spec, described = excluded.described, task_name = excluded.task_name, job = excluded.job,
+        missed = excluded.missed, grace_seconds = excluded.grace_seconds, release = excluded.release,
+        updated_at = excluded.updated_at,
+        -- the same moments as before: what is due and undecided stays due
+        next_at = case when s.spec = excluded.spec then s.next_at else excluded.next_at end
+    where (s.spec, s.task_name, s.job, s.missed, s.grace_seconds, s.release)
+          is distinct from (excluded.spec, excluded.task_name, excluded.job, excluded.missed,
+                            excluded.grace_seconds, excluded.release)
+    returning s.name
+), dropped as (
+    delete from leasehold.schedule s using newest
+    where newest.yes and s.app = %(app)s and s.name <> all (array(select name from d))
+    returning s.name
+)
+select (select yes from newest), array(select name from kept), array(select name from dropped)

@@ -1,0 +1,6 @@
+-- What a new connection must know of the other end.
+-- locks: none
+-- index: none
+select pg_backend_pid(), pg_is_in_recovery(), current_setting('transaction_read_only') = 'on',
+       current_setting('synchronous_commit'), current_setting('server_version_num')::int,
+       to_regclass('leasehold.migration') is not null

@@ -1,0 +1,22 @@
+-- Complete a job in the user's transaction: its effects and its completion are one commit.
+-- edge: running -> completed
+-- locks: job row, then its unique key
+-- index: job_pkey, job_key_pkey
+with gone as (
+    delete from leasehold.job
+    where id = cast(%(job)s as uuid) and claim_token = cast(%(token)s as bigint)
+      and node = cast(%(node)s as uuid)
+    returning *
+), done as (
+    insert into leasehold.job_done (id, queue, task_name, priority, run_at, created_at, started_at,
+        max_attempts, attempt, crashes, timeout_seconds, state, schedule, tick_at, node, claim_token, payload,
+        result, last_error)
+    select id, queue, task_name, priority, run_at, created_at, claimed_at, max_attempts, attempt,
+           crashes, timeout_seconds, 'completed', schedule, tick_at, node, claim_token, payload,
+           cast(%(result)s as jsonb), last_error
+    from gone
+), keys as (
+    delete from leasehold.job_key k using gone g
+    where g.unique_key is not null and k.key = g.unique_key and k.job_id = g.id and k.held_until is null
+)
+select cast(id as text) from gone

@@ -1,0 +1,36 @@
+"""The Store on PostgreSQL."""
+
+from __future__ import annotations
+
+from leasehold.config import Settings
+from leasehold.pg.pool import Pool
+from leasehold.pg.session import ServerFacts
+from leasehold.pg.store_jobs import JobOperations
+from leasehold.pg.store_nodes import NodeOperations
+from leasehold.pg.store_schedules import OperatorOperations, ScheduleOperations
+
+
+class PgStore(NodeOperations, JobOperations, ScheduleOperations, OperatorOperations):
+    """All operations over one pool; belongs to one event loop."""
+
+    def __init__(self, settings: Settings, role: str, connections: int = 1) -> None:
+        self._pool = Pool(settings, role, connections)
+
+    @property
+    def facts(self) -> ServerFacts | None:
+        """What the newest connection learned of the server; None before the first."""
+        return self._pool.facts
+
+    @property
+    def statements(self) -> int:
+        return self._pool.statements
+
+    async def notify(self, channel: str, message: str) -> None:
+        """Send a notification, for the self-test of LISTEN."""
+        await self._pool.fetch("session/notify", {"channel": channel, "message": message})
+
+    def shut(self) -> None:
+        self._pool.shut()
+
+    async def close(self) -> None:
+        await self._pool.close()

@@ -1,0 +1,165 @@
+"""Store operations on jobs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from uuid import UUID
+
+from leasehold.errors import Unavailable
+from leasehold.model.job import ClaimedJob, JobRecord, JobRequest
+from leasehold.model.states import State
+from leasehold.pg.pool import Pool
+from leasehold.pg.session import Row
+from leasehold.ports import AckItem, Now, Rescued, Staged, Term
+
+
+class JobOperations:
+    _pool: Pool
+
+    async def enqueue(
+        self, jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int, retried: bool, now: Now
+    ) -> list[tuple[UUID, bool]]:
+        requests = [job.as_request(job_id, payload_limit) for job_id, job in jobs]
+        if retried:
+            requests = [{**request, "retried": True} for request in requests]
+        params = {"jobs": json.dumps(requests), "now": now}
+        rows = await self._pool.fetch("job/enqueue", params)
+        return [(job_id, created) for job_id, created in rows]
+
+    async def copy(self, jobs: Sequence[tuple[UUID, JobRequest]]) -> None:
+        rows = [
+            (
+                job_id,
+                job.queue,
+                job.task,
+                job.priority,
+                job.max_attempts,
+                job.timeout,
+                job.requeue_after,
+                job.history,
+                job.payload,
+            )
+            for job_id, job in jobs
+        ]
+        await self._pool.copy("job/copy", rows)
+        queues = sorted({job.queue for _, job in jobs})
+        # The jobs are in; a wake-up that is lost costs one poll and is no error of the caller's.
+        with suppress(Unavailable):
+            await self._pool.fetch("job/wake", {"queues": queues})
+
+    async def claim(
+        self, node: UUID, epoch: int, queue: str, not_tasks: Sequence[str], limit: int, now: Now
+    ) -> list[ClaimedJob]:
+        params = {
+            "node": node,
+            "epoch": epoch,
+            "queue": queue,
+            "not_tasks": list(not_tasks),
+            "limit": limit,
+            "now": now,
+        }
+        rows = await self._pool.fetch("job/claim", params)
+        jobs = [ClaimedJob._make(row) for row in rows]
+        # the update answers in the order of the heap
+        jobs.sort(key=lambda job: (job.priority, job.scheduled_for, job.id))
+        return jobs
+
+    async def start(self, node: UUID, job: UUID, token: int, now: Now) -> bool:
+        params = {"node": node, "job": job, "token": token, "now": now}
+        return bool(await self._pool.fetch("job/start", params))
+
+    async def ack(self, node: UUID, items: Sequence[AckItem], now: Now) -> set[UUID]:
+        decisions = [item.decision for item in items]
+        params = {
+            "node": node,
+            "ids": [item.job for item in items],
+            "tokens": [item.token for item in items],
+            "states": [str(d.state) for d in decisions],
+            "run_in": [d.run_in for d in decisions],
+            "errors": [d.error for d in decisions],
+            "results": [d.result for d in decisions],
+            "ran": [item.ran_seconds for item in items],
+            "counts": [d.counts for d in decisions],
+            "held": [d.held_because for d in decisions],
+            "now": now,
+        }
+        return {row[0] for row in await self._pool.fetch("job/ack", params)}
+
+    async def ack_again(self, node: UUID, items: Sequence[AckItem], now: Now) -> set[UUID]:
+        accepted = await self.ack(node, items, now)
+        rest = [item for item in items if item.job not in accepted]
+        if not rest:
+            return accepted
+        # Not ours to write any more: because the first try wrote it, or because it was taken?
+        params = {"ids": [i.job for i in rest], "tokens": [i.token for i in rest]}
+        taken = {row[0] for row in await self._pool.fetch("job/was_taken", params)}
+        return accepted | {item.job for item in rest if item.job not in taken}
+
+    async def give_back(self, node: UUID, claims: Sequence[tuple[UUID, int]]) -> int:
+        params = {
+            "node": node,
+            "ids": [job for job, _ in claims],
+            "tokens": [token for _, token in claims],
+        }
+        return len(await self._pool.fetch("job/give_back", params))
+
+    async def give_back_unknown(self, node: UUID, known: Sequence[UUID]) -> int:
+        params = {"node": node, "known": list(known)}
+        return len(await self._pool.fetch("job/give_back_unknown", params))
+
+    async def requeue(self, job: UUID, token: int) -> bool:
+        return bool(await self._pool.fetch("job/requeue", {"job": job, "token": token}))
+
+    async def rescue(
+        self, nodes: Sequence[UUID], max_crashes: int, limit: int, now: Now
+    ) -> list[Rescued]:
+        params = {"nodes": list(nodes), "max_crashes": max_crashes, "limit": limit, "now": now}
+        return [Rescued(*row) for row in await self._pool.fetch("job/rescue", params)]
+
+    async def stage(self, term: Term, limit: int, now: Now) -> Staged:
+        params = {"leader": term.leader, "term": term.token, "limit": limit, "now": now}
+        staged, later, next_in, _ = (await self._pool.fetch("job/stage", params))[0]
+        return Staged(staged, later, next_in)
+
+    async def progress(
+        self, node: UUID, job: UUID, token: int, share: float, note: str | None
+    ) -> bool | None:
+        params = {"node": node, "job": job, "token": token, "share": share, "note": note}
+        rows = await self._pool.fetch("job/progress", params)
+        return rows[0][0] if rows else None
+
+    async def cancel(self, job: UUID, reason: str, now: Now) -> str | None:
+        return await self._control("job/cancel", {"job": job, "reason": reason, "now": now})
+
+    async def retry(self, job: UUID, now: Now) -> str | None:
+        return await self._control("job/retry", {"job": job, "now": now})
+
+    async def _control(self, name: str, params: dict[str, object]) -> str | None:
+        """A job that moves between its tables at this moment may be seen in neither of them:
+        look again with a fresh snapshot before saying that it is not there."""
+        for _ in range(3):
+            where: str | None = (await self._pool.fetch(name, params))[0][0]
+            if where is not None:
+                return where
+        return None
+
+    async def get(self, job: UUID) -> JobRecord | None:
+        for _ in range(2):  # as in _control
+            rows = await self._pool.fetch("job/get", {"job": job})
+            if rows:
+                return _record(rows[0])
+        return None
+
+    async def jobs(
+        self, state: str | None, queue: str | None, task: str | None, limit: int
+    ) -> list[JobRecord]:
+        params = {"state": state, "queue": queue, "task": task, "limit": limit}
+        return [_record(row) for row in await self._pool.fetch("job/list", params)]
+
+
+def _record(row: Row) -> JobRecord:
+    values = list(row)
+    values[4] = State(values[4])
+    return JobRecord(*values)

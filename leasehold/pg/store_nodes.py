@@ -1,0 +1,135 @@
+"""Store operations on nodes and leases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from leasehold.model.lease import Seen
+from leasehold.pg.pool import Pool
+from leasehold.ports import Heartbeat, NodeIdentity, NodeSeen, Now, Signal, Term
+
+
+class NodeOperations:
+    _pool: Pool
+
+    async def register(self, node: NodeIdentity, lease_seconds: float, now: Now) -> int:
+        params = {
+            "node": node.id,
+            "app": node.app,
+            "release": node.release,
+            "host": node.host,
+            "pid": node.pid,
+            "version": node.version,
+            "executes": node.executes,
+            "tasks": list(node.tasks),
+            "queues": Jsonb(node.queues),
+            "lease_seconds": lease_seconds,
+            "now": now,
+        }
+        rows = await self._pool.fetch("node/register", params)
+        return int(rows[0][0])
+
+    async def heartbeat(
+        self,
+        node: UUID,
+        token: int,
+        held: Sequence[Term],
+        watched: Sequence[str],
+        info: dict[str, Any],
+        heard: Sequence[UUID],
+        timeout: float,
+        now: Now,
+    ) -> Heartbeat:
+        params = {
+            "node": node,
+            "token": token,
+            "names": [term.leader for term in held],
+            "terms": [term.token for term in held],
+            "watched": list(watched),
+            "info": Jsonb(info),
+            "heard": list(heard),
+            "now": now,
+        }
+        rows = await self._pool.fetch("node/heartbeat", params, timeout)
+        renewed, led, leaders, nodes, signals, timeline = rows[0]
+        return Heartbeat(
+            node_renewed=renewed,
+            led=frozenset(led),
+            leaders={
+                name: Seen(UUID(holder) if holder else None, term, seq, lease, timeline)
+                for name, holder, term, seq, lease in leaders
+            },
+            nodes=tuple(
+                NodeSeen(UUID(id_), Seen(UUID(id_), tok, seq, lease, timeline), app, number or 0)
+                for id_, tok, seq, lease, app, number in nodes
+            ),
+            signals=tuple(Signal(UUID(job), tok, kind) for job, tok, kind in signals),
+        )
+
+    async def set_sleeping(self, node: UUID, queues: Sequence[str]) -> None:
+        await self._pool.fetch("node/sleep", {"node": node, "queues": list(queues)})
+
+    async def bury(self, term: Term, node: UUID, token: int, seq: int) -> str | None:
+        params = {
+            "leader": term.leader,
+            "term": term.token,
+            "node": node,
+            "token": token,
+            "seq": seq,
+        }
+        rows = await self._pool.fetch("node/bury", params)
+        return rows[0][0] if rows else None
+
+    async def leave(self, node: UUID, token: int) -> bool:
+        return bool(await self._pool.fetch("node/leave", {"node": node, "token": token}))
+
+    async def certify(self, node: UUID, timeout: float) -> str | None:
+        rows = await self._pool.fetch("node/certify", {"node": node}, timeout)
+        worker_id: str | None = rows[0][0]
+        return worker_id
+
+    async def deaths(self, limit: int) -> list[tuple[UUID, str]]:
+        return [(n, w) for n, w in await self._pool.fetch("node/deaths", {"limit": limit})]
+
+    async def settle(self, nodes: Sequence[UUID]) -> int:
+        return len(await self._pool.fetch("node/settle", {"nodes": list(nodes)}))
+
+    async def new_epoch(self, node: UUID, token: int) -> int | None:
+        rows = await self._pool.fetch("node/new_epoch", {"node": node, "token": token})
+        return rows[0][0] if rows else None
+
+    async def ensure_election(self, name: str, lease_seconds: float) -> bool:
+        params = {"name": name, "lease_seconds": lease_seconds}
+        return bool((await self._pool.fetch("leader/ensure", params))[0][0])
+
+    async def acquire(
+        self,
+        name: str,
+        node: NodeIdentity,
+        seen: Seen,
+        lease_seconds: float,
+        timeout: float,
+        now: Now,
+    ) -> int | None:
+        params = {
+            "name": name,
+            "node": node.id,
+            "host": node.host,
+            "pid": node.pid,
+            "seen_node": seen.node,
+            "seen_token": seen.token,
+            "seen_seq": seen.seq,
+            "seen_timeline": seen.timeline,
+            "lease_seconds": lease_seconds,
+            "now": now,
+        }
+        rows = await self._pool.fetch("leader/acquire", params, timeout)
+        return int(rows[0][0]) if rows else None
+
+    async def resign(self, term: Term, node: UUID, timeout: float) -> bool:
+        params = {"name": term.leader, "token": term.token, "node": node}
+        return bool(await self._pool.fetch("leader/resign", params, timeout))

@@ -1,0 +1,154 @@
+"""Store operations on schedules, events and what operators read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from leasehold.pg.pool import Pool
+from leasehold.pg.session import Row
+from leasehold.ports import (
+    DueSchedule,
+    Now,
+    Rows,
+    ScheduleDefinition,
+    Summary,
+    Synced,
+    Term,
+    TickPlan,
+)
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment else None
+
+
+class ScheduleOperations:
+    _pool: Pool
+
+    async def due_schedules(self, app: str, limit: int, now: Now) -> list[DueSchedule]:
+        params = {"app": app, "limit": limit, "now": now}
+        return [DueSchedule(*row) for row in await self._pool.fetch("schedule/due", params)]
+
+    async def next_schedule(self, app: str, now: Now) -> float | None:
+        rows = await self._pool.fetch("schedule/next", {"app": app, "now": now})
+        seconds: float | None = rows[0][0]
+        return seconds
+
+    async def fire(
+        self, term: Term, app: str, plans: Sequence[TickPlan], now: Now
+    ) -> list[tuple[str, datetime, str]]:
+        objects = [
+            {
+                "name": plan.name,
+                "release": plan.release,
+                "seen": _iso(plan.seen),
+                "high_water": _iso(plan.high_water),
+                "next_at": _iso(plan.next_at),
+                "ticks": [
+                    {"fire_at": _iso(at), "state": state, "job_id": str(job) if job else None}
+                    for at, state, job in plan.ticks
+                ],
+            }
+            for plan in plans
+        ]
+        params = {
+            "leader": term.leader,
+            "term": term.token,
+            "app": app,
+            "plans": Jsonb(objects),
+            "now": now,
+        }
+        return [(n, at, s) for n, at, s in await self._pool.fetch("schedule/fire", params)]
+
+    async def database_now(self, app: str, now: Now) -> datetime:
+        rows = await self._pool.fetch("schedule/clock", {"now": now})
+        moment: datetime = rows[0][0]
+        return moment
+
+    async def sync_schedules(
+        self, app: str, release: str, schedules: Sequence[ScheduleDefinition], now: Now
+    ) -> Synced:
+        objects = [
+            {
+                "name": s.name,
+                "spec": s.spec,
+                "described": s.described,
+                "task_name": s.task_name,
+                "job": s.job,
+                "missed": s.missed,
+                "grace_seconds": s.grace_seconds,
+                "next_at": _iso(s.next_at),
+            }
+            for s in schedules
+        ]
+        params = {"app": app, "release": release, "schedules": Jsonb(objects), "now": now}
+        newest, kept, dropped = (await self._pool.fetch("schedule/sync", params))[0]
+        return Synced(newest, tuple(kept), tuple(dropped))
+
+    async def pause_schedule(self, app: str, name: str, paused: bool) -> bool:
+        params = {"app": app, "name": name, "paused": paused}
+        return bool(await self._pool.fetch("schedule/pause", params))
+
+
+class OperatorOperations:
+    _pool: Pool
+
+    async def record(self, events: Sequence[dict[str, Any]], now: Now) -> None:
+        await self._pool.fetch("event/record", {"events": Jsonb(list(events)), "now": now})
+
+    async def prune(self, days: dict[str, int], limit: int, now: Now) -> int:
+        partitions = {"ahead_days": 7, "keep_days": days["finished"], "now": now}
+        dropped = (await self._pool.fetch("prune/partitions", partitions))[0][1]
+        params = {
+            "events_days": days["events"],
+            "ticks_days": days["ticks"],
+            "attempts_days": days["attempts"],
+            "limit": limit,
+            "now": now,
+        }
+        return int(dropped) + int((await self._pool.fetch("prune/rows", params))[0][0])
+
+    async def summary(self, now: Now) -> Summary:
+        row = (await self._pool.fetch("status/summary", {"now": now}))[0]
+        ready, waiting, unknown, quarantined, oldest, tasks, queues = row
+        return Summary(ready, waiting, unknown, quarantined, oldest, tuple(tasks), tuple(queues))
+
+    async def nodes(self, limit: int) -> Rows:
+        names = (
+            "worker_id id app release version executes queues tasks started_at heartbeat "
+            "age_seconds lease_seconds info"
+        )
+        return _named(names, await self._pool.fetch("node/list", {"limit": limit}))
+
+    async def leaders(self, limit: int) -> Rows:
+        names = "name holder term heartbeat age_seconds lease_seconds acquired_at node"
+        return _named(names, await self._pool.fetch("leader/list", {"limit": limit}))
+
+    async def terms(self, name: str | None, limit: int) -> Rows:
+        rows = await self._pool.fetch("leader/terms", {"name": name, "limit": limit})
+        return _named("name term holder acquired_at", rows)
+
+    async def schedules(self, limit: int) -> Rows:
+        names = (
+            "app name described task_name missed paused next_at last_fire_at last_state release "
+            "high_water"
+        )
+        return _named(names, await self._pool.fetch("schedule/list", {"limit": limit}))
+
+    async def ticks(self, schedule: str | None, limit: int) -> Rows:
+        rows = await self._pool.fetch("schedule/ticks", {"schedule": schedule, "limit": limit})
+        return _named("app schedule fire_at state job_id term decided_at lateness_seconds", rows)
+
+    async def events(self, kind: str | None, after: int | None, limit: int) -> Rows:
+        params = {"kind": kind, "after": after, "limit": limit}
+        rows = await self._pool.fetch("event/list", params)
+        return _named("id at kind level worker_id fields", rows)
+
+
+def _named(names: str, rows: list[Row]) -> Rows:
+    keys = names.split()
+    return [dict(zip(keys, row, strict=True)) for row in rows]

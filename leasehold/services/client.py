@@ -1,0 +1,173 @@
+"""The client: inserts and controls jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from uuid import UUID
+
+from leasehold import errors
+from leasehold.config import Settings, check_text
+from leasehold.env import Env
+from leasehold.model.job import JobRecord, JobRequest
+from leasehold.model.states import FINISHED, State
+from leasehold.ports import Store
+
+_TRIES = 4
+_FIRST_PAUSE = 0.1
+_COPY_FROM = 20
+"""From so many plain jobs on, COPY beats the function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job that was enqueued. ``created`` is False when a unique key gave an older one."""
+
+    id: UUID
+    created: bool
+    _client: Client
+
+    async def get(self) -> JobRecord:
+        """The job as it is now. Raises JobNotFound (its history may be past keeping)."""
+        return await self._client.get(self.id)
+
+    async def wait(self, timeout: float | None = None) -> Any:
+        """Wait until it has finished; its result. Raises JobFailed (discarded, quarantined),
+        JobCancelled, or WaitTimeout after ``timeout`` seconds; the job goes on then."""
+        return await self._client.wait(self.id, timeout)
+
+    async def cancel(self, reason: str = "cancelled") -> bool:
+        return await self._client.cancel(self.id, reason)
+
+
+class EnqueueOn(Protocol):
+    async def enqueue(
+        self, connection: Any, jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int
+    ) -> list[tuple[UUID, bool]]: ...
+
+
+class Client:
+    """All that an application asks of leasehold without running jobs itself."""
+
+    def __init__(self, store: Store, env: Env, settings: Settings, on: EnqueueOn) -> None:
+        self._store = store
+        self._env = env
+        self._settings = settings
+        self._on = on
+
+    async def enqueue(self, request: JobRequest, on: Any = None) -> Job:
+        """Enqueue one job; ``on``: in the transaction of this connection of the user's."""
+        return (await self.enqueue_many([request], on=on))[0]
+
+    async def enqueue_many(self, requests: Sequence[JobRequest], on: Any = None) -> list[Job]:
+        """All of them or none. The ids are made here, so that a try whose outcome is unknown
+        can be repeated without doubling anything."""
+        jobs = [(self._env.new_id(), self._checked(request)) for request in requests]
+        if not jobs:
+            return []
+        if len(jobs) > self._settings.limits.enqueue_rows:
+            raise errors.BadJob(
+                f"enqueue_many takes at most {self._settings.limits.enqueue_rows} jobs in one call",
+                got=len(jobs),
+                do="Cut the list into several calls",
+            )
+        if on is not None:
+            answers = await self._on.enqueue(on, jobs, self._settings.payload_limit)
+        else:
+            answers = await self._persist(jobs)
+        return [Job(job_id, created, self) for job_id, created in answers]
+
+    def _checked(self, request: JobRequest) -> JobRequest:
+        if not isinstance(request, JobRequest):
+            raise errors.BadJob("not a job", got=request, do="Make one with task.job(...)")
+        return request
+
+    async def _persist(self, jobs: list[tuple[UUID, JobRequest]]) -> list[tuple[UUID, bool]]:
+        """Try again while the database is away for a moment."""
+        retried = False
+        limit = self._settings.payload_limit
+        for attempt in range(_TRIES):
+            try:
+                if not retried and len(jobs) >= _COPY_FROM and all(job.plain for _, job in jobs):
+                    await self._store.copy(jobs)
+                    return [(job_id, True) for job_id, _ in jobs]
+                return await self._store.enqueue(jobs, limit, retried, self._env.due_now())
+            except errors.Unavailable as error:
+                retried = retried or error.sent
+                if attempt == _TRIES - 1:
+                    raise
+                await asyncio.sleep(self._env.jitter(_FIRST_PAUSE * 3**attempt, 0.25))
+        raise errors.Unavailable("the database did not answer")
+
+    async def get(self, job: UUID | str) -> JobRecord:
+        record = await self._store.get(_job_id(job))
+        if record is None:
+            raise errors.JobNotFound("no such job", got=str(job))
+        return record
+
+    async def jobs(
+        self,
+        state: str | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        limit: int = 100,
+    ) -> list[JobRecord]:
+        """The newest jobs. ``limit`` at most 10,000."""
+        if state is not None and state not in [str(s) for s in State]:
+            known = [str(s) for s in State if s is not State.NEW]
+            raise errors.BadJob("no such state", got=state, do=errors.suggest(state, known))
+        if not 1 <= limit <= 10_000:
+            raise errors.BadJob("limit must be from 1 to 10,000", got=limit)
+        return await self._store.jobs(state, queue, task, limit)
+
+    async def cancel(self, job: UUID | str, reason: str = "cancelled") -> bool:
+        """A waiting job ends now, a running one is asked to: True. False: finished already.
+        Raises JobNotFound."""
+        check_text("reason", reason, self._settings.limits.text_chars)
+        where = await self._store.cancel(_job_id(job), reason, self._env.due_now())
+        if where is None:
+            raise errors.JobNotFound("no such job", got=str(job))
+        return where != "finished"
+
+    async def retry(self, job: UUID | str) -> bool:
+        """A finished job runs again, a waiting one is due now: True. False: it runs already.
+        Raises JobNotFound."""
+        where = await self._store.retry(_job_id(job), self._env.due_now())
+        if where is None:
+            raise errors.JobNotFound("no such job", got=str(job))
+        return where != "running"
+
+    async def wait(self, job: UUID | str, timeout: float | None = None) -> Any:
+        """Polls, faster at first. See ``Job.wait``."""
+        started = self._env.boot_now()
+        pause = 0.01
+        while True:
+            record = await self.get(job)
+            if record.state in FINISHED:
+                return _result(record)
+            left = None if timeout is None else timeout - (self._env.boot_now() - started)
+            if left is not None and left <= 0:
+                raise errors.WaitTimeout(
+                    f"job {record.id} is {record.state} after {timeout:g} s",
+                    do="It goes on; wait again or look at its state",
+                )
+            await asyncio.sleep(pause if left is None else min(pause, left))
+            pause = min(pause * 1.5, 0.5)
+
+
+def _result(record: JobRecord) -> Any:
+    if record.state is State.COMPLETED:
+        return record.result
+    kind = errors.JobCancelled if record.state is State.CANCELLED else errors.JobFailed
+    raise kind(f"job {record.id} was {record.state}", got=record.last_error or "no reason")
+
+
+def _job_id(job: UUID | str) -> UUID:
+    if isinstance(job, UUID):
+        return job
+    try:
+        return UUID(str(job))
+    except ValueError:
+        raise errors.JobNotFound("a job's id is a UUID", got=job) from None

@@ -1,0 +1,145 @@
+"""What a handler gets: its job, its token, and ways to speak to the database about them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+from uuid import UUID
+
+from leasehold.config import Limits
+from leasehold.errors import BadJob, LostClaim, shorten
+from leasehold.ports import JobStore
+from leasehold.services.running import Claim
+
+_logger = logging.getLogger("leasehold.job")
+
+
+class OnConnection(Protocol):
+    """Operations on a connection of the user's, inside the user's transaction."""
+
+    async def assert_mine(self, connection: Any, job: UUID, node: UUID, token: int) -> None: ...
+
+    async def complete(
+        self, connection: Any, job: UUID, node: UUID, token: int, result: Any
+    ) -> None: ...
+
+
+@dataclass
+class Context:
+    """Passed to a handler as its first argument, if that is named ``ctx``."""
+
+    claim: Claim
+    worker_id: str
+    _store: JobStore
+    _on: OnConnection
+    _run: Callable[[Awaitable[Any]], Any] | None = None
+    """For handlers in a thread: run a coroutine in the loop and wait for it."""
+
+    @property
+    def job_id(self) -> UUID:
+        return self.claim.job.id
+
+    @property
+    def token(self) -> int:
+        """The claim's token: it only grows from claim to claim of a job. Pass it to outside
+        systems that can refuse a lower one."""
+        return self.claim.job.claim_token
+
+    @property
+    def attempt(self) -> int:
+        """From 1."""
+        return self.claim.job.attempt
+
+    @property
+    def scheduled_for(self) -> datetime:
+        """The tick's moment for a schedule's job, however late or often it runs; else when this
+        attempt was due."""
+        return self.claim.job.scheduled_for
+
+    @property
+    def schedule(self) -> str | None:
+        """The name of the schedule whose tick this job is."""
+        return self.claim.job.schedule
+
+    @property
+    def cancelled(self) -> bool:
+        """Somebody asked for an end, or the claim was lost: a thread should look now and then
+        (a coroutine is cancelled, a process is killed)."""
+        return self.claim.cancelled.is_set()
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger whose lines name the worker, the task, the job and the attempt."""
+        job = self.claim.job
+        return _JobLog(
+            _logger,
+            {
+                "worker_id": self.worker_id,
+                "fields": {"task": job.task, "job": str(job.id), "attempt": job.attempt},
+            },
+        )
+
+    async def progress(self, share: float, note: str | None = None) -> None:
+        """``share`` from 0 to 1. Raises LostClaim when the job is not ours any more."""
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
+            raise BadJob("progress takes a share from 0 to 1", got=share)
+        job = self.claim.job
+        text = shorten(note.replace("\x00", ""), Limits.text_chars) if note else None
+        answer = await self._store.progress(
+            self.claim.node, job.id, job.claim_token, float(share), text
+        )
+        if answer is None:
+            raise LostClaim("the job was taken away", got=str(job.id))
+
+    async def assert_mine(self, connection: Any) -> None:
+        """Inside the user's transaction: lock the job's row until it ends, so that nobody can
+        take the job away before the commit. Raises LostClaim when somebody has."""
+        job = self.claim.job
+        await self._on.assert_mine(connection, job.id, self.claim.node, job.claim_token)
+
+    async def complete(self, *, on: Any, result: Any = None) -> None:
+        """Complete the job in the user's transaction: its effects and its completion are one
+        commit. Raises LostClaim (roll back then) when the claim is lost."""
+        job = self.claim.job
+        await self._on.complete(on, job.id, self.claim.node, job.claim_token, result)
+        self.claim.completed_elsewhere = True
+
+
+class SyncContext(Context):
+    """The same for a handler in a thread: ``progress`` and the others wait for their end."""
+
+    def progress(self, share: float, note: str | None = None) -> None:  # type: ignore[override]
+        assert self._run
+        self._run(super().progress(share, note))
+
+    def assert_mine(self, connection: Any) -> None:  # type: ignore[override]
+        _finish(super().assert_mine(connection))
+
+    def complete(self, *, on: Any, result: Any = None) -> None:  # type: ignore[override]
+        _finish(super().complete(on=on, result=result))
+
+
+def _finish(work: Any) -> None:
+    """Run a coroutine over a connection that never waits in a loop (a sync driver's)."""
+    try:
+        work.send(None)
+    except StopIteration:
+        return
+    work.close()
+    raise BadJob(
+        "a handler in a thread needs a connection of a sync driver",
+        do="Use psycopg.Connection, a SQLAlchemy Session or a Django connection; "
+        "or make the handler `async def`",
+    )
+
+
+class _JobLog(logging.LoggerAdapter[logging.Logger]):
+    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
+        extra = dict(self.extra or {})
+        fields: Any = extra.get("fields", {})
+        words = " ".join(f"{name}={value}" for name, value in fields.items())
+        kwargs["extra"] = {**extra, **(kwargs.get("extra") or {})}
+        return f"{msg} worker={extra.get('worker_id')} {words}", kwargs

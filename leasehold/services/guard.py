@@ -1,0 +1,342 @@
+"""The guard: renews the node and what it leads, watches the others, and fences itself.
+
+It runs in a thread, an event loop and on a connection of its own, so that a handler which blocks
+the user's loop or burns CPU in Python cannot starve it. Everything that it decides, the state
+machine in model/lease.py decides; this file asks, tells and sleeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from uuid import UUID
+
+from leasehold import errors
+from leasehold.config import Timings
+from leasehold.env import Env
+from leasehold.model.lease import Lease, Phase
+from leasehold.ports import Heartbeat, NodeSeen, Store, Term
+from leasehold.services.membership import Election, Host, Membership, Others
+from leasehold.telemetry import Emit
+
+_RETRY_SHARE = 0.2
+"""Of R: the pause after a renewal without an answer."""
+LONGEST_LOOP_LAG = 2.0
+"""In R: a loop that is stuck longer gives its leaderships to a process whose loop runs."""
+
+
+class Guard:
+    """One process's heartbeat. ``run`` until ``stop``; ``poke`` to look at once."""
+
+    def __init__(
+        self,
+        make_store: Callable[[], Store],
+        env: Env,
+        timings: Timings,
+        emit: Emit,
+        host: Host,
+    ) -> None:
+        self._make_store = make_store
+        """Called in the guard's own loop: connections belong to a loop."""
+        self._env = env
+        self._timings = timings
+        self._emit = emit
+        self._host = host
+        self._others = Others()
+        self._heard: list[UUID] = []
+        self._poked = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = False
+        self._standing = True
+        self._was_silent: frozenset[UUID] = frozenset()
+        self._loop_was_stuck = 0.0
+        self._next_beat = 0.0
+        self.elections: dict[str, Election] = {}
+        self.membership = self._new_membership()
+
+    def _new_membership(self) -> Membership:
+        identity = self._host.new_identity()
+        return Membership(identity, Lease(identity.id, self._timings))
+
+    # -- asked from other threads ----------------------------------------------------------------
+    def stand(self, name: str) -> Election:
+        """Take part in an election. Before ``run``, or in the guard's loop."""
+        if name not in self.elections:
+            me = self.membership.identity.id
+            self.elections[name] = Election(name, Lease(me, self._timings))
+        return self.elections[name]
+
+    def term(self, name: str) -> Term | None:
+        """The leadership, if it may be used at this very moment."""
+        now = self._env.boot_now()
+        election = self.elections.get(name)
+        if election and election.lease.valid(now) and self.membership.valid(now):
+            return election.term
+        return None
+
+    def silent_nodes(self) -> list[NodeSeen]:
+        """Nodes that this process itself has seen unchanged for their whole lease."""
+        return self._others.silent(self._env.boot_now())
+
+    def newest_release(self, app: str) -> int:
+        """The number of the newest release of which another node has a row; 0 for none."""
+        nodes = [node for node, _ in self._others.watches.values()]
+        return max((node.release_number for node in nodes if node.app == app), default=0)
+
+    def poke(self) -> None:
+        """Look at the database now. From any thread."""
+        if self._loop:
+            with suppress(RuntimeError):  # the loop is closed: the process is going down
+                self._loop.call_soon_threadsafe(self._poked.set)
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The guard's own event loop, once it runs."""
+        assert self._loop
+        return self._loop
+
+    # -- the loop --------------------------------------------------------------------------------
+    async def run(self) -> None:
+        self._store = self._make_store()
+        self._loop = asyncio.get_running_loop()
+        while not self._stopping:
+            poked = self._poked.is_set()
+            self._poked.clear()
+            pause = await self.step(poked)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(pause, 0.001)):
+                    await self._poked.wait()
+        await self._store.close()
+
+    async def step(self, poked: bool = False) -> float:
+        """One look at everything that is due; seconds until the next."""
+        self._expire()
+        lease = self.membership.lease
+        try:
+            if lease.phase is Phase.STEPPING_DOWN:
+                return self._wait_for_quiet()
+            if lease.phase is Phase.FOLLOWER:
+                await self._join()
+            if poked or self._env.boot_now() >= self._next_beat:
+                await self._beat()
+            self._note_silence()
+            await self._seek()
+            await self._host.look_after_jobs()
+        except errors.Unavailable as error:
+            self._emit("renew_failed", error=str(error))
+            self._expire()
+            self._next_beat = 0.0
+            return self._env.jitter(self._timings.renew * _RETRY_SHARE, 0.25)
+        except Exception as error:  # the guard must outlive every surprise
+            self._emit("service_failed", service="guard", error=f"{type(error).__name__}: {error}")
+            self._expire()
+            return self._timings.renew * _RETRY_SHARE
+        return self._pause()
+
+    def _pause(self) -> float:
+        now = self._env.boot_now()
+        moments = [self._next_beat, self.membership.lease.deadline]
+        for election in self.elections.values():
+            if self._standing and not self._loop_was_stuck:
+                moments.append(election.lease.may_act_at())
+            if election.lease.phase is Phase.HOLDER:
+                moments.append(election.lease.deadline)
+        silent_soon = [w.silent_at() for _, w in self._others.watches.values()]
+        moments += [at for at in silent_soon if at > now]
+        return max(0.0, min(moments) - now)
+
+    async def _join(self) -> None:
+        """Register under the present identity."""
+        me = self.membership
+        sent_at = self._env.boot_now()
+        token = await self._store.register(me.identity, self._timings.lease, self._env.due_now())
+        if not me.lease.acquired(token, sent_at, self._env.boot_now()):
+            # too late to be trusted, and a row of this id is there now: take another id
+            self._rejoin()
+            return
+        self._next_beat = 0.0
+        self._host.joined(me.identity)
+
+    async def _beat(self) -> None:
+        me = self.membership
+        now = self._env.boot_now()
+        held = [e.term for e in self.elections.values() if e.lease.valid(now) and e.term]
+        timeout = min(self._timings.call_timeout, max(me.lease.deadline - now, 0.05))
+        answer = await self._store.heartbeat(
+            me.identity.id,
+            me.token,
+            held,
+            list(self.elections),
+            self._host.info(),
+            self._heard,
+            timeout,
+            self._env.due_now(),
+        )
+        received_at = self._env.boot_now()
+        self._next_beat = now + (
+            self._timings.renew if held else self._env.jitter(self._timings.renew, 0.2)
+        )
+        if not answer.node_renewed:
+            me.lease.refused(me.token)
+            self._fence()
+            return
+        me.lease.renewed(me.token, now, received_at)
+        self._expire()
+        if me.lease.phase is not Phase.HOLDER:
+            return
+        self._host.renewed()
+        for term in held:
+            self._renewed(term, term.leader in answer.led, now, received_at)
+        await self._take_in(answer, received_at)
+
+    def _renewed(self, term: Term, renewed: bool, sent_at: float, received_at: float) -> None:
+        lease = self.elections[term.leader].lease
+        if renewed:
+            lease.renewed(term.token, sent_at, received_at)
+        else:
+            lease.refused(term.token)
+
+    async def _take_in(self, answer: Heartbeat, received_at: float) -> None:
+        for name, election in self.elections.items():
+            seen = answer.leaders.get(name)
+            if seen is None:
+                if await self._store.ensure_election(name, self._timings.lease):
+                    self._emit("lease_remade", name=name)
+                self._next_beat = 0.0
+                continue
+            if election.lease.watch.seen != seen:
+                election.lease.jitter = self._timings.jitter * self._env.rng.random()
+            election.lease.observe(seen, received_at)
+        self._settle_elections()
+        me = self.membership.identity.id
+        if self._others.observe(answer.nodes, me, received_at):
+            self._host.nodes_changed()
+        fresh = tuple(s for s in answer.signals if s.job not in self._heard)
+        self._heard = [s.job for s in answer.signals]
+        if fresh:
+            self._host.signals(fresh)
+        await self._watch_loop()
+
+    def _note_silence(self) -> None:
+        silent = frozenset(node.id for node in self.silent_nodes())
+        if silent - self._was_silent:
+            self._host.nodes_changed()
+        self._was_silent = silent
+
+    async def _seek(self) -> None:
+        """Acquire what is free and may be taken now."""
+        if not self._standing:
+            return
+        for name, election in self.elections.items():
+            now = self._env.boot_now()
+            seen = election.lease.wants(now)
+            if seen is None or not self.membership.valid(now) or self._loop_was_stuck:
+                continue
+            election.lease.watch.forget()  # whatever comes of it, observe anew
+            timeout = min(self._timings.call_timeout, self.membership.lease.deadline - now)
+            token = await self._store.acquire(
+                name,
+                self.membership.identity,
+                seen,
+                self._timings.lease,
+                timeout,
+                self._env.due_now(),
+            )
+            if token and election.lease.acquired(token, now, self._env.boot_now()):
+                self._emit("lease_acquired", name=name, term=token)
+                self._host.leadership(name, gained=True)
+            self._next_beat = min(self._next_beat, self._env.boot_now() + self._timings.renew)
+
+    # -- losing ----------------------------------------------------------------------------------
+    def _expire(self) -> None:
+        now = self._env.boot_now()
+        for election in self.elections.values():
+            election.lease.expire(now)
+        self._settle_elections()
+        if self.membership.lease.expire(now):
+            self._fence()
+
+    def _settle_elections(self) -> None:
+        """Tell of the leaderships that were lost, and follow again. A duty is one fenced
+        statement: none can begin once ``term`` says no, and one under way holds the fence."""
+        for name, election in self.elections.items():
+            if election.lease.phase is Phase.STEPPING_DOWN:
+                self._emit(
+                    "lease_lost",
+                    name=name,
+                    term=election.lease.token,
+                    why=election.lease.why_down,
+                )
+                election.lease.stopped()
+                self._host.leadership(name, gained=False)
+
+    def _fence(self) -> None:
+        """The node's lease is lost: everything that stands on it ends now."""
+        lease = self.membership.lease
+        for election in self.elections.values():
+            election.lease.step_down("the node was fenced")
+        self._settle_elections()
+        self._host.fenced(lease.why_down)
+
+    def _wait_for_quiet(self) -> float:
+        lease = self.membership.lease
+        if not self._host.quiet():
+            if not lease.overdue(self._env.boot_now()):
+                return 0.05
+            self._host.grace_over()
+        self._rejoin()
+        return 0.0
+
+    def _rejoin(self) -> None:
+        """A fenced identity never comes back: take part under a new one."""
+        self.membership = self._new_membership()
+        for name in self.elections:
+            self.elections[name] = Election(name, Lease(self.membership.identity.id, self._timings))
+
+    # -- the user's loop -------------------------------------------------------------------------
+    async def _watch_loop(self) -> None:
+        """A stuck loop does no duties: let a process lead whose loop runs."""
+        lag = self._host.loop_lag()
+        if lag > LONGEST_LOOP_LAG * self._timings.renew:
+            if not self._loop_was_stuck:
+                self._emit("loop_stuck", seconds=round(lag, 1))
+            self._loop_was_stuck = lag
+            for election in self.elections.values():
+                await self._resign(election, "its event loop is stuck")
+        elif self._loop_was_stuck and lag < self._timings.renew:
+            self._emit("loop_free", seconds=round(self._loop_was_stuck, 1))
+            self._loop_was_stuck = 0.0
+
+    # -- leaving ---------------------------------------------------------------------------------
+    async def _resign(self, election: Election, why: str) -> None:
+        term = election.term
+        if term is None:
+            return
+        election.lease.step_down(why)
+        election.lease.stopped()
+        self._host.leadership(election.name, gained=False)
+        self._emit("lease_resigned", name=election.name, term=term.token, why=why)
+        with suppress(errors.LeaseholdError):  # an unknown outcome is as good as an expiry
+            me = self.membership.identity.id
+            await self._store.resign(term, me, self._timings.call_timeout)
+
+    async def resign_all(self, why: str) -> None:
+        """First act of a clean stop: another process leads within a round trip."""
+        self._standing = False
+        for election in self.elections.values():
+            await self._resign(election, why)
+
+    async def requeue(self, job: UUID, token: int) -> bool:
+        """Take a job away from its run; False when it was not ours any more."""
+        return await self._store.requeue(job, token)
+
+    async def leave(self) -> None:
+        """Last act of a clean stop: take the node's row away, and end ``run``."""
+        self._stopping = True
+        self._poked.set()
+        me = self.membership
+        if me.lease.phase is Phase.HOLDER:
+            me.lease.step_down("stopped")
+            with suppress(errors.LeaseholdError):  # then its lease expires
+                await self._store.leave(me.identity.id, me.token)

@@ -1,0 +1,186 @@
+"""Duties of the leader: stager, rescuer, periodic and pruner.
+
+Each is right with two leaders alive: every statement of a duty checks the fence under FOR SHARE
+in itself, and the rows' own guards decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from uuid import UUID
+
+from leasehold.config import Limits, Polling, Retention
+from leasehold.env import Env
+from leasehold.errors import LostLease
+from leasehold.model.missed import Missed, plan
+from leasehold.model.schedule import Spec
+from leasehold.ports import DueSchedule, OperatorStore, ScheduleStore, Store, Term, TickPlan
+from leasehold.services.guard import Guard
+from leasehold.services.service import Service
+from leasehold.telemetry import Emit
+
+GetTerm = Callable[[], Term]
+"""The term under which the duty runs. Raises LostLease when there is none at this moment."""
+
+
+def term_of(guard: Guard, name: str) -> GetTerm:
+    def get() -> Term:
+        term = guard.term(name)
+        if term is None:
+            raise LostLease("this process does not lead at this moment", got=name)
+        return term
+
+    return get
+
+
+class Stager(Service):
+    """Due → available."""
+
+    name = "stager"
+
+    def __init__(self, store: Store, limits: Limits, polling: Polling, term: GetTerm) -> None:
+        self._store = store
+        self._limits = limits
+        self._polling = polling
+        self._term = term
+
+    async def tick(self, now: datetime | None) -> float:
+        staged = await self._store.stage(self._term(), self._limits.batch_rows, now)
+        if staged.count + staged.held_on >= self._limits.batch_rows:
+            return 0.0
+        if staged.next_in is None:
+            return self._polling.stage
+        return min(max(staged.next_in, 0.001), self._polling.stage)
+
+
+class Rescuer(Service):
+    """Declares silent nodes dead and frees what dead nodes held."""
+
+    name = "rescuer"
+
+    def __init__(
+        self, store: Store, limits: Limits, guard: Guard, term: GetTerm, emit: Emit, every: float
+    ) -> None:
+        self._store = store
+        self._limits = limits
+        self._guard = guard
+        self._term = term
+        self._emit = emit
+        self._every = every
+
+    async def tick(self, now: datetime | None) -> float:
+        for node in self._guard.silent_nodes():
+            worker = await self._store.bury(self._term(), node.id, node.seen.token, node.seen.seq)
+            if worker:
+                self._emit("node_died", dead=worker, silent=node.seen.lease_seconds)
+        freed = await free_the_dead(self._store, self._limits, self._emit, now)
+        return 0.0 if freed >= self._limits.batch_rows else self._every
+
+
+async def free_the_dead(store: Store, limits: Limits, emit: Emit, now: datetime | None) -> int:
+    """Free one batch of jobs of nodes that are gone; how many. Anybody may do this at any time:
+    what it frees, nobody can hold."""
+    deaths = dict(await store.deaths(100))
+    if not deaths:
+        return 0
+    freed = await store.rescue(list(deaths), limits.max_crashes, limits.batch_rows, now)
+    for job in freed:
+        kind = "job_quarantined" if job.quarantined else "job_rescued"
+        emit(kind, job=job.job, dead=deaths.get(job.dead, str(job.dead)))
+    if len(freed) < limits.batch_rows:
+        await store.settle(list(deaths))
+    return len(freed)
+
+
+class Periodic(Service):
+    """Fires due ticks: each moment of a schedule is decided once, and recorded."""
+
+    name = "periodic"
+
+    def __init__(
+        self,
+        app: str,
+        store: ScheduleStore,
+        env: Env,
+        limits: Limits,
+        retention: Retention,
+        term: GetTerm,
+        emit: Emit,
+    ) -> None:
+        self._app = app
+        self._store = store
+        self._env = env
+        self._limits = limits
+        self._retention = retention
+        self._term = term
+        self._emit = emit
+
+    async def tick(self, now: datetime | None) -> float:
+        due = await self._store.due_schedules(self._app, self._limits.batch_rows, now)
+        if due:
+            plans = [self._decide(schedule) for schedule in due]
+            await self._store.fire(self._term(), self._app, plans, now)
+            self._tell(plans)
+            return 0.0
+        next_in = await self._store.next_schedule(self._app, now)
+        return min(max(next_in, 0.0) + 0.001, 5.0) if next_in is not None else 5.0
+
+    def _decide(self, schedule: DueSchedule) -> TickPlan:
+        decided = plan(
+            Spec.from_json(schedule.spec),
+            high_water=schedule.high_water,
+            next_at=schedule.next_at,
+            now=schedule.now,
+            missed=Missed(schedule.missed),
+            grace_seconds=schedule.grace_seconds,
+            catch_up_seconds=self._retention.catch_up_seconds,
+            limit=self._limits.batch_rows,
+        )
+        ticks: list[tuple[datetime, str, UUID | None]]
+        ticks = [(at, "fired", self._env.new_id()) for at in decided.fires]
+        ticks += [(at, "missed", None) for at in decided.missed]
+        if decided.jumped:
+            first, last = decided.jumped
+            self._emit("tick_missed", schedule=schedule.name, count=-1, first=f"{first}…{last}")
+        return TickPlan(
+            schedule.name,
+            schedule.release,
+            schedule.high_water,
+            decided.high_water,
+            decided.next_at,
+            tuple(ticks),
+        )
+
+    def _tell(self, plans: list[TickPlan]) -> None:
+        for decided in plans:
+            missed = [at for at, state, _ in decided.ticks if state == "missed"]
+            if missed:
+                self._emit(
+                    "tick_missed", schedule=decided.name, count=len(missed), first=str(missed[0])
+                )
+
+
+class Pruner(Service):
+    """Makes the days of history ahead and drops what is past keeping."""
+
+    name = "pruner"
+
+    def __init__(
+        self, store: OperatorStore, limits: Limits, retention: Retention, term: GetTerm
+    ) -> None:
+        self._store = store
+        self._limits = limits
+        self._retention = retention
+        self._term = term
+
+    async def tick(self, now: datetime | None) -> float:
+        self._term()
+        days = {
+            "finished": self._retention.finished_days,
+            "events": self._retention.events_days,
+            "ticks": self._retention.ticks_days,
+            "attempts": self._retention.attempts_days,
+        }
+        gone = await self._store.prune(days, self._limits.batch_rows, now)
+        return 1.0 if gone >= self._limits.batch_rows else 600.0

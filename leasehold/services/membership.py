@@ -1,0 +1,102 @@
+"""What the guard keeps: its own lease, the elections it stands in, and the nodes it watches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from uuid import UUID
+
+from leasehold.model.lease import Lease, Phase, Watch
+from leasehold.ports import NodeIdentity, NodeSeen, Signal, Term
+
+
+@dataclass
+class Election:
+    """One leadership for which this process stands."""
+
+    name: str
+    lease: Lease
+
+    @property
+    def term(self) -> Term | None:
+        token = self.lease.token
+        return Term(self.name, token) if self.lease.phase is Phase.HOLDER and token else None
+
+
+class Host(Protocol):
+    """The node, as the guard sees it. Called in the guard's thread; must not wait."""
+
+    def new_identity(self) -> NodeIdentity: ...
+
+    def joined(self, identity: NodeIdentity) -> None:
+        """The node has a lease: work may be claimed under this identity."""
+
+    def fenced(self, why: str) -> None:
+        """The lease is lost: stop claiming, cancel what runs."""
+
+    def quiet(self) -> bool:
+        """Nothing of the lost identity runs any more."""
+
+    def grace_over(self) -> None:
+        """The grace is over and something still runs: a worker process ends here; a web process
+        goes on under a new identity, and what runs can write nothing."""
+
+    def leadership(self, name: str, gained: bool) -> None: ...
+
+    def signals(self, signals: tuple[Signal, ...]) -> None: ...
+
+    def nodes_changed(self) -> None:
+        """Another node became silent, came, went, or the newest release changed."""
+
+    def loop_lag(self) -> float:
+        """Seconds since the user's loop last answered, if it owes an answer; else 0."""
+
+    def info(self) -> dict[str, Any]:
+        """What the process believes of itself, for the node's row."""
+
+    def renewed(self) -> None:
+        """A renewal succeeded: the watchdog may be set again."""
+
+    async def look_after_jobs(self) -> None:
+        """Take overdue jobs away, with the guard's own connection."""
+
+
+@dataclass
+class Membership:
+    """This process's node lease. ``valid`` is asked before each claim and each start."""
+
+    identity: NodeIdentity
+    lease: Lease
+    epoch: int = 1
+
+    def valid(self, boot_now: float) -> bool:
+        return self.lease.valid(boot_now)
+
+    @property
+    def token(self) -> int:
+        return self.lease.token or 0
+
+
+@dataclass
+class Others:
+    """The nodes as the last heartbeat showed them, and since when each is silent."""
+
+    watches: dict[UUID, tuple[NodeSeen, Watch]] = field(default_factory=dict)
+
+    def observe(self, nodes: tuple[NodeSeen, ...], me: UUID, received_at: float) -> bool:
+        """True when a node came, went or another release leads."""
+        fresh: dict[UUID, tuple[NodeSeen, Watch]] = {}
+        for node in nodes:
+            if node.id == me:
+                continue
+            old = self.watches.get(node.id)
+            watch = old[1] if old else Watch()
+            watch.observe(node.seen, received_at)
+            fresh[node.id] = (node, watch)
+        changed = fresh.keys() != self.watches.keys()
+        # swapped as a whole: another thread may be reading the old one
+        self.watches = fresh
+        return changed
+
+    def silent(self, boot_now: float) -> list[NodeSeen]:
+        return [node for node, watch in self.watches.values() if boot_now >= watch.silent_at()]

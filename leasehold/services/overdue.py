@@ -1,0 +1,71 @@
+"""Jobs that run longer than they may: named, and taken away where the task asks for it.
+
+Looked at by the guard's thread, so that a job which blocks the loop is seen as well.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from leasehold.env import Env
+from leasehold.services.running import Claim, Running
+from leasehold.telemetry import Emit
+
+LONG_SECONDS = 3600.0
+"""A job without a timeout is named when it runs longer than this."""
+
+_NAMED = 20
+
+
+def _by_seconds(entry: dict[str, Any]) -> float:
+    return float(entry["seconds"])
+
+
+class Overdue:
+    def __init__(self, env: Env, running: Running, emit: Emit) -> None:
+        self._env = env
+        self._running = running
+        self._emit = emit
+
+    def _seconds(self, claim: Claim) -> float:
+        return self._env.boot_now() - claim.started_at if claim.started_at is not None else 0.0
+
+    def listing(self) -> list[dict[str, Any]]:
+        """The overdue jobs, the longest first, for the node's row; each is an event once."""
+        found: list[dict[str, Any]] = []
+        for claim in self._running.snapshot():
+            seconds = self._seconds(claim)
+            allowed = claim.job.timeout if claim.job.timeout is not None else LONG_SECONDS
+            if seconds <= allowed + 1.0:
+                continue
+            if not claim.overdue_told:
+                claim.overdue_told = True
+                self._emit(
+                    "job_overdue",
+                    job=claim.job.id,
+                    task=claim.job.task,
+                    seconds=round(seconds, 1),
+                )
+            found.append(
+                {"id": str(claim.job.id), "task": claim.job.task, "seconds": round(seconds, 1)}
+            )
+        found.sort(key=_by_seconds, reverse=True)
+        return found[:_NAMED]
+
+    def to_take_away(self) -> list[Claim]:
+        """Those past their ``requeue_after`` which we did not give up yet."""
+        return [
+            claim
+            for claim in self._running.snapshot()
+            if claim.job.requeue_after is not None
+            and not claim.lost
+            and self._seconds(claim) > claim.job.requeue_after
+        ]
+
+    def taken(self, claim: Claim) -> None:
+        self._emit(
+            "job_requeued",
+            job=claim.job.id,
+            task=claim.job.task,
+            seconds=round(self._seconds(claim), 1),
+        )

@@ -1,0 +1,171 @@
+"""The producer: claims jobs of one queue, as many as slots and rate ask for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+
+from leasehold import errors
+from leasehold.config import Limits, Polling
+from leasehold.env import Env
+from leasehold.ports import NodeStore, Store
+from leasehold.services.acker import Acker
+from leasehold.services.executor import Executor, Lane
+from leasehold.services.guard import Guard
+from leasehold.services.membership import Membership
+from leasehold.services.running import Claim
+from leasehold.services.service import Service
+from leasehold.telemetry import Emit
+
+_PREFETCH_SECONDS = 0.05
+"""Claim ahead what is finished in this time, so that no slot waits for a round trip."""
+
+
+class Sleepers:
+    """Which queues of this node sleep: whoever enqueues there sends a notification."""
+
+    def __init__(self, store: NodeStore, guard: Guard) -> None:
+        self._store = store
+        self._guard = guard
+        self._asleep: set[str] = set()
+
+    def forget(self) -> None:
+        """A new identity: its row says nothing yet."""
+        self._asleep.clear()
+
+    def asleep(self, queue: str) -> bool:
+        return queue in self._asleep
+
+    async def set(self, queue: str, asleep: bool) -> None:
+        if asleep == (queue in self._asleep):
+            return
+        wanted = self._asleep | {queue} if asleep else self._asleep - {queue}
+        await self._store.set_sleeping(self._guard.membership.identity.id, sorted(wanted))
+        self._asleep = wanted
+
+
+class ClaimDesk:
+    """All claims of this node, one at a time, so that an unknown one can be undone.
+
+    A claim without an answer may have made rows ours that we do not know of; their node lives,
+    so nobody would rescue them. The node's epoch moves on, after which no such claim can
+    commit, and what the database calls ours and we do not know goes back.
+    """
+
+    def __init__(
+        self, store: Store, env: Env, guard: Guard, executor: Executor, emit: Emit
+    ) -> None:
+        self._store = store
+        self._env = env
+        self._guard = guard
+        self._executor = executor
+        self._emit = emit
+        self._one = asyncio.Lock()
+        self._unknown: Membership | None = None
+        self.not_tasks: set[str] = set()
+        """Tasks that turned out to have no handler here."""
+
+    async def claim(self, lane: Lane, limit: int, now: datetime | None) -> int | None:
+        """Claim and hand over to the executor; how many, or None when the lease is not ours."""
+        async with self._one:
+            membership = self._guard.membership
+            if self._unknown is membership:
+                await self._give_back_unknown(membership)
+            if not membership.valid(self._env.boot_now()):
+                return None
+            node = membership.identity.id
+            try:
+                jobs = await self._store.claim(
+                    node, membership.epoch, lane.queue, sorted(self.not_tasks), limit, now
+                )
+            except errors.Unavailable as error:
+                if error.sent:
+                    self._unknown = membership
+                raise
+            self._executor.submit(lane, [Claim(job, node) for job in jobs])
+            return len(jobs)
+
+    async def _give_back_unknown(self, membership: Membership) -> None:
+        node = membership.identity.id
+        epoch = await self._store.new_epoch(node, membership.token)
+        count = 0
+        if epoch is not None:  # else the node is gone, and its jobs are rescued
+            membership.epoch = epoch
+            count = await self._store.give_back_unknown(node, self._executor.known_ids())
+        self._unknown = None
+        self._emit("claim_unknown", given_back=count)
+
+
+class Producer(Service):
+    """Claims a batch, hands it over, and sleeps when the queue is empty."""
+
+    name = "producer"
+
+    def __init__(
+        self,
+        lane: Lane,
+        env: Env,
+        limits: Limits,
+        polling: Polling,
+        desk: ClaimDesk,
+        acker: Acker,
+        sleepers: Sleepers,
+        listening: Callable[[], bool],
+    ) -> None:
+        self._lane = lane
+        self._env = env
+        self._limits = limits
+        self._polling = polling
+        self._desk = desk
+        self._acker = acker
+        self._sleepers = sleepers
+        self._listening = listening
+        self._measured_at = env.boot_now()
+        self._measured = 0
+        self._rate = 0.0
+
+    @property
+    def _poll(self) -> float:
+        return self._polling.listening if self._listening() else self._polling.blind
+
+    def room(self) -> int:
+        """How many more jobs we want in our hands."""
+        ahead = min(self._limits.batch_rows, int(self._rate * _PREFETCH_SECONDS))
+        return self._lane.slots + ahead - self._lane.in_hand
+
+    def wants_more(self) -> bool:
+        """Enough room to be worth a statement, and more is there: asked when a job has ended."""
+        return not self._lane.drained and self.room() * 2 >= min(
+            self._lane.slots, self._limits.batch_rows
+        )
+
+    async def tick(self, now: datetime | None) -> float:
+        self._measure()
+        if self._acker.backlog > self._limits.unrecorded_outcomes:
+            return self._limits.flush_seconds
+        limit = min(self.room(), self._limits.batch_rows)
+        if limit <= 0:
+            return 5.0  # an ended job wakes us
+        claimed = await self._desk.claim(self._lane, limit, now)
+        if claimed is None:
+            return 1.0  # the node wakes us when it has joined
+        self._lane.drained = claimed < limit
+        if not self._lane.drained:
+            if limit >= 50:
+                # plenty of work: whoever enqueues need not notify
+                await self._sleepers.set(self._lane.queue, asleep=False)
+            return 0.0
+        if not self._sleepers.asleep(self._lane.queue):
+            # first say that we sleep, then look once more: a job of the moment between is seen
+            await self._sleepers.set(self._lane.queue, asleep=True)
+            return 0.0
+        return self._env.jitter(self._poll, 0.2)
+
+    def _measure(self) -> None:
+        now = self._env.boot_now()
+        elapsed = now - self._measured_at
+        if elapsed >= 0.02:
+            rate = (self._lane.finished - self._measured) / elapsed
+            self._rate += (rate - self._rate) * min(1.0, elapsed * 5)
+            self._measured, self._measured_at = self._lane.finished, now

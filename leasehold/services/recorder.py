@@ -1,0 +1,63 @@
+"""Events: a log line at once, a row with the next batch."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import datetime
+from typing import Any
+
+from leasehold import telemetry
+from leasehold.env import Env
+from leasehold.ports import NodeIdentity, OperatorStore
+from leasehold.services.service import Service
+
+_BUFFER = 10_000
+_BATCH = 500
+
+
+class Recorder(Service):
+    """``emit`` may be called from any thread; the rows are written in the loop's.
+
+    When the database is away for long, the oldest of more than 10,000 unwritten events are
+    dropped from the table; their log lines were written.
+    """
+
+    name = "recorder"
+
+    def __init__(self, env: Env, store: OperatorStore) -> None:
+        self._env = env
+        self._store = store
+        self._buffer: deque[tuple[telemetry.Event, str, str | None]] = deque(maxlen=_BUFFER)
+        self.identity: NodeIdentity | None = None
+        """Set by the node, anew after each self-fencing."""
+
+    def emit(self, kind: str, **fields: Any) -> None:
+        event = telemetry.make_event(kind, fields, self._env.boot_now())
+        me = self.identity
+        worker_id = me.worker_id if me else f"{self._env.host}:{self._env.pid}:-"
+        telemetry.log(event, worker_id)
+        if event.stored:
+            self._buffer.append((event, worker_id, str(me.id) if me else None))
+
+    async def tick(self, now: datetime | None) -> float:
+        if not self._buffer:
+            return 0.5
+        batch = list(self._buffer)[:_BATCH]
+        boot_now = self._env.boot_now()
+        rows = [
+            {
+                "age": max(0.0, boot_now - event.boot_at),
+                "kind": event.kind,
+                "level": event.level,
+                "node": node,
+                "worker_id": worker_id,
+                "fields": event.fields,
+            }
+            for event, worker_id, node in batch
+        ]
+        await self._store.record(rows, now)
+        for item in batch:
+            # one that was pushed out of a full buffer meanwhile is not there any more
+            if self._buffer and self._buffer[0] is item:
+                self._buffer.popleft()
+        return 0.0 if self._buffer else 0.5

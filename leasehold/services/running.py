@@ -1,0 +1,75 @@
+"""What this process has in its hands: claimed jobs, waiting for a slot or running.
+
+Written in the user's loop, read by the guard's thread: each access is one step of a dict.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from leasehold.model.job import ClaimedJob
+
+
+@dataclass(eq=False, slots=True)
+class Claim:
+    """One attempt in our hands."""
+
+    job: ClaimedJob
+    node: UUID
+    """Under which identity it was claimed; acks name it, also after a self-fencing."""
+    started_at: float | None = None
+    """CLOCK_BOOTTIME; None: waits for a slot."""
+    stop: Callable[[], None] | None = None
+    """Ends the run, as far as its executor can."""
+    stop_reason: str = ""
+    """``cancel``, ``lost``, ``stopping``; empty: go on."""
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    """Seen by handlers as ``ctx.cancelled``."""
+    overdue_told: bool = False
+    completed_elsewhere: bool = False
+    """The handler completed it in a transaction of its own; nothing is left to write."""
+
+    @property
+    def lost(self) -> bool:
+        return self.stop_reason == "lost"
+
+    def end(self, reason: str) -> None:
+        """Stop it for ``reason``; the first reason stays. In the loop's thread."""
+        if not self.stop_reason:
+            self.stop_reason = reason
+        self.cancelled.set()
+        if self.stop:
+            self.stop()
+
+
+class Running:
+    """All claims of this process by job id."""
+
+    def __init__(self) -> None:
+        self._claims: dict[UUID, Claim] = {}
+
+    def add(self, claim: Claim) -> None:
+        self._claims[claim.job.id] = claim
+
+    def remove(self, claim: Claim) -> None:
+        if self._claims.get(claim.job.id) is claim:
+            del self._claims[claim.job.id]
+
+    def find(self, job: UUID, token: int) -> Claim | None:
+        claim = self._claims.get(job)
+        return claim if claim and claim.job.claim_token == token else None
+
+    def snapshot(self) -> list[Claim]:
+        return list(self._claims.values())
+
+    def ids(self) -> list[UUID]:
+        return list(self._claims)
+
+    def started(self) -> int:
+        return sum(claim.started_at is not None for claim in self.snapshot())
+
+    def __len__(self) -> int:
+        return len(self._claims)

@@ -1,0 +1,104 @@
+"""The base of every service: who sleeps, wakes, retries and stops.
+
+A service is ``async tick() -> seconds until the next``: one bounded batch. Nothing of the loop is
+written twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from typing import ClassVar
+
+from leasehold import errors
+from leasehold.env import Env
+from leasehold.telemetry import Emit
+
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+
+
+class Service(ABC):
+    """``name`` is seen in events; ``pause`` is how long a closed gate lets it sleep at most."""
+
+    name: ClassVar[str]
+    pause: ClassVar[float] = 1.0
+
+    @abstractmethod
+    async def tick(self, now: datetime | None) -> float:
+        """One bounded batch. ``now`` is what the database shall take for its time (None: its
+        own). Returns the seconds until the next tick; 0: at once."""
+
+
+class Loop:
+    """Runs one service until it is stopped. ``gate`` says whether it may work at this moment
+    (a leader's duty only while its term is valid)."""
+
+    def __init__(
+        self, service: Service, env: Env, emit: Emit, gate: Callable[[], bool] | None = None
+    ) -> None:
+        self.service = service
+        self._env = env
+        self._emit = emit
+        self._gate = gate
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._troubles = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=f"leasehold-{self.service.name}")
+
+    def wake(self) -> None:
+        """Tick now instead of later. Only in the loop's own thread."""
+        self._wake.set()
+
+    async def stop(self) -> None:
+        """Let a running tick end, and no other begin."""
+        self._stopping = True
+        self._wake.set()
+        if self._task:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while not self._stopping:
+            self._wake.clear()
+            if self._gate is None or self._gate():
+                delay = await self._round()
+            else:
+                delay = self.service.pause
+            if delay > 0 and not self._stopping:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(delay):
+                        await self._wake.wait()
+            else:
+                await asyncio.sleep(0)
+
+    async def _round(self) -> float:
+        try:
+            delay = await self.service.tick(self._env.due_now())
+        except errors.Conflict:
+            return self._env.jitter(_FIRST_PAUSE, 0.5)
+        except errors.Unavailable as error:
+            if self._troubles == 0:
+                self._emit("database_lost", service=self.service.name, error=str(error))
+            return self._back_off()
+        except Exception as error:
+            self._emit(
+                "service_failed",
+                service=self.service.name,
+                error=f"{type(error).__name__}: {error}",
+            )
+            return self._back_off()
+        if self._troubles:
+            self._emit("database_back", service=self.service.name)
+            self._troubles = 0
+        return delay
+
+    def _back_off(self) -> float:
+        self._troubles += 1
+        seconds = min(_FIRST_PAUSE * 2 ** min(self._troubles, 10), _LONGEST_PAUSE)
+        return self._env.jitter(seconds, 0.25)

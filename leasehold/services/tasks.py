@@ -1,0 +1,177 @@
+"""Tasks: functions that jobs name, with the options of their jobs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from leasehold.config import Limits
+from leasehold.errors import BadJob, DuplicateTask, UnknownTask, suggest
+from leasehold.model.backoff import Backoff
+from leasehold.model.job import JobRequest, OnConflict, encode
+
+Executor = Literal["async", "thread", "process"]
+
+JOB_OPTIONS = (
+    "queue",
+    "priority",
+    "run_at",
+    "run_in",
+    "max_attempts",
+    "timeout",
+    "requeue_after",
+    "unique",
+    "unique_for",
+    "on_conflict",
+    "history",
+)
+"""Options of a job; every other keyword of ``task.job(...)`` is an argument of the handler."""
+
+
+@dataclass(frozen=True)
+class TaskOptions:
+    """Defaults of a task's jobs."""
+
+    queue: str = "default"
+    priority: int = 0
+    max_attempts: int = 5
+    timeout: float | None = None
+    """Seconds of one run."""
+    requeue_after: float | None = None
+    """Seconds after which a run is taken away from its node, even if the node lives."""
+    backoff: Backoff = field(default_factory=Backoff)
+    history: bool = True
+    executor: Executor | None = None
+    """None: ``async`` for a coroutine function, ``thread`` for a plain one."""
+
+
+class TaskFunction:
+    """A registered function and how its jobs are made. ``payload_limit`` in bytes."""
+
+    def __init__(
+        self, name: str, function: Callable[..., Any], options: TaskOptions, payload_limit: int
+    ) -> None:
+        self.name = name
+        self.function = function
+        self.options = options
+        self._payload_limit = payload_limit
+        self._is_async = inspect.iscoroutinefunction(function)
+        parameters = list(inspect.signature(function).parameters.values())
+        self.takes_context = bool(parameters) and (
+            parameters[0].name == "ctx" or "Context" in str(parameters[0].annotation)
+        )
+        self._signature = inspect.Signature(parameters[1:] if self.takes_context else parameters)
+        self.executor = self._executor()
+        self.job()  # the defaults are checked where the task is defined, not at its first job
+
+    def _executor(self) -> Executor:
+        chosen = self.options.executor or ("async" if self._is_async else "thread")
+        if chosen not in ("async", "thread", "process"):
+            raise BadJob("executor must be async, thread or process", got=chosen)
+        if chosen == "async" and not self._is_async:
+            raise BadJob(
+                f"task {self.name}: executor='async' needs a coroutine function",
+                do="Write `async def`, or leave executor out",
+            )
+        if chosen == "thread" and self._is_async:
+            raise BadJob(
+                f"task {self.name}: a coroutine function cannot run in a thread",
+                do="Write `def`, or leave executor out",
+            )
+        return chosen
+
+    def job(self, **given: Any) -> JobRequest:
+        """Job options and handler arguments, all by keyword.
+
+        Raises BadJob for an option or an argument that does not fit, BadPayload for arguments
+        that are not JSON.
+        """
+        options = {name: given.pop(name) for name in JOB_OPTIONS if name in given}
+        if given or options:
+            self._check_arguments(given, options)
+        if "on_conflict" in options:
+            options["on_conflict"] = _conflict(options["on_conflict"])
+        defaults = self.options
+        return JobRequest(
+            task=self.name,
+            payload=encode(f"arguments of {self.name}", given, self._payload_limit),
+            queue=options.pop("queue", defaults.queue),
+            priority=options.pop("priority", defaults.priority),
+            max_attempts=options.pop("max_attempts", defaults.max_attempts),
+            timeout=options.pop("timeout", defaults.timeout),
+            requeue_after=options.pop("requeue_after", defaults.requeue_after),
+            history=options.pop("history", defaults.history),
+            **options,
+        )
+
+    def _check_arguments(self, given: dict[str, Any], options: dict[str, Any]) -> None:
+        try:
+            self._signature.bind(**given)
+        except TypeError as error:
+            accepted = [*self._signature.parameters, *JOB_OPTIONS]
+            wrong = next((name for name in given if name not in accepted), None)
+            raise BadJob(
+                f"task {self.name} cannot take these arguments: {error}",
+                got=sorted(given) + sorted(options),
+                do=suggest(wrong, accepted) if wrong else "Pass each argument by its name",
+            ) from None
+
+
+def _conflict(value: object) -> OnConflict:
+    try:
+        return OnConflict(value)  # type: ignore[arg-type]
+    except ValueError:
+        raise BadJob(
+            "on_conflict must be return, raise or replace",
+            got=value,
+            do=suggest(str(value), [str(c) for c in OnConflict]),
+        ) from None
+
+
+class Registry:
+    """The tasks of one application, by name."""
+
+    def __init__(self, payload_limit: int = Limits.payload_bytes) -> None:
+        self._tasks: dict[str, TaskFunction] = {}
+        self._payload_limit = payload_limit
+
+    def add(self, name: str, function: Callable[..., Any], options: TaskOptions) -> TaskFunction:
+        """Raises DuplicateTask when another function has that name."""
+        task = TaskFunction(name, function, options, self._payload_limit)
+        if name in self._tasks:
+            other = self._tasks[name].function
+            raise DuplicateTask(
+                f"two tasks are named {name!r}: {_place(other)} and {_place(function)}",
+                do="Give one of them another name: @app.task(name='…')",
+            )
+        self._tasks[name] = task
+        return task
+
+    def find(self, name: str) -> TaskFunction | None:
+        return self._tasks.get(name)
+
+    def get(self, name: str) -> TaskFunction:
+        task = self._tasks.get(name)
+        if task is None:
+            raise UnknownTask(f"no task is named {name!r}", do=suggest(name, self._tasks))
+        return task
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._tasks))
+
+    def queues(self) -> set[str]:
+        return {task.options.queue for task in self._tasks.values()}
+
+    def __iter__(self) -> Iterator[TaskFunction]:
+        return iter(self._tasks.values())
+
+
+def _place(function: Callable[..., Any]) -> str:
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+def task_name(function: Callable[..., Any]) -> str:
+    """``module.function``: the default name of a task."""
+    return f"{function.__module__}.{function.__qualname__}"

@@ -1,0 +1,155 @@
+"""The catalogue of events, and the log lines made of them.
+
+Nothing is silent: each lost lease, missed tick, rescue, refused write and swallowed error is an
+event with a stable name. An event becomes a log line at once and a row of ``leasehold.event``
+with the next batch.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from leasehold.config import Limits
+from leasehold.errors import ConfigError, shorten, suggest
+
+logger = logging.getLogger("leasehold")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    level: str
+    """``info``, ``warning`` or ``error``."""
+    meaning: str
+    fields: tuple[str, ...] = ()
+    stored: bool = True
+    """False: a log line only."""
+
+
+CATALOGUE: dict[str, Kind] = {
+    # nodes
+    "node_started": Kind("info", "a process takes part", ("app", "release", "queues")),
+    "node_stopped": Kind("info", "a process left in good order", ("given_back", "cancelled")),
+    "node_died": Kind("warning", "a node was seen silent for a whole lease", ("dead", "silent")),
+    "node_certified": Kind("warning", "a parent saw its process die", ("dead", "how")),
+    "node_fenced": Kind(
+        "error", "this process lost its lease and stopped its work", ("why", "running")
+    ),
+    "node_exits": Kind("error", "work went on after the grace: hard exit", ("running",)),
+    "node_overlaps": Kind(
+        "error",
+        "work of a lost lease goes on beside its rescue; it can write nothing",
+        ("running",),
+    ),
+    "loop_stuck": Kind("warning", "a handler blocks the event loop", ("seconds",)),
+    "loop_free": Kind("info", "the event loop runs again", ("seconds",)),
+    # leases
+    "lease_acquired": Kind("info", "a leadership was acquired", ("name", "term")),
+    "lease_lost": Kind("warning", "a leadership was lost", ("name", "term", "why")),
+    "lease_resigned": Kind("info", "a leadership was given up", ("name", "term", "why")),
+    "lease_remade": Kind("error", "a leader or fence row had been deleted by hand", ("name",)),
+    "renew_failed": Kind("warning", "a renewal got no answer", ("error",), stored=False),
+    # jobs
+    "job_failed": Kind("warning", "an attempt failed", ("job", "task", "attempt", "error")),
+    "job_discarded": Kind("error", "out of attempts, or given up", ("job", "task", "error")),
+    "job_lost": Kind("warning", "a running job was taken from us", ("job", "task", "why")),
+    "job_overdue": Kind("warning", "runs longer than it may", ("job", "task", "seconds")),
+    "job_requeued": Kind("warning", "taken from a node that lives", ("job", "task", "seconds")),
+    "job_rescued": Kind("warning", "a dead node's job goes on elsewhere", ("job", "dead")),
+    "job_quarantined": Kind("error", "a job killed its worker too often", ("job", "dead")),
+    "job_unknown": Kind("warning", "no handler here for this task", ("job", "task")),
+    "ack_refused": Kind(
+        "warning", "a late outcome changed nothing", ("job", "task", "token", "outcome")
+    ),
+    "claim_unknown": Kind("warning", "a claim got no answer", ("given_back",)),
+    # schedules
+    "schedules_synced": Kind("info", "schedules changed by code", ("kept", "dropped", "release")),
+    "tick_missed": Kind("warning", "due moments were not fired", ("schedule", "count", "first")),
+    "clock_stepped": Kind("warning", "a tick lies ahead of the clock", ("schedule", "ahead")),
+    # the house
+    "service_failed": Kind("error", "a service's round failed", ("service", "error")),
+    "database_lost": Kind("warning", "the database does not answer", ("service", "error")),
+    "database_back": Kind("info", "the database answers again", ("service",)),
+    "listen_lost": Kind("warning", "wake-ups do not arrive; polling", ("why",)),
+    "listen_works": Kind("info", "wake-ups arrive", (), stored=False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    kind: str
+    fields: dict[str, Any]
+    boot_at: float
+    """Seconds of CLOCK_BOOTTIME, from which the age is counted when it is stored."""
+
+    @property
+    def level(self) -> str:
+        return CATALOGUE[self.kind].level
+
+    @property
+    def stored(self) -> bool:
+        return CATALOGUE[self.kind].stored
+
+
+Emit = Callable[..., None]
+"""``emit("kind", field=value, …)``: fields as in the catalogue."""
+
+
+def make_event(kind: str, fields: dict[str, Any], boot_at: float) -> Event:
+    """Raises ConfigError for a name or a field that is not in the catalogue."""
+    known = CATALOGUE.get(kind)
+    if known is None:
+        raise ConfigError(f"unknown event {kind!r}", do=suggest(kind, CATALOGUE))
+    for name in fields:
+        if name not in known.fields:
+            raise ConfigError(f"event {kind} has no field {name!r}", do=suggest(name, known.fields))
+    return Event(kind, {name: _plain(value) for name, value in fields.items()}, boot_at)
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, (int, float, bool)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    text = value if isinstance(value, str) else str(value)
+    return shorten(text.replace("\x00", "\\0"), Limits.error_chars)
+
+
+def log(event: Event, worker_id: str) -> None:
+    """One line: ``kind worker=… field=value …``; the values are in the record as well."""
+    words = " ".join(f"{name}={_word(value)}" for name, value in event.fields.items())
+    logger.log(
+        logging.getLevelName(event.level.upper()),
+        "%s worker=%s %s",
+        event.kind,
+        worker_id,
+        words,
+        extra={"event": event.kind, "worker_id": worker_id, "fields": event.fields},
+    )
+
+
+def _word(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return json.dumps(text, ensure_ascii=False) if " " in text or not text else text
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        for name in ("event", "worker_id"):
+            if hasattr(record, name):
+                line[name] = getattr(record, name)
+        line.update(getattr(record, "fields", {}))
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
