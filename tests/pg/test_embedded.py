@@ -1,4 +1,7 @@
-"""The embedded server: real servers, real processes, real kill -9."""
+"""The embedded server: real servers, real processes, real kill -9.
+
+What a test kills names the folder of that test; a folder is in memory where there is room.
+"""
 
 from __future__ import annotations
 
