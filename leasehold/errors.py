@@ -17,11 +17,11 @@ class LeaseholdError(Exception):
         self.what = what
         self.got = got
         self.do = do
-        parts = [what if what.endswith((".", "?")) else what + "."]
+        parts = [_sentence(what)]
         if got is not ...:
-            parts.append(f"Got: {shorten(got)}.")
+            parts.append(_sentence(f"Got: {shorten(got)}"))
         if do:
-            parts.append(do if do.endswith(".") else do + ".")
+            parts.append(_sentence(do))
         super().__init__(" ".join(parts))
 
 
@@ -157,6 +157,10 @@ class WaitTimeout(LeaseholdError):
 # -- the embedded server ------------------------------------------------------------------------
 class EmbeddedError(LeaseholdError):
     """The embedded PostgreSQL could not be found, created or started."""
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "?", "…")) else text + "."
 
 
 def shorten(value: object, limit: int = 200) -> str:

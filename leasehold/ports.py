@@ -117,6 +117,18 @@ class DueSchedule:
 
 
 @dataclass(frozen=True, slots=True)
+class TickDecision:
+    """One entry of the ledger."""
+
+    at: datetime
+    state: str
+    """``fired`` or ``missed``"""
+    job: UUID | None = None
+    until: datetime | None = None
+    """The end of a stretch of missed moments that starts at ``at``."""
+
+
+@dataclass(frozen=True, slots=True)
 class TickPlan:
     """A decision on some moments of one schedule."""
 
@@ -126,8 +138,7 @@ class TickPlan:
     """The high-water mark on which it stands."""
     high_water: datetime | None
     next_at: datetime | None
-    ticks: tuple[tuple[datetime, str, UUID | None], ...]
-    """(moment, ``fired`` or ``missed``, the job's id if fired)"""
+    ticks: tuple[TickDecision, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,8 +296,9 @@ class JobStore(Protocol):
 class ScheduleStore(Protocol):
     async def due_schedules(self, app: str, limit: int, now: Now) -> list[DueSchedule]: ...
 
-    async def next_schedule(self, app: str, now: Now) -> float | None:
-        """Seconds until the next moment."""
+    async def next_schedule(self, app: str, now: Now) -> tuple[float | None, float]:
+        """Seconds until the next moment (None: there is none), and how many seconds the
+        furthest decided moment lies ahead of the clock (0 or less: it does not)."""
 
     async def fire(
         self, term: Term, app: str, plans: Sequence[TickPlan], now: Now

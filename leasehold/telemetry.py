@@ -67,8 +67,8 @@ CATALOGUE: dict[str, Kind] = {
     "claim_unknown": Kind("warning", "a claim got no answer", ("given_back",)),
     # schedules
     "schedules_synced": Kind("info", "schedules changed by code", ("kept", "dropped", "release")),
-    "tick_missed": Kind("warning", "due moments were not fired", ("schedule", "count", "first")),
-    "clock_stepped": Kind("warning", "a tick lies ahead of the clock", ("schedule", "ahead")),
+    "tick_missed": Kind("warning", "due moments were not fired", ("schedule", "first", "last")),
+    "clock_stepped": Kind("warning", "a tick lies ahead of the clock", ("ahead",)),
     # the house
     "service_failed": Kind("error", "a service's round failed", ("service", "error")),
     "database_lost": Kind("warning", "the database does not answer", ("service", "error")),

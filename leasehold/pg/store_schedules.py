@@ -33,10 +33,9 @@ class ScheduleOperations:
         params = {"app": app, "limit": limit, "now": now}
         return [DueSchedule(*row) for row in await self._pool.fetch("schedule/due", params)]
 
-    async def next_schedule(self, app: str, now: Now) -> float | None:
-        rows = await self._pool.fetch("schedule/next", {"app": app, "now": now})
-        seconds: float | None = rows[0][0]
-        return seconds
+    async def next_schedule(self, app: str, now: Now) -> tuple[float | None, float]:
+        next_in, ahead = (await self._pool.fetch("schedule/next", {"app": app, "now": now}))[0]
+        return next_in, ahead
 
     async def fire(
         self, term: Term, app: str, plans: Sequence[TickPlan], now: Now
@@ -49,8 +48,13 @@ class ScheduleOperations:
                 "high_water": _iso(plan.high_water),
                 "next_at": _iso(plan.next_at),
                 "ticks": [
-                    {"fire_at": _iso(at), "state": state, "job_id": str(job) if job else None}
-                    for at, state, job in plan.ticks
+                    {
+                        "fire_at": _iso(tick.at),
+                        "until": _iso(tick.until),
+                        "state": tick.state,
+                        "job_id": str(tick.job) if tick.job else None,
+                    }
+                    for tick in plan.ticks
                 ],
             }
             for plan in plans
@@ -141,7 +145,9 @@ class OperatorOperations:
 
     async def ticks(self, schedule: str | None, limit: int) -> Rows:
         rows = await self._pool.fetch("schedule/ticks", {"schedule": schedule, "limit": limit})
-        return _named("app schedule fire_at state job_id term decided_at lateness_seconds", rows)
+        return _named(
+            "app schedule fire_at until state job_id term decided_at lateness_seconds", rows
+        )
 
     async def events(self, kind: str | None, after: int | None, limit: int) -> Rows:
         params = {"kind": kind, "after": after, "limit": limit}

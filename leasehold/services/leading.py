@@ -8,14 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from uuid import UUID
 
 from leasehold.config import Limits, Polling, Retention
 from leasehold.env import Env
 from leasehold.errors import LostLease
-from leasehold.model.missed import Missed, plan
+from leasehold.model.missed import STEP_TOLERANCE_SECONDS, Missed, plan
 from leasehold.model.schedule import Spec
-from leasehold.ports import DueSchedule, OperatorStore, ScheduleStore, Store, Term, TickPlan
+from leasehold.ports import (
+    DueSchedule,
+    OperatorStore,
+    ScheduleStore,
+    Store,
+    Term,
+    TickDecision,
+    TickPlan,
+)
 from leasehold.services.guard import Guard
 from leasehold.services.service import Service
 from leasehold.telemetry import Emit
@@ -115,15 +122,17 @@ class Periodic(Service):
         self._retention = retention
         self._term = term
         self._emit = emit
+        self._clock_stepped = False
 
     async def tick(self, now: datetime | None) -> float:
         due = await self._store.due_schedules(self._app, self._limits.batch_rows, now)
         if due:
             plans = [self._decide(schedule) for schedule in due]
-            await self._store.fire(self._term(), self._app, plans, now)
-            self._tell(plans)
+            written = await self._store.fire(self._term(), self._app, plans, now)
+            self._tell(plans, {name for name, _, _ in written})
             return 0.0
-        next_in = await self._store.next_schedule(self._app, now)
+        next_in, ahead = await self._store.next_schedule(self._app, now)
+        self._watch_clock(ahead)
         return min(max(next_in, 0.0) + 0.001, 5.0) if next_in is not None else 5.0
 
     def _decide(self, schedule: DueSchedule) -> TickPlan:
@@ -137,12 +146,11 @@ class Periodic(Service):
             catch_up_seconds=self._retention.catch_up_seconds,
             limit=self._limits.batch_rows,
         )
-        ticks: list[tuple[datetime, str, UUID | None]]
-        ticks = [(at, "fired", self._env.new_id()) for at in decided.fires]
-        ticks += [(at, "missed", None) for at in decided.missed]
+        ticks = [TickDecision(at, "missed") for at in decided.missed]
         if decided.jumped:
             first, last = decided.jumped
-            self._emit("tick_missed", schedule=schedule.name, count=-1, first=f"{first}…{last}")
+            ticks.append(TickDecision(first, "missed", until=last))
+        ticks += [TickDecision(at, "fired", self._env.new_id()) for at in decided.fires]
         return TickPlan(
             schedule.name,
             schedule.release,
@@ -152,13 +160,23 @@ class Periodic(Service):
             tuple(ticks),
         )
 
-    def _tell(self, plans: list[TickPlan]) -> None:
+    def _tell(self, plans: list[TickPlan], written: set[str]) -> None:
         for decided in plans:
-            missed = [at for at, state, _ in decided.ticks if state == "missed"]
-            if missed:
+            missed = [tick for tick in decided.ticks if tick.state == "missed"]
+            if missed and decided.name in written:
                 self._emit(
-                    "tick_missed", schedule=decided.name, count=len(missed), first=str(missed[0])
+                    "tick_missed",
+                    schedule=decided.name,
+                    first=str(missed[0].at),
+                    last=str(missed[-1].until or missed[-1].at),
                 )
+
+    def _watch_clock(self, ahead: float) -> None:
+        """A decided moment ahead of the clock: it was set back. Nothing fires again; told once."""
+        stepped = ahead > STEP_TOLERANCE_SECONDS
+        if stepped and not self._clock_stepped:
+            self._emit("clock_stepped", ahead=round(ahead, 1))
+        self._clock_stepped = stepped
 
 
 class Pruner(Service):

@@ -283,6 +283,8 @@ create table leasehold.tick (
     app         text        not null,
     schedule    text        not null,
     fire_at     timestamptz not null,
+    -- one entry for a long stretch of missed moments: from fire_at to here
+    until       timestamptz,
     state       text        not null,
     job_id      uuid,
     term        bigint,
@@ -527,7 +529,7 @@ create view leasehold.schedules as
                        order by t.fire_at desc limit 1) t on true;
 
 create view leasehold.ticks as
-    select t.app, t.schedule, t.fire_at, t.state, t.job_id, t.term, t.decided_at,
+    select t.app, t.schedule, t.fire_at, t.until, t.state, t.job_id, t.term, t.decided_at,
            t.decided_at - t.fire_at as lateness
     from leasehold.tick t;
 

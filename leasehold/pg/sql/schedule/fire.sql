@@ -17,9 +17,10 @@ with f as materialized (
       and s.high_water is not distinct from p.seen and exists (select 1 from f)
     returning s.app, s.name, s.task_name, s.job, p.ticks
 ), ledger as (
-    insert into leasehold.tick (app, schedule, fire_at, state, job_id, term, decided_at)
-    select m.app, m.name, t.fire_at, t.state, t.job_id, %(term)s, coalesce(%(now)s::timestamptz, clock_timestamp())
-    from moved m cross join lateral jsonb_to_recordset(m.ticks) as t (fire_at timestamptz, state text, job_id uuid)
+    insert into leasehold.tick (app, schedule, fire_at, until, state, job_id, term, decided_at)
+    select m.app, m.name, t.fire_at, t.until, t.state, t.job_id, %(term)s, coalesce(%(now)s::timestamptz, clock_timestamp())
+    from moved m cross join lateral jsonb_to_recordset(m.ticks) 
+        as t (fire_at timestamptz, until timestamptz, state text, job_id uuid)
     on conflict do nothing
     returning schedule, fire_at, state, job_id
 ), fired as (
