@@ -62,7 +62,13 @@ class Node:
         self.guard = Guard(self._tools.guard_store, env, settings.timings, self._emit, self)
         self.guard.stand(settings.name)
         self._overdue = Overdue(env, self.running, self._emit)
-        self.processes = ProcessPool(env, limits, sum(self._plan.queues.values()) or 1)
+        self.processes = ProcessPool(
+            env,
+            limits,
+            sum(self._plan.queues.values()) or 1,
+            self._store.progress,
+            lambda: self.executor.worker_id,
+        )
         self.acker = Acker(
             self._store, env, limits, self._registry, self.running, self._emit, self._on_written
         )
@@ -261,6 +267,8 @@ class Node:
 
     def fenced(self, why: str) -> None:
         self._emit("node_fenced", why=why, running=self.running.started())
+        # The guard lives, or it would not call: it ends the process itself if need be.
+        faulthandler.cancel_dump_traceback_later()
         self._in_loop(self._on_fenced)
 
     def quiet(self) -> bool:

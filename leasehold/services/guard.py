@@ -45,6 +45,7 @@ class Guard:
         self._host = host
         self._others = Others()
         self._heard: list[UUID] = []
+        self._ended: list[UUID] = []
         self._poked = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = False
@@ -148,15 +149,30 @@ class Guard:
 
     async def _join(self) -> None:
         """Register under the present identity."""
+        await self._bury_own()
         me = self.membership
         sent_at = self._env.boot_now()
-        token = await self._store.register(me.identity, self._timings.lease, self._env.due_now())
+        try:
+            token = await self._store.register(
+                me.identity, self._timings.lease, self._env.due_now()
+            )
+        except errors.LeaseholdError as error:
+            if not isinstance(error, errors.Unavailable) or error.sent:
+                self._rejoin()  # a row of this id may be there: take another id
+            raise
         if not me.lease.acquired(token, sent_at, self._env.boot_now()):
             # too late to be trusted, and a row of this id is there now: take another id
             self._rejoin()
             return
         self._next_beat = 0.0
         self._host.joined(me.identity)
+
+    async def _bury_own(self) -> None:
+        """Identities under which nothing runs any more are dead, and nobody knows it better:
+        their jobs and leaderships are free without waiting for their leases."""
+        while self._ended:
+            await self._store.certify(self._ended[0], self._timings.call_timeout)
+            self._ended.pop(0)
 
     async def _beat(self) -> None:
         me = self.membership
@@ -281,9 +297,11 @@ class Guard:
 
     def _wait_for_quiet(self) -> float:
         lease = self.membership.lease
-        if not self._host.quiet():
-            if not lease.overdue(self._env.boot_now()):
-                return 0.05
+        if self._host.quiet():
+            self._ended.append(self.membership.identity.id)
+        elif not lease.overdue(self._env.boot_now()):
+            return 0.05
+        else:
             self._host.grace_over()
         self._rejoin()
         return 0.0

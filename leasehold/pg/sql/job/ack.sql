@@ -1,6 +1,8 @@
 -- Write the outcomes of attempts, each fenced by its token. Finished jobs move to job_done;
 -- others wait for their next attempt, unless somebody asked to cancel them meanwhile.
 -- An id that is not in the answer was refused: the claim was lost.
+-- By id and not by ctid: a row that was changed meanwhile (a cancel, progress) has a version that
+-- this statement's snapshot would not find by its place.
 -- edge: running -> completed
 -- edge: running -> cancelled
 -- edge: running -> discarded
@@ -14,7 +16,7 @@ with a as materialized (
                          %(held)s::text[])
          as t (id, claim_token, state, run_in, error, result, ran, counts, held_because)
 ), held as materialized (
-    select j.ctid as at_row, a.id,
+    select a.id,
            case when a.state in ('completed', 'cancelled', 'discarded') then a.state
                 when j.cancel_requested then 'cancelled' end as over,
            j.attempt, j.node
@@ -22,8 +24,8 @@ with a as materialized (
     order by j.id
     for update of j
 ), gone as (
-    delete from leasehold.job j
-    where j.ctid = any (array(select at_row from held where over is not null))
+    delete from leasehold.job j using held h
+    where j.id = h.id and h.over is not null
     returning j.*
 ), done as (
     insert into leasehold.job_done (id, finished_at, queue, task_name, priority, run_at, created_at, started_at,
@@ -42,9 +44,8 @@ with a as materialized (
         held_because = coalesce(a.held_because, a.state), last_error = coalesce(a.error, j.last_error),
         attempt = j.attempt - case when a.counts then 0 else 1 end,
         run_at = coalesce(%(now)s::timestamptz, now()) + make_interval(secs => a.run_in)
-    from a
-    where a.id = j.id and j.claim_token = a.claim_token
-      and j.ctid = any (array(select at_row from held where over is null))
+    from held h join a on a.id = h.id
+    where j.id = h.id and h.over is null
 ), keys as (
     delete from leasehold.job_key k using gone g
     where g.unique_key is not null and k.key = g.unique_key and k.job_id = g.id and k.held_until is null

@@ -10,13 +10,13 @@
 -- locks: job rows FOR UPDATE SKIP LOCKED
 -- index: a scan of job
 with lost as materialized (
-    select j.ctid as at_row, j.id, j.node, j.claim_token, j.attempt, j.queue, j.cancel_requested,
+    select j.id, j.node, j.claim_token, j.attempt, j.queue, j.cancel_requested,
            coalesce(j.started_at, j.claimed_at) as started_at,
            j.crashes = 0 or j.started_at is not null as blamed,
            j.crashes + 1 >= %(max_crashes)s and j.started_at is not null as poison
     from leasehold.job j
     where j.node = any (%(nodes)s::uuid[])
-      and not exists (select 1 from leasehold.node n where n.id = any (%(nodes)s::uuid[]))
+      and not exists (select 1 from leasehold.node n where n.id = j.node)
     limit %(limit)s
     for update of j skip locked
 ), back as (
@@ -26,11 +26,11 @@ with lost as materialized (
         attempt = j.attempt - case when l.blamed then 0 else 1 end,
         last_error = case when l.blamed then 'its worker died' else j.last_error end
     from lost l
-    where j.id = l.id and j.ctid = any (array(select at_row from lost where not poison and not cancel_requested))
+    where j.id = l.id and not l.poison and not l.cancel_requested
     returning j.id, j.queue
 ), gone as (
-    delete from leasehold.job j
-    where j.ctid = any (array(select at_row from lost where poison or cancel_requested))
+    delete from leasehold.job j using lost l
+    where j.id = l.id and (l.poison or l.cancel_requested)
     returning j.*
 ), done as (
     insert into leasehold.job_done (id, finished_at, queue, task_name, priority, run_at, created_at, started_at,
