@@ -1,0 +1,70 @@
+"""Jobs moved by hand, statement by statement, for tests of races between two sessions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+
+from leasehold.model.job import ClaimedJob, JobRequest
+from leasehold.model.outcome import Decision
+from leasehold.model.states import State
+from leasehold.pg.store import PgStore
+from leasehold.ports import AckItem, NodeIdentity
+from tests.support.wait import until_async
+
+
+@dataclass
+class Bench:
+    """``store`` does what a node ``node`` would; ``user`` is a transaction of somebody else."""
+
+    store: PgStore
+    user: psycopg.AsyncConnection[Any]
+    node: UUID = field(default_factory=uuid4)
+
+    @classmethod
+    async def make(cls, store: PgStore, user: psycopg.AsyncConnection[Any]) -> Bench:
+        bench = cls(store, user)
+        identity = NodeIdentity(bench.node, "a", "r", "host", 1, "0", True, ("t",), {"default": 1})
+        await store.register(identity, 10.0, None)
+        return bench
+
+    async def enqueue(self, **options: Any) -> UUID:
+        request = JobRequest(**{"task": "t", "payload": "{}", **options})
+        [(job, _)] = await self.store.enqueue([(uuid4(), request)], 1 << 20, False, None)
+        return job
+
+    async def claim(self, limit: int = 100) -> list[ClaimedJob]:
+        return await self.store.claim(self.node, 1, "default", [], limit, None)
+
+    async def claimed(self, **options: Any) -> ClaimedJob:
+        """A new job that this node runs."""
+        await self.enqueue(**options)
+        [job] = await self.claim()
+        return job
+
+    async def ack(self, *jobs: ClaimedJob, state: State = State.COMPLETED) -> set[UUID]:
+        items = [AckItem(job.id, job.claim_token, Decision(state), 0.1) for job in jobs]
+        return await self.store.ack(self.node, items, None)
+
+    async def state(self, job: UUID) -> State:
+        record = await self.store.get(job)
+        assert record
+        return record.state
+
+    async def waits_for_lock(self) -> None:
+        """Until some other session of this database waits for a lock."""
+
+        async def waiting() -> bool:
+            watch = await psycopg.AsyncConnection.connect(self.user.info.dsn, autocommit=True)
+            async with watch:
+                cursor = await watch.execute(
+                    "select count(*) from pg_stat_activity"
+                    " where datname = current_database() and wait_event_type = 'Lock'"
+                )
+                row = await cursor.fetchone()
+                return bool(row and row[0])
+
+        await until_async(waiting, what="a session that waits for a lock")

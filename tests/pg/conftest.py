@@ -1,0 +1,48 @@
+"""Fixtures of the tests on a real server: an application, its schema, and plain connections."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from leasehold import App
+from leasehold.config import Settings
+from leasehold.pg import migrate
+from tests.pg.bench import Bench
+
+
+@pytest.fixture
+async def migrated(direct_dsn: str) -> str:
+    """``direct_dsn`` with leasehold's schema in it: for connections of the user's."""
+    await migrate.apply(Settings(dsn=direct_dsn))
+    return direct_dsn
+
+
+@pytest.fixture
+async def app(dsn: str, migrated: str) -> AsyncIterator[App]:
+    """An application on a fresh schema, through the pooler if one is chosen."""
+    app = App(dsn)
+    yield app
+    await app.close()
+
+
+@pytest.fixture
+async def sql(migrated: str) -> AsyncIterator[Callable[..., Awaitable[list[Any]]]]:
+    """``await sql("select …", {…})``: the rows of one statement, committed."""
+    async with await psycopg.AsyncConnection.connect(migrated, autocommit=True) as connection:
+
+        async def run(text: str, params: Any = None) -> list[Any]:
+            cursor = await connection.execute(text.encode(), params)
+            return await cursor.fetchall() if cursor.description else []
+
+        yield run
+
+
+@pytest.fixture
+async def bench(app: App, migrated: str) -> AsyncIterator[Bench]:
+    """The store without any service around it: each step of a job's life by hand."""
+    async with await psycopg.AsyncConnection.connect(migrated) as user:
+        yield await Bench.make(await app.store(), user)
