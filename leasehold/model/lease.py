@@ -94,10 +94,12 @@ class Lease:
             return
         self.deadline = max(self.deadline, sent_at + self.timings.trust)
 
-    def refused(self, token: int) -> None:
-        """A renewal changed no row: somebody else has it. Down at once."""
+    def refused(self, token: int, now: float) -> None:
+        """A renewal changed no row: somebody else has it. Down at once, the grace counts from
+        now."""
         if self.phase is Phase.HOLDER and token == self.token:
             self._down("refused")
+            self.deadline = min(self.deadline, now)
 
     def expire(self, now: float) -> bool:
         """Past the deadline? Then down, and True the first time."""

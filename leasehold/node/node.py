@@ -12,7 +12,7 @@ from typing import Any
 
 from leasehold import errors
 from leasehold.config import Settings
-from leasehold.env import Env, take_assigned_node_id
+from leasehold.env import Env, assigned_node_id, take_assigned_node_id
 from leasehold.model.outcome import Outcome
 from leasehold.node.plan import EXIT_FENCED, NodePlan, Tools
 from leasehold.ports import NodeIdentity, Signal, Wake
@@ -274,6 +274,9 @@ class Node:
     def quiet(self) -> bool:
         return not self.executor.busy()
 
+    def unrecorded(self) -> int:
+        return self.acker.backlog
+
     def grace_over(self) -> None:
         if not self._plan.hard_exit:
             self._emit("node_overlaps", running=self.running.started())
@@ -300,7 +303,9 @@ class Node:
 
     def info(self) -> dict[str, Any]:
         terms = {name: e.term.token for name, e in self.guard.elections.items() if e.term}
+        assigned = assigned_node_id()
         return {
+            "assigned": str(assigned) if assigned else None,
             "leads": terms,
             "running": self.running.started(),
             "in_hand": len(self.running),

@@ -15,7 +15,7 @@ from uuid import UUID
 from leasehold import errors
 from leasehold.config import Timings
 from leasehold.env import Env
-from leasehold.model.lease import Lease, Phase
+from leasehold.model.lease import Lease, Phase, Seen
 from leasehold.ports import Heartbeat, NodeSeen, Store, Term
 from leasehold.services.membership import Election, Host, Membership, Others
 from leasehold.telemetry import Emit
@@ -169,7 +169,12 @@ class Guard:
 
     async def _bury_own(self) -> None:
         """Identities under which nothing runs any more are dead, and nobody knows it better:
-        their jobs and leaderships are free without waiting for their leases."""
+        their jobs and leaderships are free without waiting for their leases. What they finished
+        is recorded first, if the database lets it."""
+        give_up_at = self._env.boot_now() + self._timings.call_timeout
+        # the counter belongs to another thread: there is no event to wait for
+        while self._ended and self._host.unrecorded() and self._env.boot_now() < give_up_at:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
         while self._ended:
             await self._store.certify(self._ended[0], self._timings.call_timeout)
             self._ended.pop(0)
@@ -194,7 +199,7 @@ class Guard:
             self._timings.renew if held else self._env.jitter(self._timings.renew, 0.2)
         )
         if not answer.node_renewed:
-            me.lease.refused(me.token)
+            me.lease.refused(me.token, received_at)
             self._fence()
             return
         me.lease.renewed(me.token, now, received_at)
@@ -211,15 +216,13 @@ class Guard:
         if renewed:
             lease.renewed(term.token, sent_at, received_at)
         else:
-            lease.refused(term.token)
+            lease.refused(term.token, received_at)
 
     async def _take_in(self, answer: Heartbeat, received_at: float) -> None:
         for name, election in self.elections.items():
             seen = answer.leaders.get(name)
             if seen is None:
-                if await self._store.ensure_election(name, self._timings.lease):
-                    self._emit("lease_remade", name=name)
-                self._next_beat = 0.0
+                await self._remake(name)
                 continue
             if election.lease.watch.seen != seen:
                 election.lease.jitter = self._timings.jitter * self._env.rng.random()
@@ -250,19 +253,30 @@ class Guard:
             if seen is None or not self.membership.valid(now) or self._loop_was_stuck:
                 continue
             election.lease.watch.forget()  # whatever comes of it, observe anew
-            timeout = min(self._timings.call_timeout, self.membership.lease.deadline - now)
-            token = await self._store.acquire(
-                name,
-                self.membership.identity,
-                seen,
-                self._timings.lease,
-                timeout,
-                self._env.due_now(),
-            )
+            token = await self._acquire(name, seen, self.membership.lease.deadline - now)
             if token and election.lease.acquired(token, now, self._env.boot_now()):
                 self._emit("lease_acquired", name=name, term=token)
                 self._host.leadership(name, gained=True)
             self._next_beat = min(self._next_beat, self._env.boot_now() + self._timings.renew)
+
+    async def _acquire(self, name: str, seen: Seen, seconds: float) -> int | None:
+        try:
+            return await self._store.acquire(
+                name,
+                self.membership.identity,
+                seen,
+                self._timings.lease,
+                min(self._timings.call_timeout, seconds),
+                self._env.due_now(),
+            )
+        except errors.QueryFailed:
+            await self._remake(name)  # its fence may have been deleted by hand
+            raise
+
+    async def _remake(self, name: str) -> None:
+        if await self._store.ensure_election(name, self._timings.lease):
+            self._emit("lease_remade", name=name)
+        self._next_beat = 0.0
 
     # -- losing ----------------------------------------------------------------------------------
     def _expire(self) -> None:

@@ -104,6 +104,7 @@ class Periodic(Service):
     """Fires due ticks: each moment of a schedule is decided once, and recorded."""
 
     name = "periodic"
+    pause = 0.2
 
     def __init__(
         self,
@@ -130,7 +131,8 @@ class Periodic(Service):
             plans = [self._decide(schedule) for schedule in due]
             written = await self._store.fire(self._term(), self._app, plans, now)
             self._tell(plans, {name for name, _, _ in written})
-            return 0.0
+            # nothing written: another leader was faster, or we lead no more
+            return 0.0 if written else self.pause
         next_in, ahead = await self._store.next_schedule(self._app, now)
         self._watch_clock(ahead)
         return min(max(next_in, 0.0) + 0.001, 5.0) if next_in is not None else 5.0

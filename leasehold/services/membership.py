@@ -37,6 +37,9 @@ class Host(Protocol):
     def quiet(self) -> bool:
         """Nothing of the lost identity runs any more."""
 
+    def unrecorded(self) -> int:
+        """Outcomes that are not written yet."""
+
     def grace_over(self) -> None:
         """The grace is over and something still runs: a worker process ends here; a web process
         goes on under a new identity, and what runs can write nothing."""

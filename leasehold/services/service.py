@@ -80,6 +80,8 @@ class Loop:
     async def _round(self) -> float:
         try:
             delay = await self.service.tick(self._env.due_now())
+        except errors.LostLease:
+            return self.service.pause  # between the gate and the act; whoever leads does it
         except errors.Conflict:
             return self._env.jitter(_FIRST_PAUSE, 0.5)
         except errors.Unavailable as error:

@@ -1,7 +1,8 @@
 -- Renew the node and what it leads, and see what the others did: one statement an interval.
--- Leaderships are renewed only with the node; what is not in the answer was not renewed.
+-- Leaderships are renewed only with the node; what is not in the answer was not renewed. An
+-- election that lacks its fence row is not seen, and made again.
 -- locks: own node row, then own leader rows
--- index: node_pkey, leader_pkey, signal_pkey; a scan of node and leader
+-- index: node_pkey, leader_pkey, fence_pkey, signal_pkey; a scan of node and leader
 with me as (
     update leasehold.node
     set seq = seq + 1, renewed_at = coalesce(%(now)s::timestamptz, clock_timestamp()), info = %(info)s
@@ -19,7 +20,7 @@ with me as (
 select exists (select 1 from me),
        array(select name from led),
        (select coalesce(jsonb_agg(jsonb_build_array(l.name, l.node, l.token, l.seq, l.lease_seconds)), '[]')
-        from leasehold.leader l where l.name = any (%(watched)s::text[])),
+        from leasehold.leader l join leasehold.fence f using (name) where l.name = any (%(watched)s::text[])),
        (select coalesce(jsonb_agg(jsonb_build_array(n.id, n.token, n.seq, n.lease_seconds, n.app, r.number)), '[]')
         from leasehold.node n left join leasehold.release r on r.app = n.app and r.name = n.release),
        (select coalesce(jsonb_agg(jsonb_build_array(s.job_id, s.claim_token, s.kind)), '[]')
