@@ -104,4 +104,16 @@ def take_assigned_node_id() -> UUID | None:
     node_id, _, parent = value.partition(":")
     if not parent or parent != str(os.getppid()):
         return None
-    return UUID(node_id)
+    _taken.clear()
+    _taken[os.getpid()] = UUID(node_id)
+    return _taken[os.getpid()]
+
+
+_taken: dict[int, UUID] = {}
+"""By process: a fork of ours has none."""
+
+
+def assigned_node_id() -> UUID | None:
+    """The id that our parent chose for this process, also after it was taken: a node that joins
+    again under an id of its own says by it whose death certificate is meant for it."""
+    return _taken.get(os.getpid())

@@ -214,8 +214,10 @@ class NodeStore(Protocol):
 
     async def leave(self, node: UUID, token: int) -> bool: ...
 
-    async def certify(self, node: UUID, timeout: float) -> str | None:
-        """This process is dead, says its parent. Its worker_id, or None if it had no row."""
+    async def certify(self, node: UUID, timeout: float, *, process: bool = False) -> str | None:
+        """This identity is dead, says who knows it: the process itself when nothing runs under
+        it any more, or (``process``: with every identity that it took since) the parent that
+        gave it and saw it die. Its worker_id, or None if it had no row."""
 
     async def deaths(self, limit: int) -> list[tuple[UUID, str]]:
         """Dead nodes whose jobs were not all freed: (id, worker_id)."""

@@ -87,8 +87,9 @@ class NodeOperations:
     async def leave(self, node: UUID, token: int) -> bool:
         return bool(await self._pool.fetch("node/leave", {"node": node, "token": token}))
 
-    async def certify(self, node: UUID, timeout: float) -> str | None:
-        rows = await self._pool.fetch("node/certify", {"node": node}, timeout)
+    async def certify(self, node: UUID, timeout: float, *, process: bool = False) -> str | None:
+        params = {"node": node, "process": process}
+        rows = await self._pool.fetch("node/certify", params, timeout)
         worker_id: str | None = rows[0][0]
         return worker_id
 

@@ -1,14 +1,19 @@
--- A death certificate, by whoever knows that the process is dead: no wait for its lease.
--- locks: the node row (waits for claims in flight), then its leader rows
--- index: node_pkey; a scan of leader
+-- A death certificate, by whoever knows that it is dead: no wait for its lease. Of one identity,
+-- or of a process: one that was fenced joined again under an id of its own, and says which id its
+-- parent gave it.
+-- locks: the node rows (waits for claims in flight), then their leader rows
+-- index: a scan of node; a scan of leader
 with dead as (
     delete from leasehold.node where id = %(node)s
+       or %(process)s and info ->> 'assigned' = %(node)s::text
     returning id, leasehold.worker_id(host, pid, id) as worker_id
 ), led as (
-    update leasehold.leader l set node = null, seq = l.seq + 1 where l.node = %(node)s returning l.name
+    update leasehold.leader l set node = null, seq = l.seq + 1
+    where l.node = %(node)s or l.node in (select id from dead)
+    returning l.name
 ), told as (
     select pg_notify('leasehold', 'd:') from dead
     union all
     select pg_notify('leasehold', 'e:' || name) from led
 )
-select (select worker_id from dead), array(select name from led), (select count(*) from told)
+select (select worker_id from dead order by id desc limit 1), array(select name from led), (select count(*) from told)
