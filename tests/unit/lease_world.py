@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 from uuid import UUID
 
 from leasehold.config import Timings, wait_seconds
