@@ -7,6 +7,7 @@ of processes may start at once: one applies, the others wait and find it done.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -66,8 +67,8 @@ def _record(schema: str, m: Migration) -> str:
     )
 
 
-async def apply(settings: Settings) -> list[Migration]:
-    """Apply what is missing; returns what was applied, oldest first.
+async def apply(settings: Settings, tell: Callable[[str], None] | None = None) -> list[Migration]:
+    """Apply what is missing; returns what was applied, oldest first. ``tell`` hears what goes on.
 
     Raises PermissionDenied where the role may not create it, SchemaTooNew where a newer version
     was here before.
@@ -79,11 +80,15 @@ async def apply(settings: Settings) -> list[Migration]:
             run = session.connection.execute
             # SET LOCAL: the limits of a session are for short statements
             await run("set local statement_timeout = 0; set local lock_timeout = 0")
+            tell = tell or (lambda what: None)
+            tell("waiting for the lock")
             await run(f"select pg_advisory_xact_lock({_LOCK_KEY})")
             await run(f"create schema if not exists {schema}")
             done = await _applied(session, schema)
+            await _refuse_newer(session, schema, done)
             missing = [m for m in MIGRATIONS if m.number not in done]
             for m in missing:
+                tell(f"applying {m.number:04}_{m.name}")
                 await run(for_schema(m.text, schema).encode())
                 await run(_record(schema, m).encode())
             return missing
@@ -100,6 +105,22 @@ async def _applied(session: Session, schema: str) -> dict[int, str]:
         f"select number, name from {schema}.migration".encode()
     )
     return {number: name for number, name in await cursor.fetchall()}
+
+
+async def _refuse_newer(session: Session, schema: str, done: dict[int, str]) -> None:
+    """Raises SchemaTooNew when a migration is there that this version cannot work with."""
+    if not done:
+        return
+    cursor = await session.connection.execute(
+        f"select max(min_known) from {schema}.migration".encode()
+    )
+    row = await cursor.fetchone()
+    if row and row[0] > SCHEMA_NUMBER:
+        raise errors.SchemaTooNew(
+            f"the schema needs a leasehold that knows migration {row[0]}, "
+            f"this one knows {SCHEMA_NUMBER}",
+            do="Upgrade leasehold here",
+        )
 
 
 async def applied(settings: Settings) -> dict[int, str]:
@@ -125,6 +146,10 @@ async def verify(settings: Settings) -> list[str]:
             raise errors.SchemaMissing(
                 "the database has no leasehold schema", do="Run: leasehold schema apply"
             )
+        await _refuse_newer(session, settings.schema, have)
+        unapplied = [
+            f"migration {m.number:04}_{m.name}" for m in MIGRATIONS if m.number not in have
+        ]
         async with session.guarded(APPLY_TIMEOUT):
             run = session.connection.execute
             try:
@@ -138,7 +163,7 @@ async def verify(settings: Settings) -> list[str]:
                 fresh = await _describe(session, scratch)
             finally:
                 await run("rollback")
-        missing = [f"missing: {line}" for line in sorted(fresh - here)]
+        missing = [f"missing: {line}" for line in [*unapplied, *sorted(fresh - here)]]
         return missing + [f"unexpected: {line}" for line in sorted(here - fresh)]
     except psycopg.Error as error:
         raise translate(error, sent=True) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -67,10 +68,7 @@ class Session:
         Raises ServerError with the reason when the server cannot serve us, Unavailable when it
         does not answer.
         """
-        try:
-            given = conninfo_to_dict(settings.dsn)
-        except psycopg.Error as error:
-            raise errors.WrongDsn("the DSN cannot be read", got=str(error).strip()) from None
+        given = read_dsn(settings.dsn)
         defaults: dict[str, Any] = {
             **_TCP,
             "connect_timeout": max(2, round(settings.call_timeout)),
@@ -146,6 +144,24 @@ class Session:
 
     async def close(self) -> None:
         await _close(self.connection)
+
+
+def read_dsn(dsn: str) -> dict[str, Any]:
+    """Its parts. Raises WrongDsn, whose message holds no piece of a password."""
+    try:
+        given: dict[str, Any] = conninfo_to_dict(dsn)
+    except psycopg.Error as error:
+        # what libpq puts into quotes may be the whole DSN
+        got = re.sub(r'"[^"]*"?', '"…"', " ".join(str(error).split()))
+        raise errors.WrongDsn("the DSN cannot be read", got=got) from None
+    ports = str(given.get("port") or "").split(",")
+    if "@" in str(given.get("host") or "") or not all(p.isdigit() for p in ports if p):
+        raise errors.WrongDsn(
+            "the DSN cannot be read: its host holds an @, or its port is not a number",
+            do="In a postgresql:// DSN write each of @ : / ? # % in the password as %40 %3A %2F "
+            "%3F %23 %25",
+        )
+    return given
 
 
 async def _close(connection: psycopg.AsyncConnection[Row]) -> None:
