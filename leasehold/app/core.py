@@ -26,6 +26,7 @@ from leasehold.pg.listener import Listener
 from leasehold.pg.store import PgStore
 from leasehold.pg.user import UserConnections
 from leasehold.services.client import Client, Job
+from leasehold.services.inspector import Inspector
 from leasehold.services.syncer import Planned
 from leasehold.services.tasks import Registry
 
@@ -84,6 +85,39 @@ class App(Definitions):
     async def client(self) -> Client:
         """The client of the running loop."""
         return Client(await self.store(), self.env, await self._located(), self.on_connection)
+
+    # -- operating -------------------------------------------------------------------------------
+    async def inspect(self) -> Inspector:
+        """For operators: nodes, leaders, schedules, events, and what is wrong."""
+        return Inspector(await self.store(), self.env, self.settings.limits.text_chars)
+
+    def configure(self, **options: Any) -> None:
+        """Settings that win over those of the code, such as the command line's. Raises
+        ConfigError once connections were opened."""
+        if self._stores or self._embedded:
+            raise ConfigError("configure() comes too late: the database was used already")
+        self.settings = Settings.load({**vars(self.settings), **options})
+        self.on_connection = UserConnections(self.settings.schema)
+
+    def schema_sql(self) -> str:
+        """The SQL that makes the whole schema, as one transaction."""
+        from leasehold.pg import migrate
+
+        return migrate.script(self.settings.schema)
+
+    async def apply_schema(self, tell: Callable[[str], None] | None = None) -> list[str]:
+        """Apply the migrations that are missing; their names. ``tell`` hears what goes on.
+        Any number of processes may do this at once."""
+        from leasehold.pg import migrate
+
+        applied = await migrate.apply(await self._located(), tell)
+        return [f"{m.number:04}_{m.name}" for m in applied]
+
+    async def verify_schema(self) -> list[str]:
+        """How the schema differs from a fresh one, in words; empty when it does not."""
+        from leasehold.pg import migrate
+
+        return await migrate.verify(await self._located())
 
     # -- taking part -----------------------------------------------------------------------------
     @asynccontextmanager

@@ -1,0 +1,89 @@
+"""What the verbs share: options, and one way to ask the application's database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from leasehold.errors import suggest
+
+if TYPE_CHECKING:
+    from leasehold.app import App
+
+T = TypeVar("T")
+Function = Callable[..., Any]
+
+
+class Group(click.Group):
+    """Names the nearest command when one is not known."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        word = args[0]
+        if self.get_command(ctx, word) is None and not word.startswith("-"):
+            known = suggest(word, self.commands)
+            raise click.UsageError(f"No such command {word!r}. {known}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def database_options(function: Function) -> Function:
+    """``--dsn`` and ``--schema``; a group's hold for its subcommands too."""
+    dsn = click.option("--dsn", metavar="DSN", help="The database. [env: LEASEHOLD_DSN]")
+    schema = click.option(
+        "--schema", "schema_name", metavar="NAME", help="Its schema. [env: LEASEHOLD_SCHEMA]"
+    )
+    decorated: Function = dsn(schema(function))
+    return decorated
+
+
+def reading_options(function: Function) -> Function:
+    """``--json``, beside the database's."""
+    as_json = click.option("--json", "as_json", is_flag=True, help="For tools.")
+    return database_options(as_json(function))
+
+
+def limit_option(default: int) -> Callable[[Function], Function]:
+    return click.option(
+        "--limit", type=click.IntRange(1, 10_000), default=default, show_default=True
+    )
+
+
+def given(name: str) -> Any:
+    """An option of this command, or else of the group before it."""
+    context: click.Context | None = click.get_current_context()
+    while context is not None:
+        value = context.params.get(name)
+        if value not in (None, False):
+            return value
+        context = context.parent
+    return None
+
+
+def end_badly() -> NoReturn:
+    """Exit status 1: what is wrong was said."""
+    click.get_current_context().exit(1)
+
+
+def database() -> dict[str, str]:
+    """The options of an App that the command line sets."""
+    options = {"dsn": given("dsn"), "schema": given("schema_name")}
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def ask(work: Callable[[App], Awaitable[T]]) -> T:
+    """Run ``work`` with an App on the chosen database."""
+    from leasehold.app import App
+
+    app = App(**database())
+
+    async def run() -> T:
+        try:
+            return await work(app)
+        finally:
+            await app.close()
+
+    return asyncio.run(run())

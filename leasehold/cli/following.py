@@ -1,0 +1,49 @@
+"""``leasehold events --follow``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from leasehold import errors
+from leasehold.cli.output import show_json, text
+from leasehold.cli.tables import fields
+
+if TYPE_CHECKING:
+    from leasehold.app import App
+
+_PAUSE_SECONDS = 0.5
+_PAUSE_AWAY_SECONDS = 2.0
+
+
+async def follow_events(app: App, kind: str | None, limit: int, as_json: bool) -> None:
+    """Print events as they come, until interrupted. A database that is away is waited for."""
+    feed = (await app.inspect()).follow(kind)
+    away = False
+    first = True
+    while True:
+        try:
+            rows, missed = await feed.fresh(limit)
+        except errors.Unavailable as error:
+            if first:
+                raise
+            if not away:
+                click.echo(f"leasehold: {' '.join(str(error).split())} Waiting.", err=True)
+            away = True
+            await feed.pause(_PAUSE_AWAY_SECONDS)
+            continue
+        first = away = False
+        if missed:
+            click.echo("leasehold: more events came than are shown here", err=True)
+        for row in rows:
+            if as_json:
+                show_json(row, line=True)
+            else:
+                click.echo(_line(row))
+        await feed.pause(_PAUSE_SECONDS)
+
+
+def _line(row: dict[str, Any]) -> str:
+    words = [row["at"], row["level"], row["kind"], f"worker={row['worker_id']}", fields(row)]
+    return " ".join(text(word) for word in words if word != "")

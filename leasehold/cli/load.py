@@ -1,0 +1,102 @@
+"""``MODULE:APP``: from its name to the App."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import pkgutil
+import sys
+import traceback
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from leasehold.errors import ConfigError, LeaseholdError, suggest
+
+if TYPE_CHECKING:
+    from leasehold.app import App
+
+
+def load_app(target: str) -> App:
+    """The App that ``module.path:name`` names; a function there is called for it. The working
+    directory is looked in first.
+
+    Raises ConfigError when there is no such module, no such name, or it is not an App.
+    """
+    from leasehold.app import App
+
+    module_name, _, path = target.partition(":")
+    folder = os.getcwd()
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    module = _module(module_name)
+    found: Any = module
+    for name in path.split("."):
+        if not hasattr(found, name):
+            raise ConfigError(
+                f"module {module_name} has no {path!r}", do=suggest(path, _candidates(module))
+            )
+        found = getattr(found, name)
+    if not isinstance(found, App) and callable(found):
+        found = _made(target, found)
+    if not isinstance(found, App):
+        apps = [name for name in _candidates(module) if isinstance(getattr(module, name), App)]
+        hint = f"App objects of {module_name}: {', '.join(apps)}" if apps else "Name an App object"
+        raise ConfigError(f"{target} is not an App", got=type(found).__name__, do=hint)
+    return found
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            raise ConfigError(
+                f"there is no module {error.name!r}",
+                got=name,
+                do=f"{_near(error.name)} Looked in {os.getcwd()} and on Python's path",
+            ) from None
+        raise _failed(f"importing {name}", error) from None
+    except LeaseholdError:
+        raise
+    except Exception as error:
+        raise _failed(f"importing {name}", error) from None
+
+
+def _made(target: str, factory: Any) -> Any:
+    try:
+        return factory()
+    except LeaseholdError:
+        raise
+    except Exception as error:
+        raise _failed(f"calling {target}", error) from None
+
+
+def _failed(what: str, error: Exception) -> ConfigError:
+    """The user's own code failed: show them where, without our frames or importlib's."""
+    trace = error.__traceback__
+    ours = (__file__, "<frozen importlib", importlib.__file__ or "")
+    while trace and trace.tb_frame.f_code.co_filename.startswith(ours):
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace)
+    return ConfigError(f"{what} failed: {type(error).__name__}: {error}")
+
+
+def _near(name: str) -> str:
+    """The nearest module beside the missing one."""
+    parent, _, _ = name.rpartition(".")
+    folders: list[str] | None = [os.getcwd()]
+    if parent:
+        spec = importlib.util.find_spec(parent)
+        folders = list(spec.submodule_search_locations or []) if spec else []
+    known = [f"{parent}.{m.name}" if parent else m.name for m in pkgutil.iter_modules(folders)]
+    return suggest(name, known[:20] if len(known) > 20 else known)
+
+
+def _candidates(module: ModuleType) -> list[str]:
+    """What could have been meant: the Apps of a module, or else its public names."""
+    from leasehold.app import App
+
+    names = [name for name in vars(module) if not name.startswith("_")]
+    apps = [name for name in names if isinstance(getattr(module, name, None), App)]
+    return apps or [name for name in names if callable(getattr(module, name, None))]

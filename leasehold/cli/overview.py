@@ -1,0 +1,119 @@
+"""What ``leasehold status`` says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from leasehold.cli.output import heading, show_pairs, text
+from leasehold.errors import LeaseholdError
+from leasehold.services.health import (
+    COUNT_CAP,
+    Facts,
+    Problem,
+    database_problem,
+    duration,
+    problems,
+)
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The figures, and everything that is to be said about them."""
+
+    figures: dict[str, Any] = field(default_factory=dict)
+    lines: dict[str, str] = field(default_factory=dict)
+    """The figures for people."""
+    found: list[Problem] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return all(problem.info for problem in self.found)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "ok": self.ok,
+            "problems": [p.as_json() for p in self.found if not p.info],
+            "notes": [p.as_json() for p in self.found if p.info],
+            **self.figures,
+        }
+
+
+def of_error(error: LeaseholdError) -> Overview:
+    return Overview(found=[database_problem(error)])
+
+
+def of_facts(facts: Facts, schema: str) -> Overview:
+    summary = facts.summary
+    running = sum(_running(node) for node in facts.live_nodes)
+    apps = Counter(node["app"] for node in facts.live_nodes)
+    figures = {
+        "database_time": facts.now,
+        "schema": schema,
+        "nodes": {"live": len(facts.live_nodes), "all": len(facts.nodes), "by_app": dict(apps)},
+        "leaders": facts.leaders,
+        "jobs": {
+            "available_or_running": summary.ready,
+            "running": running,
+            "waiting": summary.waiting,
+            "unknown_task": summary.unknown,
+            "quarantined": summary.quarantined,
+            "oldest_available_seconds": summary.oldest_seconds,
+        },
+        "schedules": {
+            "all": len(facts.schedules),
+            "paused": sum(bool(row["paused"]) for row in facts.schedules),
+        },
+    }
+    return Overview(figures, _lines(facts, running, apps), problems(facts))
+
+
+def _lines(facts: Facts, running: int, apps: Counter[str]) -> dict[str, str]:
+    summary = facts.summary
+    named = ", ".join(f"{count} of {app}" for app, count in sorted(apps.items()))
+    lines = {"nodes": f"{len(facts.live_nodes)} live" + (f" ({named})" if named else "")}
+    for leader in facts.leaders:
+        if leader["node"] is None:
+            lines[f"leader of {leader['name']}"] = "nobody"
+            continue
+        lines[f"leader of {leader['name']}"] = (
+            f"{leader['holder']}, term {leader['term']}, "
+            f"renewed {duration(max(0.0, leader['age_seconds'] or 0.0))} ago"
+        )
+    lines["jobs"] = (
+        f"{_count(summary.ready)} available or running ({running} run), "
+        f"{_count(summary.waiting)} waiting for their time"
+    )
+    lines["schedules"] = str(len(facts.schedules))
+    return lines
+
+
+def _running(node: dict[str, Any]) -> int:
+    value = (node["info"] or {}).get("running")
+    return value if isinstance(value, int) else 0
+
+
+def _count(number: int) -> str:
+    return f"{number:,}" + ("+" if number >= COUNT_CAP else "")
+
+
+def show(overview: Overview) -> None:
+    """For people: figures, then problems in words, then what is only worth knowing."""
+    show_pairs(overview.lines)
+    wrong = [p for p in overview.found if not p.info]
+    if overview.lines:
+        click.echo()
+    if wrong:
+        heading(f"{len(wrong)} problem{'s' if len(wrong) > 1 else ''}", good=False)
+    else:
+        heading("All is well", good=True)
+    for problem in overview.found:
+        label = "note: " if problem.info else ""
+        click.echo(text(f"- {label}{_stop(problem.sentence)} {_stop(problem.do)}"))
+
+
+def _stop(words: str) -> str:
+    return words if words.endswith((".", "?", "!")) else words + "."

@@ -1,0 +1,101 @@
+"""The verbs that run something: ``worker`` and ``demo``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from leasehold.cli.asking import database, database_options
+
+MOST_PROCESSES = 1000
+
+
+def _queues(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> Any:
+    """``name=slots`` … as a dictionary; None when there is none."""
+    queues: dict[str, int] = {}
+    for value in values:
+        name, _, slots = value.rpartition("=")
+        if not name or not slots.isascii() or not slots.isdigit() or int(slots) < 1:
+            raise click.BadParameter(
+                f"{value!r} is not name=slots, such as default=20", context, parameter
+            )
+        if name in queues:
+            raise click.BadParameter(f"queue {name!r} is there twice", context, parameter)
+        queues[name] = int(slots)
+    return queues or None
+
+
+def _target(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    module, _, name = value.partition(":")
+    if not module or not name:
+        raise click.BadParameter(
+            f"{value!r} is not MODULE:APP, such as myproject.jobs:app", context, parameter
+        )
+    return value
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:APP", callback=_target)
+@click.option(
+    "--queue",
+    "-q",
+    "queues",
+    multiple=True,
+    metavar="NAME=SLOTS",
+    callback=_queues,
+    help="Work this queue, so many jobs at once. [default: each queue of a task, 100]",
+)
+@click.option(
+    "--processes",
+    "-p",
+    type=click.IntRange(1, MOST_PROCESSES),
+    default=1,
+    show_default=True,
+    help="So many worker processes, watched over and started again.",
+)
+@click.option("--no-execute", is_flag=True, help="Elect and schedule, but run no jobs.")
+@click.option("--log", type=click.Choice(["text", "json"]), help="Log lines. [env: LEASEHOLD_LOG]")
+@database_options
+def worker(
+    target: str,
+    queues: dict[str, int] | None,
+    processes: int,
+    no_execute: bool,
+    log: str | None,
+    **_: Any,
+) -> None:
+    """Take part: elect, schedule, and run the jobs of an application.
+
+    MODULE:APP is where the App is (or a function that makes it), such as myproject.jobs:app.
+    SIGTERM and SIGINT stop cleanly; a second one at once.
+    """
+    if no_execute and queues:
+        raise click.UsageError("--no-execute runs no jobs: leave --queue out")
+    options = {**database(), **({"log": log} if log else {})}
+    if processes == 1:
+        from leasehold.cli.worker import run_worker
+
+        sys.exit(run_worker(target, options, queues, execute=not no_execute))
+    from leasehold.cli.supervisor import run_supervisor
+
+    arguments = [f"--{name}={value}" for name, value in options.items()]
+    arguments += [f"--queue={name}={slots}" for name, slots in (queues or {}).items()]
+    arguments += ["--no-execute"] if no_execute else []
+    sys.exit(run_supervisor(target, processes, arguments))
+
+
+@click.command()
+@click.option("--seconds", type=click.IntRange(1), help="End by itself. [default: at Ctrl-C]")
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Keep the scorecard as JSON.",
+)
+def demo(seconds: int | None, report: Path | None) -> None:
+    """Watch four processes share one schedule and one queue, and one of them be killed."""
+    from leasehold.cli.demo import run
+
+    sys.exit(run(seconds, report))

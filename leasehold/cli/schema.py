@@ -1,0 +1,77 @@
+"""``leasehold schema``: apply, sql, verify."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from leasehold.cli.asking import (
+    Group,
+    ask,
+    database,
+    database_options,
+    end_badly,
+    given,
+    reading_options,
+)
+from leasehold.cli.output import fancy, show_json, text
+
+
+@click.group(cls=Group)
+@database_options
+def schema(**_: Any) -> None:
+    """Make or check the tables and views of leasehold."""
+
+
+@schema.command("apply")
+@database_options
+def apply_schema(**_: Any) -> None:
+    """Apply the migrations that are missing. Any number of processes may do this at once."""
+    with _progress() as tell:
+        applied = ask(lambda app: app.apply_schema(tell))
+    for name in applied:
+        click.echo(f"Applied {name}.")
+    if not applied:
+        click.echo("Nothing to do: the schema is up to date.")
+
+
+@schema.command("sql")
+@database_options
+def schema_sql(**_: Any) -> None:
+    """Print the SQL that makes the whole schema, for those who apply it by other means."""
+    from leasehold.app import App
+
+    click.echo(App(**database()).schema_sql(), nl=False)
+
+
+@schema.command("verify")
+@reading_options
+def verify_schema(**_: Any) -> None:
+    """Compare the schema with a fresh one. Exit status 1 if they differ."""
+    differences = ask(lambda app: app.verify_schema())
+    if given("as_json"):
+        show_json({"ok": not differences, "differences": differences})
+    else:
+        for difference in differences:
+            click.echo(text(difference))
+        if not differences:
+            click.echo("The schema is as it should be.")
+    if differences:
+        end_badly()
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """A spinner with words on a terminal; lines on stderr elsewhere, where it takes long."""
+    if not (fancy() and sys.stderr.isatty()):
+        yield lambda what: click.echo(f"{what} …", err=True)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True).status("connecting") as status:
+        yield lambda what: status.update(Text(what))
