@@ -1,0 +1,233 @@
+"""Handlers for tests/services/test_process_executor.py: what a child process imports."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from leasehold import App, Cancel, Discard, Snooze
+from leasehold.errors import LostClaim
+
+app = App("postgresql://nobody@127.0.0.1:1/nothing")
+
+
+class FileConnections:
+    """Stands for the app's operations on a user's connection, which is a file's path here."""
+
+    async def assert_mine(self, connection: str, job: Any, node: Any, token: int) -> None:
+        _write(connection, f"mine {job} {node} {token}")
+
+    async def complete(self, connection: str, job: Any, node: Any, token: int, result: Any) -> None:
+        _write(connection, f"complete {job} {node} {token} {result}")
+
+
+def _write(file: str, line: str) -> None:
+    with Path(file).open("a") as lines:
+        lines.write(line + "\n")
+
+
+app.on_connection = FileConnections()  # type: ignore[assignment]
+
+
+def pid() -> int:
+    return os.getpid()
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+async def add_async(a: int, b: int) -> int:
+    await asyncio.sleep(0)
+    return a + b
+
+
+def nothing() -> None:
+    return None
+
+
+def snooze() -> Snooze:
+    return Snooze(42.5)
+
+
+async def cancel() -> Cancel:
+    return Cancel("not wanted")
+
+
+def discard() -> Discard:
+    return Discard("hopeless")
+
+
+def fail() -> None:
+    raise LookupError("there is no such \ud800 thing\x00")
+
+
+async def fail_async() -> None:
+    await asyncio.sleep(0)
+    raise LookupError("neither here")
+
+
+def leave(code: int) -> None:
+    sys.exit(code)
+
+
+def vanish(code: int) -> None:
+    os._exit(code)
+
+
+def crash(number: int) -> None:
+    os.kill(os.getpid(), number)
+    signal.pause()
+
+
+def hang(file: str) -> None:
+    """Says its pid, and is deaf to all but SIGKILL."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    _say(file, str(os.getpid()))
+    while True:
+        signal.pause()
+
+
+async def hang_async(file: str) -> None:
+    _say(file, str(os.getpid()))
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            continue
+
+
+def _say(file: str, text: str) -> None:
+    if file == "stdout":
+        print(f"child {text}", flush=True)
+        return
+    Path(file + ".part").write_text(text)
+    Path(file + ".part").rename(file)
+
+
+def noisy() -> str:
+    print("printed by a handler", "x" * 100_000)
+    os.write(1, b"written by a handler\n")
+    assert sys.stdin.read() == ""
+    return "quiet"
+
+
+def text_of(count: int) -> str:
+    return 'é"\n' * count
+
+
+def not_json() -> object:
+    return object()
+
+
+def close_everything() -> None:
+    os.closerange(3, 256)
+    signal.pause()
+
+
+def fork_and_vanish(file: str) -> None:
+    """A copy of the child holds the socket open after its death."""
+    if copy := os.fork():
+        _say(file, str(copy))
+        os._exit(3)
+    signal.alarm(60)
+    signal.pause()
+
+
+def fork_and_return() -> str:
+    if copy := os.fork():
+        os.waitpid(copy, 0)
+        return "original"
+    return "copy"
+
+
+def where() -> dict[str, Any]:
+    return {
+        "cwd": os.getcwd(),
+        "path": sys.path,
+        "argv": sys.argv[1:],
+        "variable": os.environ.get("A_VARIABLE"),
+        "group": os.getpgid(0),
+        "sigint": signal.getsignal(signal.SIGINT) == signal.SIG_IGN,
+        "sigterm": signal.getsignal(signal.SIGTERM) == signal.SIG_DFL,
+    }
+
+
+def facts(ctx: Any) -> dict[str, Any]:
+    ctx.log.warning("a line")
+    return {
+        "job": str(ctx.job_id),
+        "token": ctx.token,
+        "attempt": ctx.attempt,
+        "scheduled_for": ctx.scheduled_for.isoformat(),
+        "schedule": ctx.schedule,
+        "cancelled": ctx.cancelled,
+        "worker": ctx.worker_id,
+    }
+
+
+def report(ctx: Any, shares: list[float]) -> str:
+    for share in shares:
+        ctx.progress(share, f"at {share}")
+    return "done"
+
+
+async def report_async(ctx: Any, shares: list[float]) -> str:
+    await asyncio.gather(*(ctx.progress(share, f"at {share}") for share in shares))
+    return "done"
+
+
+@app.task(executor="process")
+def complete(ctx: Any, file: str) -> None:
+    ctx.assert_mine(file)
+    ctx.complete(on=file, result=7)
+
+
+@app.task(executor="process")
+async def complete_async(ctx: Any, file: str) -> None:
+    await ctx.complete(on=file)
+
+
+def complete_without_app(ctx: Any, file: str) -> None:
+    ctx.complete(on=file)
+
+
+go = threading.Event()
+heard: list[str] = []
+left: list[threading.Thread] = []
+
+
+def leave_a_thread(ctx: Any) -> None:
+    def speak() -> None:
+        go.wait(60)
+        try:
+            ctx.progress(0.5)
+            heard.append("nothing")
+        except LostClaim:
+            heard.append("LostClaim")
+
+    left.append(threading.Thread(target=speak, daemon=True))
+    left[0].start()
+
+
+def hear_the_thread() -> list[str]:
+    go.set()
+    left[0].join(30)
+    return heard
+
+
+def shadowed() -> str:
+    return "first"
+
+
+first = shadowed
+
+
+def shadowed() -> str:  # type: ignore[no-redef]
+    return "second"

@@ -1,0 +1,516 @@
+"""Handlers in child processes: real children, their ends, and what the worker makes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from leasehold.config import Limits
+from leasehold.env import Env
+from leasehold.errors import BadJob, Unavailable
+from leasehold.model.job import ClaimedJob
+from leasehold.model.outcome import Cancel, Complete, Discard, Fail, Outcome, Snooze
+from leasehold.services import process, process_handle
+from leasehold.services.executor import Executor, Lane
+from leasehold.services.process import ProcessPool, check_importable
+from leasehold.services.running import Claim, Running
+from leasehold.services.tasks import Registry, TaskOptions
+from tests.services import process_handlers as handlers
+from tests.services import process_unimportable
+from tests.support.wait import until, until_async
+
+NODE = UUID("018f0000-0000-7000-8000-000000000001")
+DUE = datetime(2024, 3, 1, 12, 30, tzinfo=UTC)
+
+
+def dead(pid: int) -> bool:
+    """Gone, or a zombie that its parent has not looked at."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state in "ZX"
+
+
+class Bench:
+    """An executor over a pool, with everything else left out."""
+
+    def __init__(self, slots: int = 2, **limits: int) -> None:
+        self.progressed: list[tuple[float, str | None]] = []
+        self.progress_answer: bool | Exception | None = False
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self._outcomes: dict[UUID, Outcome] = {}
+        env, self._registry = Env(), Registry()
+        self.pool = ProcessPool(env, Limits(**limits), slots, self._progress, lambda: "worker-7")
+        self.executor = Executor(
+            None,  # type: ignore[arg-type]
+            env,
+            Limits(**limits),
+            self._registry,
+            Running(),
+            lambda name, **fields: self.events.append((name, fields)),  # type: ignore[arg-type]
+            None,  # type: ignore[arg-type]
+            lambda claim, outcome: self._outcomes.update({claim.job.id: outcome}),
+            lambda claim: True,
+            self.pool.run,
+        )
+        self.lane = Lane("default", 100)
+        self.executor.lanes = {"default": self.lane}
+
+    async def _progress(
+        self, node: UUID, job: UUID, token: int, share: float, note: str | None
+    ) -> bool | None:
+        assert (node, token) == (NODE, 41)
+        if isinstance(self.progress_answer, Exception):
+            raise self.progress_answer
+        self.progressed.append((share, note))
+        return self.progress_answer
+
+    def start(self, function: Any, timeout: float | None = None, **payload: Any) -> Claim:
+        function = getattr(function, "function", function)
+        function = getattr(function, "function", function)
+        name = f"{function.__module__}.{function.__qualname__}"
+        if self._registry.find(name) is None:
+            self._registry.add(name, function, TaskOptions(executor="process"))
+        job = ClaimedJob(
+            id=uuid4(), task=name, queue="default", payload=payload, priority=0, attempt=3,
+            max_attempts=5, crashes=0, claim_token=41, timeout=timeout, requeue_after=None,
+            scheduled_for=DUE, created_at=DUE, history=True, schedule="nightly",
+        )  # fmt: skip
+        claim = Claim(job, NODE)
+        self.executor.submit(self.lane, [claim])
+        return claim
+
+    async def outcome(self, claim: Claim) -> Outcome:
+        return await until_async(lambda: self._outcomes.get(claim.job.id), 30, "an outcome")
+
+    async def run(self, function: Any, timeout: float | None = None, **payload: Any) -> Outcome:
+        return await self.outcome(self.start(function, timeout, **payload))
+
+    async def hang(
+        self, file: Path, function: Any = handlers.hang, timeout: float | None = None
+    ) -> tuple[Claim, int]:
+        """A job that hangs, once it does: its claim and the child's pid."""
+        claim = self.start(function, timeout, file=str(file))
+        pid = int(await until_async(file.read_text, 30, ignoring=(FileNotFoundError,)))
+        return claim, pid
+
+    async def pid(self) -> int:
+        outcome = await self.run(handlers.pid)
+        assert isinstance(outcome, Complete) and outcome.result
+        return int(outcome.result)
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    made = Bench()
+    yield made
+    await made.pool.close()
+    assert await made.executor.wait_idle(10)
+
+
+def failure(outcome: Outcome) -> str:
+    assert isinstance(outcome, Fail), outcome
+    return outcome.error
+
+
+# -- outcomes ------------------------------------------------------------------------------------
+@pytest.mark.parametrize("function", [handlers.add, handlers.add_async])
+async def test_a_handler_gets_its_arguments_and_its_result_comes_back(bench, function):
+    assert await bench.run(function, a=2, b=40) == Complete("42")
+
+
+@pytest.mark.parametrize(
+    ("function", "outcome"),
+    [
+        (handlers.nothing, Complete(None)),
+        (handlers.snooze, Snooze(42.5)),
+        (handlers.cancel, Cancel("not wanted")),
+        (handlers.discard, Discard("hopeless")),
+    ],
+)
+async def test_outcomes_that_are_returned_come_back_as_they_are(bench, function, outcome):
+    assert await bench.run(function) == outcome
+
+
+async def test_an_exception_becomes_its_text_and_the_handlers_own_frames(bench):
+    text = failure(await bench.run(handlers.fail))
+    assert text.startswith("LookupError: there is no such ")
+    assert "in fail\n" in text and "process_child.py" not in text
+    text = failure(await bench.run(handlers.fail_async))
+    assert text.startswith("LookupError: neither here") and "in fail_async\n" in text
+
+
+async def test_a_handler_that_exits_fails_and_its_child_goes_on(bench):
+    before = await bench.pid()
+    assert failure(await bench.run(handlers.leave, code=3)).startswith("SystemExit: 3")
+    assert await bench.pid() == before
+
+
+async def test_a_result_up_to_the_limit_passes_and_a_larger_one_fails(bench):
+    outcome = await bench.run(handlers.text_of, count=150_000)  # escaped: 900 kB of JSON
+    assert isinstance(outcome, Complete) and outcome.result
+    assert len(outcome.result.encode()) > 850_000
+    text = failure(await bench.run(handlers.text_of, count=500_000))
+    assert text.startswith("BadPayload: result of") and "over the limit" in text
+    assert "not JSON" in failure(await bench.run(handlers.not_json))
+
+
+async def test_large_arguments_pass(bench):
+    outcome = await bench.run(handlers.add, a="ä" * 400_000, b="!")
+    assert outcome == Complete('"' + "ä" * 400_000 + '!"')
+
+
+async def test_what_a_handler_prints_does_no_harm(bench, capfd):
+    assert await bench.run(handlers.noisy) == Complete('"quiet"')
+    assert await bench.run(handlers.add, a=1, b=1) == Complete("2")
+    out = capfd.readouterr().out
+    assert "printed by a handler" in out and "written by a handler" in out
+
+
+async def test_a_child_sees_the_same_world_as_its_worker(bench, monkeypatch, tmp_path):
+    monkeypatch.setenv("A_VARIABLE", "carried over")
+    monkeypatch.syspath_prepend(str(tmp_path / "only here"))
+    monkeypatch.chdir(tmp_path)
+    outcome = await bench.run(handlers.where)
+    assert isinstance(outcome, Complete)
+    assert json.loads(outcome.result or "") == {
+        "cwd": str(tmp_path),
+        "path": sys.path,
+        "argv": [],
+        "variable": "carried over",
+        "group": os.getpgid(0),
+        "sigint": True,
+        "sigterm": True,
+    }
+
+
+# -- the context ---------------------------------------------------------------------------------
+async def test_the_context_knows_the_job(bench):
+    claim = bench.start(handlers.facts)
+    outcome = await bench.outcome(claim)
+    assert isinstance(outcome, Complete)
+    assert json.loads(outcome.result or "") == {
+        "job": str(claim.job.id),
+        "token": 41,
+        "attempt": 3,
+        "scheduled_for": DUE.isoformat(),
+        "schedule": "nightly",
+        "cancelled": False,
+        "worker": "worker-7",
+    }
+
+
+@pytest.mark.parametrize("function", [handlers.report, handlers.report_async])
+async def test_progress_goes_through_the_worker(bench, function):
+    assert await bench.run(function, shares=[0.25, 0.5, 1]) == Complete('"done"')
+    assert sorted(bench.progressed) == [(0.25, "at 0.25"), (0.5, "at 0.5"), (1, "at 1")]
+    assert failure(await bench.run(function, shares=[2])).startswith("BadJob: progress takes")
+
+
+@pytest.mark.parametrize("function", [handlers.report, handlers.report_async])
+async def test_progress_raises_what_the_worker_met(bench, function):
+    bench.progress_answer = None
+    assert failure(await bench.run(function, shares=[0.5])).startswith("LostClaim: the job was")
+    bench.progress_answer = Unavailable("no database")
+    assert failure(await bench.run(function, shares=[0.5])).startswith("Unavailable: no database.")
+    bench.progress_answer = KeyError("a bug")
+    assert "a bug" in failure(await bench.run(function, shares=[0.5]))
+
+
+async def test_a_thread_that_a_handler_left_behind_cannot_speak_for_the_next_job(bench):
+    assert await bench.run(handlers.leave_a_thread) == Complete(None)
+    assert await bench.run(handlers.hear_the_thread) == Complete('["LostClaim"]')
+    assert bench.progressed == []
+
+
+@pytest.mark.parametrize("task", [handlers.complete, handlers.complete_async])
+async def test_a_handler_can_complete_its_job_on_a_connection_of_its_own(bench, tmp_path, task):
+    file = tmp_path / "connection"
+    claim = bench.start(task, file=str(file))
+    bench.executor._check_completion = _it_was_committed
+    await until_async(lambda: bench.executor.busy() == 0, 30)
+    assert claim.completed_elsewhere
+    lines = file.read_text().splitlines()
+    assert lines[-1].startswith(f"complete {claim.job.id} {NODE} 41 ")
+    assert bench.events == []
+
+
+async def _it_was_committed(claim: Claim, *_: Any) -> None:
+    """What the executor asks the database after such a handler."""
+
+
+async def test_completing_without_an_app_says_what_to_do(bench, tmp_path):
+    text = failure(await bench.run(handlers.complete_without_app, file=str(tmp_path / "c")))
+    assert "complete_without_app is not a task of an App" in text
+
+
+# -- being killed --------------------------------------------------------------------------------
+@pytest.mark.parametrize("function", [handlers.hang, handlers.hang_async])
+async def test_a_timeout_kills_the_child(bench, tmp_path, function):
+    claim, pid = await bench.hang(tmp_path / "pid", function, timeout=0.5)
+    assert await bench.outcome(claim) == Fail("ran longer than its timeout of 0.5 s.")
+    assert dead(pid) and bench.pool.busy_pids() == []
+    assert await bench.pid() != pid
+
+
+@pytest.mark.parametrize("function", [handlers.hang, handlers.hang_async])
+async def test_a_cancel_kills_the_child(bench, tmp_path, function):
+    claim, pid = await bench.hang(tmp_path / "pid", function)
+    assert bench.pool.busy_pids() == [pid]
+    claim.end("cancel")
+    claim.end("lost")  # the first reason stays, and the wait for the child's death as well
+    assert await bench.outcome(claim) == Cancel("cancelled while it ran")
+    assert dead(pid) and bench.pool.busy_pids() == []
+
+
+async def test_a_stop_kills_the_child_and_the_job_runs_again(bench, tmp_path):
+    claim, pid = await bench.hang(tmp_path / "pid")
+    claim.end("stopping")
+    assert await bench.outcome(claim) == Snooze(0)
+    assert dead(pid)
+
+
+async def test_a_lost_claim_kills_the_child_and_nothing_is_written(bench, tmp_path):
+    claim, pid = await bench.hang(tmp_path / "pid")
+    claim.end("lost")
+    await until_async(lambda: bench.executor.busy() == 0)
+    assert dead(pid)
+    assert [name for name, _ in bench.events] == ["job_lost"]
+
+
+async def test_a_job_that_waits_for_a_child_or_starts_one_can_be_stopped(tmp_path):
+    bench = Bench(slots=1)
+    first, pid = await bench.hang(tmp_path / "pid")
+    second = bench.start(handlers.pid)
+    await asyncio.sleep(0)
+    second.end("cancel")
+    assert isinstance(await bench.outcome(second), Cancel)
+    assert bench.pool.busy_pids() == [pid]
+    first.end("cancel")
+    await bench.outcome(first)
+    third = bench.start(handlers.pid)
+    await until_async(lambda: bench.pool.busy_pids() != [], every=0.001)
+    (starting,) = bench.pool.busy_pids()
+    third.end("cancel")
+    assert isinstance(await bench.outcome(third), Cancel)
+    assert dead(starting)
+    await bench.pool.close()
+
+
+async def test_a_guard_can_kill_from_its_own_thread(bench, tmp_path):
+    claim, pid = await bench.hang(tmp_path / "pid")
+    await asyncio.to_thread(bench.pool.kill_all)
+    assert await bench.outcome(claim) == Snooze(0)
+    assert dead(pid)
+
+
+async def test_close_kills_what_runs_and_ends_what_is_idle(tmp_path):
+    bench = Bench()
+    claim, busy = await bench.hang(tmp_path / "pid")
+    idle = await bench.pid()
+    await bench.pool.close()
+    assert dead(busy) and dead(idle)
+    assert "ended with signal 9 (SIGKILL)" in failure(await bench.outcome(claim))
+
+
+# -- dying by itself -----------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("function", "payload", "how"),
+    [
+        (handlers.crash, {"number": signal.SIGSEGV}, "ended with signal 11 (SIGSEGV)"),
+        (handlers.crash, {"number": signal.SIGTERM}, "ended with signal 15 (SIGTERM)"),
+        (handlers.crash, {"number": 40}, "ended with signal 40"),
+        (handlers.vanish, {"code": 3}, "ended with exit code 3"),
+        (handlers.vanish, {"code": 0}, "ended with exit code 0"),
+        (handlers.close_everything, {}, "closed its connection to the worker"),
+    ],
+)
+async def test_a_child_that_dies_fails_its_job_and_the_worker_lives_on(
+    bench, function, payload, how
+):
+    outcome = await bench.run(function, **payload)
+    assert outcome == Fail(f"the child process {how} while it ran the job")
+    assert bench.pool.busy_pids() == []
+    assert await bench.run(handlers.add, a=1, b=1) == Complete("2")
+
+
+async def test_a_copy_that_holds_the_socket_open_does_not_hide_the_death(bench, tmp_path):
+    file = tmp_path / "copy"
+    text = failure(await bench.run(handlers.fork_and_vanish, file=str(file)))
+    assert text == "the child process ended with exit code 3 while it ran the job"
+    os.kill(int(file.read_text()), signal.SIGKILL)
+
+
+async def test_a_forked_copy_of_the_handler_has_no_say(bench):
+    before = await bench.pid()
+    assert await bench.run(handlers.fork_and_return) == Complete('"original"')
+    assert await bench.pid() == before
+
+
+async def test_a_child_that_cannot_be_started_fails_the_job(bench, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    text = failure(await bench.run(handlers.pid))
+    assert text.startswith("no child process could be started: ") and "/no/such/python" in text
+
+
+async def test_a_child_that_dies_before_the_handler_says_so(bench, monkeypatch):
+    monkeypatch.setattr(process_handle, "_START", "raise SystemExit(5)")
+    text = failure(await bench.run(handlers.pid))
+    assert text == "the child process ended with exit code 5 before the handler began"
+
+
+async def test_an_import_without_end_has_one(bench, monkeypatch):
+    monkeypatch.setattr(process, "LOAD_SECONDS", 0.1)
+    monkeypatch.setattr(process_handle, "_START", "import signal; signal.pause()")
+    text = failure(await bench.run(handlers.pid))
+    assert text.startswith("the child process took longer than 0.1 s to import tests.services.")
+
+
+async def test_without_pidfd_the_end_is_seen_as_well(bench, monkeypatch):
+    monkeypatch.delattr(os, "pidfd_open")
+    text = failure(await bench.run(handlers.vanish, code=3))
+    assert "ended with exit code 3" in text
+
+
+# -- keeping children ----------------------------------------------------------------------------
+async def test_a_child_is_used_again(bench):
+    first = await bench.pid()
+    assert await bench.pid() == first
+    assert bench.pool.idle_pids() == [first]
+
+
+async def test_there_are_never_more_children_than_slots(bench, tmp_path):
+    first, one = await bench.hang(tmp_path / "one")
+    second, two = await bench.hang(tmp_path / "two")
+    third = bench.start(handlers.pid)
+    assert sorted(bench.pool.busy_pids()) == sorted([one, two])
+    first.end("cancel")
+    outcome = await bench.outcome(third)
+    assert isinstance(outcome, Complete) and outcome.result not in (str(one), str(two))
+    assert dead(one)
+    second.end("cancel")
+
+
+async def test_a_child_is_let_go_after_so_many_jobs(bench, monkeypatch):
+    monkeypatch.setattr(process, "JOBS_PER_CHILD", 2)
+    first = await bench.pid()
+    assert await bench.pid() == first
+    assert await bench.pid() != first
+    await until_async(lambda: dead(first), what="the end of the old child")
+
+
+async def test_an_idle_child_is_let_go(bench, monkeypatch):
+    monkeypatch.setattr(process, "IDLE_SECONDS", 0.1)
+    pid = await bench.pid()
+    await until_async(lambda: dead(pid) and not bench.pool.idle_pids(), what="its end")
+    assert await bench.pid() != pid
+
+
+async def test_an_idle_child_that_died_costs_no_attempt(bench):
+    pid = await bench.pid()
+    os.kill(pid, signal.SIGKILL)
+    assert await bench.pid() != pid  # at once: the worker may not know yet
+    pid = await bench.pid()
+    os.kill(pid, signal.SIGKILL)
+    await until_async(lambda: bench.pool.idle_pids() == [])
+    assert await bench.pid() != pid
+
+
+# -- the worker's death --------------------------------------------------------------------------
+WORKER = """
+import asyncio
+from tests.services import process_handlers as handlers
+from tests.services.test_process_executor import Bench
+
+async def main():
+    bench = Bench()
+    for function in (handlers.hang, handlers.hang_async):
+        bench.start(function, file="stdout")
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def test_busy_children_die_with_their_worker(procs):
+    worker = procs.start(code=WORKER, name="worker")
+    worker.wait_for(r"child \d+", 60, count=2)
+    pids = [int(line.split()[1]) for line in worker.output.splitlines() if "child" in line]
+    assert len(pids) == 2 and not any(dead(pid) for pid in pids)
+    worker.kill()  # it alone, not its group
+    for pid in pids:
+        until(functools.partial(dead, pid), what=f"the end of child {pid}")
+
+
+def test_a_child_whose_worker_died_before_it_began_ends():
+    """What PDEATHSIG alone cannot see: the parent's death before the child asks for it."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        fd = str(theirs.fileno())
+        command = [sys.executable, "-c", process_handle._START, fd, "1", *sys.path]
+        ended = subprocess.run(command, pass_fds=[theirs.fileno()], timeout=30, check=False)
+    assert ended.returncode == 1
+
+
+# -- what cannot be imported ---------------------------------------------------------------------
+def _in_main() -> Callable[[], None]:
+    def handler() -> None: ...
+
+    handler.__module__, handler.__qualname__ = "__main__", "handler"
+    return handler
+
+
+def _local() -> Callable[[], None]:
+    def handler() -> None: ...
+
+    return handler
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (_in_main(), "cannot import what the main script defines"),
+        (_local(), "a lambda or a function inside another one"),
+        (lambda: None, "a lambda or a function inside another one"),
+        (functools.partial(handlers.add, 1), "needs a plain function"),
+        (Bench, "needs a plain function"),
+    ],
+)
+def test_a_function_that_no_child_could_import_is_refused(function, why):
+    with pytest.raises(BadJob, match=why) as caught:
+        check_importable(function)
+    assert "Got: " in str(caught.value) and caught.value.do
+    check_importable(handlers.add)
+
+
+async def test_at_run_time_the_refusal_is_a_failure_that_says_what_to_do(bench):
+    text = failure(await bench.run(_local()))
+    assert "a child process cannot find" in text and "at the top of a module" in text
+    text = failure(await bench.run(handlers.first))
+    assert "now means another function" in text and "process_handlers.shadowed" in text
+    lost = handlers.nothing.__code__.replace(co_name="lost")
+    function = type(handlers.nothing)(lost, vars(handlers), "lost")
+    function.__qualname__ = "lost"
+    assert "has no function lost" in failure(await bench.run(function))
+    assert bench.pool.idle_pids() == []
+
+
+async def test_a_module_that_fails_in_the_child_fails_the_job(bench, monkeypatch):
+    monkeypatch.setenv("BREAK_THE_IMPORT", "1")
+    text = failure(await bench.run(process_unimportable.handler))
+    assert text.startswith("ImportError: this module does not want to")
+    assert len(bench.pool.idle_pids()) == 1
