@@ -1,0 +1,104 @@
+"""The posts: a table of the service's own, in the database that also has the jobs."""
+
+import os
+from datetime import datetime
+
+import psycopg
+from psycopg.rows import dict_row
+
+TABLE = """
+create table if not exists post (
+    id           bigint generated always as identity primary key,
+    body         text        not null,
+    likes        integer     not null default 0,
+    -- the moment of the sweep that chose it
+    sweep        timestamptz,
+    published_at timestamptz,
+    remote_id    text
+)
+"""
+
+
+async def connect() -> psycopg.AsyncConnection[dict]:
+    """A connection; ``async with`` it: one transaction, committed at its end."""
+    dsn = os.environ["LEASEHOLD_DSN"]
+    return await psycopg.AsyncConnection.connect(dsn, row_factory=dict_row)
+
+
+async def add(count: int) -> None:
+    """The table, if it is not there, and so many posts that wait."""
+    async with await connect() as connection:
+        await connection.execute(TABLE)
+        await connection.execute(
+            "insert into post (body, likes) "
+            "select 'post ' || n, mod(n * 37, 101) from generate_series(1, %s) n",
+            [count],
+        )
+
+
+async def choose(
+    connection: psycopg.AsyncConnection[dict], sweep: datetime, most: int
+) -> list[int]:
+    """The ids of the oldest posts that no sweep has chosen yet; they are chosen now."""
+    cursor = await connection.execute(
+        """
+        update post set sweep = %s
+        where id in (select id from post where sweep is null order by id limit %s for update)
+        returning id
+        """,
+        [sweep, most],
+    )
+    return [row["id"] for row in await cursor.fetchall()]
+
+
+async def body(post: int) -> str:
+    async with await connect() as connection:
+        cursor = await connection.execute("select body from post where id = %s", [post])
+        return (await cursor.fetchone())["body"]
+
+
+async def published(connection: psycopg.AsyncConnection[dict], post: int, remote_id: str) -> None:
+    await connection.execute(
+        "update post set published_at = now(), remote_id = %s where id = %s", [remote_id, post]
+    )
+
+
+async def top(count: int, days: int) -> list[dict]:
+    async with await connect() as connection:
+        cursor = await connection.execute(
+            """
+            select id, likes from post where published_at > now() - make_interval(days => %s)
+            order by likes desc, id limit %s
+            """,
+            [days, count],
+        )
+        return await cursor.fetchall()
+
+
+async def summary() -> dict:
+    """Counts, and the mean of likes."""
+    async with await connect() as connection:
+        cursor = await connection.execute(
+            """
+            select count(*) as posts,
+                   count(*) filter (where sweep is null) as waiting,
+                   count(published_at) as published,
+                   round(avg(likes), 1)::float8 as mean_likes
+            from post
+            """
+        )
+        return await cursor.fetchone()
+
+
+async def drained() -> bool:
+    counts = await summary()
+    return counts["published"] == counts["posts"]
+
+
+async def sweeps() -> dict[datetime, int]:
+    """How many posts each sweep has chosen."""
+    async with await connect() as connection:
+        cursor = await connection.execute(
+            "select sweep, count(*) as posts from post where sweep is not null group by sweep"
+        )
+        return {row["sweep"]: row["posts"] for row in await cursor.fetchall()}

@@ -1,0 +1,30 @@
+"""All of it with one command: three workers, jobs for them, and a look at what they did.
+
+python run.py
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+LEASEHOLD = [sys.executable, "-m", "leasehold"]
+
+
+def main() -> None:
+    os.chdir(HERE)
+    os.environ.setdefault("LEASEHOLD_DSN", "embedded")
+    subprocess.run([*LEASEHOLD, "schema", "apply"], check=True)
+    workers = subprocess.Popen([*LEASEHOLD, "worker", "tasks:app", "--processes", "3"])
+    try:
+        subprocess.run([sys.executable, "produce.py", "--wait"], check=True)
+        subprocess.run([*LEASEHOLD, "status"])
+        subprocess.run([*LEASEHOLD, "jobs", "--state", "discarded"])
+    finally:
+        workers.terminate()
+        workers.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,302 @@
+"""The examples, each run as real processes with the commands of its README."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+
+from tests.support.procs import ROOT, Process
+from tests.support.wait import until
+
+EXAMPLES = ROOT / "examples"
+LEASEHOLD = (sys.executable, "-m", "leasehold")
+RECOVER_WITHIN = 9.0
+
+
+class Example:
+    """Starts the commands of one example in its folder, on the database under test."""
+
+    def __init__(self, name: str, dsn: str, procs: Any) -> None:
+        self.folder = EXAMPLES / name
+        self.dsn = dsn
+        self._procs = procs
+        self.env = {
+            "LEASEHOLD_DSN": dsn,
+            "LEASEHOLD_RECOVER_WITHIN": str(RECOVER_WITHIN),
+        }
+        self.start(*LEASEHOLD, "schema", "apply", name="schema").wait(20)
+
+    def start(self, *command: str, name: str, **env: str) -> Process:
+        in_folder = ["env", "-C", str(self.folder), *command]
+        return self._procs.run(in_folder, name=name, env=self.env | env)
+
+    def python(self, *arguments: str, name: str, **env: str) -> Process:
+        return self.start(sys.executable, *arguments, name=name, **env)
+
+    def rows(self, query: str, *parameters: object) -> list[dict[str, Any]]:
+        with psycopg.connect(self.dsn, autocommit=True, row_factory=dict_row) as connection:
+            return connection.execute(query, parameters).fetchall()
+
+    def count(self, query: str, *parameters: object) -> int:
+        return next(iter(self.rows(query, *parameters)[0].values()))
+
+
+@pytest.fixture
+def example(dsn, procs):
+    return lambda name: Example(name, dsn, procs)
+
+
+def pid_of(worker_id: str) -> int:
+    return int(worker_id.split(":")[1])
+
+
+def last_json(process: Process) -> Any:
+    return json.loads(process.output.splitlines()[-1])
+
+
+@pytest.mark.parametrize("name", ["fastapi_gunicorn", "content_engine", "job_queue"])
+def test_each_example_says_how_to_run_it(name):
+    readme = (EXAMPLES / name / "README.md").read_text()
+    scripts = {path.name for path in (EXAMPLES / name).glob("*.py")}
+    named = {word.strip("`,.:()") for word in readme.split()}
+    assert scripts <= named, f"not in its README: {scripts - named}"
+
+
+# -- fastapi_gunicorn ----------------------------------------------------------------------------
+def test_four_workers_run_a_naive_schedule_four_times_and_leaseholds_exactly_once(example):
+    profiles = example("fastapi_gunicorn")
+    compared = profiles.python("compare.py", "--seconds", "6", "--json", name="compare")
+    assert compared.wait(60) == 0
+    report = last_json(compared)
+    naive, leasehold = report["naive"], report["leasehold"]
+    assert naive["due"] == leasehold["due"] == 6
+    assert 3.5 * naive["due"] <= naive["runs"] <= 4 * naive["due"]
+    assert (leasehold["runs"], leasehold["missed"]) == (6, 0)
+    assert leasehold["cost_won"] == 6 * 120 and leasehold["won_a_month"] == 30 * 120
+    assert naive["won_a_month"] == round(naive["runs"] / naive["due"] * 30 * 120)
+    assert 0 < leasehold["cpu_seconds_of_the_runs"] < naive["cpu_seconds_of_the_runs"]
+    # what the example counted in its own log is what the ledger says
+    ticks = profiles.rows("select state, job_id from leasehold.ticks")
+    assert {tick["state"] for tick in ticks} == {"fired"}
+    done = profiles.rows("select id, state, attempt from leasehold.jobs")
+    assert Counter(tick["job_id"] for tick in ticks) == Counter(job["id"] for job in done)
+    assert {(job["state"], job["attempt"]) for job in done} == {("completed", 1)}
+
+
+def test_no_due_moment_is_skipped_when_the_leading_gunicorn_worker_is_killed(example, tmp_path):
+    profiles = example("fastapi_gunicorn")
+    runs, socket = tmp_path / "runs.jsonl", tmp_path / "web.sock"
+    profiles.python(
+        *("-m", "gunicorn", "-c", "gunicorn.conf.py", "service:web", "--bind", f"unix:{socket}"),
+        name="gunicorn",
+        ANALYSIS_LOG=str(runs),
+        ANALYSIS_EVERY_SECONDS="1",
+    )
+
+    def dues() -> list[str]:
+        lines = runs.read_text().splitlines() if runs.exists() else []
+        return [json.loads(line)["due"] for line in lines]
+
+    def nodes() -> int:
+        return profiles.count("select count(*) from leasehold.nodes")
+
+    until(lambda: len(dues()) >= 2 and nodes() == 4, 30, "four workers and two runs")
+    leader = profiles.rows("select holder, term from leasehold.leaders")[0]
+    before = len(dues())
+    os.kill(pid_of(leader["holder"]), signal.SIGKILL)
+    until(lambda: len(dues()) >= before + 3, 30, "three runs after the kill")
+    until(lambda: nodes() == 4, 30, "another worker in the place of the killed one")
+
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(socket))) as web:
+        latest = web.get("http://service/").json()
+    assert len(latest) == 5 and {"due", "state", "by"} == set(latest[0])
+    term = profiles.rows("select term from leasehold.leaders")[0]["term"]
+    assert term == leader["term"] + 1
+    ledger = profiles.rows("select fire_at, state from leasehold.ticks order by fire_at")
+    assert {tick["state"] for tick in ledger} == {"fired"}
+    first, last = ledger[0]["fire_at"], ledger[-1]["fire_at"]
+    assert len(ledger) == (last - first).total_seconds() + 1
+    rescued = profiles.count("select count(*) from leasehold.events where kind = 'job_rescued'")
+    assert len(dues()) - len(set(dues())) <= rescued
+
+
+# -- content_engine ------------------------------------------------------------------------------
+class Engine:
+    """The content engine's outside API and its services."""
+
+    def __init__(self, example: Example) -> None:
+        self.example = example
+        self.rows = example.rows
+        api = example.python("outside_api.py", "--port", "0", name="api")
+        self.url = api.wait_for(r"^listening on (\S+)")[1]
+
+    def add_posts(self, count: int) -> None:
+        code = f"import asyncio, posts; asyncio.run(posts.add({count}))"
+        assert self.example.python("-c", code, name="posts").wait(20) == 0
+
+    def service(self, release: str) -> Process:
+        return self.example.start(
+            *(*LEASEHOLD, "worker", "engine:app", "--processes", "2"),
+            name=release,
+            LEASEHOLD_RELEASE=release,
+            ENGINE_API=self.url,
+            ENGINE_HOUR_SECONDS="0.25",
+        )
+
+    def api(self, verb: str) -> None:
+        assert httpx.post(f"{self.url}/{verb}").is_success
+
+    @property
+    def journal(self) -> dict[str, Any]:
+        return httpx.get(f"{self.url}/journal").json()
+
+    def received(self) -> Counter[int]:
+        return Counter(entry["post"]["post"] for entry in self.journal["posts"])
+
+    def drained(self) -> bool:
+        return not self.rows("select id from post where published_at is null")
+
+    def releases_at_work(self) -> set[str]:
+        return {row["release"] for row in self.rows("select release from leasehold.nodes")}
+
+    def sweeps(self) -> list[int]:
+        counts = self.rows("select count(*) from post where sweep is not null group by sweep")
+        return [row["count"] for row in counts]
+
+
+@pytest.fixture
+def engine(example) -> Engine:
+    return Engine(example("content_engine"))
+
+
+def test_blue_and_green_at_once_drain_the_backlog_and_publish_each_post_once(engine):
+    engine.add_posts(10)
+    engine.service("blue")
+    engine.service("green")
+    until(lambda: engine.releases_at_work() == {"blue", "green"}, 30, "blue and green at work")
+    until(engine.drained, 40, "the end of the backlog", every=0.1)
+
+    assert engine.received() == Counter(range(1, 11))
+    remote = {entry["post"]["post"]: entry["id"] for entry in engine.journal["posts"]}
+    noted = engine.rows("select id, remote_id from post")
+    assert remote == {post["id"]: post["remote_id"] for post in noted}
+    assert max(engine.sweeps()) == 3 and sum(engine.sweeps()) == 10
+    # three a sweep are more than the API takes in a second: some were refused, and came later
+    assert engine.journal["refused"] > 0
+    states = engine.rows(
+        "select state, count(*) from leasehold.jobs where completed_at is not null group by 1"
+    )
+    assert [row["state"] for row in states] == ["completed"]
+    ticks = engine.rows("select schedule, fire_at, state from leasehold.ticks")
+    assert {tick["state"] for tick in ticks} == {"fired"}
+
+
+def test_a_kill_after_the_post_has_arrived_doubles_nothing(engine):
+    engine.add_posts(6)
+    engine.api("hold")
+    engine.service("blue")
+    engine.service("green")
+    until(lambda: engine.journal["waiting"], 30, "a post that waits for its answer")
+    victim = engine.journal["posts"][-1]
+    os.kill(int(victim["client"].split("/")[1]), signal.SIGKILL)
+    engine.api("release")
+    until(engine.drained, 40, "the end of the backlog", every=0.1)
+
+    assert engine.received() == Counter(range(1, 7))
+    # it was sent again, with the same key, and the API knew it
+    assert victim["key"] in engine.journal["replayed"]
+    noted = engine.rows("select remote_id from post where id = %s", victim["post"]["post"])
+    assert noted[0]["remote_id"] == victim["id"]
+
+
+def test_the_other_jobs_of_the_content_engine_run_beside_it(engine):
+    engine.add_posts(3)
+    engine.service("blue")
+    tasks = {"daily_top3", "profile_analysis", "model_health_check"}
+    wanted = {f"engine.{task}" for task in tasks}
+
+    def results() -> dict[str, Any]:
+        done = engine.rows(
+            "select task_name, result from leasehold.jobs "
+            "where state = 'completed' and schedule is not null order by completed_at"
+        )
+        return {row["task_name"]: row["result"] for row in done}
+
+    until(lambda: wanted <= set(results()), 40, "a run of each", every=0.1)
+    assert results()["engine.model_health_check"] == {"writer": True, "critic": True}
+    assert results()["engine.profile_analysis"] == {"mean_likes": pytest.approx(61.7, abs=50)}
+    known = {row["task_name"] for row in engine.rows("select task_name from leasehold.schedules")}
+    assert known == wanted | {"engine.sweep", "engine.weekly_report"}
+
+
+def test_the_content_engine_runs_with_one_command(example):
+    run = example("content_engine").python(
+        *("run.py", "--posts", "4", "--kill", "--json"), name="run", ENGINE_HOUR_SECONDS="0.25"
+    )
+    assert run.wait(60) == 0
+    figures = last_json(run)
+    assert figures["published"] == figures["received_by_the_api"] == figures["posts"] == 4
+    assert (figures["doubled"], figures["waiting"]) == (0, 0)
+    assert figures["repeated_and_recognised"] >= 1
+    assert figures["most_posts_in_a_sweep"] == 3
+
+
+# -- job_queue -----------------------------------------------------------------------------------
+def test_three_workers_share_the_jobs_and_failing_payments_are_retried_then_discarded(example):
+    queue = example("job_queue")
+    queue.start(*LEASEHOLD, "worker", "tasks:app", "--processes", "3", name="workers")
+    until(lambda: queue.count("select count(*) from leasehold.nodes") == 3, 30, "three workers")
+    amounts = ("--emails", "600", "--reports", "3", "--payments", "9", "--failing", "2")
+    produce = queue.python("produce.py", *amounts, "--wait", name="produce")
+
+    # one of them is killed while it works at a report
+    report = until(
+        lambda: queue.rows(
+            "select id, worker_id, progress_note from leasehold.jobs "
+            "where task_name = 'tasks.generate_report' and progress > 0 and state = 'running'"
+        ),
+        30,
+        "a report in progress",
+    )[0]
+    assert report["progress_note"].startswith("page ")
+    os.kill(pid_of(report["worker_id"]), signal.SIGKILL)
+
+    assert produce.wait(60) == 0
+    jobs = queue.rows("select * from leasehold.jobs")
+    assert Counter((job["task_name"], job["state"]) for job in jobs) == {
+        ("tasks.send_email", "completed"): 600,
+        ("tasks.generate_report", "completed"): 3,
+        ("tasks.process_payment", "completed"): 7,
+        ("tasks.process_payment", "discarded"): 2,
+    }
+    assert re_run(jobs, report["id"])["worker_id"] != report["worker_id"]
+    assert len({job["worker_id"] for job in jobs}) >= 3
+    for job in jobs:
+        if job["state"] == "discarded":
+            assert job["attempt"] - job["crashes"] == 3
+            assert job["last_error"].startswith("GatewayDown: no answer for order")
+            assert job["payload"]["gateway_down"] is True
+        else:
+            assert job["attempt"] == 1 + job["crashes"]
+
+
+def re_run(jobs: list[dict[str, Any]], job_id: object) -> dict[str, Any]:
+    job = next(job for job in jobs if job["id"] == job_id)
+    assert (job["attempt"], job["crashes"]) == (2, 1)
+    return job
+
+
+def test_the_job_queue_runs_with_one_command(example):
+    run = example("job_queue").python("run.py", name="run")
+    assert run.wait(60) == 0
+    run.wait_for(r"200 tasks.send_email completed")
+    run.wait_for(r"4 tasks.process_payment discarded")
