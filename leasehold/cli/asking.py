@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -76,6 +75,8 @@ def database() -> dict[str, str]:
 
 def ask(work: Callable[[App], Awaitable[T]]) -> T:
     """Run ``work`` with an App on the chosen database."""
+    import asyncio
+
     from leasehold.app import App
 
     app = App(**database())

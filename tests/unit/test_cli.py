@@ -1,0 +1,378 @@
+"""The command line without a database: start-up, usage, output, MODULE:APP."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+from click.testing import CliRunner
+
+from leasehold import App, errors
+from leasehold.cli import load, logs, output, tables
+from leasehold.cli.root import root
+from leasehold.services.inspector import EventFeed
+
+VERBS = ("demo", "worker", "status", "jobs", "schedules", "leaders", "nodes", "events", "schema")
+
+
+@pytest.fixture(autouse=True)
+def no_database(monkeypatch):
+    for name in ("DSN", "SCHEMA", "LOG", "NODE_ID"):
+        monkeypatch.delenv(f"LEASEHOLD_{name}", raising=False)
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(root, arguments, prog_name="leasehold")
+
+
+# -- start-up --------------------------------------------------------------------------------------
+HELP = (
+    "import sys\n"
+    "sys.argv = ['leasehold', *sys.argv[1:]]\n"
+    "from leasehold.cli import main\n"
+    "try:\n"
+    "    main()\n"
+    "finally:\n"
+    "    print('LOADED', *sorted(sys.modules))\n"
+)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["worker", "--help"], ["jobs", "show", "--help"]]
+)
+def test_help_loads_neither_driver_nor_tables_nor_application(arguments):
+    done = subprocess.run(
+        [sys.executable, "-c", HELP, *arguments], capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.split("LOADED", 1)[1].split())
+    assert "Usage: leasehold" in done.stdout and "click" in loaded
+    for name in ("psycopg", "rich", "asyncio", "leasehold.app", "leasehold.pg", "leasehold.ports"):
+        assert name not in loaded, name
+
+
+def test_help_starts_quickly():
+    """150 ms over bare python is the aim; the limit leaves room for a busy machine."""
+
+    def fastest(code: str, *arguments: str) -> float:
+        times = []
+        for _ in range(5):
+            begun = time.perf_counter()
+            command = [sys.executable, "-c", code, *arguments]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            times.append(time.perf_counter() - begun)
+        return min(times)
+
+    over = fastest(HELP, "--help") - fastest("pass")
+    print(f"leasehold --help: {over * 1000:.0f} ms over bare python")
+    assert over < 0.45
+
+
+def test_every_verb_has_help():
+    listed = run("--help").output
+    for verb in VERBS:
+        assert re.search(rf"^  {verb} ", listed, re.M)
+        assert run(verb, "--help").exit_code == 0
+
+
+def test_python_m_leasehold_is_the_same_command():
+    done = subprocess.run([sys.executable, "-m", "leasehold", "--version"], capture_output=True)
+    assert done.returncode == 0 and done.stdout.startswith(b"leasehold ")
+
+
+# -- usage -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["satus"], "Did you mean 'status'?"),
+        (["schema", "aply"], "Did you mean 'apply'?"),
+        (["status", "--jsn"], "--json"),
+        (["worker", "x:app", "--procesess=2"], "--processes"),
+        (["worker"], "MODULE:APP"),
+        (["worker", "shop"], "is not MODULE:APP"),
+        (["worker", "shop:"], "is not MODULE:APP"),
+        (["worker", "shop:app", "--queue", "mail"], "is not name=slots"),
+        (["worker", "shop:app", "--queue", "mail=0"], "is not name=slots"),
+        (["worker", "shop:app", "--queue", "mail=²"], "is not name=slots"),
+        (["worker", "shop:app", "-q", "mail=1", "-q", "mail=2"], "twice"),
+        (["worker", "shop:app", "-q", "mail=1", "--no-execute"], "leave --queue out"),
+        (["worker", "shop:app", "--processes", "0"], "0 is not in the range"),
+        (["worker", "shop:app", "--log", "xml"], "'xml'"),
+        (["jobs", "--state", "runing"], "'running'"),
+        (["jobs", "--limit", "0"], "0 is not in the range"),
+        (["jobs", "show"], "Missing argument"),
+        (["demo", "--seconds", "0"], "0 is not in the range"),
+    ],
+)
+def test_wrong_usage_exits_2_and_says_what_is_right(arguments, words):
+    done = run(*arguments)
+    assert done.exit_code == 2 and words in done.stderr and done.stdout == ""
+
+
+@pytest.mark.parametrize("verb", ["jobs", "schedules", "leaders", "nodes", "events"])
+def test_without_a_database_each_verb_says_how_to_name_one(verb):
+    done = run(verb)
+    assert done.exit_code == 1 and done.stdout == ""
+    assert done.stderr.startswith("leasehold: no database is configured.")
+    assert "LEASEHOLD_DSN" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_status_without_a_database_is_a_problem_in_words_and_in_json():
+    done = run("status")
+    assert done.exit_code == 1 and "No database is configured" in done.stdout
+    document = json.loads(run("status", "--json").stdout)
+    assert document["ok"] is False and len(document["problems"]) == 1
+
+
+def test_an_unknown_kind_of_event_gets_the_nearest_right_one():
+    done = run("events", "--dsn", "host=nowhere.invalid", "--kind", "node_dead")
+    assert done.exit_code == 1 and "Did you mean 'node_died'?" in done.stderr
+
+
+def test_a_schema_name_that_is_not_plain_is_refused():
+    done = run("jobs", "--dsn", "host=x", "--schema", "a; drop")
+    assert done.exit_code == 1 and "schema must be a plain" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql://bob:hunter2 x@localhost/db",
+        "postgresql://bob:hunter2%zz@localhost/db",
+        "postgresql://bob:hunter2@x@localhost/db",
+        "postgresql://bob:hun/ter2@localhost/db",
+        "host=localhost password=hunter2 ter2",
+        "hunter2",
+    ],
+)
+def test_no_piece_of_a_password_is_printed_for_a_dsn_that_cannot_be_read(dsn):
+    for verb in (["jobs"], ["status"], ["schema", "apply"]):
+        done = run(*verb, "--dsn", dsn)
+        assert done.exit_code == 1 and "DSN cannot be read" in done.output
+        for piece in ("hunter", "hun", "ter2"):
+            assert piece not in done.output
+
+
+def test_schema_sql_needs_no_database_and_takes_another_name():
+    text = run("schema", "sql", "--schema", "other").output
+    assert text.startswith("begin;") and text.rstrip().endswith("commit;")
+    assert "create table other.job (" in text and "leasehold.job" not in text
+
+
+def test_an_option_of_a_group_holds_for_its_subcommand():
+    assert "create table other.job (" in run("schema", "--schema", "other", "sql").output
+
+
+# -- MODULE:APP ------------------------------------------------------------------------------------
+SHOP = """
+from leasehold import App
+app = App(dsn="host=nowhere.invalid")
+class box: inner = app
+number = 3
+def make(): return App(name="made")
+def fails(): raise KeyError("x")
+def wrong(): return 3
+"""
+
+
+@pytest.fixture
+def shop(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    (tmp_path / "lh_shop.py").write_text(SHOP)
+    (tmp_path / "lh_broken.py").write_text("import lh_nothing_like_it\n")
+    (tmp_path / "lh_cron.py").write_text(
+        "from leasehold import App\napp = App()\n"
+        "@app.periodic('61 * * * *')\nasync def job(ctx): ...\n"
+    )
+    (tmp_path / "lh_package").mkdir()
+    (tmp_path / "lh_package" / "__init__.py").write_text("")
+    (tmp_path / "lh_package" / "jobs.py").write_text(SHOP)
+    yield
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    "target", ["lh_shop:app", "lh_shop:box.inner", "lh_shop:make", "lh_package.jobs:app"]
+)
+def test_an_app_is_found_in_the_working_directory(shop, target):
+    assert isinstance(load.load_app(target), App)
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("lh_shp:app", "no module 'lh_shp'.*Did you mean 'lh_shop'"),
+        ("lh_package.job:app", "no module 'lh_package.job'.*Did you mean 'lh_package.jobs'"),
+        ("lh_none.x:app", "no module 'lh_none'"),
+        ("lh_shop:ap", "has no 'ap'.*Did you mean 'app'"),
+        ("lh_shop:number", "is not an App. Got: int.*App objects of lh_shop: app"),
+        ("lh_shop:wrong", "is not an App. Got: int"),
+        ("lh_shop:fails", "calling lh_shop:fails failed: KeyError"),
+        ("lh_broken:app", "importing lh_broken failed: ModuleNotFoundError.*lh_nothing_like_it"),
+        ("..x:app", "importing ..x failed"),
+    ],
+)
+def test_a_wrong_target_is_said_clearly(shop, target, words):
+    with pytest.raises(errors.ConfigError, match=words):
+        load.load_app(target)
+
+
+def test_code_that_fails_shows_where_it_is_and_none_of_our_frames(shop, capsys):
+    with pytest.raises(errors.ConfigError):
+        load.load_app("lh_broken:app")
+    shown = capsys.readouterr().err
+    assert "lh_broken.py" in shown and "importlib" not in shown and "load.py" not in shown
+
+
+def test_an_error_of_leasehold_in_the_code_stays_what_it_is(shop):
+    with pytest.raises(errors.BadSchedule):
+        load.load_app("lh_cron:app")
+
+
+# -- settings from the command line ----------------------------------------------------------------
+def test_the_command_line_wins_over_the_code():
+    app = App(dsn="host=a", schema="one", name="shop")
+    app.configure(dsn="host=b", schema="two", log="json")
+    settings = app.settings
+    assert (settings.dsn, settings.schema, settings.log) == ("host=b", "two", "json")
+    assert settings.name == "shop"
+    with pytest.raises(errors.ConfigError, match="Did you mean 'schema'"):
+        app.configure(shema="x")
+
+
+# -- output ----------------------------------------------------------------------------------------
+def test_nothing_in_a_cell_steers_the_terminal():
+    assert output.text("a\x1b[31mred\r\n\x07") == r"a\x1b[31mred\r\n\x07"
+    assert output.text("ünï [bold]") == "ünï [bold]"
+    assert output.text(None) == "-" and output.text(True) == "yes"
+    assert output.text({"a": [1, "\n"]}) == '{"a": [1, "\\n"]}'
+
+
+def test_rich_tables_take_no_markup_from_cells(monkeypatch, capsys):
+    monkeypatch.setattr(output, "fancy", lambda: True)
+    output.show_table([{"x": "[red]a[/red] \x1b[1m"}], [("name", lambda row: row["x"])], "none")
+    shown = capsys.readouterr().out
+    assert r"[red]a[/red] \x1b[1m" in shown
+
+
+@pytest.mark.parametrize(
+    ("tty", "environ", "fancy"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (True, {"NO_COLOR": "1"}, False),
+        (True, {"NO_COLOR": ""}, True),
+        (True, {"TERM": "dumb"}, False),
+    ],
+)
+def test_colours_only_on_a_terminal_that_wants_them(monkeypatch, tty, environ, fancy):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: tty, raising=False)
+    assert output.fancy() is fancy
+
+
+def test_plain_tables_are_columns_without_colour(capsys):
+    output.show_table(
+        [{"a": 1, "b": "x"}, {"a": 22, "b": None}],
+        [("a", lambda r: r["a"]), ("name", lambda r: r["b"])],
+        "none",
+    )
+    assert capsys.readouterr().out == "A   NAME\n1   x\n22  -\n"
+    output.show_table([], [], "none")
+    assert capsys.readouterr().out == "none\n"
+
+
+def test_json_holds_times_and_ids_as_text(capsys):
+    output.show_json({"at": datetime(2026, 1, 1, tzinfo=UTC), "id": UUID(int=1)}, line=True)
+    at, job = "2026-01-01T00:00:00+00:00", "00000000-0000-0000-0000-000000000001"
+    assert capsys.readouterr().out == f'{{"at": "{at}", "id": "{job}"}}\n'
+
+
+def test_an_events_fields_are_words_and_a_traceback_its_first_line():
+    fields = {"error": "KeyError: 1\nTraceback ...", "queues": ["a", "b"], "n": 3, "kept": []}
+    assert tables.fields({"fields": fields}) == 'error="KeyError: 1" queues=a,b n=3 kept=-'
+
+
+# -- logs ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_each_log_line_carries_the_worker_id(form):
+    root_logger = logging.getLogger()
+    kept, level = root_logger.handlers[:], root_logger.level
+    root_logger.handlers.clear()
+    try:
+        logs.set_up_logging(form, lambda: "host:1:abc")
+        (handler,) = root_logger.handlers
+        assert isinstance(handler, logging.StreamHandler)
+        handler.setStream(stream := io.StringIO())
+        logging.getLogger("shop").warning("sold %s", 3)
+        extra = {"worker_id": "host:1:own"}
+        logging.getLogger("leasehold").info("x worker=host:1:own", extra=extra)
+        logs.set_up_logging(form, lambda: "another")
+        assert root_logger.handlers == [handler]
+    finally:
+        root_logger.handlers[:] = kept
+        root_logger.setLevel(level)
+    first, second = stream.getvalue().splitlines()
+    if form == "json":
+        assert json.loads(first)["worker_id"] == "host:1:abc"
+        assert json.loads(first)["message"] == "sold 3"
+        assert json.loads(second)["worker_id"] == "host:1:own"
+    else:
+        assert first.endswith("WARNING sold 3 worker=host:1:abc logger=shop")
+        assert second.count("worker=") == 1
+
+
+# -- following events ------------------------------------------------------------------------------
+class Events:
+    """The one operation that a feed needs."""
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+
+    async def events(self, kind, after, limit):
+        return [{"id": i} for i in sorted(self.ids, reverse=True)[:limit]]
+
+
+async def test_a_feed_shows_each_event_once_also_one_that_commits_late():
+    store = Events()
+    feed = EventFeed(store, None)  # type: ignore[arg-type]
+
+    async def fresh() -> list[int]:
+        rows, missed = await feed.fresh(2)
+        assert not missed
+        return [row["id"] for row in rows]
+
+    store.ids = [1, 2, 3]
+    assert await fresh() == [2, 3]
+    store.ids += [5]
+    assert await fresh() == [5]
+    store.ids += [4, 6]
+    assert await fresh() == [4, 6]
+    assert await fresh() == []
+
+
+async def test_a_feed_says_when_it_could_not_keep_up():
+    store = Events()
+    feed = EventFeed(store, None)  # type: ignore[arg-type]
+    store.ids = list(range(1500))
+    rows, missed = await feed.fresh()
+    assert (rows[-1]["id"], missed) == (1499, False)
+    store.ids = list(range(2000))
+    rows, missed = await feed.fresh()
+    assert ([rows[0]["id"], rows[-1]["id"], len(rows)], missed) == ([1500, 1999, 500], False)
+    store.ids = list(range(4000))
+    rows, missed = await feed.fresh()
+    assert (len(rows), missed) == (1000, True)

@@ -1,0 +1,243 @@
+"""What ``status`` says is wrong, from made-up facts: each problem by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from leasehold import errors
+from leasehold.ports import Summary
+from leasehold.services.health import Facts, Problem, database_problem, duration, problems
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+CALM = Summary(
+    ready=0,
+    waiting=0,
+    unknown=0,
+    quarantined=0,
+    oldest_seconds=None,
+    unknown_tasks=(),
+    queues=(),
+)
+
+
+def node(**changes: Any) -> dict[str, Any]:
+    row = {
+        "worker_id": "web1:10:abcdef",
+        "id": "n1",
+        "app": "shop",
+        "version": "1.0",
+        "executes": True,
+        "queues": {"default": 100},
+        "age_seconds": 1.0,
+        "lease_seconds": 10.0,
+        "info": {"running": 1, "overdue": []},
+    }
+    return {**row, **changes}
+
+
+def leader(**changes: Any) -> dict[str, Any]:
+    row = {
+        "name": "shop",
+        "holder": "web1:10:abcdef",
+        "term": 3,
+        "age_seconds": 1.0,
+        "lease_seconds": 10.0,
+        "node": "n1",
+    }
+    return {**row, **changes}
+
+
+def schedule(**changes: Any) -> dict[str, Any]:
+    row = {
+        "app": "shop",
+        "name": "nightly",
+        "paused": False,
+        "next_at": NOW + timedelta(hours=1),
+        "high_water": NOW - timedelta(hours=23),
+    }
+    return {**row, **changes}
+
+
+WELL = Facts(NOW, CALM, [node()], [leader()], [schedule()], [])
+
+
+def wrong(**changes: Any) -> list[Problem]:
+    return problems(replace(WELL, **changes))
+
+
+def only(found: list[Problem], kind: str) -> Problem:
+    assert [p.kind for p in found] == [kind], found
+    assert found[0].do
+    return found[0]
+
+
+def test_nothing_is_wrong_with_a_healthy_application():
+    assert problems(WELL) == []
+
+
+def test_no_node_at_all_is_one_problem_and_not_one_for_each_missing_thing():
+    only(wrong(nodes=[], leaders=[leader(node=None)]), "no_live_node")
+
+
+def test_a_node_older_than_its_lease_is_named_and_does_not_count_as_alive():
+    found = wrong(nodes=[node(age_seconds=10.5)])
+    assert [p.kind for p in found] == ["no_live_node", "node_silent"]
+    assert "web1:10:abcdef" in found[1].sentence and "10 s" in found[1].sentence
+    only(wrong(nodes=[node(), node(id="n2", age_seconds=99)]), "node_silent")
+
+
+@pytest.mark.parametrize("leaders", [[], [leader(node=None, holder=None)], [leader(name="else")]])
+def test_an_application_that_nobody_leads_is_named(leaders):
+    assert "'shop'" in only(wrong(leaders=leaders), "no_leader").sentence
+
+
+def test_a_leader_whose_renewal_is_older_than_its_lease_is_named():
+    problem = only(wrong(leaders=[leader(age_seconds=95.0)]), "leader_silent")
+    assert "web1:10:abcdef" in problem.sentence and "1 min 35 s" in problem.sentence
+
+
+def test_a_leader_whose_worker_is_forgotten_is_named_by_its_node():
+    problem = only(wrong(leaders=[leader(holder=None, age_seconds=95.0)]), "leader_silent")
+    assert "n1" in problem.sentence
+
+
+def test_an_election_of_ones_own_without_a_holder_is_no_problem():
+    assert wrong(leaders=[leader(), leader(name="content-engine", node=None)]) == []
+
+
+def test_a_silent_schedule_is_named():
+    late = schedule(next_at=NOW - timedelta(days=3))
+    assert "3 d" in only(wrong(schedules=[late]), "schedule_silent").sentence
+    assert wrong(schedules=[schedule(next_at=NOW - timedelta(seconds=29))]) == []
+
+
+def test_a_schedule_that_has_ended_is_no_problem():
+    assert wrong(schedules=[schedule(next_at=None)]) == []
+
+
+def test_a_schedule_whose_last_tick_lies_ahead_of_the_clock_is_named():
+    ahead = schedule(high_water=NOW + timedelta(hours=1))
+    assert "1 h" in only(wrong(schedules=[ahead]), "schedule_ahead").sentence
+
+
+def test_a_paused_schedule_is_only_worth_knowing():
+    problem = only(
+        wrong(schedules=[schedule(paused=True, next_at=NOW - timedelta(days=1))]), "schedule_paused"
+    )
+    assert problem.info
+
+
+def test_an_overdue_job_is_named_with_its_task_and_worker():
+    overdue = [{"id": "j1", "task": "shop.report", "seconds": 3725.0}]
+    problem = only(wrong(nodes=[node(info={"overdue": overdue})]), "job_overdue")
+    for word in ("j1", "shop.report", "web1:10:abcdef", "1 h 2 min"):
+        assert word in problem.sentence
+
+
+@pytest.mark.parametrize(
+    "info", [None, {}, {"overdue": "x"}, {"overdue": ["x"]}, {"overdue": None}]
+)
+def test_what_another_version_wrote_in_its_info_is_survived(info):
+    assert wrong(nodes=[node(info=info)]) == []
+    assert wrong(nodes=[node(info={"overdue": [{}]})])[0].kind == "job_overdue"
+
+
+def test_jobs_held_back_for_an_unknown_task_are_named():
+    summary = replace(CALM, unknown=2, unknown_tasks=("shop.new", "shop.other"))
+    problem = only(wrong(summary=summary), "task_unknown")
+    assert "shop.new, shop.other" in problem.sentence and "2 jobs" in problem.sentence
+
+
+def test_quarantined_jobs_are_counted_and_a_capped_count_says_so():
+    assert (
+        "1 job is" in only(wrong(summary=replace(CALM, quarantined=1)), "job_quarantined").sentence
+    )
+    many = only(wrong(summary=replace(CALM, quarantined=10_000)), "job_quarantined")
+    assert "10,000 or more" in many.sentence
+
+
+def test_a_queue_that_no_live_node_works_is_named():
+    summary = replace(CALM, queues=("default", "mail"))
+    assert "'mail'" in only(wrong(summary=summary), "queue_unworked").sentence
+    web = node(id="n2", executes=False, queues={"mail": 1})
+    assert only(wrong(summary=summary, nodes=[node(), web]), "queue_unworked")
+    dead = node(id="n2", queues={"mail": 1}, age_seconds=60.0)
+    assert "queue_unworked" in [p.kind for p in wrong(summary=summary, nodes=[node(), dead])]
+    assert wrong(summary=summary, nodes=[node(queues={"default": 1, "mail": 1})]) == []
+
+
+def test_a_job_that_waits_for_more_than_a_minute_is_a_problem():
+    assert wrong(summary=replace(CALM, oldest_seconds=59.0)) == []
+    only(wrong(summary=replace(CALM, oldest_seconds=61.0)), "jobs_late")
+
+
+def failure(number: int, **changes: Any) -> dict[str, Any]:
+    row = {
+        "id": number,
+        "at": NOW - timedelta(minutes=1),
+        "kind": "service_failed",
+        "worker_id": "web1:10:abcdef",
+        "fields": {"service": "periodic", "error": f"KeyError: {number}"},
+    }
+    return {**row, **changes}
+
+
+def test_a_service_that_failed_lately_is_told_once_with_its_newest_error():
+    problem = only(wrong(events=[failure(2), failure(1)]), "service_failed")
+    assert "periodic" in problem.sentence and "KeyError: 2" in problem.sentence
+    assert wrong(events=[failure(1, at=NOW - timedelta(hours=1)), failure(2, kind="x")]) == []
+
+
+def test_live_nodes_of_different_versions_are_a_problem():
+    problem = only(wrong(nodes=[node(), node(id="n2", version="1.1")]), "versions_differ")
+    assert "1.0, 1.1" in problem.sentence
+
+
+def test_what_is_only_worth_knowing_comes_last():
+    found = wrong(
+        schedules=[schedule(paused=True)], summary=replace(CALM, quarantined=1, oldest_seconds=100)
+    )
+    assert [p.info for p in found] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (errors.SchemaMissing("x", do="Run: leasehold schema apply"), "schema_missing"),
+        (errors.SchemaTooOld("x"), "schema_behind"),
+        (errors.SchemaTooNew("x"), "schema_ahead"),
+        (errors.ReadOnlyServer("x"), "database_read_only"),
+        (errors.WrongPassword("x"), "database_refuses"),
+        (errors.Conflict("x"), "database_away"),
+        (errors.ConfigError("x"), "error"),
+    ],
+)
+def test_a_database_that_cannot_be_asked_is_the_one_problem(error, kind):
+    problem = database_problem(error)
+    assert problem.kind == kind and problem.do
+
+
+def test_the_problem_with_a_database_keeps_what_it_said():
+    error = errors.Unavailable("the database did not answer", got="connection\n refused")
+    assert database_problem(error).sentence == "The database did not answer: connection refused"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.04, "0.0 s"),
+        (9.94, "9.9 s"),
+        (42.2, "42 s"),
+        (60, "1 min"),
+        (185, "3 min 5 s"),
+        (3600, "1 h"),
+        (7625, "2 h 7 min"),
+        (3 * 86400 + 4 * 3600, "3 d 4 h"),
+    ],
+)
+def test_durations_are_said_in_two_units_at_most(seconds, words):
+    assert duration(seconds) == words
