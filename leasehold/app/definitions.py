@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from leasehold.config import Settings, check_text
 from leasehold.errors import BadSchedule, ConfigError, suggest
@@ -72,6 +72,12 @@ class Definitions:
     _once: dict[str, Task]
 
     # -- tasks -----------------------------------------------------------------------------------
+    @overload
+    def task(self, function: Callable[..., Any], /) -> Task: ...
+
+    @overload
+    def task(self, /, **options: Any) -> Callable[[Callable[..., Any]], Task]: ...
+
     def task(
         self,
         function: Callable[..., Any] | None = None,
