@@ -267,7 +267,8 @@ class JobStore(Protocol):
 
     async def give_back(self, node: UUID, claims: Sequence[tuple[UUID, int]]) -> int: ...
 
-    async def give_back_unknown(self, node: UUID, known: Sequence[UUID]) -> int: ...
+    async def give_back_unknown(self, node: UUID, known: Sequence[int]) -> int:
+        """``known``: the tokens of the claims that we know of."""
 
     async def requeue(self, job: UUID, token: int) -> bool: ...
 

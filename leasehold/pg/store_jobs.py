@@ -105,7 +105,7 @@ class JobOperations:
         }
         return len(await self._pool.fetch("job/give_back", params))
 
-    async def give_back_unknown(self, node: UUID, known: Sequence[UUID]) -> int:
+    async def give_back_unknown(self, node: UUID, known: Sequence[int]) -> int:
         params = {"node": node, "known": list(known)}
         return len(await self._pool.fetch("job/give_back_unknown", params))
 

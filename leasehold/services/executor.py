@@ -264,9 +264,9 @@ class Executor:
             self._claims.remove(claim)
         return [(claim.job.id, claim.job.claim_token) for claim in taken]
 
-    def known_ids(self) -> list[UUID]:
-        """Every job that is in our hands."""
-        return self._claims.ids()
+    def known_tokens(self) -> list[int]:
+        """Of every claim that is in our hands."""
+        return [claim.job.claim_token for claim in self._claims.snapshot()]
 
     def busy(self) -> int:
         return sum(lane.running for lane in self.lanes.values())

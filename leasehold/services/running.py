@@ -65,9 +65,6 @@ class Running:
     def snapshot(self) -> list[Claim]:
         return list(self._claims.values())
 
-    def ids(self) -> list[UUID]:
-        return list(self._claims)
-
     def started(self) -> int:
         return sum(claim.started_at is not None for claim in self.snapshot())
 

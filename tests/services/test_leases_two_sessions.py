@@ -1,0 +1,266 @@
+"""The protocol's statements in two real sessions: what waits, what is refused, what rolls back.
+
+Each was seen to fail with its protection taken out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from leasehold import errors
+from leasehold.ports import Term
+from tests.services.sessions import ELECTION, LEASE, MOMENT, Two, execute, tick, two_processes
+
+LEADER = "select node, token, seq from leasehold.leader"
+FENCE = "select token from leasehold.fence where name = 'default'"
+
+
+@pytest.fixture
+async def two(direct_dsn: str) -> AsyncIterator[Two]:
+    async with two_processes(direct_dsn) as two:
+        yield two
+
+
+# -- acquire, renew, resign ----------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "stale",
+    [{"node": uuid4()}, {"token": 0}, {"seq": 0}, {"timeline": 2}],
+    ids=lambda stale: next(iter(stale)),
+)
+async def test_an_acquisition_that_names_another_row_than_there_is_changes_nothing(two, stale):
+    await two.a.lead()
+    seen = await two.b.see()
+    before = await two.sql(LEADER)
+    assert await two.b.acquire(replace(seen, **stale)) is None
+    assert await two.sql(LEADER) == before
+    assert await two.b.acquire(seen) == 2, "the row as it is may be taken"
+
+
+async def test_of_two_candidates_at_once_one_wins(two):
+    for number in range(1, 21):
+        seen = await two.a.see()
+        tokens = await asyncio.gather(two.a.acquire(seen), two.b.acquire(seen))
+        assert sorted(tokens, key=bool) == [None, number]
+        [[node, token, _]] = await two.sql(LEADER)
+        assert (node, token) == ((two.a.id, two.b.id)[tokens.index(number)], number)
+        assert await two.one(FENCE) == number
+    assert await two.one("select count(*) from leasehold.term") == 20
+
+
+async def test_a_node_without_a_row_cannot_lead(two):
+    seen = await two.a.see()
+    await two.sql("delete from leasehold.node where id = %s", two.a.id)
+    assert await two.a.acquire(seen) is None
+
+
+async def test_a_resignation_frees_the_leadership_at_once_and_tells_the_candidates(two):
+    term = await two.a.lead()
+    listener = await two.session()
+    await listener.set_autocommit(True)
+    await listener.execute("listen leasehold")
+    assert await two.a.store.resign(term, two.a.id, 5.0)
+    async for note in listener.notifies(timeout=10, stop_after=1):
+        assert note.payload == "e:default"
+    seen = await two.b.see()
+    assert seen.node is None
+    assert await two.b.acquire(seen) == 2
+
+
+async def test_a_late_resignation_of_an_old_term_changes_nothing(two):
+    old = await two.a.lead()
+    await two.a.lead()
+    before = await two.sql(LEADER)
+    assert not await two.a.store.resign(old, two.a.id, 5.0)
+    assert await two.sql(LEADER) == before
+
+
+async def test_a_renewal_of_an_old_term_changes_nothing(two):
+    old = await two.a.lead()
+    await two.b.lead()
+    before = await two.sql(LEADER)
+    answer = await two.a.beat(old)
+    assert answer.node_renewed
+    assert answer.led == frozenset()
+    assert await two.sql(LEADER) == before
+
+
+async def test_a_renewal_by_a_node_that_is_gone_renews_no_leadership(two):
+    term = await two.a.lead()
+    await two.sql("delete from leasehold.node where id = %s", two.a.id)
+    before = await two.sql(LEADER)
+    answer = await two.a.beat(term)
+    assert not answer.node_renewed
+    assert answer.led == frozenset()
+    assert await two.sql(LEADER) == before
+
+
+# -- the fence -----------------------------------------------------------------------------------
+async def open_duty(two: Two) -> tuple[Term, Any]:
+    """A duty of the present leader whose transaction has not ended."""
+    term = await two.a.lead()
+    await two.enqueue(run_in=0.001)
+    duty = await two.session()
+    [(staged, *_)] = await execute(duty, "job/stage", stage_params(term))
+    assert staged == 1
+    return term, duty
+
+
+async def test_an_open_duty_holds_up_a_takeover_until_it_commits(two):
+    _term, duty = await open_duty(two)
+    takeover = asyncio.create_task(two.b.acquire(await two.b.see()))
+    await two.waits()
+    assert not takeover.done()
+    assert await two.one(FENCE) == 1
+    await duty.commit()
+    assert await takeover == 2
+
+
+async def test_a_duty_that_is_rolled_back_lets_the_takeover_go_on(two):
+    _term, duty = await open_duty(two)
+    takeover = asyncio.create_task(two.b.acquire(await two.b.see()))
+    await two.waits()
+    await duty.rollback()
+    assert await takeover == 2
+
+
+async def test_a_weaker_lock_on_the_fence_would_hold_up_nobody(two):
+    """Why the duties take FOR SHARE: with FOR KEY SHARE a stale write commits after the
+    takeover."""
+    await two.a.lead()
+    duty = await two.session()
+    await duty.execute("select 1 from leasehold.fence where name = 'default' for key share")
+    async with asyncio.timeout(10):
+        assert await two.b.acquire(await two.b.see()) == 2
+
+
+async def test_an_open_duty_does_not_hold_up_a_renewal(two):
+    term, _duty = await open_duty(two)
+    async with asyncio.timeout(10):
+        assert (await two.a.beat(term)).led == {ELECTION}
+
+
+@pytest.mark.parametrize("how", ["missing", "ahead"])
+async def test_without_a_fence_that_fits_the_whole_acquisition_is_rolled_back(two, how):
+    await two.a.lead()
+    seen = await two.b.see()
+    before = await two.sql(LEADER)
+    broken = {
+        "missing": "delete from leasehold.fence",
+        "ahead": "update leasehold.fence set token = 100",
+    }
+    await two.sql(broken[how])
+    with pytest.raises(errors.QueryFailed, match="fence row"):
+        await two.b.acquire(seen)
+    assert await two.sql(LEADER) == before
+    assert await two.one("select count(*) from leasehold.term") == 1
+
+
+@pytest.mark.parametrize("gone", [["leader"], ["fence"], ["leader", "fence"]], ids=" and ".join)
+async def test_rows_deleted_by_hand_are_made_again_above_every_token_of_before(two, gone):
+    for _ in range(3):
+        await two.a.lead()
+    for table in gone:
+        await two.sql(f"delete from leasehold.{table}")
+    assert ELECTION not in (await two.b.beat()).leaders
+    assert await two.b.store.ensure_election(ELECTION, LEASE), "a deletion is told"
+    assert not await two.a.store.ensure_election(ELECTION, LEASE), "once"
+    assert await two.b.acquire(await two.b.see()) == 4
+    assert await two.one(FENCE) == 4
+
+
+async def test_after_a_promotion_all_tokens_are_above_those_of_the_time_before(two):
+    await two.a.lead()
+    await two.enqueue()
+    seen = await two.b.see()
+    await two.sql("create or replace function leasehold.timeline() returns bigint return 2::bigint")
+    assert await two.b.acquire(seen) is None, "the wait starts again on the new timeline"
+    assert await two.b.acquire(await two.b.see()) == 2**32
+    assert await two.b.acquire(await two.b.see()) == 2**32 + 1
+    await two.sql("delete from leasehold.node where id = %s", two.b.id)
+    await two.b.join()
+    assert two.b.token > 2**32
+    [job] = await two.b.claim()
+    assert job.claim_token > 2**32
+
+
+# -- what an old term tries ----------------------------------------------------------------------
+async def old_and_new(two: Two) -> tuple[Term, Term]:
+    return await two.a.lead(), await two.b.lead()
+
+
+async def test_an_old_term_fires_no_tick(two):
+    await two.schedule("each")
+    await old_and_new(two)
+    assert await two.a.fire("each") == []
+    assert await two.one("select count(*) from leasehold.tick") == 0
+    assert await two.one("select count(*) from leasehold.job") == 0
+    assert await two.b.fire("each") == [("each", MOMENT, "fired")]
+    assert await two.one("select term from leasehold.tick") == 2
+
+
+async def test_an_old_term_stages_no_job(two):
+    [job] = await two.enqueue(run_in=0.001)
+    old, new = await old_and_new(two)
+    assert (await two.a.store.stage(old, 100, None)).count == 0
+    assert await two.state(job) == "scheduled"
+    assert (await two.b.store.stage(new, 100, None)).count == 1
+    assert await two.state(job) == "available"
+
+
+async def test_an_old_term_buries_nobody(two):
+    old, new = await old_and_new(two)
+    seen = next(n.seen for n in (await two.a.beat()).nodes if n.id == two.b.id)
+    assert await two.a.store.bury(old, two.b.id, seen.token, seen.seq) is None
+    assert await two.b.store.bury(new, two.b.id, seen.token, seen.seq)
+
+
+async def test_a_node_that_moved_since_it_was_observed_is_not_buried(two):
+    term = await two.a.lead()
+    seen = next(n.seen for n in (await two.a.beat()).nodes if n.id == two.b.id)
+    await two.b.beat()
+    assert await two.a.store.bury(term, two.b.id, seen.token, seen.seq) is None
+    assert (await two.b.beat()).node_renewed
+
+
+async def test_a_tick_that_two_sessions_fire_at_once_is_one_job(two):
+    await two.schedule("each")
+    two.b.term = await two.a.lead()
+    first = await two.session()
+    params = {"leader": ELECTION, "term": 1, "app": "default", "now": None}
+    await execute(first, "schedule/fire", {**params, "plans": plans()})
+    second = asyncio.create_task(two.b.fire("each"))
+    await two.waits()
+    await first.commit()
+    assert await second == []
+    assert await two.one("select count(*) from leasehold.tick") == 1
+    assert await two.one("select count(*) from leasehold.job") == 1
+
+
+async def test_twenty_times_two_leaders_fire_the_same_tick_and_it_is_one_job(two):
+    names = [f"s{number}" for number in range(20)]
+    two.b.term = await two.a.lead()
+    for name in names:
+        await two.sql("delete from leasehold.schedule")
+        await two.schedule(name)
+        written = await asyncio.gather(two.a.fire(name), two.b.fire(name))
+        assert sorted(len(rows) for rows in written) == [0, 1]
+    assert await two.one("select count(*) from leasehold.job") == 20
+
+
+def plans():
+    from psycopg.types.json import Jsonb
+
+    fired = tick("each")
+    ticks = [{"fire_at": str(MOMENT), "state": "fired", "job_id": str(fired.ticks[0].job)}]
+    plan = {"name": "each", "release": "r", "seen": None, "ticks": ticks}
+    return Jsonb([{**plan, "high_water": str(MOMENT), "next_at": str(fired.next_at)}])
+
+
+def stage_params(term: Term) -> dict:
+    return {"leader": term.leader, "term": term.token, "limit": 10, "now": None}
