@@ -9,6 +9,7 @@ from datetime import datetime
 from leasehold import errors
 from leasehold.config import Limits, Polling
 from leasehold.env import Env
+from leasehold.model.lease import Phase
 from leasehold.ports import NodeStore, Store
 from leasehold.services.acker import Acker
 from leasehold.services.executor import Executor, Lane
@@ -83,6 +84,8 @@ class ClaimDesk:
                 if error.sent:
                     self._unknown = membership
                 raise
+            if membership.lease.phase is not Phase.HOLDER:
+                return None  # fenced meanwhile: these are rescued with what else it held
             self._executor.submit(lane, [Claim(job, node) for job in jobs])
             return len(jobs)
 
@@ -92,7 +95,7 @@ class ClaimDesk:
         count = 0
         if epoch is not None:  # else the node is gone, and its jobs are rescued
             membership.epoch = epoch
-            count = await self._store.give_back_unknown(node, self._executor.known_ids())
+            count = await self._store.give_back_unknown(node, self._executor.known_tokens())
         self._unknown = None
         self._emit("claim_unknown", given_back=count)
 

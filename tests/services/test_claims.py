@@ -1,0 +1,165 @@
+"""The claim desk: claims without an answer, and answers that come too late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from leasehold import errors
+from leasehold.config import Timings
+from leasehold.env import Env
+from leasehold.model.job import ClaimedJob
+from leasehold.model.lease import Lease
+from leasehold.ports import NodeIdentity
+from leasehold.services.executor import Lane
+from leasehold.services.membership import Membership
+from leasehold.services.producer import ClaimDesk
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def job(token: int) -> ClaimedJob:
+    return ClaimedJob(
+        uuid4(), "t", "default", {}, 0, 1, 5, 0, token, None, None, NOW, NOW, True, None
+    )
+
+
+class World:
+    """Stands for the store, the guard and the executor around the desk."""
+
+    def __init__(self) -> None:
+        self.env = Env()
+        self.statements: list[Any] = []
+        self.handed_over: list[int] = []
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.answer: Callable[[], list[ClaimedJob]] = lambda: []
+        self.epoch: int | None = 2
+        self.membership = self.member()
+        self.lane = Lane("default", 10)
+        stands: Any = self
+        self.desk = ClaimDesk(stands, self.env, stands, stands, self.emit)
+
+    def member(self) -> Membership:
+        identity = NodeIdentity(uuid4(), "default", "r", "host", 1, "0", True, ("t",), {})
+        lease = Lease(identity.id, Timings.derive(15))
+        lease.acquired(1, self.env.boot_now(), self.env.boot_now())
+        return Membership(identity, lease)
+
+    def emit(self, kind: str, **fields: Any) -> None:
+        self.events.append((kind, fields))
+
+    # -- the store -------------------------------------------------------------------------------
+    async def claim(
+        self, node: UUID, epoch: int, queue: str, not_tasks: Any, limit: int, now: Any
+    ) -> list[ClaimedJob]:
+        self.statements.append(("claim", epoch))
+        return self.answer()
+
+    async def new_epoch(self, node: UUID, token: int) -> int | None:
+        self.statements.append("new_epoch")
+        return self.epoch
+
+    async def give_back_unknown(self, node: UUID, known: list[int]) -> int:
+        self.statements.append(("give_back", known))
+        return 3
+
+    # -- the executor ----------------------------------------------------------------------------
+    def submit(self, lane: Lane, claims: list[Any]) -> None:
+        self.handed_over += [claim.job.claim_token for claim in claims]
+
+    def known_tokens(self) -> list[int]:
+        return self.handed_over
+
+    # -- what tests do ---------------------------------------------------------------------------
+    async def claims(self) -> int | None:
+        return await self.desk.claim(self.lane, 10, None)
+
+    def loses(self, *, sent: bool) -> None:
+        def answer() -> list[ClaimedJob]:
+            raise errors.Unavailable("the link is down", sent=sent)
+
+        self.answer = answer
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_a_claim_goes_to_the_executor(world):
+    world.answer = lambda: [job(7), job(8)]
+    assert await world.claims() == 2
+    assert world.handed_over == [7, 8]
+
+
+async def test_without_a_lease_nothing_is_asked(world):
+    world.membership.lease.step_down("expired")
+    assert await world.claims() is None
+    assert world.statements == []
+
+
+async def test_after_a_claim_without_an_answer_what_we_do_not_know_is_given_back(world):
+    world.answer = lambda: [job(7)]
+    await world.claims()
+    world.loses(sent=True)
+    with pytest.raises(errors.Unavailable):
+        await world.claims()
+    world.answer = lambda: []
+    world.statements.clear()
+    assert await world.claims() == 0
+    assert world.statements == ["new_epoch", ("give_back", [7]), ("claim", 2)]
+    assert world.events == [("claim_unknown", {"given_back": 3})]
+    world.statements.clear()
+    await world.claims()
+    assert world.statements == [("claim", 2)], "once"
+
+
+async def test_a_claim_that_was_never_sent_leaves_nothing_to_give_back(world):
+    world.loses(sent=False)
+    with pytest.raises(errors.Unavailable):
+        await world.claims()
+    world.statements.clear()
+    world.answer = lambda: []
+    await world.claims()
+    assert world.statements == [("claim", 1)]
+
+
+async def test_an_unknown_claim_of_a_node_that_is_gone_is_left_to_the_rescuer(world):
+    world.loses(sent=True)
+    with pytest.raises(errors.Unavailable):
+        await world.claims()
+    world.epoch = None
+    world.answer = lambda: []
+    world.statements.clear()
+    await world.claims()
+    assert world.statements == ["new_epoch", ("claim", 1)]
+
+
+async def test_an_unknown_claim_of_a_lost_identity_is_no_matter_of_the_next_one(world):
+    world.loses(sent=True)
+    with pytest.raises(errors.Unavailable):
+        await world.claims()
+    world.membership = world.member()
+    world.answer = lambda: []
+    world.statements.clear()
+    await world.claims()
+    assert world.statements == [("claim", 1)]
+
+
+@pytest.mark.parametrize("joined_again", [False, True])
+async def test_a_claim_that_is_answered_after_the_fencing_is_not_handed_over(world, joined_again):
+    """It would stand first in its lane, never allowed to start, and hold up all that follow."""
+
+    def answer() -> list[ClaimedJob]:
+        world.membership.lease.step_down("expired")
+        if joined_again:
+            world.membership = world.member()
+        return [job(7)]
+
+    world.answer = answer
+    assert await world.claims() is None
+    assert world.handed_over == []
