@@ -1,0 +1,116 @@
+"""Death certificates: a parent that saw its process die says so to the database.
+
+The rescue begins at once then, and not a lease later. Both parents use this module:
+``leasehold worker --processes N`` in its own process, gunicorn's hooks in a helper process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import datetime
+from typing import Self
+from uuid import UUID
+
+from leasehold.app.core import App
+from leasehold.config import Limits, Polling, Retention, Settings
+from leasehold.errors import Unavailable
+from leasehold.pg.store import PgStore
+from leasehold.services.leading import free_the_dead
+from leasehold.services.recorder import Recorder
+from leasehold.services.service import Loop, Service
+
+_IDLE_SECONDS = 3600.0
+_MOST_DEATHS = 10_000
+"""While the database is away; older ones are left to their leases."""
+
+
+class Certifier(Service):
+    """Writes the certificates that ``report`` asks for, one after the other, and frees the jobs
+    of the dead. Tries again for as long as the database is away; a connection is open only while
+    there is something to write. Belongs to one event loop."""
+
+    name = "certifier"
+
+    def __init__(self, app: App, store: PgStore) -> None:
+        self._app = app
+        self._store = store
+        self._deaths: deque[tuple[UUID, str]] = deque(maxlen=_MOST_DEATHS)
+        self._unfreed = False
+        self._done = asyncio.Event()
+        self._done.set()
+        self._recorder = Recorder(app.env, store)
+        self._loop = Loop(self, app.env, self._recorder.emit)
+
+    @classmethod
+    async def begin(cls, settings: Settings) -> Self:
+        """Start one; the database need not answer yet. Raises EmbeddedError when ``embedded``
+        cannot be started."""
+        app = App(**vars(settings))
+        certifier = cls(app, await app.store())
+        certifier._loop.start()
+        return certifier
+
+    def report(self, node: UUID, how: str) -> None:
+        """The process that was given this id is dead, and so are its children; ``how`` it ended
+        is for people. One that left in good order has no row, and nothing happens."""
+        self._deaths.append((node, how))
+        self._done.clear()
+        self._loop.wake()
+
+    async def finish(self, seconds: float) -> bool:
+        """End; what is not written within ``seconds`` is left to the leases (False)."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._done.wait()
+        await self._loop.stop()
+        await self._store.close()
+        return self._done.is_set()
+
+    async def tick(self, now: datetime | None) -> float:
+        limits = self._app.settings.limits
+        while self._deaths:
+            await self._certify(*self._deaths[0])
+            self._deaths.popleft()
+        if self._unfreed:
+            freed = await free_the_dead(self._store, limits, self._recorder.emit, now)
+            if freed >= limits.batch_rows:
+                return 0.0
+            self._unfreed = False
+        if await self._recorder.tick(now) == 0.0:
+            return 0.0
+        await self._store.close()
+        if self._deaths:
+            return 0.0
+        self._done.set()
+        return _IDLE_SECONDS
+
+    async def _certify(self, node: UUID, how: str) -> None:
+        seconds = self._app.settings.call_timeout
+        try:
+            worker_id = await self._store.certify(node, seconds, process=True)
+        except Unavailable:
+            self._unfreed = True  # it may have been written all the same
+            raise
+        if worker_id:
+            self._unfreed = True
+            self._recorder.emit("node_certified", dead=worker_id, how=how)
+
+
+def settings_to_text(settings: Settings) -> str:
+    """One line of JSON, for a process that shall use the same database."""
+    return json.dumps(asdict(settings))
+
+
+def settings_from_text(text: str) -> Settings:
+    """What :func:`settings_to_text` wrote."""
+    given = json.loads(text)
+    parts = {
+        "limits": Limits(**given.pop("limits")),
+        "polling": Polling(**given.pop("polling")),
+        "retention": Retention(**given.pop("retention")),
+    }
+    return Settings.load({**given, **parts})
