@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from leasehold.errors import ConfigError, suggest
+from leasehold.errors import ConfigError, storable, suggest
 
 CLOCK_RATE_ERROR = 1e-3
 """rho: how much faster or slower one process's clock may run than another's."""
@@ -259,6 +259,9 @@ def check_text(label: str, value: object, limit: int, *, empty: bool = False) ->
     """``value`` as a name: text without NUL, not over ``limit`` characters."""
     if not isinstance(value, str) or (not value and not empty):
         raise ConfigError(f"{label} must be text", got=value)
-    if len(value) > limit or "\x00" in value:
-        raise ConfigError(f"{label} must have at most {limit} characters and no NUL", got=value)
+    if len(value) > limit or storable(value) != value:
+        raise ConfigError(
+            f"{label} must have at most {limit} characters, no NUL and no half of a surrogate pair",
+            got=ascii(value),
+        )
     return value

@@ -169,6 +169,11 @@ def shorten(value: object, limit: int = 200) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def storable(text: str) -> str:
+    """``text`` as PostgreSQL can store it: a NUL and half of a surrogate pair are escaped."""
+    return text.replace("\x00", "\\0").encode("utf-8", "backslashreplace").decode()
+
+
 def suggest(word: str, known: Iterable[str]) -> str:
     """A sentence that names the nearest right spelling, or lists what is known."""
     names = sorted(known)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -84,6 +85,24 @@ class AckItem:
     decision: Decision
     ran_seconds: float
     """Since the handler was started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """What became of a batch of outcomes; an id in neither was refused: the claim was lost."""
+
+    written: frozenset[UUID]
+    locked: frozenset[UUID] = frozenset()
+    """Somebody else's transaction holds the row: try again."""
+
+
+class Completion(StrEnum):
+    """What became of the user's transaction in which a job was completed."""
+
+    OPEN = "open"
+    ROLLED_BACK = "rolled back"
+    OVER = "over"
+    """Committed; or the job was taken away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,18 +278,21 @@ class JobStore(Protocol):
 
     async def start(self, node: UUID, job: UUID, token: int, now: Now) -> bool: ...
 
-    async def ack(self, node: UUID, items: Sequence[AckItem], now: Now) -> set[UUID]:
-        """Write outcomes; the ids that were accepted."""
+    async def ack(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
+        """Write outcomes."""
 
-    async def ack_again(self, node: UUID, items: Sequence[AckItem], now: Now) -> set[UUID]:
-        """The same after an unknown outcome: what was written the first time is accepted."""
+    async def ack_again(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
+        """The same after an unknown outcome: what was written the first time counts."""
+
+    async def completion(self, node: UUID, job: UUID, token: int) -> Completion: ...
 
     async def give_back(self, node: UUID, claims: Sequence[tuple[UUID, int]]) -> int: ...
 
     async def give_back_unknown(self, node: UUID, known: Sequence[int]) -> int:
         """``known``: the tokens of the claims that we know of."""
 
-    async def requeue(self, job: UUID, token: int) -> bool: ...
+    async def requeue(self, job: UUID, token: int) -> bool | None:
+        """None: the claim was lost; False: locked by a transaction, ask again."""
 
     async def rescue(
         self, nodes: Sequence[UUID], max_crashes: int, limit: int, now: Now

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leasehold.config import Limits
-from leasehold.errors import ConfigError, shorten, suggest
+from leasehold.errors import ConfigError, shorten, storable, suggest
 
 logger = logging.getLogger("leasehold")
 
@@ -115,7 +115,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     text = value if isinstance(value, str) else str(value)
-    return shorten(text.replace("\x00", "\\0"), Limits.error_chars)
+    return shorten(storable(text), Limits.error_chars)
 
 
 def log(event: Event, worker_id: str) -> None:

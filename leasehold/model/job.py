@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from leasehold.config import Limits
-from leasehold.errors import BadJob, BadPayload
+from leasehold.errors import BadJob, BadPayload, storable
 from leasehold.model.states import State
 
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
@@ -94,8 +94,8 @@ def _check(job: JobRequest) -> None:
         text = getattr(job, label)
         if text is None and label == "unique":
             continue
-        if not isinstance(text, str) or not text or "\x00" in text:
-            raise BadJob(f"{label} must be text without NUL", got=text)
+        if not isinstance(text, str) or not text or storable(text) != text:
+            raise BadJob(f"{label} must be text without NUL or half a surrogate", got=ascii(text))
         if len(text) > Limits.text_chars:
             raise BadJob(f"{label} has more than {Limits.text_chars} characters", got=text)
     _check_number("priority", job.priority, -32768, 32767, whole=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from leasehold.errors import BadJob
+from leasehold.config import Limits
+from leasehold.errors import BadJob, storable
 from leasehold.model.backoff import Backoff
 from leasehold.model.job import ClaimedJob
 from leasehold.model.states import State
@@ -85,9 +86,9 @@ def decide(job: ClaimedJob, outcome: Outcome, backoff: Backoff, draw: float) -> 
         case Complete(result):
             return Decision(State.COMPLETED, result=result)
         case Cancel(reason):
-            return Decision(State.CANCELLED, error=reason)
+            return Decision(State.CANCELLED, error=_text(reason))
         case Discard(reason):
-            return Decision(State.DISCARDED, error=reason)
+            return Decision(State.DISCARDED, error=_text(reason))
         case Snooze(seconds):
             return Decision(State.SCHEDULED, run_in=seconds, counts=False, held_because="snoozed")
         case Unknown(seconds):
@@ -95,10 +96,16 @@ def decide(job: ClaimedJob, outcome: Outcome, backoff: Backoff, draw: float) -> 
                 State.SCHEDULED, run_in=seconds, counts=False, held_because="unknown_task"
             )
         case Fail(error):
+            error = _text(error)
             failures = job.attempt - job.crashes
             if failures >= job.max_attempts:
                 return Decision(State.DISCARDED, error=error)
             return Decision(State.RETRYABLE, run_in=backoff.seconds(failures, draw), error=error)
+
+
+def _text(reason: object) -> str:
+    """What a handler gave as its reason, whatever it is."""
+    return storable(str(reason))[: Limits.error_chars]
 
 
 def as_outcome(returned: Any) -> Snooze | Cancel | Discard | None:

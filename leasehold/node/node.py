@@ -322,9 +322,11 @@ class Node:
 
     async def look_after_jobs(self) -> None:
         for claim in self._overdue.to_take_away():
-            if await self.guard.requeue(claim.job.id, claim.job.claim_token):
+            taken = await self.guard.requeue(claim.job.id, claim.job.claim_token)
+            if taken:
                 self._overdue.taken(claim)
-            self._in_loop(claim.end, "lost")
+            if taken is not False:  # a transaction of the handler's holds it: at the next look
+                self._in_loop(claim.end, "lost")
 
     # -- in the user's loop ----------------------------------------------------------------------
     def _pong(self) -> None:

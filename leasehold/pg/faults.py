@@ -75,6 +75,9 @@ def translate(error: Exception, *, sent: bool) -> errors.LeaseholdError:
             kind = errors.WrongPassword
     if kind is not None:
         return kind(_what(kind), got=text, do=_WHAT_TO_DO.get(kind, ""))
+    if isinstance(error, psycopg.DataError) and not state:
+        # the driver cannot send it: a NUL in text
+        return errors.BadPayload("a value that PostgreSQL cannot store", got=text)
     if isinstance(error, psycopg.OperationalError) or not state:
         return errors.Unavailable("the database did not answer", got=text, sent=sent)
     return errors.QueryFailed(f"the database refused a statement ({state})", got=text)

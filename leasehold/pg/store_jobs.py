@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from contextlib import suppress
 from uuid import UUID
 
-from leasehold.errors import Unavailable
+from leasehold.errors import Conflict, Unavailable
 from leasehold.model.job import ClaimedJob, JobRecord, JobRequest
 from leasehold.model.states import State
 from leasehold.pg.pool import Pool
 from leasehold.pg.session import Row
-from leasehold.ports import AckItem, Now, Rescued, Staged, Term
+from leasehold.ports import Acked, AckItem, Completion, Now, Rescued, Staged, Term
+
+_LOOKS = 8
+_FIRST_PAUSE = 0.01
 
 
 class JobOperations:
@@ -70,7 +74,7 @@ class JobOperations:
         params = {"node": node, "job": job, "token": token, "now": now}
         return bool(await self._pool.fetch("job/start", params))
 
-    async def ack(self, node: UUID, items: Sequence[AckItem], now: Now) -> set[UUID]:
+    async def ack(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
         decisions = [item.decision for item in items]
         params = {
             "node": node,
@@ -85,17 +89,29 @@ class JobOperations:
             "held": [d.held_because for d in decisions],
             "now": now,
         }
-        return {row[0] for row in await self._pool.fetch("job/ack", params)}
+        rows = await self._pool.fetch("job/ack", params)
+        return Acked(
+            frozenset(job for job, written in rows if written),
+            frozenset(job for job, written in rows if not written),
+        )
 
-    async def ack_again(self, node: UUID, items: Sequence[AckItem], now: Now) -> set[UUID]:
-        accepted = await self.ack(node, items, now)
-        rest = [item for item in items if item.job not in accepted]
+    async def ack_again(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
+        acked = await self.ack(node, items, now)
+        rest = [i for i in items if i.job not in acked.written and i.job not in acked.locked]
         if not rest:
-            return accepted
+            return acked
         # Not ours to write any more: because the first try wrote it, or because it was taken?
         params = {"ids": [i.job for i in rest], "tokens": [i.token for i in rest]}
         taken = {row[0] for row in await self._pool.fetch("job/was_taken", params)}
-        return accepted | {item.job for item in rest if item.job not in taken}
+        before = {item.job for item in rest if item.job not in taken}
+        return Acked(acked.written | before, acked.locked)
+
+    async def completion(self, node: UUID, job: UUID, token: int) -> Completion:
+        params = {"node": node, "job": job, "token": token}
+        free, there = (await self._pool.fetch("job/completion", params))[0]
+        if free:
+            return Completion.ROLLED_BACK
+        return Completion.OPEN if there else Completion.OVER
 
     async def give_back(self, node: UUID, claims: Sequence[tuple[UUID, int]]) -> int:
         params = {
@@ -109,8 +125,10 @@ class JobOperations:
         params = {"node": node, "known": list(known)}
         return len(await self._pool.fetch("job/give_back_unknown", params))
 
-    async def requeue(self, job: UUID, token: int) -> bool:
-        return bool(await self._pool.fetch("job/requeue", {"job": job, "token": token}))
+    async def requeue(self, job: UUID, token: int) -> bool | None:
+        rows = await self._pool.fetch("job/requeue", {"job": job, "token": token})
+        taken, there, _ = rows[0]
+        return True if taken else False if there else None
 
     async def rescue(
         self, nodes: Sequence[UUID], max_crashes: int, limit: int, now: Now
@@ -139,11 +157,20 @@ class JobOperations:
     async def _control(self, name: str, params: dict[str, object]) -> str | None:
         """A job that moves between its tables at this moment may be seen in neither of them:
         look again with a fresh snapshot before saying that it is not there."""
-        for _ in range(3):
-            where: str | None = (await self._pool.fetch(name, params))[0][0]
-            if where is not None:
+        where: str | None = None
+        for look in range(_LOOKS):
+            where = (await self._pool.fetch(name, params))[0][0]
+            if where is not None and where != "locked":
                 return where
-        return None
+            if where is None and look >= 2:
+                return None
+            # not waited for in the database, where it would stop all that comes behind
+            await asyncio.sleep(_FIRST_PAUSE * 2**look if where else 0)
+        raise Conflict(
+            "a transaction holds the job's row: its handler completes it, or somebody looks at it",
+            got=str(params["job"]),
+            do="Try again when it has ended",
+        )
 
     async def get(self, job: UUID) -> JobRecord | None:
         for _ in range(2):  # as in _control

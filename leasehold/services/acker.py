@@ -10,10 +10,11 @@ from uuid import UUID
 from leasehold import errors
 from leasehold.config import Limits
 from leasehold.env import Env
+from leasehold.errors import storable
 from leasehold.model.backoff import Backoff
 from leasehold.model.outcome import Decision, Outcome, decide
 from leasehold.model.states import State
-from leasehold.ports import AckItem, JobStore
+from leasehold.ports import Acked, AckItem, JobStore
 from leasehold.services.running import Claim, Running
 from leasehold.services.service import Service
 from leasehold.services.tasks import Registry
@@ -22,6 +23,10 @@ from leasehold.telemetry import Emit
 _DEFAULT_BACKOFF = Backoff()
 _FULL = 100
 """A batch that is worth sending without waiting for more."""
+_LOCKED_PAUSE = 0.1
+"""Seconds until an outcome is tried again whose row somebody's transaction holds."""
+
+Pair = tuple[Claim, AckItem]
 
 
 class Acker(Service):
@@ -47,7 +52,12 @@ class Acker(Service):
         self._running = running
         self._emit = emit
         self._on_written = on_written
-        self._queue: deque[tuple[Claim, AckItem]] = deque()
+        self._queue: deque[Pair] = deque()
+        self._locked: list[Pair] = []
+        """Their rows were locked by somebody; they wait aside, so that others go on."""
+        self._locked_until = 0.0
+        self._suspects = 0
+        """So many of the next outcomes are written one by one."""
         self._unknown: set[int] = set()
         """Tokens of outcomes that were sent once and not answered."""
         self._since = 0.0
@@ -56,7 +66,7 @@ class Acker(Service):
     @property
     def backlog(self) -> int:
         """Outcomes that are not recorded yet."""
-        return len(self._queue)
+        return len(self._queue) + len(self._locked)
 
     def put(self, claim: Claim, outcome: Outcome) -> None:
         task = self._registry.find(claim.job.task)
@@ -83,46 +93,69 @@ class Acker(Service):
             self._emit("job_unknown", job=job.id, task=job.task)
 
     async def tick(self, now: datetime | None) -> float:
+        if self._locked and self._env.boot_now() >= self._locked_until:
+            self._queue.extend(self._locked)
+            self._locked.clear()
         if not self._queue:
-            return 60.0  # put() wakes us
+            return self._idle()
         waited = self._env.boot_now() - self._since
         more_to_come = len(self._running) > len(self._queue)
         if len(self._queue) < _FULL and more_to_come and waited < self._limits.flush_seconds:
             return self._limits.flush_seconds - waited
         await self.flush(now)
-        return 0.0 if self._queue else 60.0
+        return 0.0 if self._queue else self._idle()
+
+    def _idle(self) -> float:
+        if self._locked:
+            return max(0.001, self._locked_until - self._env.boot_now())
+        return 60.0  # put() wakes us
 
     async def flush(self, now: datetime | None) -> None:
         """Write one batch. What was not written stays in the queue."""
-        batch: list[tuple[Claim, AckItem]] = []
+        batch: list[Pair] = []
         node = self._queue[0][0].node
+        most = 1 if self._suspects else self._limits.batch_rows
         # one identity a statement: after a self-fencing the old one's outcomes are refused
-        while (
-            self._queue and len(batch) < self._limits.batch_rows and self._queue[0][0].node == node
-        ):
+        while self._queue and len(batch) < most and self._queue[0][0].node == node:
             batch.append(self._queue.popleft())
         try:
-            accepted = await self._write(node, [item for _, item in batch], now)
-        except errors.BadPayload as error:
-            await self._single_out(batch, error, now)
+            acked = await self._write(node, [item for _, item in batch], now)
+        except (errors.UsageError, ValueError, TypeError) as error:
+            # one of them is nothing that the database can store: find it, and let it fail
+            if len(batch) == 1:
+                batch = [self._failed(batch[0], error)]
+            self._suspects = max(self._suspects, len(batch))
+            self._queue.extendleft(reversed(batch))
             return
         except BaseException as error:
             if isinstance(error, errors.Unavailable) and error.sent:
                 self._unknown.update(item.token for _, item in batch)
             self._queue.extendleft(reversed(batch))
             raise
-        self._written(batch, accepted)
+        self._suspects = max(0, self._suspects - len(batch))
+        self._written(batch, acked)
 
-    async def _write(self, node: UUID, items: Sequence[AckItem], now: datetime | None) -> set[UUID]:
+    def _failed(self, pair: Pair, error: Exception) -> Pair:
+        claim, item = pair
+        text = storable(f"its outcome cannot be stored: {error}")[: self._limits.error_chars]
+        decision = Decision(State.DISCARDED, error=text)
+        self._tell(claim, decision)
+        return claim, AckItem(item.job, item.token, decision, item.ran_seconds)
+
+    async def _write(self, node: UUID, items: Sequence[AckItem], now: datetime | None) -> Acked:
         if self._unknown and any(item.token in self._unknown for item in items):
             return await self._store.ack_again(node, items, now)
         return await self._store.ack(node, items, now)
 
-    def _written(self, batch: list[tuple[Claim, AckItem]], accepted: set[UUID]) -> None:
+    def _written(self, batch: Sequence[Pair], acked: Acked) -> None:
         for claim, item in batch:
+            if item.job in acked.locked:
+                self._locked.append((claim, item))
+                self._locked_until = self._env.boot_now() + _LOCKED_PAUSE
+                continue
             self._unknown.discard(item.token)
             self._running.remove(claim)
-            if item.job not in accepted:
+            if item.job not in acked.written:
                 self._emit(
                     "ack_refused",
                     job=item.job,
@@ -132,22 +165,3 @@ class Acker(Service):
                 )
         self._since = self._env.boot_now()
         self._on_written()
-
-    async def _single_out(
-        self, batch: list[tuple[Claim, AckItem]], error: errors.BadPayload, now: datetime | None
-    ) -> None:
-        """One result in the batch is nothing that the database can store: write the others, and
-        that one as a failure."""
-        if len(batch) == 1:
-            claim, item = batch[0]
-            failed = Decision(State.DISCARDED, error=str(error)[: self._limits.error_chars])
-            batch = [(claim, AckItem(item.job, item.token, failed, item.ran_seconds))]
-            self._tell(claim, failed)
-        for pair in batch:
-            accepted: set[UUID] = set()
-            try:
-                accepted = await self._write(pair[0].node, [pair[1]], now)
-            except errors.BadPayload as bad:
-                await self._single_out([pair], bad, now)
-                continue
-            self._written([pair], accepted)

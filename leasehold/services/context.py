@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from leasehold.config import Limits
-from leasehold.errors import BadJob, LostClaim, shorten
+from leasehold.errors import BadJob, LostClaim, shorten, storable
 from leasehold.ports import JobStore
 from leasehold.services.running import Claim
 
@@ -87,7 +87,9 @@ class Context:
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
             raise BadJob("progress takes a share from 0 to 1", got=share)
         job = self.claim.job
-        text = shorten(note.replace("\x00", ""), Limits.text_chars) if note else None
+        if self.claim.completed_elsewhere:
+            return  # its row is locked until the handler's transaction ends
+        text = shorten(storable(str(note)), Limits.text_chars) if note else None
         answer = await self._store.progress(
             self.claim.node, job.id, job.claim_token, float(share), text
         )

@@ -18,11 +18,15 @@ from leasehold.config import Limits
 from leasehold.env import Env
 from leasehold.model.job import encode
 from leasehold.model.outcome import Cancel, Complete, Fail, Outcome, Snooze, Unknown, as_outcome
-from leasehold.ports import JobStore
+from leasehold.ports import Completion, JobStore
 from leasehold.services.context import Context, OnConnection, SyncContext
 from leasehold.services.running import Claim, Running
 from leasehold.services.tasks import Registry, TaskFunction
 from leasehold.telemetry import Emit
+
+_FIRST_LOOK = 0.01
+_LONGEST_LOOK = 1.0
+"""Seconds between two looks at a completion whose transaction is open."""
 
 RunInProcess = Callable[[TaskFunction, Claim], Awaitable[Outcome]]
 
@@ -134,6 +138,8 @@ class Executor:
             outcome = await self._attempt(claim)
         except errors.Unavailable:
             outcome = Snooze(1.0)
+        except asyncio.CancelledError:  # by claim.end(), after the handler had ended
+            outcome = None if claim.lost else _stopped(claim)
         except Exception as error:  # never a handler's: those are outcomes
             outcome = Fail(f"leasehold could not run it: {error!r}")
             self._emit("service_failed", service="executor", error=repr(error))
@@ -160,9 +166,11 @@ class Executor:
         ):
             claim.end("lost")
             return None
+        if claim.stop_reason:  # asked for while the mark was written
+            return None if claim.lost else _stopped(claim)
         outcome = await self._execute(task, claim)
         if claim.completed_elsewhere:
-            return await self._check_completion(claim)
+            return await self._check_completion(claim, outcome)
         return None if claim.lost else outcome
 
     async def _execute(self, task: TaskFunction, claim: Claim) -> Outcome:
@@ -238,14 +246,26 @@ class Executor:
             return Complete()
         return Complete(encode(f"result of {task.name}", returned, self._limits.result_bytes))
 
-    async def _check_completion(self, claim: Claim) -> Outcome | None:
+    async def _check_completion(self, claim: Claim, outcome: Outcome) -> Outcome | None:
         """The handler completed its job in a transaction of its own: did that commit?"""
+        claim.stop = None  # the handler has ended
         job = claim.job
-        record = await self._store.get(job.id)
-        if record is None or record.claim_token != job.claim_token or record.completed_at:
-            return None
-        claim.completed_elsewhere = False
-        return Fail("the transaction in which the job was completed was rolled back")
+        pause = _FIRST_LOOK
+        while not claim.stop_reason or claim.stop_reason == "cancel":
+            with suppress(errors.Unavailable):
+                found = await self._store.completion(claim.node, job.id, job.claim_token)
+                if found is Completion.ROLLED_BACK:
+                    claim.completed_elsewhere = False
+                    why = "the transaction in which the job was completed was rolled back"
+                    return Fail(why) if isinstance(outcome, Complete) else outcome
+                if found is Completion.OVER:
+                    if isinstance(outcome, Fail):
+                        self._emit("job_failed", job=job.id, task=job.task, attempt=job.attempt,
+                                   error=f"after it was completed: {outcome.error}")  # fmt: skip
+                    return None
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_LOOK)
+        return None
 
     # -- ending ----------------------------------------------------------------------------------
     def end_all(self, reason: str) -> None:
@@ -304,5 +324,5 @@ def describe(error: BaseException, limit: int) -> str:
     with suppress(Exception):
         lines = traceback.format_exception(type(error), error, error.__traceback__)
         # from the handler on: the frames before are ours
-        return f"{head}\n{''.join(lines)[-(limit - len(head) - 1) :]}".replace("\x00", "\\0")
-    return head.replace("\x00", "\\0")
+        return f"{head}\n{''.join(lines)[-(limit - len(head) - 1) :]}"
+    return head

@@ -359,8 +359,8 @@ class Guard:
         for election in self.elections.values():
             await self._resign(election, why)
 
-    async def requeue(self, job: UUID, token: int) -> bool:
-        """Take a job away from its run; False when it was not ours any more."""
+    async def requeue(self, job: UUID, token: int) -> bool | None:
+        """Take a job away from its run. None: not ours any more; False: locked, ask again."""
         return await self._store.requeue(job, token)
 
     async def leave(self) -> None:

@@ -59,6 +59,7 @@ class Overdue:
             for claim in self._running.snapshot()
             if claim.job.requeue_after is not None
             and not claim.lost
+            and not claim.completed_elsewhere
             and self._seconds(claim) > claim.job.requeue_after
         ]
 

@@ -38,6 +38,8 @@ class Claim:
 
     def end(self, reason: str) -> None:
         """Stop it for ``reason``; the first reason stays. In the loop's thread."""
+        if reason == "cancel" and self.completed_elsewhere:
+            return  # too late: its completion may be committing at this moment
         if not self.stop_reason:
             self.stop_reason = reason
         self.cancelled.set()

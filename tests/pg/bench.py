@@ -12,8 +12,7 @@ from leasehold.model.job import ClaimedJob, JobRequest
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
 from leasehold.pg.store import PgStore
-from leasehold.ports import AckItem, NodeIdentity
-from tests.support.wait import until_async
+from leasehold.ports import Acked, AckItem, NodeIdentity
 
 
 @dataclass
@@ -45,7 +44,7 @@ class Bench:
         [job] = await self.claim()
         return job
 
-    async def ack(self, *jobs: ClaimedJob, state: State = State.COMPLETED) -> set[UUID]:
+    async def ack(self, *jobs: ClaimedJob, state: State = State.COMPLETED) -> Acked:
         items = [AckItem(job.id, job.claim_token, Decision(state), 0.1) for job in jobs]
         return await self.store.ack(self.node, items, None)
 
@@ -53,18 +52,3 @@ class Bench:
         record = await self.store.get(job)
         assert record
         return record.state
-
-    async def waits_for_lock(self) -> None:
-        """Until some other session of this database waits for a lock."""
-
-        async def waiting() -> bool:
-            watch = await psycopg.AsyncConnection.connect(self.user.info.dsn, autocommit=True)
-            async with watch:
-                cursor = await watch.execute(
-                    "select count(*) from pg_stat_activity"
-                    " where datname = current_database() and wait_event_type = 'Lock'"
-                )
-                row = await cursor.fetchone()
-                return bool(row and row[0])
-
-        await until_async(waiting, what="a session that waits for a lock")

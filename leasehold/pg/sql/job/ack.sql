@@ -1,6 +1,7 @@
 -- Write the outcomes of attempts, each fenced by its token. Finished jobs move to job_done;
 -- others wait for their next attempt, unless somebody asked to cancel them meanwhile.
--- An id that is not in the answer was refused: the claim was lost.
+-- The answer: (id, true) for what was written, (id, false) for a row that somebody holds locked (it
+-- must not stop the others); an id that is not in it was refused: the claim was lost.
 -- By id and not by ctid: a row that was changed meanwhile (a cancel, progress) has a version that
 -- this statement's snapshot would not find by its place.
 -- edge: running -> completed
@@ -8,7 +9,7 @@
 -- edge: running -> discarded
 -- edge: running -> retryable
 -- edge: running -> scheduled
--- locks: job rows by id, then unique keys
+-- locks: job rows by id FOR UPDATE SKIP LOCKED, then unique keys
 -- index: job_pkey, job_key_pkey
 with a as materialized (
     select * from unnest(%(ids)s::uuid[], %(tokens)s::bigint[], %(states)s::text[], %(run_in)s::float8[],
@@ -22,7 +23,7 @@ with a as materialized (
            j.attempt, j.node
     from a join leasehold.job j on j.id = a.id and j.claim_token = a.claim_token and j.node = %(node)s
     order by j.id
-    for update of j
+    for update of j skip locked
 ), gone as (
     delete from leasehold.job j using held h
     where j.id = h.id and h.over is not null
@@ -57,4 +58,8 @@ with a as materialized (
     where a.state <> 'completed'
     on conflict do nothing
 )
-select id from held
+select id, true from held
+union all
+select a.id, false
+from a join leasehold.job j on j.id = a.id and j.claim_token = a.claim_token and j.node = %(node)s
+where a.id not in (select id from held)

@@ -1,11 +1,12 @@
--- Cancel a job: a waiting one ends now, a running one is flagged and its node is told.
+-- Cancel a job: a waiting one ends now, a running one is flagged and its node is told. A row that
+-- somebody holds locked is passed over; the caller looks again.
 -- edge: available -> cancelled
 -- edge: scheduled -> cancelled
 -- edge: retryable -> cancelled
--- locks: job row, then its unique key
+-- locks: job row FOR UPDATE SKIP LOCKED, then its unique key
 -- index: job_pkey, job_key_pkey
 with target as materialized (
-    select ctid as at_row, node from leasehold.job where id = %(job)s for update
+    select ctid as at_row, node from leasehold.job where id = %(job)s for update skip locked
 ), flagged as (
     update leasehold.job j set cancel_requested = true
     where j.ctid = any (array(select at_row from target where node is not null))
@@ -31,5 +32,6 @@ with target as materialized (
 )
 select case when exists (select 1 from flagged) then 'running'
             when exists (select 1 from gone) then 'waiting'
-            when exists (select 1 from leasehold.job_done where id = %(job)s) then 'finished' end,
+            when exists (select 1 from leasehold.job_done where id = %(job)s) then 'finished'
+            when exists (select 1 from leasehold.job where id = %(job)s) then 'locked' end,
        (select count(*) from told)

@@ -1,12 +1,18 @@
--- Take a job away from a node that lives: it ran longer than its requeue_after.
+-- Take a job away from a node that lives: it ran longer than its requeue_after. A row that a
+-- transaction of the handler's holds is passed over. The answer: was it taken, and is it still ours?
 -- edge: running -> available
--- locks: job row
+-- locks: job row FOR UPDATE SKIP LOCKED
 -- index: job_pkey
-with back as (
-    update leasehold.job set node = null, claim_token = null, started_at = null, progress = null, progress_note = null
-    where id = %(job)s and claim_token = %(token)s
-    returning id, queue
+with mine as materialized (
+    select id from leasehold.job where id = %(job)s and claim_token = %(token)s for update skip locked
+), back as (
+    update leasehold.job j
+    set node = null, claim_token = null, started_at = null, progress = null, progress_note = null
+    from mine where j.id = mine.id
+    returning j.queue
 ), woken as (
     select leasehold.wake(array_agg(queue)) from back
 )
-select id from back, woken
+select exists (select 1 from back),
+       exists (select 1 from leasehold.job where id = %(job)s and claim_token = %(token)s),
+       (select count(*) from woken)

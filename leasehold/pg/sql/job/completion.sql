@@ -1,0 +1,12 @@
+-- What became of the user's transaction in which a job was completed? (free, there): the row is ours
+-- again, it was rolled back; (not free, there): it is open still; (not free, not there): committed, or lost.
+-- locks: job row FOR UPDATE SKIP LOCKED
+-- index: job_pkey
+with mine as materialized (
+    select id from leasehold.job
+    where id = %(job)s and claim_token = %(token)s and node = %(node)s
+    for update skip locked
+)
+select exists (select 1 from mine),
+       exists (select 1 from leasehold.job
+               where id = %(job)s and claim_token = %(token)s and node = %(node)s)
