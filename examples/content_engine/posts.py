@@ -7,7 +7,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 TABLE = """
-create table if not exists post (
+create table example_post (
     id           bigint generated always as identity primary key,
     body         text        not null,
     likes        integer     not null default 0,
@@ -25,12 +25,13 @@ async def connect() -> psycopg.AsyncConnection[dict]:
     return await psycopg.AsyncConnection.connect(dsn, row_factory=dict_row)
 
 
-async def add(count: int) -> None:
-    """The table, if it is not there, and so many posts that wait."""
+async def make(count: int) -> None:
+    """A new table, with so many posts that wait."""
     async with await connect() as connection:
+        await connection.execute("drop table if exists example_post")
         await connection.execute(TABLE)
         await connection.execute(
-            "insert into post (body, likes) "
+            "insert into example_post (body, likes) "
             "select 'post ' || n, mod(n * 37, 101) from generate_series(1, %s) n",
             [count],
         )
@@ -42,8 +43,10 @@ async def choose(
     """The ids of the oldest posts that no sweep has chosen yet; they are chosen now."""
     cursor = await connection.execute(
         """
-        update post set sweep = %s
-        where id in (select id from post where sweep is null order by id limit %s for update)
+        update example_post set sweep = %s
+        where id in (
+            select id from example_post where sweep is null order by id limit %s for update
+        )
         returning id
         """,
         [sweep, most],
@@ -53,13 +56,14 @@ async def choose(
 
 async def body(post: int) -> str:
     async with await connect() as connection:
-        cursor = await connection.execute("select body from post where id = %s", [post])
+        cursor = await connection.execute("select body from example_post where id = %s", [post])
         return (await cursor.fetchone())["body"]
 
 
 async def published(connection: psycopg.AsyncConnection[dict], post: int, remote_id: str) -> None:
     await connection.execute(
-        "update post set published_at = now(), remote_id = %s where id = %s", [remote_id, post]
+        "update example_post set published_at = now(), remote_id = %s where id = %s",
+        [remote_id, post],
     )
 
 
@@ -67,7 +71,8 @@ async def top(count: int, days: int) -> list[dict]:
     async with await connect() as connection:
         cursor = await connection.execute(
             """
-            select id, likes from post where published_at > now() - make_interval(days => %s)
+            select id, likes from example_post
+            where published_at > now() - make_interval(days => %s)
             order by likes desc, id limit %s
             """,
             [days, count],
@@ -84,7 +89,7 @@ async def summary() -> dict:
                    count(*) filter (where sweep is null) as waiting,
                    count(published_at) as published,
                    round(avg(likes), 1)::float8 as mean_likes
-            from post
+            from example_post
             """
         )
         return await cursor.fetchone()
@@ -99,6 +104,6 @@ async def sweeps() -> dict[datetime, int]:
     """How many posts each sweep has chosen."""
     async with await connect() as connection:
         cursor = await connection.execute(
-            "select sweep, count(*) as posts from post where sweep is not null group by sweep"
+            "select sweep, count(*) as posts from example_post where sweep is not null group by 1"
         )
         return {row["sweep"]: row["posts"] for row in await cursor.fetchall()}

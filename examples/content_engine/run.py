@@ -29,9 +29,8 @@ HERE = Path(__file__).resolve().parent
 LEASEHOLD = [sys.executable, "-m", "leasehold"]
 
 
-def start(stack: ExitStack, log: Path, *command: str, **env: str) -> None:
-    """A process that ends with us; its output goes to ``log``."""
-    out = stack.enter_context(log.open("wb"))
+def start(stack: ExitStack, out: Any, *command: str, **env: str) -> None:
+    """A process that ends with us; its output goes to ``out``."""
     process = subprocess.Popen(
         command, cwd=HERE, env=os.environ | env, stdout=out, stderr=subprocess.STDOUT
     )
@@ -83,18 +82,18 @@ def main() -> None:
         os.environ["LEASEHOLD_DSN"] = server.dsn
     os.environ.setdefault("ENGINE_HOUR_SECONDS", "0.5")  # a sweep every 2 seconds
     subprocess.run([*LEASEHOLD, "schema", "apply"], check=True, stdout=sys.stderr)
-    asyncio.run(posts.add(options.posts))
+    asyncio.run(posts.make(options.posts))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         log = Path(folder) / "api.log"
-        start(stack, log, sys.executable, "outside_api.py", "--port", "0")
+        out = stack.enter_context(log.open("wb"))
+        start(stack, out, sys.executable, "outside_api.py", "--port", "0")
         url = wait_for(lambda: re.search(r"http://\S+", log.read_text()), "the API")[0]
         api = stack.enter_context(httpx.Client(base_url=url))
         if options.kill:
             api.post("/hold")
         worker = [*LEASEHOLD, "worker", "engine:app", "--processes", "2"]
         for release in ("blue", "green"):
-            path = Path(folder) / f"{release}.log"
-            start(stack, path, *worker, LEASEHOLD_RELEASE=release, ENGINE_API=url)
+            start(stack, sys.stderr, *worker, LEASEHOLD_RELEASE=release, ENGINE_API=url)
         if options.kill:
             kill_a_publisher(api)
         wait_for(lambda: asyncio.run(posts.drained()), "the end of the backlog")

@@ -27,15 +27,14 @@ DAYS = 30
 class Service:
     """One of the two services: its gunicorn, and the runs that it has recorded."""
 
-    def __init__(self, module: str, folder: Path) -> None:
+    def __init__(self, module: str, config: str, folder: Path) -> None:
         self.log = folder / f"{module}.jsonl"
         self.output = folder / f"{module}.log"
         env = os.environ | {
             "ANALYSIS_LOG": str(self.log),
             "ANALYSIS_EVERY_SECONDS": str(EVERY_SECONDS),
-            "LEASEHOLD_DSN": os.environ.get("LEASEHOLD_DSN", "embedded"),
         }
-        command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", f"{module}:web"]
+        command = [sys.executable, "-m", "gunicorn", "-c", config, f"{module}:web"]
         command += ["--bind", f"unix:{folder / module}.sock"]
         with self.output.open("wb") as out:
             self.gunicorn = subprocess.Popen(
@@ -56,7 +55,10 @@ class Service:
             time.sleep(0.05)
 
     def cpu_seconds(self) -> float:
-        """Of the arbiter and its workers so far."""
+        """Of the arbiter and all that it has started, so far. Not a number where there is no
+        /proc."""
+        if not Path("/proc/self/stat").exists():
+            return math.nan
         arbiter = self.gunicorn.pid
         children = Path(f"/proc/{arbiter}/task/{arbiter}/children").read_text().split()
         ticks = 0
@@ -97,10 +99,14 @@ def figures(runs: list[dict], due: range, cpu_seconds: float) -> dict:
         "missed": len(set(due) - {run["due"] for run in runs}),
         "cost_won": sum(run["cost_won"] for run in runs),
         "cpu_seconds_of_the_runs": round(sum(run["cpu_seconds"] for run in runs), 2),
-        "cpu_seconds_of_the_service": round(cpu_seconds, 2),
+        "cpu_seconds_of_the_service": None if math.isnan(cpu_seconds) else round(cpu_seconds, 2),
         "runs_a_day": round(runs_a_day, 2),
         "won_a_month": round(runs_a_day * DAYS * COST_WON),
     }
+
+
+def shown(figure: float | None) -> str:
+    return "?" if figure is None else f"{figure:,}"
 
 
 def show(report: dict[str, dict]) -> None:
@@ -108,7 +114,7 @@ def show(report: dict[str, dict]) -> None:
     for title in ("", *report):
         table.add_column(title, justify="right" if title else "left")
     for key in report["leasehold"]:
-        table.add_row(key.replace("_", " "), *(f"{f[key]:,}" for f in report.values()))
+        table.add_row(key.replace("_", " "), *(shown(f[key]) for f in report.values()))
     Console().print(table)
 
 
@@ -117,8 +123,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--json", action="store_true", help="only the JSON")
     options = parser.parse_args()
+    os.environ.setdefault("LEASEHOLD_DSN", "embedded")
+    apply = [sys.executable, "-m", "leasehold", "schema", "apply"]
+    subprocess.run(apply, check=True, stdout=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
-        services = [Service("naive", Path(folder)), Service("service", Path(folder))]
+        services = [
+            Service("naive", "naive.conf.py", Path(folder)),
+            Service("service", "gunicorn.conf.py", Path(folder)),
+        ]
         try:
             naive, leasehold = measure(services, options.seconds)
         finally:

@@ -1,0 +1,2 @@
+workers = 4
+worker_class = "uvicorn_worker.UvicornWorker"
