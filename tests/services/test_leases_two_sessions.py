@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from psycopg.types.json import Jsonb
 
 from leasehold import errors
 from leasehold.ports import Term
@@ -65,8 +66,8 @@ async def test_a_resignation_frees_the_leadership_at_once_and_tells_the_candidat
     await listener.set_autocommit(True)
     await listener.execute("listen leasehold")
     assert await two.a.store.resign(term, two.a.id, 5.0)
-    async for note in listener.notifies(timeout=10, stop_after=1):
-        assert note.payload == "e:default"
+    notes = [note.payload async for note in listener.notifies(timeout=10, stop_after=1)]
+    assert notes == ["e:default"]
     seen = await two.b.see()
     assert seen.node is None
     assert await two.b.acquire(seen) == 2
@@ -80,9 +81,10 @@ async def test_a_late_resignation_of_an_old_term_changes_nothing(two):
     assert await two.sql(LEADER) == before
 
 
-async def test_a_renewal_of_an_old_term_changes_nothing(two):
+@pytest.mark.parametrize("successor", ["another node", "the same node"])
+async def test_a_renewal_of_an_old_term_changes_nothing(two, successor):
     old = await two.a.lead()
-    await two.b.lead()
+    await (two.b if successor == "another node" else two.a).lead()
     before = await two.sql(LEADER)
     answer = await two.a.beat(old)
     assert answer.node_renewed
@@ -253,9 +255,17 @@ async def test_twenty_times_two_leaders_fire_the_same_tick_and_it_is_one_job(two
     assert await two.one("select count(*) from leasehold.job") == 20
 
 
-def plans():
-    from psycopg.types.json import Jsonb
+async def test_a_tick_whose_ledger_entry_was_pruned_is_not_fired_again(two):
+    """A process that was paused between its look and its act still has the old high-water mark."""
+    await two.schedule("each")
+    await two.a.lead()
+    assert await two.a.fire("each")
+    await two.sql("delete from leasehold.tick")
+    assert await two.a.fire("each", seen=None) == []
+    assert await two.one("select count(*) from leasehold.job") == 1
 
+
+def plans() -> Jsonb:
     fired = tick("each")
     ticks = [{"fire_at": str(MOMENT), "state": "fired", "job_id": str(fired.ticks[0].job)}]
     plan = {"name": "each", "release": "r", "seen": None, "ticks": ticks}
