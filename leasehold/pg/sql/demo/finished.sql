@@ -1,0 +1,6 @@
+-- A handler of the demo has come to its end.
+-- locks: the row of its own run
+-- index: demo_run_pkey
+update leasehold.demo_run set finished_at = coalesce(%(now)s::timestamptz, clock_timestamp())
+where id = %(run)s
+returning id

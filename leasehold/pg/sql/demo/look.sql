@@ -1,0 +1,14 @@
+-- What the demo shows while it runs. A run of a dead worker is never finished: whoever asks
+-- knows which workers live.
+-- locks: none
+-- index: demo_run_pkey; scans of demo_run and job
+select (select count(*) from leasehold.demo_run where finished_at is not null and tick_at is null),
+       (select count(*) from leasehold.demo_run where finished_at is not null and tick_at is not null),
+       (select count(*) from leasehold.job),
+       (select count(*) from leasehold.job_done where state <> 'completed'),
+       (select coalesce(jsonb_agg(jsonb_build_array(r.worker, r.many, r.slow)), '[]')
+        from (select worker, count(*) as many, count(*) filter (where task = %(slow)s) as slow
+              from leasehold.demo_run where finished_at is null group by worker) r),
+       (select coalesce(jsonb_agg(jsonb_build_array(t.tick_at, t.worker) order by t.id desc), '[]')
+        from (select id, tick_at, worker from leasehold.demo_run
+              where tick_at is not null order by id desc limit %(limit)s) t)

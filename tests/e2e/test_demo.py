@@ -1,0 +1,128 @@
+"""``leasehold demo`` as a newcomer starts it: real processes, a real server, a real kill -9."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import rmtree
+
+import psycopg
+import pytest
+
+from tests.support.procs import Process, Processes
+from tests.support.wait import until
+
+FIRST_JOB = r"the first job has run, ([\d.]+) s after the start"
+START_SECONDS = 40.0  # of the wait; the promise is checked by the number
+END_SECONDS = 40.0
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """Where the demo's own server lives; every process of this demo names it."""
+    # pytest's own folders are closed to the account that the server runs under
+    folder = Path(tempfile.mkdtemp(prefix="lh-demo-"))
+    folder.chmod(0o711)
+    yield folder
+    rmtree(folder, ignore_errors=True)
+
+
+def processes_of(home: Path) -> list[str]:
+    """Those whose command line or environment names the folder."""
+    if not Path("/proc/self").exists():
+        listing = subprocess.run(["ps", "axeww"], capture_output=True, text=True, check=True)
+        return [line[:80] for line in listing.stdout.splitlines() if str(home) in line]
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            command, environ = ((entry / n).read_bytes() for n in ("cmdline", "environ"))
+        except OSError:  # it has just ended, or is another account's
+            continue
+        if os.fsencode(home) in command + environ:
+            found.append(f"{entry.name} {command[:80]!r}")
+    return found
+
+
+def nothing_left(home: Path) -> None:
+    until(lambda: not processes_of(home), 15, f"the end of every process of {home}")
+
+
+def start_demo(procs: Processes, home: Path, *args: str, **env: str) -> Process:
+    return procs.start(
+        "-m", "leasehold", "demo", *args, name="demo", env={"LEASEHOLD_HOME": str(home), **env}
+    )
+
+
+def check_promises(card: dict) -> None:
+    ticks, jobs = card["ticks"], card["jobs"]
+    assert card.keys() == {"ticks", "jobs", "takeover_seconds", "recovery_seconds", "ok"}
+    assert ticks.keys() == {"due", "fired", "duplicates", "missed"}
+    assert jobs.keys() == {"enqueued", "done", "lost", "ran_twice", "rerun_after_kill"}
+    assert ticks["due"] == ticks["fired"] >= 3
+    assert (ticks["duplicates"], ticks["missed"]) == (0, 0)
+    assert jobs["enqueued"] == jobs["done"] >= 50
+    assert (jobs["lost"], jobs["ran_twice"]) == (0, 0)
+    assert jobs["rerun_after_kill"] >= 1
+    assert 0 < card["takeover_seconds"] <= 15
+    assert 0 < card["recovery_seconds"] <= 15
+    assert card["ok"] is True
+
+
+def test_the_demo_keeps_its_promises_and_leaves_nothing_behind(procs, home, tmp_path):
+    report = tmp_path / "demo.json"
+    demo = start_demo(procs, home, "--seconds", "12", "--report", str(report))
+    first = demo.wait_for(FIRST_JOB, START_SECONDS)
+    assert float(first[1]) <= 10
+    assert len(processes_of(home)) > 5  # this one, its workers, its server
+    assert demo.wait(END_SECONDS) == 0, demo.tail()
+    check_promises(json.loads(report.read_text()))
+    killed = demo.wait_for(r"killed leader pid (\d+) \(kill -9, term 1\) while it ran [1-9]\d* job")
+    heir = demo.wait_for(r"pid (\d+) leads after ([\d.]+) s \(term 2\)")
+    assert killed[1] != heir[1]
+    demo.wait_for(r"started pid \d+ in its place")
+    assert "LEASEHOLD_DSN=postgresql://" in demo.output
+    assert "leasehold status" in demo.output
+    assert "ok: nothing lost, nothing run twice" in demo.output
+    nothing_left(home)
+    assert list(home.iterdir()) == []
+
+
+def test_nothing_survives_a_kill_9_of_the_demo_itself(procs, home):
+    demo = start_demo(procs, home)
+    demo.wait_for(FIRST_JOB, START_SECONDS)
+    demo.kill(signal.SIGKILL)
+    nothing_left(home)
+
+
+def test_a_real_database_is_one_variable_away_and_ctrl_c_ends_with_a_scorecard(procs, home, dsn):
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("create table mine as select 42 as answer")
+        demo = start_demo(procs, home, LEASEHOLD_DSN=dsn)
+        demo.wait_for(FIRST_JOB, START_SECONDS)
+        second = start_demo(procs, home, "--seconds", "5", LEASEHOLD_DSN=dsn)
+        assert second.wait(20) == 1
+        assert "another demo works on this database" in second.output
+
+        demo.wait_for(r"had started again elsewhere after", START_SECONDS)
+        demo.kill(signal.SIGINT)
+        assert demo.wait(END_SECONDS) == 0, demo.tail()
+        assert "ok: nothing lost, nothing run twice" in demo.output
+        schemas = connection.execute(
+            "select nspname from pg_namespace where nspname like 'leasehold%'"
+        ).fetchall()
+        assert schemas == [("leasehold_demo",)]
+        assert connection.execute("select answer from mine").fetchall() == [(42,)]
+    nothing_left(home)
+    assert list(home.iterdir()) == []  # no server of its own was started
+
+
+def test_a_report_that_cannot_be_written_is_told_before_the_run(procs, home):
+    demo = start_demo(procs, home, "--seconds", "5", "--report", "/nowhere/demo.json")
+    assert demo.wait(20) == 1
+    assert "the report cannot be written" in demo.output
+    assert "Database" not in demo.output
