@@ -37,6 +37,7 @@ class SyncApp:
 
     def enqueue_many(self, requests: Sequence[JobRequest], *, on: Any = None) -> list[Job]:
         if on is not None:
+            self._app.on_connection.need_sync(on)
             return _without_loop(self._enqueue_on(requests, on))
         return self._call(self._app.enqueue_many(requests))
 
@@ -102,8 +103,4 @@ def _without_loop(work: Coroutine[Any, Any, T]) -> T:
         result: T = done.value
         return result
     work.close()
-    raise BadJob(
-        "app.sync needs a connection of a sync driver",
-        do="Use psycopg.Connection, a SQLAlchemy Session or a Django connection; "
-        "or `await app.enqueue(..., on=connection)`",
-    )
+    raise BadJob("on= needs a connection of a sync driver here")

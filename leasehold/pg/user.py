@@ -7,20 +7,25 @@ imported here: whoever passes one has it. Over a sync driver these coroutines ne
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from uuid import UUID
 
 import psycopg
+from psycopg.rows import tuple_row
 
 from leasehold.config import Limits
-from leasehold.errors import LeaseholdError, LostClaim, WrongConnection
+from leasehold.errors import BadJob, LeaseholdError, LostClaim, WrongConnection
 from leasehold.model.job import JobRequest, encode
 from leasehold.pg.faults import translate
 from leasehold.pg.sql import statement
 
+_FAILED_TRANSACTION = "25P02"
+_HAS_FAILED = "the transaction has failed already"
+_ROLL_BACK = "Roll it back first"
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 
 Rows = Sequence[Sequence[Any]]
@@ -54,8 +59,21 @@ class UserConnections:
         if not await self._fetch(connection, "user/complete", params):
             raise LostClaim("the job was taken away", got=str(job), do="Roll back")
 
+    def need_sync(self, connection: Any) -> None:
+        """Raises BadJob when calls on it have to be awaited. To be asked first: a call that is
+        given up half-way leaves the user's connection useless."""
+        if _runner(connection) in _ASYNC:
+            raise BadJob(
+                "code without a loop needs a connection of a sync driver",
+                got=type(connection).__module__ + "." + type(connection).__qualname__,
+                do="Pass a psycopg.Connection, a SQLAlchemy Session or a Django connection; "
+                "or use `await app.enqueue(..., on=connection)` and `async def` handlers",
+            )
+
     async def _fetch(self, connection: Any, name: str, params: dict[str, Any]) -> Rows:
         run = _runner(connection)
+        if not _in_loop():
+            self.need_sync(connection)
         try:
             return await run(connection, statement(name, self._schema), params)
         except LeaseholdError:
@@ -64,16 +82,27 @@ class UserConnections:
             cause = _driver_error(error)
             if cause is None:
                 raise
+            if getattr(cause, "sqlstate", None) == _FAILED_TRANSACTION:
+                raise WrongConnection(_HAS_FAILED, do=_ROLL_BACK) from error
             raise translate(cause, sent=True) from error
 
 
+def _in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 def _driver_error(error: BaseException | None) -> Exception | None:
-    """The driver's own error inside a framework's, if it has an SQLSTATE."""
+    """The driver's own error, the innermost with an SQLSTATE: frameworks wrap it, or copy half."""
+    found: Exception | None = None
     while isinstance(error, Exception):
         if isinstance(error, psycopg.Error) or getattr(error, "sqlstate", None):
-            return error
+            found = error
         error = getattr(error, "orig", None) or error.__cause__
-    return None
+    return found
 
 
 def _runner(connection: Any) -> Run:
@@ -82,9 +111,8 @@ def _runner(connection: Any) -> Run:
         run = _RUNNERS.get((kind.__module__.split(".")[0], kind.__name__))
         if run:
             return run
-    if type(connection).__module__.startswith("django.db") and hasattr(
-        connection, "in_atomic_block"
-    ):
+    # django.db.connection is a proxy from django.utils; what it stands for is from django.db
+    if type(connection).__module__.startswith("django.") and hasattr(connection, "vendor"):
         return _run_django
     raise WrongConnection(
         "on= cannot use this",
@@ -104,8 +132,8 @@ def _check_psycopg(connection: Any) -> None:
     status = connection.info.transaction_status
     _need(
         status != psycopg.pq.TransactionStatus.INERROR,
-        "the transaction has failed already",
-        "Roll it back first",
+        _HAS_FAILED,
+        _ROLL_BACK,
     )
     _need(
         not connection.autocommit or status != psycopg.pq.TransactionStatus.IDLE,
@@ -116,20 +144,25 @@ def _check_psycopg(connection: Any) -> None:
 
 async def _run_psycopg(connection: Any, sql: str, params: dict[str, Any]) -> Rows:
     _check_psycopg(connection)
-    cursor = psycopg.Cursor(connection)
+    cursor = psycopg.Cursor(connection, row_factory=tuple_row)
     cursor.execute(sql, params)
     return cursor.fetchall()
 
 
 async def _run_psycopg_async(connection: Any, sql: str, params: dict[str, Any]) -> Rows:
     _check_psycopg(connection)
-    cursor = psycopg.AsyncCursor(connection)
+    cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
     await cursor.execute(sql, params)
     return await cursor.fetchall()
 
 
 async def _run_asyncpg(connection: Any, sql: str, params: dict[str, Any]) -> Rows:
-    _need(not connection.is_closed(), "the connection is closed", "Pass an open one")
+    holder = getattr(connection, "_con", connection)  # None: given back to its pool
+    _need(
+        holder is not None and not connection.is_closed(),
+        "the connection is closed",
+        "Pass an open one",
+    )
     _need(
         connection.is_in_transaction(),
         "the asyncpg connection is in no transaction: nothing would be all or nothing",
@@ -147,36 +180,52 @@ async def _run_asyncpg(connection: Any, sql: str, params: dict[str, Any]) -> Row
     return rows
 
 
-def _sqlalchemy_text(connection: Any, sql: str) -> Any:
+async def _run_sqlalchemy(target: Any, sql: str, params: dict[str, Any]) -> Rows:
+    return _sqlalchemy(target, sql, params)
+
+
+async def _run_sqlalchemy_async(target: Any, sql: str, params: dict[str, Any]) -> Rows:
+    from sqlalchemy.exc import InvalidRequestError
+
+    session = target if hasattr(target, "run_sync") else target()  # async_scoped_session
+    try:
+        rows: Rows = await session.run_sync(_sqlalchemy, sql, params)
+    except InvalidRequestError as error:
+        raise _sqlalchemy_refuses(error) from error
+    return rows
+
+
+def _sqlalchemy(target: Any, sql: str, params: dict[str, Any]) -> Rows:
+    """On a Session or a Connection; begins their transaction if they have not."""
     from sqlalchemy import text
+    from sqlalchemy.exc import InvalidRequestError
 
-    bind = connection.get_bind() if hasattr(connection, "get_bind") else connection
-    dialect = getattr(bind, "dialect", None)
-    _need(
-        dialect is not None and dialect.name == "postgresql",
-        f"the connection speaks to {dialect.name if dialect else 'an unknown engine'}, not "
-        "PostgreSQL",
-        "leasehold lives in PostgreSQL: pass a session on the database that has its schema",
+    try:
+        connection = target.connection() if hasattr(target, "get_bind") else target
+        dialect = connection.dialect.name
+        _need(
+            dialect == "postgresql",
+            f"the connection speaks to {dialect}, not PostgreSQL",
+            "leasehold lives in PostgreSQL: pass a session on the database that has its schema",
+        )
+        _need(
+            not getattr(connection.connection.dbapi_connection, "autocommit", False),
+            "the connection is in autocommit: nothing would be all or nothing",
+            "Use a connection with a transaction, or leave on= out",
+        )
+        named = text(_PARAMETER.sub(r":\1", sql))
+        wanted = {name: params[name] for name in set(_PARAMETER.findall(sql))}
+        return [tuple(row) for row in connection.execute(named, wanted)]
+    except InvalidRequestError as error:
+        raise _sqlalchemy_refuses(error) from error
+
+
+def _sqlalchemy_refuses(error: Exception) -> WrongConnection:
+    return WrongConnection(
+        "SQLAlchemy cannot use the connection or session as it is",
+        got=str(error),
+        do="Pass an open one whose transaction has not failed",
     )
-    options: Mapping[str, Any] = getattr(connection, "get_execution_options", dict)()
-    _need(
-        options.get("isolation_level") != "AUTOCOMMIT",
-        "the connection is in autocommit: nothing would be all or nothing",
-        "Use a connection with a transaction, or leave on= out",
-    )
-    return text(_PARAMETER.sub(r":\1", sql))
-
-
-async def _run_sqlalchemy(connection: Any, sql: str, params: dict[str, Any]) -> Rows:
-    text = _sqlalchemy_text(connection, sql)
-    return [tuple(row) for row in connection.execute(text, _named_in(sql, params))]
-
-
-async def _run_sqlalchemy_async(connection: Any, sql: str, params: dict[str, Any]) -> Rows:
-    sync = getattr(connection, "sync_session", None) or getattr(connection, "sync_connection", None)
-    _need(sync is not None, "the connection is not started", "Use it inside its `async with`")
-    text = _sqlalchemy_text(sync, sql)
-    return [tuple(row) for row in await connection.execute(text, _named_in(sql, params))]
 
 
 async def _run_django(connection: Any, sql: str, params: dict[str, Any]) -> Rows:
@@ -190,14 +239,11 @@ async def _run_django(connection: Any, sql: str, params: dict[str, Any]) -> Rows
         "the Django connection is in autocommit: nothing would be all or nothing",
         "Wrap the call in `with transaction.atomic():`, or leave on= out",
     )
+    _need(not connection.needs_rollback, _HAS_FAILED, "Leave the `atomic` block first")
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         rows: Rows = cursor.fetchall()
     return rows
-
-
-def _named_in(sql: str, params: dict[str, Any]) -> dict[str, Any]:
-    return {name: params[name] for name in set(_PARAMETER.findall(sql))}
 
 
 _RUNNERS: dict[tuple[str, str], Run] = {
@@ -212,3 +258,4 @@ _RUNNERS: dict[tuple[str, str], Run] = {
     ("sqlalchemy", "async_scoped_session"): _run_sqlalchemy_async,
     ("sqlalchemy", "AsyncConnection"): _run_sqlalchemy_async,
 }
+_ASYNC = (_run_psycopg_async, _run_asyncpg, _run_sqlalchemy_async)

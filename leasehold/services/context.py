@@ -131,11 +131,7 @@ def _finish(work: Any) -> None:
     except StopIteration:
         return
     work.close()
-    raise BadJob(
-        "a handler in a thread needs a connection of a sync driver",
-        do="Use psycopg.Connection, a SQLAlchemy Session or a Django connection; "
-        "or make the handler `async def`",
-    )
+    raise BadJob("a handler in a thread needs a connection of a sync driver")
 
 
 class _JobLog(logging.LoggerAdapter[logging.Logger]):

@@ -13,7 +13,7 @@ with gone as (
         result, last_error)
     select id, queue, task_name, priority, run_at, created_at, claimed_at, max_attempts, attempt,
            crashes, timeout_seconds, 'completed', schedule, tick_at, node, claim_token, payload,
-           cast(%(result)s as jsonb), last_error
+           cast(cast(%(result)s as text) as jsonb), last_error
     from gone
 ), keys as (
     delete from leasehold.job_key k using gone g

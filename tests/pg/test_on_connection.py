@@ -1,0 +1,264 @@
+"""``enqueue(on=…)``: the job is part of the user's own transaction, whatever the driver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
+
+from leasehold import App
+from leasehold.errors import BadJob, ConfigError, SchemaMissing, UniqueConflict, WrongConnection
+from tests.pg.drivers import ALL, ASYNC, SYNC, Open, asyncpg_arguments, done, url
+
+Sql = Callable[..., Awaitable[list[Any]]]
+
+every_driver = pytest.mark.parametrize("open_way", ALL.values(), ids=ALL)
+sync_drivers = pytest.mark.parametrize("open_way", SYNC.values(), ids=SYNC)
+async_drivers = pytest.mark.parametrize("open_way", ASYNC.values(), ids=ASYNC)
+
+
+@pytest.fixture
+def task(app: App) -> Any:
+    @app.task(name="send")
+    async def send(to: str = "", n: int = 0) -> None: ...
+
+    return send
+
+
+@pytest.fixture
+async def effects(sql: Sql) -> Callable[[], Awaitable[tuple[int, int]]]:
+    """(rows of the user's, jobs): what a commit left."""
+    await sql("create table effect (n int)")
+
+    async def count() -> tuple[int, int]:
+        rows = await sql(
+            "select (select count(*) from effect), (select count(*) from leasehold.job)"
+        )
+        return rows[0]
+
+    return count
+
+
+# -- all or nothing --------------------------------------------------------------------------------
+@every_driver
+async def test_a_commit_brings_the_users_row_and_the_job_together(
+    app: App, task: Any, migrated: str, effects: Any, open_way: Open
+) -> None:
+    async with open_way(migrated) as way:
+        await way.effect()
+        job = await app.enqueue(task.job(to="a: %s ☃ \\ '"), on=way.connection)
+        assert job.created
+        assert await effects() == (0, 0)
+        await done(way.commit())
+    assert await effects() == (1, 1)
+    assert (await job.get()).payload == {"to": "a: %s ☃ \\ '"}
+
+
+@every_driver
+async def test_a_rollback_leaves_neither(
+    app: App, task: Any, migrated: str, effects: Any, open_way: Open
+) -> None:
+    async with open_way(migrated) as way:
+        await way.effect()
+        await task.enqueue(on=way.connection, unique="k")
+        await done(way.rollback())
+    assert await effects() == (0, 0)
+    assert (await task.enqueue(unique="k")).created
+
+
+@every_driver
+async def test_many_jobs_and_keys_in_one_transaction(
+    app: App, task: Any, migrated: str, effects: Any, open_way: Open
+) -> None:
+    held = await task.enqueue(unique="k")
+    requests = [task.job(n=n) for n in range(30)] + [task.job(unique="k")]
+    async with open_way(migrated) as way:
+        jobs = await app.enqueue_many(requests, on=way.connection)
+        await done(way.commit())
+    assert [job.created for job in jobs] == [True] * 30 + [False]
+    assert jobs[-1].id == held.id
+    assert len(await app.jobs()) == 31
+
+
+@sync_drivers
+async def test_code_without_a_loop_enqueues_in_its_transaction(
+    app: App, task: Any, migrated: str, effects: Any, open_way: Open
+) -> None:
+    async with open_way(migrated) as way:
+
+        def work(end: Callable[[], Any]) -> list[Any]:
+            way.execute("insert into effect values (1)")
+            one = app.sync.enqueue(task.job(), on=way.connection)
+            many = app.sync.enqueue_many([task.job(), task.job()], on=way.connection)
+            end()
+            return [one, *many]
+
+        await asyncio.to_thread(work, way.commit)
+        assert await effects() == (1, 3)
+    async with open_way(migrated) as way:
+        await asyncio.to_thread(work, way.rollback)
+    assert await effects() == (1, 3)
+
+
+async def test_two_transactions_with_one_key_give_one_job(
+    app: App, task: Any, migrated: str
+) -> None:
+    """The second waits for the first's end, and then knows."""
+    async with (
+        await psycopg.AsyncConnection.connect(migrated) as one,
+        await psycopg.AsyncConnection.connect(migrated) as two,
+    ):
+        first = await task.enqueue(unique="k", on=one)
+        second = asyncio.create_task(task.enqueue(unique="k", on=two))
+        await one.commit()
+        answer = await second
+        await two.commit()
+    assert first.created and not answer.created and answer.id == first.id
+
+
+async def test_a_conflict_that_shall_raise_raises_on_the_users_connection(
+    app: App, task: Any, migrated: str
+) -> None:
+    await task.enqueue(unique="k")
+    for open_way in (ALL["psycopg"], ALL["asyncpg"], ALL["sqlalchemy AsyncSession over asyncpg"]):
+        async with open_way(migrated) as way:
+            with pytest.raises(UniqueConflict, match="send:k"):
+                await task.enqueue(unique="k", on_conflict="raise", on=way.connection)
+
+
+# -- refusals --------------------------------------------------------------------------------------
+@async_drivers
+async def test_code_without_a_loop_needs_a_sync_driver(
+    app: App, task: Any, migrated: str, effects: Any, open_way: Open
+) -> None:
+    async with open_way(migrated) as way:
+
+        def work() -> None:
+            with pytest.raises(BadJob, match=r"sync driver.*await app\.enqueue"):
+                app.sync.enqueue(task.job(), on=way.connection)
+
+        await asyncio.to_thread(work)
+        work()  # a loop runs here, and still nothing awaits
+        await way.effect()  # the connection is as good as before
+    assert not await app.jobs()
+
+
+async def test_the_sync_face_refuses_to_stop_a_running_loop(app: App, task: Any) -> None:
+    with pytest.raises(ConfigError, match=r"await app\.enqueue"):
+        app.sync.enqueue(task.job())
+
+
+@every_driver
+async def test_a_transaction_that_has_failed_is_refused(
+    app: App, task: Any, migrated: str, open_way: Open
+) -> None:
+    async with open_way(migrated) as way:
+        with pytest.raises(Exception, match="division by zero"):
+            await done(way.execute("select 1/0"))
+        with pytest.raises(WrongConnection, match=r"failed already.*Roll it back"):
+            await task.enqueue(on=way.connection)
+        await done(way.rollback())
+    assert not await app.jobs()
+
+
+async def test_autocommit_is_refused(app: App, task: Any, migrated: str) -> None:
+    def refused() -> Any:
+        return pytest.raises(
+            WrongConnection, match=r"(?s)nothing would be all or nothing.*leave on="
+        )
+
+    with psycopg.connect(migrated, autocommit=True) as sync, refused():
+        await task.enqueue(on=sync)
+    async with await psycopg.AsyncConnection.connect(migrated, autocommit=True) as connection:
+        with refused():
+            await task.enqueue(on=connection)
+    bare = await asyncpg.connect(**asyncpg_arguments(migrated))
+    with refused():
+        await task.enqueue(on=bare)
+    await bare.close()
+    engine = create_engine(
+        url(migrated, "psycopg"), isolation_level="AUTOCOMMIT", poolclass=NullPool
+    )
+    with engine.connect() as c, refused():
+        await task.enqueue(on=c)
+    with Session(engine) as s, refused():
+        await task.enqueue(on=s)
+    plain = create_engine(url(migrated, "psycopg"), poolclass=NullPool)
+    with plain.connect().execution_options(isolation_level="AUTOCOMMIT") as c, refused():
+        await task.enqueue(on=c)
+    for driver in ("psycopg", "asyncpg"):
+        aengine = create_async_engine(
+            url(migrated, driver), isolation_level="AUTOCOMMIT", poolclass=NullPool
+        )
+        async with aengine.connect() as ac:
+            with refused():
+                await task.enqueue(on=ac)
+    assert not await app.jobs()
+
+
+async def test_a_closed_connection_is_refused(app: App, task: Any, migrated: str) -> None:
+    closed: list[Any] = []
+    sync = psycopg.connect(migrated)
+    sync.close()
+    async_ = await psycopg.AsyncConnection.connect(migrated)
+    await async_.close()
+    bare = await asyncpg.connect(**asyncpg_arguments(migrated))
+    await bare.close()
+    closed += [sync, async_, bare]
+    async with asyncpg.create_pool(min_size=1, max_size=1, **asyncpg_arguments(migrated)) as pool:
+        async with pool.acquire() as released:
+            pass
+        closed.append(released)
+    with create_engine(url(migrated, "psycopg"), poolclass=NullPool).connect() as c:
+        pass
+    aengine = create_async_engine(url(migrated, "asyncpg"), poolclass=NullPool)
+    async with aengine.connect() as ac:
+        pass
+    closed += [c, ac, aengine.connect()]
+    for connection in closed:
+        with pytest.raises(WrongConnection, match=r"(closed|not started|open one)"):
+            await task.enqueue(on=connection)
+
+
+async def test_another_database_and_other_things_are_refused(app: App, task: Any) -> None:
+    sqlite = create_engine("sqlite://")
+    with Session(sqlite) as session, sqlite.connect() as connection:
+        for wrong in (session, connection):
+            with pytest.raises(WrongConnection, match="sqlite, not PostgreSQL"):
+                await task.enqueue(on=wrong)
+    with Session() as unbound, pytest.raises(WrongConnection, match="bind"):
+        await task.enqueue(on=unbound)
+    for wrong in (object(), "postgresql://", sqlite, app, 1):
+        with pytest.raises(WrongConnection, match="Pass a psycopg or asyncpg connection"):
+            await task.enqueue(on=wrong)
+
+
+async def test_a_database_without_the_schema_says_so(
+    app: App, task: Any, direct_dsn: str, sql: Sql
+) -> None:
+    await sql("drop schema leasehold cascade")
+    for name in ("psycopg", "asyncpg", "sqlalchemy Session"):
+        async with ALL[name](direct_dsn) as way:
+            with pytest.raises(SchemaMissing, match="leasehold schema apply"):
+                await task.enqueue(on=way.connection)
+
+
+async def test_a_session_that_rolled_itself_back_is_refused(
+    app: App, task: Any, migrated: str
+) -> None:
+    engine = create_engine(url(migrated, "psycopg"), poolclass=NullPool)
+    with Session(engine) as session:
+        session.begin_nested()
+        session.execute(text("select 1"))
+        session.close()
+        job = await task.enqueue(on=session)  # a closed Session begins anew
+        session.commit()
+    assert await job.get()
