@@ -17,7 +17,7 @@ from uuid import UUID
 
 from leasehold.app.core import App
 from leasehold.config import Limits, Polling, Retention, Settings
-from leasehold.errors import Unavailable
+from leasehold.errors import ServerError, Unavailable
 from leasehold.pg.store import PgStore
 from leasehold.services.leading import free_the_dead
 from leasehold.services.recorder import Recorder
@@ -40,8 +40,9 @@ class Certifier(Service):
         self._store = store
         self._deaths: deque[tuple[UUID, str]] = deque(maxlen=_MOST_DEATHS)
         self._unfreed = False
-        self._done = asyncio.Event()
-        self._done.set()
+        self._settled = asyncio.Event()
+        """Nothing is left to write, or the server refuses and will go on to."""
+        self._settled.set()
         self._recorder = Recorder(app.env, store)
         self._loop = Loop(self, app.env, self._recorder.emit)
 
@@ -58,19 +59,26 @@ class Certifier(Service):
         """The process that was given this id is dead, and so are its children; ``how`` it ended
         is for people. One that left in good order has no row, and nothing happens."""
         self._deaths.append((node, how))
-        self._done.clear()
+        self._settled.clear()
         self._loop.wake()
 
     async def finish(self, seconds: float) -> bool:
         """End; what is not written within ``seconds`` is left to the leases (False)."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._done.wait()
+                await self._settled.wait()
         await self._loop.stop()
         await self._store.close()
-        return self._done.is_set()
+        return not self._deaths and not self._unfreed
 
     async def tick(self, now: datetime | None) -> float:
+        try:
+            return await self._write(now)
+        except ServerError:
+            self._settled.set()
+            raise
+
+    async def _write(self, now: datetime | None) -> float:
         limits = self._app.settings.limits
         while self._deaths:
             await self._certify(*self._deaths[0])
@@ -85,7 +93,7 @@ class Certifier(Service):
         await self._store.close()
         if self._deaths:
             return 0.0
-        self._done.set()
+        self._settled.set()
         return _IDLE_SECONDS
 
     async def _certify(self, node: UUID, how: str) -> None:

@@ -163,7 +163,9 @@ class Supervisor:
         finally:
             self._kill_all()
             if not await self._certifier.finish(self._settings.call_timeout):
-                logger.warning("supervisor: the database is away; dead workers' leases must expire")
+                logger.warning(
+                    "supervisor: not every death was certified: those leases must expire"
+                )
         return 1 if self._forced else 0
 
     def _listen_to_signals(self) -> None:

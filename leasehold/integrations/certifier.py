@@ -42,7 +42,7 @@ async def serve() -> None:
         burial.add_done_callback(burials.discard)
     await asyncio.gather(*burials)
     if not await certifier.finish(LEAVE_SECONDS):
-        logger.warning("the database is away: the leases of dead workers must expire")
+        logger.warning("not every death was certified: those leases must expire")
 
 
 async def _bury(certifier: Certifier, node: UUID, pid: int) -> None:

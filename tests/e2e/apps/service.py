@@ -1,0 +1,160 @@
+"""Starting the test applications as real services, and looking at their database."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+from psycopg.types.json import Jsonb
+
+from leasehold.config import Settings
+from leasehold.pg import migrate
+from tests.e2e.apps.journal import Entry, entries
+from tests.support.procs import Process, Processes
+from tests.support.wait import NeverHappened, until
+
+HOOKS = "from leasehold.integrations.gunicorn import child_exit, pre_fork\n"
+WEB = "tests.e2e.apps.web:asgi"
+START_SECONDS = 40.0
+
+
+def measured(what: str, seconds: float, limit: float) -> None:
+    """Print a figure (``pytest -s`` shows it) and check its bound."""
+    print(f"\nMEASURED {what}: {seconds:.3f} s (at most {limit:g})")
+    assert seconds <= limit, f"{what} took {seconds:.3f} s, at most {limit:g} were promised"
+
+
+class Database:
+    """A database with leasehold's schema, as an onlooker sees it."""
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+        asyncio.run(migrate.apply(Settings.load({"dsn": dsn}, {})))
+        self._connection = psycopg.connect(dsn, autocommit=True)
+
+    def rows(self, query: Any, *values: Any) -> list[tuple[Any, ...]]:
+        return self._connection.execute(query, values).fetchall()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def leader(self, name: str = "default") -> int | None:
+        """The pid of the process that leads, None while nobody does."""
+        found = self.rows(
+            "select n.pid from leasehold.leader l join leasehold.node n on n.id = l.node "
+            "where l.name = %s",
+            name,
+        )
+        return found[0][0] if found else None
+
+    def nodes(self, name: str = "default") -> list[int]:
+        """The pids of an application's nodes."""
+        return [pid for (pid,) in self.rows("select pid from leasehold.node where app = %s", name)]
+
+    def wait_for_nodes(self, count: int, name: str = "default") -> int:
+        """Until so many have joined and one of them leads; its pid."""
+
+        def leads() -> int | None:
+            return self.leader(name) if len(self.nodes(name)) == count else None
+
+        return until(leads, START_SECONDS, f"{count} nodes of {name} and a leader") or 0
+
+    def next_term(self, after: float, name: str = "default") -> float:
+        """When the first leadership after that moment was acquired; both since the epoch."""
+
+        def acquired() -> list[tuple[Any, ...]]:
+            return self.rows(
+                "select extract(epoch from min(acquired_at))::float8 from leasehold.term "
+                "where name = %s and acquired_at > to_timestamp(%s) having count(*) > 0",
+                name,
+                after,
+            )
+
+        return float(until(acquired, 20, f"a new leader of {name}")[0][0])
+
+    def enqueue(self, task: str, count: int = 1, queue: str = "work", **payload: Any) -> list[str]:
+        """The ids of new jobs, through the entry point for SQL."""
+        job = {"task": task, "queue": queue, "payload": payload}
+        made = self.rows("select (leasehold.enqueue(%s)).id", Jsonb([job] * count))
+        return [str(job_id) for (job_id,) in made]
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        """The fields of the events of one kind."""
+        found = self.rows("select fields from leasehold.events where kind = %s order by id", kind)
+        return [fields for (fields,) in found]
+
+
+class Service:
+    """One deployment: a web server with its workers, on a unix socket of its own."""
+
+    def __init__(
+        self, procs: Processes, dsn: str, name: str, release: str, env: Mapping[str, str]
+    ) -> None:
+        self._procs = procs
+        self.name = name
+        self.journal = procs.folder / f"{name}.journal"
+        self._label = f"{name}-{release}" if release else name
+        self.socket = procs.folder / f"{self._label}.sock"
+        self._env = {
+            "LEASEHOLD_DSN": dsn,
+            "LEASEHOLD_NAME": name,
+            "LEASEHOLD_RELEASE": release,
+            "LEASEHOLD_RECOVER_WITHIN": "9",
+            "JOURNAL": str(self.journal),
+            **env,
+        }
+        self.process: Process
+
+    def gunicorn(self, workers: int, *options: str, hooks: str = HOOKS) -> Service:
+        """``hooks``: the text of its gunicorn.conf.py."""
+        config = self._procs.folder / f"{self._label}.conf.py"
+        config.write_text(hooks)
+        command = ["-m", "gunicorn", "-c", str(config), "-k", "uvicorn_worker.UvicornWorker"]
+        command += ["-w", str(workers), "-b", f"unix:{self.socket}"]
+        command += ["--no-control-socket", *options, WEB]
+        return self._start(command)
+
+    def uvicorn(self, workers: int) -> Service:
+        return self._start(
+            ["-m", "uvicorn", "--workers", str(workers), "--uds", str(self.socket), WEB]
+        )
+
+    def worker(self, *options: str) -> Service:
+        """The same application without a web server."""
+        return self._start(["-m", "leasehold", "worker", WEB.replace("asgi", "app"), *options])
+
+    def _start(self, command: list[str]) -> Service:
+        self.process = self._procs.run([sys.executable, *command], name=self._label, env=self._env)
+        return self
+
+    def get(self) -> dict[str, Any]:
+        """What the web page says."""
+        transport = httpx.HTTPTransport(uds=str(self.socket))
+        with httpx.Client(transport=transport, base_url="http://service") as client:
+            answer: dict[str, Any] = client.get("/").raise_for_status().json()
+            return answer
+
+    def noted(self, what: str) -> list[Entry]:
+        return entries(self.journal, what)
+
+
+def check_each_second(journal: Path, first: float, seconds: int) -> None:
+    """Each second from ``first`` on ran exactly once; waits for the last one and the next."""
+    due = {first + n for n in range(seconds + 1)}
+
+    def ran() -> list[float]:
+        return [float(entry.key) for entry in entries(journal, "tick")]
+
+    with suppress(NeverHappened):
+        until(lambda: due | {max(due) + 1} <= set(ran()), seconds + 15.0)
+    missing = sorted(due - set(ran()))
+    assert not missing, f"{len(missing)} of {len(due)} due seconds did not run: {missing}"
+    twice = sorted(second for second, times in Counter(ran()).items() if times > 1)
+    assert not twice, f"{len(twice)} seconds ran more than once: {twice}"

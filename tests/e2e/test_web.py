@@ -1,0 +1,261 @@
+"""Web servers with several workers: the lifespan, schedules, and the death of the leader."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from leasehold.config import Timings
+from leasehold.errors import ConfigError
+from leasehold.integrations.gunicorn import certificates
+from tests.e2e.apps.service import HOOKS, Database, Service, check_each_second, measured
+from tests.support import postgres as servers
+from tests.support.procs import Processes
+from tests.support.wait import until
+
+SECONDS = 30 if os.environ.get("LEASEHOLD_LONG") else 12
+F = Timings.derive(9).failover
+
+Start = Callable[..., Service]
+
+
+@pytest.fixture
+def database(dsn: str) -> Iterator[Database]:
+    opened = Database(dsn)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def service(procs: Processes, dsn: str) -> Start:
+    """``service(name="default", release="", **env)``, still to be started."""
+
+    def make(name: str = "default", release: str = "", **env: str) -> Service:
+        return Service(procs, dsn, name, release, env)
+
+    return make
+
+
+def first_tick(service: Service) -> float:
+    return float(until(lambda: service.noted("tick"), 30, "the first tick")[0].key)
+
+
+# -- each due second once --------------------------------------------------------------------------
+SHAPES: dict[str, Callable[[Service], Service]] = {
+    "gunicorn": lambda s: s.gunicorn(4),
+    "gunicorn-preload": lambda s: s.gunicorn(4, "--preload"),
+    "uvicorn": lambda s: s.uvicorn(4),
+}
+
+
+@pytest.fixture(scope="module")
+def shapes(postgres: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Service]]:
+    """Three services at once, each with four workers and a database of its own."""
+    with ExitStack() as stack:
+        databases = {}
+        for shape in SHAPES:
+            databases[shape] = Database(stack.enter_context(servers.database(postgres.dsn)))
+            stack.callback(databases[shape].close)
+        procs = stack.enter_context(Processes(tmp_path_factory.mktemp("shapes")))
+        running = {
+            shape: start(Service(procs, databases[shape].dsn, shape, "", {}))
+            for shape, start in SHAPES.items()
+        }
+        for shape, database in databases.items():
+            database.wait_for_nodes(4, shape)
+        yield running
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_four_workers_run_each_due_second_once(shapes: dict[str, Service], shape: str) -> None:
+    service = shapes[shape]
+    check_each_second(service.journal, first_tick(service), SECONDS)
+    print(f"\nMEASURED {shape}: {SECONDS + 1} due seconds, each ran once in 4 workers")
+
+
+def test_the_app_is_loaded_before_the_fork_only_with_preload(shapes: dict[str, Service]) -> None:
+    """And what a process knows of itself is its own, not the arbiter's."""
+    preloaded, other = shapes["gunicorn-preload"].get(), shapes["gunicorn"].get()
+    assert preloaded["loaded_by"] == shapes["gunicorn-preload"].process.pid
+    assert other["loaded_by"] == other["pid"]
+    assert preloaded["env_pid"] == preloaded["pid"]
+
+
+def test_the_lifespan_wraps_the_users_own(shapes: dict[str, Service]) -> None:
+    assert shapes["gunicorn"].get()["greeting"] == "from the user's own lifespan"
+    assert len(shapes["gunicorn"].noted("own-start")) == 4
+
+
+# -- the leader dies -------------------------------------------------------------------------------
+@pytest.mark.parametrize(("hooks", "limit"), [(HOOKS, 1.0), ("", F)], ids=["hooks", "no-hooks"])
+def test_the_leading_worker_is_killed(
+    service: Start, database: Database, hooks: str, limit: float
+) -> None:
+    web = service().gunicorn(2, hooks=hooks)
+    leader = database.wait_for_nodes(2)
+    first = first_tick(web)
+    killed_at = time.time()
+    os.kill(leader, signal.SIGKILL)
+    acquired_at = database.next_term(killed_at)
+    label = "with" if hooks else "without"
+    what = f"takeover after kill -9 of the leader, {label} the hook"
+    measured(what, acquired_at - killed_at, limit)
+    check_each_second(web.journal, first, int(acquired_at - first) + 2)
+    dead = [event["dead"] for event in database.events("node_certified")]
+    assert [name.split(":")[1] for name in dead] == ([str(leader)] if hooks else [])
+
+
+def test_a_stopped_service_resigns_at_once_and_drains(service: Start, database: Database) -> None:
+    """SIGTERM: another service leads before the first has finished its jobs, which it does."""
+    old = service("default", "blue", SLOTS="1").gunicorn(2)
+    leader = database.wait_for_nodes(2)
+    service("default", "green", NO_EXECUTE="1").gunicorn(2)
+    database.wait_for_nodes(4)
+    jobs = database.enqueue("tests.e2e.apps.web.work", 6, seconds=3)
+    until(lambda: len(old.noted("work-began")) == 2, 10, "a running job in each worker")
+    stopped_at = time.time()
+    old.process.kill(signal.SIGTERM)
+    acquired_at = database.next_term(stopped_at)
+    assert database.leader() not in (None, leader)
+    measured("takeover after SIGTERM of the leader's service", acquired_at - stopped_at, 1.5)
+    assert not old.noted("work-done"), "it resigned only after its jobs"
+    assert old.process.wait(20) == 0
+    began = {entry.key for entry in old.noted("work-began")}
+    assert {entry.key for entry in old.noted("work-done")} == began
+    left = "select id::text from leasehold.jobs where state = 'available' and queue = 'work'"
+    assert {job for (job,) in database.rows(left)} == set(jobs) - began, (
+        "what did not run was given back"
+    )
+    assert len(database.nodes()) == 2
+    assert not database.events("node_certified"), "who leaves in good order needs no certificate"
+
+
+def test_without_execute_the_web_workers_run_no_job(service: Start, database: Database) -> None:
+    web = service(NO_EXECUTE="1").gunicorn(2)
+    database.wait_for_nodes(2)
+    waiting = "select from leasehold.jobs where state = 'available' and queue = 'ticks'"
+    until(lambda: len(database.rows(waiting)) >= 3, 20, "three ticks that nobody works")
+    assert web.get()["greeting"], "they serve requests"
+    assert not web.noted("tick")
+    elsewhere = service().worker()
+    until(lambda: len(web.noted("tick")) >= 5, 20, "ticks that a worker elsewhere runs")
+    assert {entry.pid for entry in web.noted("tick")} == {elsewhere.process.pid}
+
+
+def test_the_helper_of_the_hooks_ends_with_a_killed_arbiter(
+    service: Start, database: Database
+) -> None:
+    """Also when workers live on, which have the arbiter's pipes by their fork."""
+    arbiter = service().gunicorn(1).process
+    worker = database.wait_for_nodes(1)
+    [helper] = [pid for pid in children(arbiter.pid) if b"certifier" in command_line(pid)]
+    arbiter.kill()
+    until(lambda: not command_line(helper), 10, "the end of the helper")
+    assert command_line(worker)
+
+
+def test_the_hooks_refuse_to_start_without_a_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LEASEHOLD_DSN", raising=False)
+    with pytest.raises(ConfigError, match="LEASEHOLD_DSN"):
+        certificates().pre_fork(None, SimpleNamespace())
+    with pytest.raises(ConfigError, match="schema"):
+        certificates(shema="x")
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def command_line(pid: int) -> bytes:
+    """Empty when it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+COMPOSED = """
+from leasehold.integrations.gunicorn import certificates
+from tests.e2e.apps.journal import note
+
+hooks = certificates(dsn={dsn!r})
+
+def pre_fork(server, worker):
+    note("own-pre-fork")
+    hooks.pre_fork(server, worker)
+
+def child_exit(server, worker):
+    hooks.child_exit(server, worker)
+    note("own-child-exit")
+"""
+
+
+# -- deployments -----------------------------------------------------------------------------------
+def test_blue_and_green_run_each_second_once_and_the_newer_definitions_win(
+    service: Start, database: Database
+) -> None:
+    """2 x 2 workers of two releases at once, also over a kill -9 of the leader."""
+
+    def nightly() -> list[str]:
+        """The cron expression and the release of the schedule that two releases define."""
+        found = database.rows(
+            "select described, release from leasehold.schedules where name = 'nightly'"
+        )
+        return [str(word) for row in found for word in row]
+
+    blue = service("default", "blue", CRON="1 3 * * *").gunicorn(2)
+    database.wait_for_nodes(2)
+    first = first_tick(blue)
+    assert nightly()[1] == "blue"
+    green = service("default", "green", CRON="2 4 * * *").gunicorn(2)
+    database.wait_for_nodes(4)
+    until(lambda: nightly()[1] == "green", 10, "green's definitions")
+    of_green = nightly()[0]
+    leader = database.leader()
+    assert leader
+    killed_at = time.time()
+    os.kill(leader, signal.SIGKILL)
+    acquired_at = database.next_term(killed_at)
+    what = "takeover after kill -9 of the leader, blue and green"
+    measured(what, acquired_at - killed_at, 1.0)
+    database.wait_for_nodes(4)
+    check_each_second(blue.journal, first, max(SECONDS, int(time.time() - first)))
+    assert nightly() == [of_green, "green"], "a blue worker that starts again changes nothing"
+    assert {e.release for e in blue.noted("tick")} == {"blue", "green"}
+
+    green.process.kill(signal.SIGTERM)
+    assert green.process.wait(20) == 0
+    until(lambda: nightly()[1] == "blue", 10, "blue's definitions")
+    assert nightly()[0] != of_green
+    warmed = [entry.key for entry in blue.noted("warm-done")]
+    assert len(set(warmed)) == len(warmed) == 2, "once per release, whatever started again"
+
+
+def test_once_per_deploy_runs_again_when_its_worker_is_killed(
+    service: Start, database: Database
+) -> None:
+    """With hooks of the user's own, the database named in code, and --preload."""
+    web = service("default", "v1", WARM_HANGS="1")
+    web.gunicorn(4, "--preload", hooks=COMPOSED.format(dsn=database.dsn))
+    database.wait_for_nodes(4)
+    [began] = until(lambda: web.noted("warm-began"), 10, "the once-per-deploy job")
+    killed_at = time.time()
+    os.kill(began.pid, signal.SIGKILL)
+    [done] = until(lambda: web.noted("warm-done"), 10, "its second run")
+    measured("once_per_deploy done elsewhere after kill -9", done.at - killed_at, 1.0)
+    assert done.key == began.key
+    database.wait_for_nodes(4)  # the new worker's node had its turn too
+    assert len(web.noted("warm-began")) == 2
+    assert len(web.noted("own-pre-fork")) == 5
+    assert len(web.noted("own-child-exit")) == 1
+    assert database.rows("select state from leasehold.jobs where queue = 'work'") == [
+        ("completed",)
+    ]
