@@ -84,7 +84,8 @@ class App(Definitions):
 
     async def client(self) -> Client:
         """The client of the running loop."""
-        return Client(await self.store(), self.env, await self._located(), self.on_connection)
+        settings = await self._located()
+        return Client(await self.store(), self.env, settings, self.on_connection, self.client)
 
     # -- operating -------------------------------------------------------------------------------
     async def inspect(self) -> Inspector:

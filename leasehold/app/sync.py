@@ -44,7 +44,7 @@ class SyncApp:
     async def _enqueue_on(self, requests: Sequence[JobRequest], on: Any) -> list[Job]:
         app = self._app
         # nothing of leasehold's own is touched: neither a store nor a connection
-        client = Client(_NO_STORE, app.env, app.settings, app.on_connection)
+        client = Client(_NO_STORE, app.env, app.settings, app.on_connection, app.client)
         return await client.enqueue_many(requests, on)
 
     def get(self, job: UUID | str) -> JobRecord:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
@@ -27,19 +27,21 @@ class Job:
 
     id: UUID
     created: bool
-    _client: Client
+    _client: Callable[[], Awaitable[Client]]
+    """Of whatever loop asks."""
 
     async def get(self) -> JobRecord:
         """The job as it is now. Raises JobNotFound (its history may be past keeping)."""
-        return await self._client.get(self.id)
+        return await (await self._client()).get(self.id)
 
     async def wait(self, timeout: float | None = None) -> Any:
         """Wait until it has finished; its result. Raises JobFailed (discarded, quarantined),
         JobCancelled, or WaitTimeout after ``timeout`` seconds; the job goes on then."""
-        return await self._client.wait(self.id, timeout)
+        return await (await self._client()).wait(self.id, timeout)
 
     async def cancel(self, reason: str = "cancelled") -> bool:
-        return await self._client.cancel(self.id, reason)
+        """See ``App.cancel``."""
+        return await (await self._client()).cancel(self.id, reason)
 
 
 class EnqueueOn(Protocol):
@@ -51,11 +53,19 @@ class EnqueueOn(Protocol):
 class Client:
     """All that an application asks of leasehold without running jobs itself."""
 
-    def __init__(self, store: Store, env: Env, settings: Settings, on: EnqueueOn) -> None:
+    def __init__(
+        self,
+        store: Store,
+        env: Env,
+        settings: Settings,
+        on: EnqueueOn,
+        of_loop: Callable[[], Awaitable[Client]],
+    ) -> None:
         self._store = store
         self._env = env
         self._settings = settings
         self._on = on
+        self._of_loop = of_loop
 
     async def enqueue(self, request: JobRequest, on: Any = None) -> Job:
         """Enqueue one job; ``on``: in the transaction of this connection of the user's."""
@@ -77,7 +87,7 @@ class Client:
             answers = await self._on.enqueue(on, jobs, self._settings.payload_limit)
         else:
             answers = await self._persist(jobs)
-        return [Job(job_id, created, self) for job_id, created in answers]
+        return [Job(job_id, created, self._of_loop) for job_id, created in answers]
 
     def _checked(self, request: JobRequest) -> JobRequest:
         if not isinstance(request, JobRequest):
