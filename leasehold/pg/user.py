@@ -24,6 +24,8 @@ from leasehold.pg.faults import translate
 from leasehold.pg.sql import statement
 
 _FAILED_TRANSACTION = "25P02"
+_REFUSED = "LH001"
+"""By ``leasehold.refuse``."""
 _HAS_FAILED = "the transaction has failed already"
 _ROLL_BACK = "Roll it back first"
 _PARAMETER = re.compile(r"%\((\w+)\)s")
@@ -48,16 +50,14 @@ class UserConnections:
 
     async def assert_mine(self, connection: Any, job: UUID, node: UUID, token: int) -> None:
         params = {"job": str(job), "node": str(node), "token": token}
-        if not await self._fetch(connection, "user/assert_mine", params):
-            raise LostClaim("the job was taken away", got=str(job), do="Roll back")
+        await self._fetch(connection, "user/assert_mine", params)
 
     async def complete(
         self, connection: Any, job: UUID, node: UUID, token: int, result: Any
     ) -> None:
         text = None if result is None else encode("result", result, Limits.result_bytes)
         params = {"job": str(job), "node": str(node), "token": token, "result": text}
-        if not await self._fetch(connection, "user/complete", params):
-            raise LostClaim("the job was taken away", got=str(job), do="Roll back")
+        await self._fetch(connection, "user/complete", params)
 
     def need_sync(self, connection: Any) -> None:
         """Raises BadJob when calls on it have to be awaited. To be asked first: a call that is
@@ -82,8 +82,11 @@ class UserConnections:
             cause = _driver_error(error)
             if cause is None:
                 raise
-            if getattr(cause, "sqlstate", None) == _FAILED_TRANSACTION:
+            state = getattr(cause, "sqlstate", None)
+            if state == _FAILED_TRANSACTION:
                 raise WrongConnection(_HAS_FAILED, do=_ROLL_BACK) from error
+            if state == _REFUSED:
+                raise LostClaim("the job was taken away", do="Roll back") from error
             raise translate(cause, sent=True) from error
 
 

@@ -1,4 +1,5 @@
--- Complete a job in the user's transaction: its effects and its completion are one commit.
+-- Complete a job in the user's transaction: its effects and its completion are one commit. If the
+-- claim was lost the statement fails, and with it the transaction: nobody can commit it by mistake.
 -- edge: running -> completed
 -- locks: job row, then its unique key
 -- index: job_pkey, job_key_pkey
@@ -19,4 +20,4 @@ with gone as (
     delete from leasehold.job_key k using gone g
     where g.unique_key is not null and k.key = g.unique_key and k.job_id = g.id and k.held_until is null
 )
-select cast(id as text) from gone
+select case when exists (select 1 from gone) then 1 else leasehold.refuse('the claim was lost') end
