@@ -102,6 +102,8 @@ class Limits:
 
     payload_bytes: int = 1 << 20
     result_bytes: int = 1 << 20
+    json_depth: int = 200
+    """Of arguments and results: what every process can read, however deep its own calls are."""
     error_chars: int = 8000
     text_chars: int = 200
     """Names of tasks, queues, schedules, leaders; progress notes."""

@@ -165,7 +165,10 @@ def _sentence(text: str) -> str:
 
 def shorten(value: object, limit: int = 200) -> str:
     """``repr(value)``, or a plain string as it is, cut to ``limit`` characters."""
-    text = value if isinstance(value, str) else repr(value)
+    try:
+        text = value if isinstance(value, str) else repr(value)
+    except Exception:  # a number of thousands of digits, an object whose repr fails
+        text = f"<{type(value).__name__}>"
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

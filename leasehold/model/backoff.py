@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from leasehold.errors import BadJob
 
 
+_LONGEST = 366 * 86400.0
+
+
 @dataclass(frozen=True)
 class Backoff:
     """Exponential: ``base * factor ** (failures - 1)`` seconds, at most ``longest``, plus or
@@ -18,13 +21,19 @@ class Backoff:
     jitter: float = 0.25
 
     def __post_init__(self) -> None:
-        if not (self.base >= 0 and self.factor >= 1 and self.longest >= self.base):
-            raise BadJob(
-                "a backoff needs base >= 0, factor >= 1 and longest >= base",
-                got=f"base={self.base} factor={self.factor} longest={self.longest}",
-            )
-        if not 0 <= self.jitter <= 1:
-            raise BadJob("a backoff's jitter is a share between 0 and 1", got=self.jitter)
+        limits = {
+            "base": (0, _LONGEST),
+            "factor": (1, 100),
+            "longest": (self.base, _LONGEST),
+            "jitter": (0, 1),
+        }
+        for label, (low, high) in limits.items():
+            value = getattr(self, label)
+            good = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not good or not low <= value <= high:
+                raise BadJob(
+                    f"a backoff's {label} must be a number from {low:g} to {high:g}", got=value
+                )
 
     def seconds(self, failures: int, draw: float) -> float:
         """``failures`` so far, from 1; ``draw`` is a random number in [0, 1)."""

@@ -128,13 +128,31 @@ def _check_number(
         raise BadJob(f"{label} must be {kind} from {low:g} to {high:g}", got=value)
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """What the database holds and Python's JSON cannot read: nested too deeply, or with a number
+    of thousands of digits. Others than :func:`encode` wrote it."""
+
+    why: str
+
+
+def decode(text: str | bytes) -> Any:
+    """JSON from the database; :class:`Unreadable` instead of an error, so that one bad value
+    harms none of its neighbours."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return Unreadable(f"{type(error).__name__}: {error}")
+
+
 class ClaimedJob(NamedTuple):
     """One attempt of a job, ours as long as ``claim_token`` is what the row says."""
 
     id: UUID
     task: str
     queue: str
-    payload: dict[str, Any]
+    payload: Any
+    """The arguments, a dict; or Unreadable."""
     priority: int
     attempt: int
     """From 1."""
@@ -157,7 +175,8 @@ class JobRecord:
     id: UUID
     task_name: str
     queue: str
-    payload: dict[str, Any]
+    payload: Any
+    """The arguments, a dict; or Unreadable."""
     state: State
     priority: int
     created_at: datetime
@@ -177,11 +196,27 @@ class JobRecord:
     held_because: str | None
 
 
+def _deep(value: Any) -> bool:
+    """Deeper than the limit? Level by level, however deep it is."""
+    level = [value]
+    for _ in range(Limits.json_depth):
+        level = [
+            part
+            for whole in level
+            for part in (whole.values() if isinstance(whole, dict) else whole)
+            if isinstance(part, (dict, list, tuple))
+        ]
+        if not level:
+            return False
+    return True
+
+
 def encode(label: str, value: Any, limit: int) -> str:
     """``value`` as JSON text that PostgreSQL's jsonb can hold.
 
     Raises BadPayload when it is not JSON (NaN and Infinity are not), holds a NUL or half of a
-    surrogate pair, is nested too deeply, or takes more than ``limit`` bytes.
+    surrogate pair, is nested deeper than ``Limits.json_depth``, or takes more than ``limit``
+    bytes.
     """
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -202,6 +237,8 @@ def encode(label: str, value: Any, limit: int) -> str:
             f"{label}: {size} bytes, over the limit of {limit}",
             do="Store the data elsewhere and pass a reference, or raise payload_limit",
         )
+    if text.count("[") + text.count("{") > Limits.json_depth and _deep(value):
+        raise BadPayload(f"{label}: nested deeper than {Limits.json_depth} levels")
     if _NUL.search(text):
         raise BadPayload(f"{label}: text with a NUL, which PostgreSQL cannot store")
     return text

@@ -17,9 +17,11 @@ from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.types.json import set_json_loads
 
 from leasehold import errors
 from leasehold.config import Settings
+from leasehold.model.job import decode
 from leasehold.pg.faults import translate
 from leasehold.pg.sql import statement
 
@@ -175,6 +177,7 @@ async def _learn(connection: psycopg.AsyncConnection[Row], settings: Settings) -
         settings.call_timeout, lambda: connection.pgconn.finish()
     )
     try:
+        set_json_loads(decode, connection)
         cursor = await connection.execute(statement("session/facts", settings.schema))
         row = await cursor.fetchone()
         assert row is not None

@@ -17,7 +17,16 @@ from leasehold import errors
 from leasehold.config import Limits
 from leasehold.env import Env
 from leasehold.model.job import encode
-from leasehold.model.outcome import Cancel, Complete, Fail, Outcome, Snooze, Unknown, as_outcome
+from leasehold.model.outcome import (
+    Cancel,
+    Complete,
+    Discard,
+    Fail,
+    Outcome,
+    Snooze,
+    Unknown,
+    as_outcome,
+)
 from leasehold.ports import Completion, JobStore
 from leasehold.services.context import Context, OnConnection, SyncContext
 from leasehold.services.running import Claim, Running
@@ -161,12 +170,14 @@ class Executor:
             return Unknown()
         if claim.stop_reason:
             return _stopped(claim)
+        if not isinstance(job.payload, dict):
+            return Discard(f"its arguments cannot be read: {errors.shorten(job.payload)}")
         if job.crashes and not await self._store.start(
             claim.node, job.id, job.claim_token, self._env.due_now()
         ):
             claim.end("lost")
             return None
-        if claim.stop_reason:  # asked for while the mark was written
+        if claim.cancelled.is_set():  # asked for while the mark was written
             return None if claim.lost else _stopped(claim)
         outcome = await self._execute(task, claim)
         if claim.completed_elsewhere:

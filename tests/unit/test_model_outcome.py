@@ -1,0 +1,125 @@
+"""From an outcome to what is written: ``decide``, and the table of moves it must keep to."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leasehold.config import Limits
+from leasehold.errors import BadJob
+from leasehold.model.backoff import Backoff
+from leasehold.model.job import ClaimedJob
+from leasehold.model.outcome import (
+    Cancel,
+    Complete,
+    Discard,
+    Fail,
+    Outcome,
+    Snooze,
+    Unknown,
+    as_outcome,
+    decide,
+)
+from leasehold.model.states import FINISHED, TRANSITIONS, UNFINISHED, WAITING, State
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def job(attempt: int = 1, max_attempts: int = 5, crashes: int = 0) -> ClaimedJob:
+    return ClaimedJob(
+        UUID(int=1), "t", "q", {}, 0, attempt, max_attempts, crashes, 7, None, None, NOW, NOW, True,
+        None,
+    )  # fmt: skip
+
+
+texts = st.text() | st.just("\x00") | st.just("\ud800")
+outcomes = st.one_of(
+    st.builds(Complete, st.none() | st.just("{}")),
+    st.builds(Fail, texts),
+    st.builds(Snooze, st.floats(0, 1000)),
+    st.builds(Cancel, texts | st.integers()),  # type: ignore[arg-type]
+    st.builds(Discard, texts | st.none()),  # type: ignore[arg-type]
+    st.builds(Unknown),
+)
+jobs = st.builds(job, st.integers(1, 50), st.integers(1, 50), st.integers(0, 5))
+
+
+@given(jobs, outcomes, st.floats(0, 1, exclude_max=True))
+def test_a_decision_is_a_move_of_the_table_and_can_be_stored(
+    claimed: ClaimedJob, outcome: Outcome, draw: float
+) -> None:
+    decision = decide(claimed, outcome, Backoff(), draw)
+    assert (State.RUNNING, decision.state) in TRANSITIONS
+    assert decision.state not in (State.AVAILABLE, State.QUARANTINED)  # not the acker's to give
+    if decision.state in FINISHED:
+        assert decision.run_in == 0
+    else:
+        assert decision.run_in >= 0 and (decision.held_because or not isinstance(outcome, Snooze))
+    if decision.error is not None:
+        decision.error.encode()
+        assert "\x00" not in decision.error and len(decision.error) <= Limits.error_chars
+    assert (decision.result is not None) <= isinstance(outcome, Complete)
+
+
+@given(jobs, outcomes)
+def test_only_runs_that_failed_count(claimed: ClaimedJob, outcome: Outcome) -> None:
+    assert decide(claimed, outcome, Backoff(), 0).counts is not isinstance(
+        outcome, (Snooze, Unknown)
+    )
+
+
+@pytest.mark.parametrize(
+    ("attempt", "max_attempts", "crashes", "state"),
+    [
+        (1, 1, 0, State.DISCARDED), (1, 2, 0, State.RETRYABLE), (2, 2, 0, State.DISCARDED),
+        (2, 2, 1, State.RETRYABLE), (3, 2, 1, State.DISCARDED),
+    ],
+)  # fmt: skip
+def test_failures_count_against_max_attempts_and_crashes_do_not(
+    attempt: int, max_attempts: int, crashes: int, state: State
+) -> None:
+    assert decide(job(attempt, max_attempts, crashes), Fail("e"), Backoff(), 0).state is state
+
+
+@given(st.integers(1, 200), st.floats(0, 1, exclude_max=True))
+def test_backoff_grows_to_its_longest_within_its_jitter(failures: int, draw: float) -> None:
+    backoff = Backoff(base=2, factor=3, longest=100, jitter=0.5)
+    middle = min(2 * 3.0 ** min(failures - 1, 64), 100)
+    assert middle * 0.5 <= backoff.seconds(failures, draw) <= middle * 1.5
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"base": -1}, {"factor": 0.5}, {"longest": 1}, {"jitter": 1.1}, {"base": float("nan")},
+     {"longest": float("inf")}, {"longest": 1e300}, {"base": "2"}],
+    ids=str,
+)  # fmt: skip
+def test_a_backoff_that_makes_no_sense_is_refused(options: Any) -> None:
+    with pytest.raises(BadJob):
+        Backoff(**options)
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), "5", True, 366 * 86400 + 1])
+def test_a_snooze_has_limits(seconds: Any) -> None:
+    with pytest.raises(BadJob):
+        Snooze(seconds)
+
+
+def test_a_result_is_told_from_an_outcome() -> None:
+    assert as_outcome(Snooze(1)) == Snooze(1)
+    assert as_outcome(Complete("1")) is None and as_outcome({"a": 1}) is None
+
+
+def test_every_state_can_be_reached_and_every_unfinished_one_left() -> None:
+    reached = {State.NEW}
+    while more := {b for a, b in TRANSITIONS if a in reached} - reached:
+        reached |= more
+    assert reached == set(State)
+    assert UNFINISHED | {State.NEW} <= {a for a, _ in TRANSITIONS}
+    assert WAITING.isdisjoint(FINISHED)
+    assert not any(b is State.NEW for _, b in TRANSITIONS)
