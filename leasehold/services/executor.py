@@ -333,7 +333,9 @@ def describe(error: BaseException, limit: int) -> str:
     """Type and message first, then the traceback, the end of it if it is long."""
     head = f"{type(error).__name__}: {error}"[:1000]
     with suppress(Exception):
-        lines = traceback.format_exception(type(error), error, error.__traceback__)
-        # from the handler on: the frames before are ours
+        trace = error.__traceback__
+        while trace and trace.tb_next and trace.tb_frame.f_code.co_filename == __file__:
+            trace = trace.tb_next  # from the handler on: the frames before are ours
+        lines = traceback.format_exception(type(error), error, trace)
         return f"{head}\n{''.join(lines)[-(limit - len(head) - 1) :]}"
     return head
