@@ -333,9 +333,10 @@ def describe(error: BaseException, limit: int) -> str:
     """Type and message first, then the traceback, the end of it if it is long."""
     head = f"{type(error).__name__}: {error}"[:1000]
     with suppress(Exception):
-        trace = error.__traceback__
-        while trace and trace.tb_next and trace.tb_frame.f_code.co_filename == __file__:
-            trace = trace.tb_next  # from the handler on: the frames before are ours
-        lines = traceback.format_exception(type(error), error, trace)
+        start = trace = error.__traceback__
+        while trace:  # from the handler on: the frames before are ours, or the thread pool's
+            ours = trace.tb_frame.f_code.co_filename == __file__
+            start, trace = (trace.tb_next if ours else None) or start, trace.tb_next
+        lines = traceback.format_exception(type(error), error, start)
         return f"{head}\n{''.join(lines)[-(limit - len(head) - 1) :]}"
     return head
