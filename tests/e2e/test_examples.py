@@ -286,6 +286,7 @@ def test_three_workers_share_the_jobs_and_failing_payments_are_retried_then_disc
         if job["state"] == "discarded":
             assert job["attempt"] - job["crashes"] == 3
             assert job["last_error"].startswith("GatewayDown: no answer for order")
+            assert "tasks.py" in job["last_error"] and "executor.py" not in job["last_error"]
             assert job["payload"]["gateway_down"] is True
         else:
             assert job["attempt"] == 1 + job["crashes"]
