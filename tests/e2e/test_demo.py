@@ -14,6 +14,7 @@ from shutil import rmtree
 import psycopg
 import pytest
 
+from tests.support.postgres import chosen_version
 from tests.support.procs import Process, Processes
 from tests.support.wait import until
 
@@ -53,9 +54,8 @@ def nothing_left(home: Path) -> None:
 
 
 def start_demo(procs: Processes, home: Path, *args: str, **env: str) -> Process:
-    return procs.start(
-        "-m", "leasehold", "demo", *args, name="demo", env={"LEASEHOLD_HOME": str(home), **env}
-    )
+    given = {"LEASEHOLD_HOME": str(home), "LEASEHOLD_POSTGRES_VERSION": chosen_version(), **env}
+    return procs.start("-m", "leasehold", "demo", *args, name="demo", env=given)
 
 
 def check_promises(card: dict) -> None:

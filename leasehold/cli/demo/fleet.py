@@ -100,7 +100,7 @@ class Fleet:
 
     def certify(self, worker: Worker) -> None:
         """As its parent we know that it is dead, and say so: nobody waits for its lease."""
-        self._certifier.report(worker.node, "killed by SIGKILL")
+        self._certifier.report(worker.node, f"exit code {worker.process.returncode}")
 
     def newly_fallen(self) -> list[Worker]:
         """Processes that ended without our doing, each told once."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from leasehold.cli.demo.scorecard import Scorecard
@@ -17,11 +20,25 @@ LAST_TICKS = 6
 _LAST_STORIES = 8
 _LINE_SECONDS = 1.0
 
-NEXT_STEPS = f"""\
-Next:
-  LEASEHOLD_DSN=postgresql://…  leasehold demo   the same on your own database (schema {SCHEMA})
-  LEASEHOLD_DSN=postgresql://…  leasehold status who leads, what runs, what waits
-  README.md                                      your first app in 20 lines"""
+
+def next_steps() -> str:
+    program = _program()
+    lines = [
+        (f"LEASEHOLD_DSN=postgresql://…  {program} demo", f"the same in yours (schema {SCHEMA})"),
+        (f"LEASEHOLD_DSN=postgresql://…  {program} status", "who leads, what runs, what waits"),
+        ("README.md", "your first app in 20 lines"),
+    ]
+    width = max(len(command) for command, _ in lines)
+    return "\n".join(["Next:", *[f"  {what:{width}}  {why}" for what, why in lines]])
+
+
+def _program() -> str:
+    """How this command is called from here."""
+    me = Path(sys.argv[0])
+    found = shutil.which("leasehold")
+    if me.name != "leasehold" or (found and os.path.samefile(found, me)):
+        return "leasehold"
+    return os.path.relpath(me)
 
 
 @dataclass
@@ -211,7 +228,7 @@ def print_scorecard(card: Scorecard, first_job_seconds: float | None) -> None:
     for problem in card.problems:
         console.print(Text(f"NOT OK: {problem}", style="bold red"), soft_wrap=True)
     console.print()
-    console.print(Text(NEXT_STEPS), soft_wrap=True)
+    console.print(Text(next_steps()), soft_wrap=True)
 
 
 def _lines(card: Scorecard, first_job_seconds: float | None) -> list[tuple[str, str]]:

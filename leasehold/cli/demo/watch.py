@@ -87,4 +87,5 @@ class Watcher:
                 f"pid {worker.pid} ended by itself (exit {worker.process.returncode}); its log "
                 f"ends with:\n{worker.log_tail()}"
             )
+            self._stage.fleet.certify(worker)
             self._stage.stop.set()
