@@ -102,9 +102,11 @@ class Lease:
             self.deadline = min(self.deadline, now)
 
     def expire(self, now: float) -> bool:
-        """Past the deadline? Then down, and True the first time."""
+        """Past the deadline? Then down, and True the first time. The grace counts from now: a
+        process that was stopped could end nothing before."""
         if self.phase is Phase.HOLDER and now >= self.deadline:
             self._down("expired")
+            self.deadline = now
             return True
         return False
 
@@ -119,7 +121,7 @@ class Lease:
             self.phase, self.token = Phase.FOLLOWER, None
 
     def overdue(self, now: float) -> bool:
-        """Still stepping down when the grace after the deadline is over."""
+        """Still stepping down when the grace is over."""
         return self.phase is Phase.STEPPING_DOWN and now >= self.deadline + self.timings.grace
 
     def _down(self, why: str) -> None:

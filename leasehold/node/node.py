@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import faulthandler
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -15,6 +14,7 @@ from leasehold.config import Settings
 from leasehold.env import Env, assigned_node_id, take_assigned_node_id
 from leasehold.model.outcome import Outcome
 from leasehold.node.plan import EXIT_FENCED, NodePlan, Tools
+from leasehold.node.watchdog import Watchdog
 from leasehold.ports import NodeIdentity, Signal, Wake
 from leasehold.services.acker import Acker
 from leasehold.services.executor import Executor, Lane
@@ -59,6 +59,7 @@ class Node:
         self.recorder = Recorder(env, self._store)
         self._emit = self.recorder.emit
         self.running = Running()
+        self._watchdog = Watchdog(settings.timings.grace, self._emit)
         self.guard = Guard(self._tools.guard_store, env, settings.timings, self._emit, self)
         self.guard.stand(settings.name)
         self._overdue = Overdue(env, self.running, self._emit)
@@ -219,11 +220,10 @@ class Node:
         with suppress(errors.LeaseholdError):
             while await self.recorder.tick(self._env.due_now()) == 0.0:
                 pass
+        self._watchdog.close()  # nothing runs any more; the end may take its time
         await self._in_guard(self.guard.leave())
         await asyncio.to_thread(self._thread.join, self._settings.call_timeout)
         await self.wakeups.stop()
-        if self._plan.hard_exit:
-            faulthandler.cancel_dump_traceback_later()
 
     # -- the guard's thread ----------------------------------------------------------------------
     def _guard_thread(self) -> None:
@@ -240,6 +240,7 @@ class Node:
 
     # -- Host: what the guard asks and tells, in its thread --------------------------------------
     def new_identity(self) -> NodeIdentity:
+        self._watchdog.call_off()  # nothing of the identity before can hang any more
         assigned, self._assigned = self._assigned, None
         identity = NodeIdentity(
             id=assigned or self._env.new_id(),
@@ -267,8 +268,9 @@ class Node:
 
     def fenced(self, why: str) -> None:
         self._emit("node_fenced", why=why, running=self.running.started())
-        # The guard lives, or it would not call: it ends the process itself if need be.
-        faulthandler.cancel_dump_traceback_later()
+        if self._plan.hard_exit:
+            # the guard lives, or it would not call: it ends the process itself if it must
+            self._watchdog.put_off(2 * self._settings.timings.grace)
         self._in_loop(self._on_fenced)
 
     def quiet(self) -> bool:
@@ -316,9 +318,9 @@ class Node:
 
     def renewed(self) -> None:
         if self._plan.hard_exit:
-            # C code that holds the GIL stops the guard as well: this timer needs no GIL.
-            timings = self._settings.timings
-            faulthandler.dump_traceback_later(timings.trust + timings.grace, exit=True)
+            # C code that holds the GIL stops the guard as well: this needs no GIL.
+            left = self.guard.membership.lease.deadline - self._env.boot_now()
+            self._watchdog.put_off(left + self._settings.timings.grace)
 
     async def look_after_jobs(self) -> None:
         for claim in self._overdue.to_take_away():

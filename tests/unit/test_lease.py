@@ -128,6 +128,13 @@ def test_what_runs_on_after_the_grace_is_overdue():
     assert not lease.overdue(1e9)
 
 
+def test_a_process_that_was_stopped_past_its_deadline_has_its_grace_when_it_goes_on():
+    lease = holder()
+    lease.expire(300.0)
+    assert not lease.overdue(300.0 + SIX.grace - 0.001)
+    assert lease.overdue(300.0 + SIX.grace)
+
+
 # -- the candidate -------------------------------------------------------------------------------
 def test_a_candidate_waits_a_whole_lease_from_when_it_was_told():
     lease = follower()

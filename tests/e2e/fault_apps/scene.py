@@ -131,7 +131,7 @@ class Scene:
 
     def enqueue(self, task: str, count: int = 1, *, options: Line | None = None, **payload: Any):
         """``count`` jobs; their ids."""
-        job = {"task": task, "queue": "main", "payload": payload, **(options or {})}
+        job = {"task": task, "payload": payload, **(options or {})}
         rows = self.sql("select id from leasehold.enqueue(%s::jsonb)", json.dumps([job] * count))
         return [str(job_id) for (job_id,) in rows]
 
@@ -169,6 +169,15 @@ class Scene:
         event = until(found, timeout, f"event {kind} {fields}", every=0.1)
         assert event
         return event
+
+    def wait_refused(self, run: Line) -> None:
+        """Until the process of that run has told that its outcome changed nothing."""
+
+        def told() -> bool:
+            events = self.events("ack_refused") + self.events("job_lost")
+            return any((e["job"], e["pid"]) == (run["job"], run["pid"]) for e in events)
+
+        until(told, 15, "an event for the late outcome", every=0.1)
 
     # -- the history -----------------------------------------------------------------------------
     def history(self, kind: str | None = None, **fields: Any) -> list[Line]:

@@ -1,7 +1,7 @@
 """A worker process whose handlers misbehave as they are told, and say so in the history.
 
-Settings come from the environment: ``HISTORY`` (the file), ``SLOTS``, ``HARD_EXIT=0`` for a
-process that must not be ended, ``TICKS=1`` for a schedule of each second.
+Settings come from the environment: ``HISTORY`` (the file), ``QUEUES`` and ``SLOTS`` of each,
+``HARD_EXIT=0`` for a process that must not be ended, ``TICKS=1`` for a schedule of each second.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 from leasehold import App, Context
 
 app = App()
-QUEUE = os.environ.get("QUEUE", "main")
 
 
 def boot_now() -> float:
@@ -41,13 +40,13 @@ def tell(ctx: Context, kind: str, **fields: Any) -> None:
 
 
 # -- handlers that behave ------------------------------------------------------------------------
-@app.task(name="quick", queue=QUEUE)
+@app.task(name="quick")
 async def quick(ctx: Context, number: int = 0) -> None:
     tell(ctx, "start")
     tell(ctx, "end")
 
 
-@app.task(name="nap", queue=QUEUE)
+@app.task(name="nap")
 async def nap(ctx: Context, seconds: float) -> None:
     """Works for a while; ends at once when it is cancelled."""
     tell(ctx, "start")
@@ -60,15 +59,16 @@ async def nap(ctx: Context, seconds: float) -> None:
 
 
 # -- handlers that do not ------------------------------------------------------------------------
-@app.task(name="block", queue=QUEUE)
+@app.task(name="block")
 async def block(ctx: Context, seconds: float) -> None:
-    """Blocks the event loop."""
+    """Blocks the event loop, at its first run."""
     tell(ctx, "start")
-    time.sleep(seconds)
+    if ctx.attempt == 1:
+        time.sleep(seconds)  # noqa: ASYNC251
     tell(ctx, "end")
 
 
-@app.task(name="burn", queue=QUEUE)
+@app.task(name="burn")
 async def burn(ctx: Context, seconds: float) -> None:
     """Burns CPU in Python, in the event loop."""
     tell(ctx, "start")
@@ -78,7 +78,7 @@ async def burn(ctx: Context, seconds: float) -> None:
     tell(ctx, "end")
 
 
-@app.task(name="hold_gil", queue=QUEUE)
+@app.task(name="hold_gil")
 async def hold_gil(ctx: Context, seconds: int) -> None:
     """At its first run, C code that sleeps and never lets Python run."""
     tell(ctx, "start")
@@ -87,7 +87,7 @@ async def hold_gil(ctx: Context, seconds: int) -> None:
     tell(ctx, "end")
 
 
-@app.task(name="thread", queue=QUEUE)
+@app.task(name="thread")
 def in_thread(ctx: Context, seconds: float, times: int = 1) -> None:
     """In a thread, deaf to everything, at its first ``times`` runs."""
     tell(ctx, "start")
@@ -96,7 +96,7 @@ def in_thread(ctx: Context, seconds: float, times: int = 1) -> None:
     tell(ctx, "end")
 
 
-@app.task(name="die", queue=QUEUE)
+@app.task(name="die")
 async def die(ctx: Context) -> None:
     """Takes its process along."""
     tell(ctx, "start")
@@ -105,8 +105,8 @@ async def die(ctx: Context) -> None:
 
 if os.environ.get("TICKS") == "1":
 
-    @app.every(seconds=1, name="each second", missed="all", queue=QUEUE)
-    @app.task(name="tick", queue=QUEUE)
+    @app.every(seconds=1, name="each second", missed="all")
+    @app.task(name="tick")
     async def tick(ctx: Context) -> None:
         tell(ctx, "tick", due=ctx.scheduled_for.timestamp())
 
@@ -117,7 +117,8 @@ async def main() -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     hard_exit = os.environ.get("HARD_EXIT", "1") == "1"
     slots = int(os.environ.get("SLOTS", "20"))
-    async with app.node(queues={QUEUE: slots}, hard_exit=hard_exit):
+    queues = os.environ.get("QUEUES", "default").split()
+    async with app.node(queues=dict.fromkeys(queues, slots), hard_exit=hard_exit):
         note("up")
         print("up", flush=True)
         await stop.wait()
