@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from leasehold.errors import BadJob
 
-
 _LONGEST = 366 * 86400.0
 
 

@@ -242,8 +242,9 @@ class Executor:
 
     def _pool(self) -> ThreadPoolExecutor:
         if self._threads is None:
-            slots = max(lane.slots for lane in self.lanes.values())
-            self._threads = ThreadPoolExecutor(min(slots, 256), thread_name_prefix="leasehold-job")
+            slots = sum(lane.slots for lane in self.lanes.values())
+            # threads are made as they are needed; a job that runs must not wait for one
+            self._threads = ThreadPoolExecutor(slots, thread_name_prefix="leasehold-job")
         return self._threads
 
     def _context(self, kind: type[Context], claim: Claim) -> Context:

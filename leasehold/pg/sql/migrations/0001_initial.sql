@@ -443,6 +443,10 @@ begin
         if item ? 'unique' then
             holder := leasehold.enqueue_key(item, new_id, due, starts, moment);
             if holder is not null then
+                if item ->> 'on_conflict' = 'replace' then
+                    woken := woken || array(select j.queue from leasehold.job j
+                                            where j.id = holder and j.ready and j.node is null);
+                end if;
                 id := holder; created := false;
                 return next;
                 continue;
