@@ -54,8 +54,12 @@ def nothing_left(home: Path) -> None:
 
 
 def start_demo(procs: Processes, home: Path, *args: str, **env: str) -> Process:
-    given = {"LEASEHOLD_HOME": str(home), "LEASEHOLD_POSTGRES_VERSION": chosen_version(), **env}
-    return procs.start("-m", "leasehold", "demo", *args, name="demo", env=given)
+    given = {
+        "LEASEHOLD_HOME": str(home),
+        "TMPDIR": str(home),
+        "LEASEHOLD_POSTGRES_VERSION": chosen_version(),
+    }
+    return procs.start("-m", "leasehold", "demo", *args, name="demo", env={**given, **env})
 
 
 def check_promises(card: dict) -> None:
