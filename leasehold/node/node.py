@@ -318,7 +318,6 @@ class Node:
 
     def renewed(self) -> None:
         if self._plan.hard_exit:
-            # C code that holds the GIL stops the guard as well: this needs no GIL.
             left = self.guard.membership.lease.deadline - self._env.boot_now()
             self._watchdog.put_off(left + self._settings.timings.grace)
 
