@@ -36,7 +36,8 @@ MARGIN_SECONDS = 5.0
 """Beyond the workers' own grace, until those that remain are killed."""
 GROUP_SECONDS = 5.0
 """For the killed children of a dead child to be gone."""
-PROBE_SECONDS = 120.0
+PROBE_SECONDS = 10.0
+"""For a probe that could not load the application to end."""
 
 WORKER = (sys.executable, "-m", "leasehold", "worker")
 _PROBE = (
@@ -61,6 +62,10 @@ def run_supervisor(
     """
     if processes < 1:
         raise ConfigError("--processes needs a number from 1", got=processes)
+    if not hasattr(os, "waitid"):
+        raise ConfigError(
+            "--processes needs Linux, or Python 3.13 on macOS", do="Start the workers one by one"
+        )
     settings = _ask_settings(target, _settings_among(arguments))
     if settings is None:
         return 1
@@ -94,9 +99,10 @@ def _ask_settings(target: str, options: Mapping[str, str]) -> Settings | None:
         with suppress(BrokenPipeError), probe.stdin as stdin:  # not in argv: a DSN holds a password
             stdin.write(json.dumps(options).encode())
         text = answer.readline()
-        with suppress(subprocess.TimeoutExpired):
-            probe.wait(PROBE_SECONDS)
-        probe.kill()
+        if not text:  # it says why on stderr
+            with suppress(subprocess.TimeoutExpired):
+                probe.wait(PROBE_SECONDS)
+        probe.kill()  # whatever threads the application has started in it
         probe.wait()
     return settings_from_text(text) if text else None
 

@@ -108,7 +108,7 @@ def test_the_leading_worker_is_killed(
     label = "with" if hooks else "without"
     what = f"takeover after kill -9 of the leader, {label} the hook"
     measured(what, acquired_at - killed_at, limit)
-    check_each_second(web.journal, first, int(acquired_at - first) + 2)
+    check_each_second(web.journal, first, int(acquired_at - first) + 2, killed=leader)
     dead = [event["dead"] for event in database.events("node_certified")]
     assert [name.split(":")[1] for name in dead] == ([str(leader)] if hooks else [])
 
@@ -227,7 +227,7 @@ def test_blue_and_green_run_each_second_once_and_the_newer_definitions_win(
     what = "takeover after kill -9 of the leader, blue and green"
     measured(what, acquired_at - killed_at, 1.0)
     database.wait_for_nodes(4)
-    check_each_second(blue.journal, first, max(SECONDS, int(time.time() - first)))
+    check_each_second(blue.journal, first, max(SECONDS, int(time.time() - first)), leader)
     assert nightly() == [of_green, "green"], "a blue worker that starts again changes nothing"
     assert {e.release for e in blue.noted("tick")} == {"blue", "green"}
 

@@ -145,16 +145,22 @@ class Service:
         return entries(self.journal, what)
 
 
-def check_each_second(journal: Path, first: float, seconds: int) -> None:
-    """Each second from ``first`` on ran exactly once; waits for the last one and the next."""
+def check_each_second(journal: Path, first: float, seconds: int, killed: int = 0) -> None:
+    """Each second from ``first`` on ran exactly once; waits for the last one and the next. What
+    the process ``killed`` held may have run again, as a later attempt of the same job."""
     due = {first + n for n in range(seconds + 1)}
 
-    def ran() -> list[float]:
-        return [float(entry.key) for entry in entries(journal, "tick")]
+    def first_runs() -> Counter[float]:
+        return Counter(float(e.key) for e in entries(journal, "tick") if e.attempt == 1)
 
     with suppress(NeverHappened):
-        until(lambda: due | {max(due) + 1} <= set(ran()), seconds + 15.0)
-    missing = sorted(due - set(ran()))
+        until(lambda: due | {max(due) + 1} <= first_runs().keys(), seconds + 15.0)
+    ran = first_runs()
+    held = {float(e.key) for e in entries(journal, "tick") if e.attempt == 2}
+    missing = sorted(due - ran.keys() - held)
     assert not missing, f"{len(missing)} of {len(due)} due seconds did not run: {missing}"
-    twice = sorted(second for second, times in Counter(ran()).items() if times > 1)
+    twice = sorted(second for second, times in ran.items() if times > 1)
     assert not twice, f"{len(twice)} seconds ran more than once: {twice}"
+    owners = {float(e.key): e.pid for e in entries(journal, "tick") if e.attempt == 1}
+    again = {second for second in held if owners.get(second, killed) != killed}
+    assert not again, f"ran again though its process was not killed: {again}"
