@@ -81,10 +81,13 @@ async def apply(settings: Settings, tell: Callable[[str], None] | None = None) -
             # SET LOCAL: the limits of a session are for short statements
             await run("set local statement_timeout = 0; set local lock_timeout = 0")
             tell = tell or (lambda what: None)
-            tell("waiting for the lock")
-            await run(f"select pg_advisory_xact_lock({_LOCK_KEY})")
-            await run(f"create schema if not exists {schema}")
+            cursor = await run(f"select pg_try_advisory_xact_lock({_LOCK_KEY})".encode())
+            if (await cursor.fetchone()) != (True,):
+                tell("waiting for another process that applies the schema")
+                await run(f"select pg_advisory_xact_lock({_LOCK_KEY})")
             done = await _applied(session, schema)
+            if not done:  # it needs a privilege that nothing-to-do does not
+                await run(f"create schema if not exists {schema}")
             await _refuse_newer(session, schema, done)
             missing = [m for m in MIGRATIONS if m.number not in done]
             for m in missing:
