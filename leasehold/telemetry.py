@@ -133,6 +133,8 @@ def log(event: Event, worker_id: str) -> None:
 
 def _word(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
+    first, _, more = text.partition("\n")  # the whole of a traceback is in the table
+    text = f"{first} …" if more else first
     return json.dumps(text, ensure_ascii=False) if " " in text or not text else text
 
 

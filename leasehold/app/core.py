@@ -87,6 +87,10 @@ class App(Definitions):
         settings = await self._located()
         return Client(await self.store(), self.env, settings, self.on_connection, self.client)
 
+    async def dsn(self) -> str:
+        """Where the database is, for connections of your own; with ``embedded`` it is started."""
+        return (await self._located()).dsn
+
     # -- operating -------------------------------------------------------------------------------
     async def inspect(self) -> Inspector:
         """For operators: nodes, leaders, schedules, events, and what is wrong."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from leasehold.config import Settings, check_text
@@ -29,7 +29,8 @@ from leasehold.services.tasks import (
 if TYPE_CHECKING:
     from leasehold.app.core import App
 
-DEFAULT_GRACE_SECONDS = 5.0
+LONGEST_DEFAULT_GRACE = 5.0
+_SOME_MOMENT = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 class Task:
@@ -125,8 +126,8 @@ class Definitions:
         """Run a task by a cron expression (Debian's rules, also when the clocks change).
 
         ``options``: ``name`` (of the schedule; default the task's), ``missed`` = ``latest``,
-        ``skip`` or ``all``, ``grace_seconds`` (a tick at most so late is not missed), ``arguments``
-        (a dict), and options of the job. Raises BadSchedule.
+        ``skip`` or ``all``, ``grace_seconds`` (a tick at most so late is not missed; default half
+        the interval, at most 5), ``arguments`` (a dict), and options of the job. Raises BadSchedule.
         """
         return self._scheduled(cron(expression, timezone), options)
 
@@ -174,7 +175,7 @@ class Definitions:
                     do=suggest(wrong, set(allowed) - set(refused)),
                 )
         missed = Missed.parse(options.pop("missed", Missed.LATEST))
-        grace = options.pop("grace_seconds", DEFAULT_GRACE_SECONDS)
+        grace = options.pop("grace_seconds", _default_grace(spec))
         if isinstance(grace, bool) or not isinstance(grace, (int, float)) or grace < 0:
             raise BadSchedule("grace_seconds must be a number of seconds", got=grace)
 
@@ -199,3 +200,13 @@ class Definitions:
             return target
         task: Task = self.task(target)
         return task
+
+
+def _default_grace(spec: Spec) -> float:
+    """Half of the schedule's interval, at most 5 s: a short hiccup makes no tick a missed one,
+    and ``latest`` never fires a burst after an outage."""
+    first = spec.next_after(_SOME_MOMENT)
+    second = spec.next_after(first) if first else None
+    if first is None or second is None:
+        return LONGEST_DEFAULT_GRACE
+    return min(LONGEST_DEFAULT_GRACE, (second - first).total_seconds() / 2)
