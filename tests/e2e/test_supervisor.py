@@ -14,7 +14,7 @@ import pytest
 
 from leasehold.integrations.certifier import executor_processes
 from tests.e2e.apps.journal import Entry, entries
-from tests.e2e.apps.service import Database, measured
+from tests.e2e.apps.service import AT_ONCE, Database, measured
 from tests.support.procs import Process, Processes
 from tests.support.wait import until
 
@@ -95,7 +95,7 @@ def test_fifty_running_jobs_of_a_killed_child_run_elsewhere_within_a_second(
     killed_at = time.time()
     os.kill(victim, signal.SIGKILL)
     again = second_runs(journal, lost)
-    measured("50 jobs of a killed child run again", max(e.at for e in again) - killed_at, 1.0)
+    measured("50 jobs of a killed child run again", max(e.at for e in again) - killed_at, AT_ONCE)
     assert {e.pid for e in again}.isdisjoint({victim})
     assert len(entries(journal, "began")) == 150, "jobs that were not lost ran once"
     [event] = database.events("node_certified")
@@ -119,7 +119,7 @@ def test_the_jobs_of_a_killed_child_need_no_leader(
     killed_at = time.time()
     os.kill(victim, signal.SIGKILL)
     again = max(e.at for e in second_runs(journal, lost))
-    measured("jobs run again while the leader stands still", again - killed_at, 1.0)
+    measured("jobs run again while the leader stands still", again - killed_at, AT_ONCE)
 
 
 def test_the_leading_child_is_killed_and_its_leadership_is_taken_at_once(
@@ -130,7 +130,7 @@ def test_the_leading_child_is_killed_and_its_leadership_is_taken_at_once(
     killed_at = time.time()
     os.kill(leader, signal.SIGKILL)
     acquired_at = database.next_term(killed_at)
-    measured("takeover after kill -9 of the leading child", acquired_at - killed_at, 1.0)
+    measured("takeover after kill -9 of the leading child", acquired_at - killed_at, AT_ONCE)
     until(lambda: len(database.nodes()) == 2, 10, "the child's successor")
     assert leader not in database.nodes()
 
@@ -151,7 +151,7 @@ def test_a_child_that_was_fenced_before_is_certified_all_the_same(
     os.kill(leader, signal.SIGKILL)
     killed_at = time.time()
     until(lambda: database.rows(ids, leader) == [], 20, "the end of its row")
-    measured("certificate of a child that was fenced before", time.time() - killed_at, 1.0)
+    measured("certificate of a child that was fenced before", time.time() - killed_at, AT_ONCE)
 
 
 def test_a_killed_tree_is_recovered_by_another_hosts_worker_within_recover_within(

@@ -13,16 +13,25 @@ from typing import Any
 
 import pytest
 
-from leasehold.config import Timings
 from leasehold.errors import ConfigError
 from leasehold.integrations.gunicorn import certificates
-from tests.e2e.apps.service import HOOKS, Database, Service, check_each_second, measured
+from tests.e2e.apps.service import (
+    AT_ONCE,
+    HOOKS,
+    POOLED,
+    TIMINGS,
+    Database,
+    Service,
+    check_each_second,
+    measured,
+)
 from tests.support import postgres as servers
+from tests.support.pgbouncer import PgBouncer
 from tests.support.procs import Processes
 from tests.support.wait import until
 
 SECONDS = 30 if os.environ.get("LEASEHOLD_LONG") else 12
-F = Timings.derive(9).failover
+F = TIMINGS.failover
 
 Start = Callable[..., Service]
 
@@ -62,7 +71,12 @@ def shapes(postgres: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with ExitStack() as stack:
         databases = {}
         for shape in SHAPES:
-            databases[shape] = Database(stack.enter_context(servers.database(postgres.dsn)))
+            dsn = stack.enter_context(servers.database(postgres.dsn))
+            if POOLED:
+                bouncer = PgBouncer(dsn)
+                stack.callback(bouncer.close)
+                dsn = bouncer.dsn
+            databases[shape] = Database(dsn)
             stack.callback(databases[shape].close)
         procs = stack.enter_context(Processes(tmp_path_factory.mktemp("shapes")))
         running = {
@@ -95,7 +109,7 @@ def test_the_lifespan_wraps_the_users_own(shapes: dict[str, Service]) -> None:
 
 
 # -- the leader dies -------------------------------------------------------------------------------
-@pytest.mark.parametrize(("hooks", "limit"), [(HOOKS, 1.0), ("", F)], ids=["hooks", "no-hooks"])
+@pytest.mark.parametrize(("hooks", "limit"), [(HOOKS, AT_ONCE), ("", F)], ids=["hooks", "no-hooks"])
 def test_the_leading_worker_is_killed(
     service: Start, database: Database, hooks: str, limit: float
 ) -> None:
@@ -125,7 +139,9 @@ def test_a_stopped_service_resigns_at_once_and_drains(service: Start, database: 
     old.process.kill(signal.SIGTERM)
     acquired_at = database.next_term(stopped_at)
     assert database.leader() not in (None, leader)
-    measured("takeover after SIGTERM of the leader's service", acquired_at - stopped_at, 1.5)
+    measured(
+        "takeover after SIGTERM of the leader's service", acquired_at - stopped_at, AT_ONCE + 0.5
+    )
     assert not old.noted("work-done"), "it resigned only after its jobs"
     assert old.process.wait(20) == 0
     began = {entry.key for entry in old.noted("work-began")}
@@ -225,7 +241,7 @@ def test_blue_and_green_run_each_second_once_and_the_newer_definitions_win(
     os.kill(leader, signal.SIGKILL)
     acquired_at = database.next_term(killed_at)
     what = "takeover after kill -9 of the leader, blue and green"
-    measured(what, acquired_at - killed_at, 1.0)
+    measured(what, acquired_at - killed_at, AT_ONCE)
     database.wait_for_nodes(4)
     check_each_second(blue.journal, first, max(SECONDS, int(time.time() - first)), leader)
     assert nightly() == [of_green, "green"], "a blue worker that starts again changes nothing"
@@ -250,7 +266,7 @@ def test_once_per_deploy_runs_again_when_its_worker_is_killed(
     killed_at = time.time()
     os.kill(began.pid, signal.SIGKILL)
     [done] = until(lambda: web.noted("warm-done"), 10, "its second run")
-    measured("once_per_deploy done elsewhere after kill -9", done.at - killed_at, 1.0)
+    measured("once_per_deploy done elsewhere after kill -9", done.at - killed_at, AT_ONCE)
     assert done.key == began.key
     database.wait_for_nodes(4)  # the new worker's node had its turn too
     assert len(web.noted("warm-began")) == 2

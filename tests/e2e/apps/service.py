@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ import httpx
 import psycopg
 from psycopg.types.json import Jsonb
 
-from leasehold.config import Settings
+from leasehold.config import Settings, Timings
 from leasehold.pg import migrate
 from tests.e2e.apps.journal import Entry, entries
 from tests.support.procs import Process, Processes
@@ -23,6 +24,11 @@ from tests.support.wait import NeverHappened, until
 HOOKS = "from leasehold.integrations.gunicorn import child_exit, pre_fork\n"
 WEB = "tests.e2e.apps.web:asgi"
 START_SECONDS = 40.0
+
+POOLED = bool(os.environ.get("LEASEHOLD_TEST_POOLER"))
+TIMINGS = Timings.derive(9)
+AT_ONCE = 1.2 * TIMINGS.renew + TIMINGS.jitter + 0.5 if POOLED else 1.0
+"""Seconds until others act on a certificate or a resignation; one poll where LISTEN cannot work."""
 
 
 def measured(what: str, seconds: float, limit: float) -> None:
@@ -37,7 +43,7 @@ class Database:
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
         asyncio.run(migrate.apply(Settings.load({"dsn": dsn}, {})))
-        self._connection = psycopg.connect(dsn, autocommit=True)
+        self._connection = psycopg.connect(dsn, autocommit=True, prepare_threshold=None)
 
     def rows(self, query: Any, *values: Any) -> list[tuple[Any, ...]]:
         return self._connection.execute(query, values).fetchall()
