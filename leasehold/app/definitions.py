@@ -127,7 +127,8 @@ class Definitions:
 
         ``options``: ``name`` (of the schedule; default the task's), ``missed`` = ``latest``,
         ``skip`` or ``all``, ``grace_seconds`` (a tick at most so late is not missed; default half
-        the interval, at most 5), ``arguments`` (a dict), and options of the job. Raises BadSchedule.
+        the interval, at most 5), ``arguments`` (a dict), and options of the job. Raises
+        BadSchedule.
         """
         return self._scheduled(cron(expression, timezone), options)
 
