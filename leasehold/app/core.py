@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -161,7 +162,8 @@ class App(Definitions):
         )
         tools = Tools(
             store,
-            lambda: PgStore(settings, "guard"),
+            # no call of the guard may keep it from fencing itself in time
+            lambda: PgStore(replace(settings, call_timeout=settings.timings.call_timeout), "guard"),
             lambda on_wake, emit: Listener(settings, self.env, store, on_wake, emit),
             self.on_connection,
         )

@@ -55,38 +55,41 @@ class Pool:
             raise
 
     async def _fetch(self, name: str, params: Params, seconds: float) -> list[Row]:
-        async with self._session(seconds) as session:
+        async with self._session(seconds) as (session, left):
             self.statements += 1
-            return await session.fetch(name, params, seconds)
+            return await session.fetch(name, params, left)
 
     async def _copy(self, name: str, rows: Sequence[Row], seconds: float) -> None:
-        async with self._session(seconds) as session:
+        async with self._session(seconds) as (session, left):
             self.statements += 1
-            await session.copy(name, rows, seconds)
+            await session.copy(name, rows, left)
 
     @asynccontextmanager
-    async def _session(self, seconds: float) -> AsyncIterator[Session]:
+    async def _session(self, seconds: float) -> AsyncIterator[tuple[Session, float]]:
+        """A session, and how many of the seconds are left."""
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + seconds
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout_at(give_up_at):
                 await self._turn.acquire()
         except TimeoutError:
             raise errors.Unavailable(f"no connection was free within {seconds:.3g} s") from None
         try:
-            session = await self._take()
+            session = await self._take(give_up_at - loop.time())
             try:
-                yield session
+                yield session, give_up_at - loop.time()
             finally:
                 await self._put(session)
         finally:
             self._turn.release()
 
-    async def _take(self) -> Session:
+    async def _take(self, seconds: float) -> Session:
         while self._idle:
             session = self._idle.pop()
             if session.usable:
                 return session
             await self._drop(session)
-        session = await Session.open(self._settings, self._role)
+        session = await Session.open(self._settings, self._role, seconds)
         try:
             check_schema(session.facts)
         except errors.ServerError:

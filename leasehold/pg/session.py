@@ -64,8 +64,9 @@ class Session:
         self._settings = settings
 
     @classmethod
-    async def open(cls, settings: Settings, role: str) -> Session:
-        """``role`` (guard, work, listen …) is seen in pg_stat_activity.
+    async def open(cls, settings: Settings, role: str, timeout: float | None = None) -> Session:
+        """``role`` (guard, work, listen …) is seen in pg_stat_activity; ``timeout`` in seconds,
+        for all of it.
 
         Raises ServerError with the reason when the server cannot serve us, Unavailable when it
         does not answer.
@@ -76,8 +77,10 @@ class Session:
             "connect_timeout": max(2, round(settings.call_timeout)),
             "application_name": f"leasehold {role}",
         }
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + (settings.call_timeout if timeout is None else timeout)
         try:
-            async with asyncio.timeout(settings.call_timeout):
+            async with asyncio.timeout_at(give_up_at):
                 connection = await psycopg.AsyncConnection.connect(
                     **{**defaults, **given}, autocommit=True
                 )
@@ -86,7 +89,7 @@ class Session:
         except (psycopg.Error, OSError) as error:
             raise translate(error, sent=False) from None
         try:
-            facts = await _learn(connection, settings)
+            facts = await _learn(connection, settings, give_up_at - loop.time())
         except BaseException:
             await _close(connection)
             raise
@@ -134,10 +137,7 @@ class Session:
 
     def shut(self) -> None:
         """End the connection at the socket: whoever waits on it gets an error at once."""
-        with suppress(psycopg.Error, OSError):
-            fd = os.dup(self.connection.fileno())
-            with socket.socket(fileno=fd) as twin:
-                twin.shutdown(socket.SHUT_RDWR)
+        _shut(self.connection)
 
     @property
     def usable(self) -> bool:
@@ -166,16 +166,24 @@ def read_dsn(dsn: str) -> dict[str, Any]:
     return given
 
 
+def _shut(connection: psycopg.AsyncConnection[Row]) -> None:
+    with suppress(psycopg.Error, OSError):
+        fd = os.dup(connection.fileno())
+        with socket.socket(fileno=fd) as twin:
+            twin.shutdown(socket.SHUT_RDWR)
+
+
 async def _close(connection: psycopg.AsyncConnection[Row]) -> None:
     with suppress(psycopg.Error, OSError):
         await connection.close()
 
 
-async def _learn(connection: psycopg.AsyncConnection[Row], settings: Settings) -> ServerFacts:
+async def _learn(
+    connection: psycopg.AsyncConnection[Row], settings: Settings, timeout: float
+) -> ServerFacts:
     """Who is on the other end, and is it safe? Sets what a session may set."""
-    timer = asyncio.get_running_loop().call_later(
-        settings.call_timeout, lambda: connection.pgconn.finish()
-    )
+    # not closed: its descriptor would come to mean another connection while this one waits
+    timer = asyncio.get_running_loop().call_later(max(timeout, 0.001), _shut, connection)
     try:
         set_json_loads(decode, connection)
         cursor = await connection.execute(statement("session/facts", settings.schema))
