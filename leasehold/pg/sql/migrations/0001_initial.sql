@@ -334,48 +334,114 @@ end $$;
 -- One row a job: its id, and whether it was created now (false: the key's holder, or a retry).
 -- ---------------------------------------------------------------------------------------------
 
-create function leasehold.enqueue_check(job jsonb) returns void
+-- What is wrong with one option; null: nothing.
+create function leasehold.enqueue_number(opt text, kind text, given text) returns text
 language plpgsql immutable as $$
 declare
-    bad text;
-    size integer;
+    low   numeric := case opt when 'priority' then -32768 when 'max_attempts' then 1 when 'requeue_after' then 1
+                              when 'run_in' then 0 when 'payload_limit' then 0 else 0.001 end;
+    high  numeric := case opt when 'priority' then 32767 when 'max_attempts' then 32767
+                              when 'payload_limit' then 1073741823 when 'run_in' then 3162240000
+                              when 'unique_for' then 3162240000 else 604800 end;
+    whole boolean := opt in ('priority', 'max_attempts', 'payload_limit');
+begin
+    if kind <> 'number' or given::numeric not between low and high
+       or (whole and trunc(given::numeric) <> given::numeric) then
+        return format('must be a %snumber from %s to %s', case when whole then 'whole ' else '' end, low, high);
+    end if;
+    return null;
+end $$;
+
+create function leasehold.enqueue_moment(kind text, given text) returns text
+language plpgsql stable as $$
+begin
+    if kind = 'string' and given::timestamptz between '0002-01-01' and '9998-12-31' then
+        return null;
+    end if;
+    return 'must be a time with its zone, like 2030-01-31T12:00:00Z';
+exception when data_exception then
+    return 'must be a time with its zone, like 2030-01-31T12:00:00Z';
+end $$;
+
+create function leasehold.enqueue_payload(payload jsonb, kind text, most text) returns text
+language plpgsql immutable as $$
+declare
+    size integer := octet_length(payload::text);
+    top  integer := coalesce(most::integer, 1048576);
+begin
+    return case when kind <> 'object' then 'must be an object'
+                when size > top then format('of %s bytes is over the limit of %s', size, top) end;
+end $$;
+
+-- Is each option of its kind and within its limits? Those given as null count as not given.
+create function leasehold.enqueue_check(job jsonb) returns void
+language plpgsql stable as $$
+declare
+    opt   text;
+    val   jsonb;
+    kind  text;
+    given text;
+    wrong text;
 begin
     if jsonb_typeof(job) is distinct from 'object' then
         raise exception 'leasehold.enqueue: each job must be an object, got %', coalesce(jsonb_typeof(job), 'null')
             using errcode = '22023';
     end if;
-    select string_agg(k, ', ') into bad from jsonb_object_keys(job) k
-    where k not in ('id', 'task', 'payload', 'queue', 'priority', 'run_at', 'run_in', 'max_attempts',
-                    'timeout', 'requeue_after', 'unique', 'unique_for', 'on_conflict', 'history', 'retried',
-                    'payload_limit');
-    if bad is not null then
-        raise exception 'leasehold.enqueue: unknown option %', bad using errcode = '22023',
-            hint = 'Known: id, task, payload, queue, priority, run_at, run_in, max_attempts, timeout, requeue_after, unique, unique_for, on_conflict, history.';
-    end if;
-    if coalesce(jsonb_typeof(job -> 'task'), 'null') <> 'string' or length(job ->> 'task') not between 1 and 200 then
+    if coalesce(jsonb_typeof(job -> 'task'), 'null') <> 'string' then
         raise exception 'leasehold.enqueue: task must be text of 1 to 200 characters, got %', left(job::text, 100)
             using errcode = '22023';
     end if;
-    if jsonb_typeof(coalesce(job -> 'payload', '{}')) <> 'object' then
-        raise exception 'leasehold.enqueue: payload must be an object, got %', jsonb_typeof(job -> 'payload')
-            using errcode = '22023', hint = 'Name the arguments: {"user_id": 42}.';
+    -- most jobs have these options and no others, and are right: seen in one expression
+    if job - '{id,task,payload,queue,priority,max_attempts,payload_limit}'::text[] = '{}'
+       and length(job ->> 'task') between 1 and 200
+       and jsonb_typeof(job -> 'payload') = 'object'
+       and to_jsonb(octet_length((job -> 'payload')::text)) <= coalesce(job -> 'payload_limit', '1048576')
+       and coalesce(jsonb_typeof(job -> 'queue') = 'string' and length(job ->> 'queue') between 1 and 200, true)
+       and coalesce((job -> 'priority')::text, '0') ~ '^-?[0-9]{1,4}$'
+       and coalesce((job -> 'max_attempts')::text, '5') ~ '^[1-9][0-9]{0,3}$'
+       and coalesce(length(job ->> 'id'), 36) = 36
+       and coalesce(jsonb_typeof(job -> 'payload_limit'), 'number') = 'number' then
+        return;
     end if;
-    size := octet_length((job -> 'payload')::text);
-    if size > coalesce((job ->> 'payload_limit')::integer, 1048576) then
-        raise exception 'leasehold.enqueue: payload of % bytes is over the limit of %', size,
-            coalesce((job ->> 'payload_limit')::integer, 1048576)
-            using errcode = '54000', hint = 'Store the data elsewhere and pass a reference.';
+    for opt, val in select * from jsonb_each(job) loop
+        kind := jsonb_typeof(val);
+        continue when kind = 'null' and opt <> 'payload';
+        given := val #>> '{}';
+        wrong := case
+            when opt in ('task', 'queue', 'unique') then
+                case when kind <> 'string' or length(given) not between 1 and 200
+                     then 'must be text of 1 to 200 characters' end
+            when opt = 'payload' then leasehold.enqueue_payload(val, kind, job ->> 'payload_limit')
+            when opt in ('priority', 'max_attempts', 'timeout', 'run_in', 'requeue_after', 'unique_for',
+                         'payload_limit') then
+                leasehold.enqueue_number(opt, kind, given)
+            when opt = 'run_at' then leasehold.enqueue_moment(kind, given)
+            when opt = 'on_conflict' then
+                case when given not in ('return', 'raise', 'replace')
+                     then 'must be return, raise or replace' end
+            when opt in ('history', 'retried') then
+                case when kind <> 'boolean' then 'must be true or false' end
+            when opt = 'id' then
+                case when given !~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then 'must be a UUID' end
+            else 'unknown'
+        end;
+        if wrong = 'unknown' then
+            raise exception 'leasehold.enqueue: unknown option %', opt using errcode = '22023',
+                hint = 'Known: id, task, payload, queue, priority, run_at, run_in, max_attempts, timeout, requeue_after, unique, unique_for, on_conflict, history.';
+        elsif wrong is not null then
+            raise exception 'leasehold.enqueue: % %, got %', opt, wrong,
+                case when opt = 'payload' then kind else left(val::text, 100) end
+                using errcode = case when wrong ~ 'limit' then '54000' else '22023' end,
+                hint = case when opt = 'payload'
+                       then 'Name the arguments: {"user_id": 42}; store what is large elsewhere.'
+                       else 'No job of this call was enqueued.' end;
+        end if;
+    end loop;
+    if job ->> 'run_at' is not null and job ->> 'run_in' is not null then
+        raise exception 'leasehold.enqueue: give run_at or run_in, not both' using errcode = '22023';
     end if;
-    if length(job ->> 'queue') not between 1 and 200 or length(job ->> 'unique') not between 1 and 200 then
-        raise exception 'leasehold.enqueue: queue and unique take 1 to 200 characters' using errcode = '22023';
-    end if;
-    if (job ->> 'on_conflict') not in ('return', 'raise', 'replace') then
-        raise exception 'leasehold.enqueue: on_conflict must be return, raise or replace, got %', job ->> 'on_conflict'
-            using errcode = '22023';
-    end if;
-    if (job ->> 'max_attempts')::numeric not between 1 and 32767 or (job ->> 'timeout')::numeric <= 0
-       or (job ->> 'run_in')::numeric < 0 then
-        raise exception 'leasehold.enqueue: max_attempts, timeout and run_in must be positive' using errcode = '22023';
+    if job ->> 'unique_for' is not null and job ->> 'unique' is null then
+        raise exception 'leasehold.enqueue: unique_for needs unique' using errcode = '22023';
     end if;
 end $$;
 
@@ -440,7 +506,7 @@ begin
         due := coalesce((item ->> 'run_at')::timestamptz,
                         moment + make_interval(secs => (item ->> 'run_in')::double precision), moment);
         starts := due <= moment;
-        if item ? 'unique' then
+        if item ->> 'unique' is not null then
             holder := leasehold.enqueue_key(item, new_id, due, starts, moment);
             if holder is not null then
                 if item ->> 'on_conflict' = 'replace' then
