@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -26,33 +27,56 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class _Stop:
     """The first signal asks for a clean stop, the second one ends the process at once.
 
-    Python-level handlers and not the loop's, so that a handler which blocks the loop does not
-    keep the second signal out.
+    A handler may block the loop, and the main thread in C code with it, where Python's own
+    handlers do not run: a thread hears of each signal through the wake-up file as well. Both
+    count for themselves (the application may take the wake-up file for another loop).
+
+    Under a supervisor it is the parent who insists, by SIGKILL: Ctrl-C reaches the whole group,
+    and an init system may send SIGTERM to all its processes before the parent passes its on.
     """
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
-        self._count = 0
         self._loop = asyncio.get_running_loop()
+        self._handled = 0
+        self._heard = 0
+        self._supervised = _supervised()
 
     def listen(self) -> None:
-        """Child of a supervisor: Ctrl-C reaches the whole group, and the parent decides."""
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        threading.Thread(
+            target=self._hear, args=(reader,), name="leasehold-signals", daemon=True
+        ).start()
         for number in _STOP_SIGNALS:
-            if number == signal.SIGINT and _supervised():
+            if number == signal.SIGINT and self._supervised:
                 signal.signal(number, signal.SIG_IGN)
             else:
                 signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._count += 1
-        if self._count > 1:
+        self._handled += 1
+        self._act(number, self._handled)
+
+    def _hear(self, reader: int) -> None:
+        while numbers := os.read(reader, 64):
+            for number in numbers:
+                if number in _STOP_SIGNALS:
+                    self._heard += 1
+                    self._act(number, self._heard)
+
+    def _act(self, number: int, count: int) -> None:
+        if count > 1 and not self._supervised:
             os.write(2, b"leasehold: a second signal: exit at once\n")
             os._exit(128 + number)
-        self._loop.call_soon_threadsafe(self._ask, signal.Signals(number).name)
+        with suppress(RuntimeError):  # the loop is closed: the process is going down
+            self._loop.call_soon_threadsafe(self._ask, signal.Signals(number).name)
 
     def _ask(self, name: str) -> None:
-        _logger.info("worker_stopping signal=%s", name)
-        self.asked.set()
+        if not self.asked.is_set():
+            _logger.info("worker_stopping signal=%s", name)
+            self.asked.set()
 
 
 def _supervised() -> bool:

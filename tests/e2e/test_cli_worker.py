@@ -1,0 +1,273 @@
+"""``leasehold worker`` and ``events --follow`` as real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from leasehold.env import ASSIGNED_NODE
+from tests.support.procs import Process, Processes
+from tests.support.wait import until
+
+SHOP = """
+import asyncio, logging, threading, time
+from leasehold import App
+
+app = App(name="shop")
+
+@app.task(name="mail")
+async def mail(ctx, to: str = "x") -> str:
+    ctx.log.info("mailing")
+    logging.getLogger("other.library").info("sending to %s", to)
+    return to
+
+@app.task(name="block")
+async def block(ctx) -> None:
+    print("blocking", flush=True)
+    time.sleep(600)
+
+@app.task(name="stuck")
+def stuck() -> None:
+    print("stuck", flush=True)
+    threading.Event().wait()
+
+def make() -> App:
+    return app
+"""
+
+
+class Shop:
+    """The application of these tests on one database, and its worker processes."""
+
+    def __init__(self, procs: Processes, dsn: str, schema: str = "leasehold") -> None:
+        self.procs = procs
+        self.dsn = dsn
+        self.schema = schema
+        (procs.folder / "shop.py").write_text(SHOP)
+
+    def leasehold(self, *arguments: str, **env: str) -> Process:
+        environ = {"LEASEHOLD_DSN": self.dsn, "LEASEHOLD_SCHEMA": self.schema, **env}
+        return self.procs.start("-m", "leasehold", *arguments, name=arguments[0], env=environ)
+
+    def worker(self, *arguments: str, **env: str) -> Process:
+        process = self.leasehold("worker", "shop:app", *arguments, **env)
+        process.wait_for("node_started")
+        return process
+
+    def sql(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        text = statement.replace("leasehold.", f"{self.schema}.")
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.prepare_threshold = None
+            cursor = connection.execute(text.encode(), values)
+            return cursor.fetchall() if cursor.description else []
+
+    def enqueue(self, task: str, **options: Any) -> str:
+        request = json.dumps({"task": task, **options})
+        return str(self.sql("select id from leasehold.enqueue(%s::jsonb)", request)[0][0])
+
+    def state(self, job: str) -> str:
+        return str(self.sql("select state from leasehold.jobs where id = %s", job)[0][0])
+
+    def kinds(self) -> list[str]:
+        return [kind for (kind,) in self.sql("select kind from leasehold.events order by id")]
+
+
+@pytest.fixture
+def shop(procs, dsn) -> Shop:
+    shop = Shop(procs, dsn)
+    assert shop.leasehold("schema", "apply").wait(30) == 0
+    return shop
+
+
+def test_a_worker_does_jobs_and_stops_cleanly_on_sigterm(shop):
+    worker = shop.worker()
+    worker.wait_for("lease_acquired")
+    job = shop.enqueue("mail", payload={"to": "ann"})
+    until(lambda: shop.state(job) == "completed", what="the job's end")
+    worker.kill(signal.SIGTERM)
+    assert worker.wait(20) == 0
+    worker.wait_for("worker_stopping signal=SIGTERM")
+    assert shop.kinds()[-2:] == ["lease_resigned", "node_stopped"]
+    assert shop.sql("select node from leasehold.leaders where name = 'shop'") == [(None,)]
+    assert shop.sql("select count(*) from leasehold.nodes") == [(0,)]
+
+
+def test_leadership_is_handed_over_at_a_clean_stop(shop):
+    first = shop.worker()
+    first.wait_for("lease_acquired")
+    second = shop.worker()
+    first.kill(signal.SIGINT)
+    second.wait_for("lease_acquired", timeout=5)  # a lease takes 10 s to expire
+    assert first.wait(20) == 0
+    second.kill(signal.SIGTERM)
+    assert second.wait(20) == 0
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_every_log_line_of_a_worker_names_it(shop, form):
+    worker = shop.worker("--log", form)
+    job = shop.enqueue("mail")
+    until(lambda: shop.state(job) == "completed", what="the job's end")
+    worker.kill(signal.SIGTERM)
+    assert worker.wait(20) == 0
+    ((worker_id,),) = shop.sql("select worker_id from leasehold.events where kind = 'node_started'")
+    lines = worker.output.splitlines()
+    assert any("sending to x" in line for line in lines), worker.output
+    if form == "json":
+        assert {json.loads(line)["worker_id"] for line in lines} == {worker_id}
+    else:
+        assert all(line.count(f"worker={worker_id}") == 1 for line in lines), worker.output
+
+
+def test_no_log_line_or_command_output_holds_the_password(shop):
+    shop.dsn = make_conninfo(shop.dsn, password="hunter2")
+    worker = shop.worker("--log", "json")
+    worker.kill(signal.SIGTERM)
+    assert worker.wait(20) == 0
+    for process in (worker, shop.leasehold("status"), shop.leasehold("nodes", "--json")):
+        process.wait(20)
+        assert "hunter2" not in process.output
+
+
+def test_a_second_signal_ends_a_worker_at_once_even_with_a_blocked_loop(shop):
+    worker = shop.worker()
+    shop.enqueue("block")
+    worker.wait_for("^blocking")
+    worker.kill(signal.SIGTERM)
+    worker.kill(signal.SIGINT)
+    assert worker.wait(5) in (128 + signal.SIGTERM, 128 + signal.SIGINT)
+    worker.wait_for("a second signal: exit at once")
+
+
+def test_a_thread_that_never_ends_does_not_keep_a_worker(shop):
+    worker = shop.worker(LEASEHOLD_GRACE="0.1")
+    shop.enqueue("stuck")
+    worker.wait_for("^stuck")
+    worker.kill(signal.SIGTERM)
+    assert worker.wait(30) == 0
+    assert "node_stopped" in shop.kinds()
+
+
+def test_a_worker_under_a_parent_stops_cleanly_however_many_signals_come(shop):
+    """Ctrl-C and an init system reach the whole group; the parent then sends its own SIGTERM."""
+    mine = f"01890a5d-ac96-774b-bcce-b302099a8057:{os.getpid()}"
+    worker = shop.worker(**{ASSIGNED_NODE: mine})
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTERM):
+        worker.kill(number)
+    assert worker.wait(20) == 0
+    assert "node_stopped" in shop.kinds()
+    ((node,),) = shop.sql("select distinct node from leasehold.events where node is not null")
+    assert str(node) == mine.partition(":")[0]
+
+
+def test_queues_and_slots_are_chosen(shop):
+    shop.worker("--queue", "mail=7", "-q", "slow=1")
+    assert shop.sql("select queues from leasehold.nodes") == [({"mail": 7, "slow": 1},)]
+    job, other = shop.enqueue("mail", queue="mail"), shop.enqueue("mail")
+    until(lambda: shop.state(job) == "completed", what="the job's end")
+    assert shop.state(other) == "available"
+
+
+def test_a_worker_that_does_not_execute_leads_and_runs_nothing(shop):
+    leader = shop.worker("--no-execute")
+    leader.wait_for("lease_acquired")
+    assert shop.sql("select executes from leasehold.nodes") == [(False,)]
+    later = shop.enqueue("mail", run_in=0.2)
+    until(lambda: shop.state(later) == "available", what="the leader to make it available")
+    assert shop.sql("select attempt from leasehold.jobs") == [(0,)]
+
+
+def test_an_app_may_come_from_a_function_and_the_options_win(shop):
+    process = shop.leasehold(
+        "worker",
+        "shop:make",
+        f"--dsn={shop.dsn}",
+        f"--schema={shop.schema}",
+        LEASEHOLD_DSN="host=nowhere.invalid",
+        LEASEHOLD_SCHEMA="nowhere",
+    )
+    process.wait_for("node_started")
+
+
+def test_another_schema_name_works_for_apply_worker_and_jobs(procs, dsn):
+    other = Shop(procs, dsn, schema="other")
+    assert other.leasehold("schema", "apply").wait(30) == 0
+    worker = other.worker()
+    worker.wait_for("listen_works")
+    job = other.enqueue("mail")
+    until(lambda: other.state(job) == "completed", what="the job's end")
+    listed = other.leasehold("jobs", "--json", "--schema", "other", LEASEHOLD_SCHEMA="leasehold")
+    assert listed.wait(20) == 0
+    assert [row["id"] for row in json.loads(listed.output)] == [job]
+    worker.kill(signal.SIGTERM)
+    assert worker.wait(20) == 0
+
+
+# -- what a worker says when it cannot start ------------------------------------------------------
+def last_line(process: Process) -> str:
+    lines = process.output.splitlines()
+    assert not any("leasehold/cli" in line for line in lines), process.output
+    return lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [("shp:app", "Did you mean 'shop'?"), ("shop:apq", "Did you mean 'app'?"), ("json:dumps", "")],
+)
+def test_a_wrong_target_ends_a_worker_with_one_line(shop, target, words):
+    process = shop.leasehold("worker", target)
+    assert process.wait(20) == 1
+    assert last_line(process).startswith("leasehold: ") and words in last_line(process)
+
+
+def test_a_worker_without_a_schema_says_what_to_run(procs, dsn):
+    process = Shop(procs, dsn).leasehold("worker", "shop:app")
+    assert process.wait(20) == 1
+    assert "Run: leasehold schema apply" in last_line(process)
+
+
+def test_a_worker_whose_code_is_wrong_shows_the_code(shop):
+    Path(shop.procs.folder / "bad.py").write_text(
+        "from leasehold import App\napp = App()\n"
+        "@app.task()\ndef one(): ...\n"
+        "@app.task(name='bad.one')\ndef two(): ...\n"
+    )
+    process = shop.leasehold("worker", "bad:app")
+    assert process.wait(20) == 1
+    assert "two tasks are named 'bad.one'" in last_line(process)
+
+
+def test_a_worker_that_cannot_reach_the_database_gives_up_with_its_words(shop):
+    process = shop.leasehold(
+        "worker",
+        "shop:app",
+        LEASEHOLD_DSN="postgresql://bob:hunter2@127.0.0.1:1/x",
+        LEASEHOLD_CALL_TIMEOUT="0.5",
+    )
+    assert process.wait(20) == 1
+    assert "the database did not answer" in last_line(process)
+    assert "hunter2" not in process.output
+
+
+# -- events --follow -------------------------------------------------------------------------------
+def test_events_are_followed_as_they_come(shop):
+    follower = shop.leasehold("events", "--follow", "--json")
+    plain = shop.leasehold("events", "--follow", "--kind", "node_stopped")
+    worker = shop.worker()
+    follower.wait_for('"node_started"')
+    worker.kill(signal.SIGTERM)
+    plain.wait_for(r" info node_stopped worker=\S+ ")
+    follower.wait_for('"node_stopped"')
+    kinds = [json.loads(line)["kind"] for line in follower.output.splitlines()]
+    assert kinds[0] == "node_started" and len(kinds) == len(set(kinds))
+    for process in (follower, plain):
+        process.kill(signal.SIGINT)
+        assert process.wait() == 0
+    assert plain.output.count("\n") == 1
