@@ -163,7 +163,13 @@ async def verify(settings: Settings) -> list[str]:
                 for m in MIGRATIONS:
                     await run(for_schema(m.text, scratch).encode())
                 here = await _describe(session, settings.schema)
-                fresh = await _describe(session, scratch)
+                # the scratch schema's name occurs nowhere else; the other way round it would not do
+                fresh = {
+                    line.replace(f"{scratch}.", f"{settings.schema}.").replace(
+                        f"'{scratch}'", f"'{settings.schema}'"
+                    )
+                    for line in await _describe(session, scratch)
+                }
             finally:
                 await run("rollback")
         missing = [f"missing: {line}" for line in [*unapplied, *sorted(fresh - here)]]
@@ -177,9 +183,4 @@ async def verify(settings: Settings) -> list[str]:
 async def _describe(session: Session, schema: str) -> set[str]:
     text = files("leasehold.pg").joinpath("sql", "migrations", "describe.sql").read_text("utf-8")
     cursor = await session.connection.execute(text, {"schema": schema})
-    rows = await cursor.fetchall()
-    # names and the channel as they are written
-    return {
-        str(row[0]).replace(f"{schema}.", "leasehold.").replace(f"'{schema}'", "'leasehold'")
-        for row in rows
-    }
+    return {str(row[0]) for row in await cursor.fetchall()}

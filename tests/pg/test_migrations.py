@@ -1,0 +1,156 @@
+"""Applying, printing and verifying the schema; and programs that meet another one than theirs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from leasehold import App
+from leasehold.config import Settings
+from leasehold.errors import PermissionDenied, SchemaMissing, SchemaTooNew, SchemaTooOld
+from leasehold.pg import migrate
+
+Sql = Callable[..., Awaitable[list[Any]]]
+
+
+async def test_the_schema_is_applied_once(direct_dsn: str) -> None:
+    settings = Settings(dsn=direct_dsn)
+    assert await migrate.applied(settings) == {}
+    told: list[str] = []
+    first = await migrate.apply(settings, told.append)
+    assert first == list(migrate.MIGRATIONS) and told == ["applying 0001_initial"]
+    assert await migrate.apply(settings) == []
+    assert await migrate.applied(settings) == {m.number: m.name for m in migrate.MIGRATIONS}
+
+
+async def test_eight_processes_that_start_at_once_apply_it_once(direct_dsn: str) -> None:
+    settings = Settings(dsn=direct_dsn)
+    answers = await asyncio.gather(*[migrate.apply(settings) for _ in range(8)])
+    assert sorted(len(done) for done in answers) == [0] * 7 + [len(migrate.MIGRATIONS)]
+    assert await migrate.verify(settings) == []
+
+
+async def test_a_role_that_may_create_nothing_finds_it_applied(
+    migrated: str, sql: Sql, direct_dsn: str
+) -> None:
+    role = f"r{direct_dsn.split('dbname=')[1].split()[0]}"
+    await sql(f"create role {role} login")
+    try:
+        limited = Settings(dsn=f"{direct_dsn} user={role}")
+        with pytest.raises(PermissionDenied):
+            await migrate.apply(limited)
+        await sql(f"grant usage on schema leasehold to {role}")
+        await sql(f"grant select on leasehold.migration to {role}")
+        assert await migrate.apply(limited) == []
+    finally:
+        await sql(f"drop owned by {role}")
+        await sql(f"drop role {role}")
+
+
+async def test_a_migration_that_fails_leaves_nothing_behind(
+    direct_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = migrate.Migration(2, "broken", 2, "create table leasehold.half (); select 1/0;")
+    monkeypatch.setattr(migrate, "MIGRATIONS", (*migrate.MIGRATIONS, broken))
+    settings = Settings(dsn=direct_dsn)
+    with pytest.raises(Exception, match="division by zero"):
+        await migrate.apply(settings)
+    assert await migrate.applied(settings) == {}
+
+
+@pytest.mark.parametrize("schema", ["leasehold", "j", "night_work"])
+async def test_the_printed_sql_makes_the_same_schema(direct_dsn: str, schema: str) -> None:
+    with psycopg.connect(direct_dsn, autocommit=True) as connection:
+        connection.execute(migrate.script(schema).encode())
+    settings = Settings(dsn=direct_dsn, schema=schema)
+    assert await migrate.verify(settings) == []
+    assert await migrate.apply(settings) == []
+
+
+DRIFTS = {
+    "drop index leasehold.job_ready": "missing: index CREATE INDEX job_ready",
+    "alter table leasehold.job add note text": "unexpected: column job.note text",
+    "alter table leasehold.job alter queue drop not null": "unexpected: column job.queue text",
+    "drop view leasehold.leaders": "missing: view leaders",
+    "drop trigger bury on leasehold.node": "missing: trigger",
+    "alter table leasehold.job_key drop constraint job_key_pkey": "missing: index CREATE UNIQUE",
+    "create table leasehold.mine (n int)": "unexpected: column mine.n integer",
+    """create or replace function leasehold.timeline() returns bigint language sql
+       as 'select 1::bigint'""": "unexpected: function CREATE OR REPLACE FUNCTION",
+}
+
+
+async def test_verify_names_what_differs(migrated: str, sql: Sql) -> None:
+    settings = Settings(dsn=migrated)
+    assert await migrate.verify(settings) == []
+    for change in DRIFTS:
+        await sql(change)
+    found = await migrate.verify(settings)
+    for change, line in DRIFTS.items():
+        assert any(text.startswith(line) for text in found), (change, found)
+    assert await sql("select 1 from pg_namespace where nspname ~ 'verify'") == []
+
+
+async def test_days_of_history_are_no_drift(migrated: str, sql: Sql) -> None:
+    await sql("select leasehold.partitions(now() + interval '30 days', 9, 36500)")
+    assert await migrate.verify(Settings(dsn=migrated)) == []
+
+
+async def refusal(app: App) -> Exception:
+    @app.task(name="t")
+    async def work() -> None: ...
+
+    caught: list[Exception] = []
+    for act in (app.jobs, work.enqueue, lambda: app.enqueue_many([work.job()] * 50)):
+        try:
+            await act()
+        except Exception as error:
+            caught.append(error)
+    assert len({type(error) for error in caught}) == 1 and len(caught) == 3, caught
+    return caught[0]
+
+
+async def test_without_a_schema_it_says_how_to_make_one(dsn: str) -> None:
+    app = App(dsn)
+    error = await refusal(app)
+    assert isinstance(error, SchemaMissing) and "leasehold schema apply" in str(error)
+    with pytest.raises(SchemaMissing):
+        async with app.node():
+            raise AssertionError("a node without a schema")
+    with pytest.raises(SchemaMissing):
+        await migrate.verify(Settings(dsn=dsn))
+    await app.close()
+
+
+async def test_a_schema_that_is_too_old_is_refused(app: App, sql: Sql) -> None:
+    await sql("update leasehold.migration set number = 0")
+    error = await refusal(app)
+    assert isinstance(error, SchemaTooOld) and "leasehold schema apply" in str(error)
+    with pytest.raises(SchemaTooOld):
+        async with app.node():
+            raise AssertionError("a node on an old schema")
+
+
+async def test_a_schema_that_is_too_new_is_refused(app: App, sql: Sql, migrated: str) -> None:
+    await sql("insert into leasehold.migration values (99, 'future', 99)")
+    error = await refusal(app)
+    assert isinstance(error, SchemaTooNew) and "Upgrade leasehold" in str(error)
+    for act in (migrate.apply, migrate.verify):
+        with pytest.raises(SchemaTooNew):
+            await act(Settings(dsn=migrated))
+
+
+async def test_a_newer_schema_that_an_older_program_can_use_is_used(app: App, sql: Sql) -> None:
+    """Blue goes on while green has migrated already."""
+    await sql("insert into leasehold.migration values (99, 'compatible', 1)")
+
+    @app.task(name="t")
+    async def work() -> int:
+        return 1
+
+    async with app.node():
+        assert await (await work.enqueue()).wait(10) == 1
