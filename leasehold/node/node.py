@@ -305,9 +305,8 @@ class Node:
 
     def info(self) -> dict[str, Any]:
         terms = {name: e.term.token for name, e in self.guard.elections.items() if e.term}
-        assigned = assigned_node_id()
         return {
-            "assigned": str(assigned) if assigned else None,
+            "assigned": str(assigned_node_id() or "") or None,
             "leads": terms,
             "running": self.running.started(),
             "in_hand": len(self.running),
