@@ -332,7 +332,10 @@ def _timed_out(claim: Claim) -> errors.JobTimeout:
 
 def describe(error: BaseException, limit: int) -> str:
     """Type and message first, then the traceback, the end of it if it is long."""
-    head = f"{type(error).__name__}: {error}"[:1000]
+    try:
+        head = f"{type(error).__name__}: {error}"[:1000]
+    except Exception as odd:
+        head = f"{type(error).__name__}: (its str() raised {type(odd).__name__})"
     with suppress(Exception):
         start = trace = error.__traceback__
         while trace:  # from the handler on: the frames before are ours, or the thread pool's
