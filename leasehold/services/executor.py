@@ -119,7 +119,10 @@ class Executor:
     def _start_alone(self) -> None:
         if self._alone_running or any(lane.running for lane in self.lanes.values()):
             return
-        lane, claim = self._alone.popleft()
+        lane, claim = self._alone[0]
+        if not self._may_start(claim):
+            return
+        self._alone.popleft()
         self._alone_running = True
         self._start(lane, claim)
 

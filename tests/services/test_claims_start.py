@@ -1,0 +1,119 @@
+"""From a claim to the start of its handler: the lease is asked at each start, however late."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from leasehold.config import Limits
+from leasehold.env import Env
+from leasehold.model.job import ClaimedJob
+from leasehold.model.outcome import Complete
+from leasehold.services.executor import Executor, Lane
+from leasehold.services.running import Claim, Running
+from leasehold.services.tasks import Registry, TaskOptions
+from tests.support.wait import until_async
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NODE = uuid4()
+
+
+class Hands:
+    """An executor whose surroundings are this object."""
+
+    def __init__(self) -> None:
+        self.valid = True
+        self.ran: list[str] = []
+        self.outcomes: dict[str, Any] = {}
+        self.gate = threading.Event()
+        self.open = asyncio.Event()
+        registry = Registry()
+        for function in (self.hang, self.run, self.wait):
+            registry.add(function.__name__, function, TaskOptions())
+        stands: Any = self
+        self.executor = Executor(
+            stands, Env(), Limits(), registry, Running(), self.emit, stands,
+            self.put, lambda claim: self.valid, stands,
+        )  # fmt: skip
+
+    # -- handlers --------------------------------------------------------------------------------
+    def hang(self, name: str) -> None:
+        self.ran.append(name)
+        self.gate.wait(20)
+
+    def run(self, name: str) -> None:
+        self.ran.append(name)
+
+    async def wait(self, name: str) -> None:
+        self.ran.append(name)
+        await self.open.wait()
+
+    # -- around ----------------------------------------------------------------------------------
+    def emit(self, kind: str, **fields: Any) -> None: ...
+
+    def put(self, claim: Claim, outcome: Any) -> None:
+        self.outcomes[claim.job.payload["name"]] = outcome
+
+    async def start(self, *ids: Any) -> bool:
+        return True
+
+    def lane(self, name: str, slots: int) -> Lane:
+        self.executor.lanes[name] = Lane(name, slots)
+        return self.executor.lanes[name]
+
+    def submit(self, lane: Lane, task: str, name: str, crashes: int = 0) -> Claim:
+        job = ClaimedJob(
+            uuid4(), task, lane.queue, {"name": name}, 0, 1, 5, crashes, len(name) + 1, None, None,
+            NOW, NOW, True, None,
+        )  # fmt: skip
+        claim = Claim(job, NODE)
+        self.executor.submit(lane, [claim])
+        return claim
+
+
+@pytest.fixture
+async def hands() -> AsyncIterator[Hands]:
+    hands = Hands()
+    yield hands
+    hands.gate.set()
+    hands.open.set()
+    await hands.executor.wait_idle(10)
+    hands.executor.close()
+
+
+async def test_a_hanging_thread_of_one_queue_holds_up_no_other_queue(hands):
+    one, two = hands.lane("one", 1), hands.lane("two", 1)
+    hands.submit(one, "hang", "hanging")
+    await until_async(lambda: hands.ran == ["hanging"])
+    hands.submit(two, "run", "other")
+    await until_async(lambda: isinstance(hands.outcomes.get("other"), Complete))
+
+
+async def test_a_suspect_that_waits_to_run_alone_does_not_start_without_the_lease(hands):
+    lane = hands.lane("one", 5)
+    hands.submit(lane, "wait", "neighbour")
+    hands.submit(lane, "wait", "suspect", crashes=2)
+    await until_async(lambda: hands.ran == ["neighbour"])
+    hands.valid = False
+    hands.open.set()
+    assert await hands.executor.wait_idle(10)
+    assert hands.ran == ["neighbour"]
+    hands.valid = True
+    hands.executor.pump(lane)
+    await until_async(lambda: hands.ran == ["neighbour", "suspect"])
+
+
+async def test_nothing_starts_beside_a_suspect(hands):
+    lane, other = hands.lane("one", 5), hands.lane("two", 5)
+    hands.submit(lane, "wait", "suspect", crashes=2)
+    hands.submit(lane, "wait", "behind")
+    hands.submit(other, "wait", "beside")
+    await until_async(lambda: hands.ran == ["suspect"])
+    hands.open.set()
+    await until_async(lambda: sorted(hands.ran) == ["behind", "beside", "suspect"])
