@@ -94,7 +94,9 @@ def text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, datetime):
-        return value.astimezone().isoformat(" ", "seconds")
+        local = value.astimezone()
+        # a terminal is narrow and here; a file may be read anywhere
+        return (local.replace(tzinfo=None) if fancy() else local).isoformat(" ", "seconds")
     if isinstance(value, (dict, list, tuple)):
         value = json.dumps(value, default=_plain, ensure_ascii=False)
     words = str(value)
