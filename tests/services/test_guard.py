@@ -1,0 +1,312 @@
+"""The guard, step by step: its own clock is turned by hand, the database is real."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from leasehold.config import Settings, Timings, wait_seconds
+from leasehold.env import Clock, Env
+from leasehold.model.lease import Phase
+from leasehold.pg import migrate
+from leasehold.pg.store import PgStore
+from leasehold.ports import NodeIdentity
+from leasehold.services.guard import LONGEST_LOOP_LAG, Guard
+
+TIMES = Timings.derive(9)
+W = wait_seconds(TIMES.lease)
+
+
+class HandClock(Clock):
+    """Stands still, unless it is turned."""
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+
+    def boot_now(self) -> float:
+        return self.at
+
+
+class SlowStore(PgStore):
+    """Answers come ``delay`` seconds late, by the clock of whoever asked."""
+
+    clock: HandClock
+    delay = 0.0
+
+    async def heartbeat(self, *given: Any) -> Any:
+        answer = await super().heartbeat(*given)
+        self.clock.at += self.delay
+        return answer
+
+
+class Process:
+    """A guard and its host, which writes down what it is told."""
+
+    def __init__(self, settings: Settings, name: str, at: float) -> None:
+        self.clock = HandClock(at)
+        self.env = Env(clock=self.clock, rng=random.Random(1))
+        self.store = SlowStore(settings, name)
+        self.store.clock = self.clock
+        self.told: list[str] = []
+        self.events: list[str] = []
+        self.is_quiet = True
+        self.lag = 0.0
+        host: Any = self
+        self.guard = Guard(lambda: self.store, self.env, TIMES, self._emit, host)
+        self.guard._store = self.store
+        self.guard.stand("default")
+
+    def _emit(self, kind: str, **fields: Any) -> None:
+        self.events.append(kind)
+
+    async def step(self, seconds: float = 0.0) -> float:
+        """Time passes, then the guard looks; the seconds until it wants to look again."""
+        self.clock.at += seconds
+        return await self.guard.step(poked=True)
+
+    async def steps(self, count: int, seconds: float) -> None:
+        for _ in range(count):
+            await self.step(seconds)
+
+    @property
+    def leads(self) -> bool:
+        return self.guard.term("default") is not None
+
+    @property
+    def id(self) -> UUID:
+        return self.guard.membership.identity.id
+
+    # -- the host --------------------------------------------------------------------------------
+    def new_identity(self) -> NodeIdentity:
+        return NodeIdentity(self.env.new_id(), "default", "r", "h", 1, "0", True, (), {})
+
+    def quiet(self) -> bool:
+        return self.is_quiet
+
+    def unrecorded(self) -> int:
+        return 0
+
+    def loop_lag(self) -> float:
+        return self.lag
+
+    def info(self) -> dict[str, Any]:
+        return {}
+
+    async def look_after_jobs(self) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        def tell(*what: Any, **more: Any) -> None:
+            self.told.append(name)
+
+        return tell
+
+
+class Database:
+    def __init__(self, dsn: str, connection: psycopg.AsyncConnection[Any]) -> None:
+        self.settings = Settings(dsn=dsn)
+        self.connection = connection
+        self.processes: list[Process] = []
+
+    def process(self, at: float = 1000.0) -> Process:
+        self.processes.append(Process(self.settings, f"p{len(self.processes)}", at))
+        return self.processes[-1]
+
+    async def leader(self) -> Process:
+        """A new process that leads."""
+        process = self.process()
+        await process.steps(3, 0.4)
+        assert process.leads
+        return process
+
+    async def sql(self, text: str, *params: Any) -> list[Any]:
+        cursor = await self.connection.execute(text.encode(), params)
+        return await cursor.fetchall() if cursor.description else []
+
+
+@pytest.fixture
+async def database(direct_dsn: str) -> AsyncIterator[Database]:
+    await migrate.apply(Settings(dsn=direct_dsn))
+    async with await psycopg.AsyncConnection.connect(direct_dsn, autocommit=True) as connection:
+        database = Database(direct_dsn, connection)
+        yield database
+        for process in database.processes:
+            await process.store.close()
+
+
+# -- taking over ---------------------------------------------------------------------------------
+async def test_a_candidate_takes_over_when_it_has_seen_no_change_for_a_whole_wait(database):
+    leader, other = await database.leader(), database.process(at=5.0)
+    await other.step()
+    await other.step()
+    since = other.clock.at
+    while other.clock.at + 0.5 < since + W:
+        await other.step(0.5)
+        assert not other.leads
+    other.clock.at = since + W + TIMES.jitter
+    await other.step()
+    assert other.leads
+    leader.clock.at += W - 0.1
+    assert not leader.leads, "its own clock has ended it before"
+
+
+async def test_a_renewal_starts_the_wait_again(database):
+    leader, other = await database.leader(), database.process()
+    await other.step()
+    for _ in range(3):
+        await leader.step(1.0)
+        await other.step(W - 1.0)
+    assert leader.leads and not other.leads
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+async def test_what_the_databases_clock_says_is_nobodys_death(database, hours):
+    leader, other = await database.leader(), database.process()
+    await other.step()
+    await database.sql(f"update leasehold.leader set renewed_at = now() + interval '{hours} h'")
+    await database.sql(f"update leasehold.node set renewed_at = now() + interval '{hours} h'")
+    for _ in range(5):
+        await leader.step(1.0)
+        await other.step(1.0)
+    assert leader.leads and not other.leads
+    assert other.guard.silent_nodes() == []
+
+
+async def test_a_silent_node_is_seen_as_such_after_its_lease(database):
+    one, two = database.process(), database.process()
+    await one.step()
+    await two.step()
+    await two.step(W - 0.1)
+    assert two.guard.silent_nodes() == []
+    two.clock.at += 0.2
+    assert [node.id for node in two.guard.silent_nodes()] == [one.id]
+    await one.step(0.1)
+    await two.step()
+    assert two.guard.silent_nodes() == []
+
+
+# -- losing --------------------------------------------------------------------------------------
+async def test_an_answer_after_the_deadline_renews_nothing(database):
+    """The row was renewed; but who knows what others saw meanwhile?"""
+    leader = await database.leader()
+    old = leader.id
+    leader.store.delay = TIMES.trust + 0.1
+    await leader.step()
+    assert not leader.leads
+    assert "fenced" in leader.told
+    leader.store.delay = 0.0
+    await leader.steps(3, 0.1)
+    assert leader.id != old, "it comes back under another identity"
+    assert leader.told.count("joined") == 2
+
+
+async def test_a_node_whose_row_is_gone_fences_itself_and_comes_back_under_another_id(database):
+    leader = await database.leader()
+    old = leader.id
+    await database.sql("delete from leasehold.node")
+    await leader.step(0.1)
+    assert not leader.leads
+    assert leader.told[-1] == "fenced"
+    await leader.steps(4, 0.4)
+    assert leader.id != old
+    assert leader.leads, "nobody else wants it"
+    [[node, token]] = await database.sql("select node, token from leasehold.leader")
+    assert (node, token) == (leader.id, 2)
+
+
+async def test_a_fenced_node_does_not_come_back_before_its_work_has_ended(database):
+    leader = await database.leader()
+    old = leader.id
+    leader.is_quiet = False
+    await leader.step(TIMES.trust + 0.1)
+    assert leader.told[-1] == "fenced"
+    await leader.step(TIMES.grace - 0.05)
+    assert leader.id == old
+    assert "grace_over" not in leader.told
+    await leader.step(0.1)
+    assert "grace_over" in leader.told
+
+
+async def test_the_grace_of_a_process_that_was_stopped_counts_from_when_it_goes_on(database):
+    leader = await database.leader()
+    leader.is_quiet = False
+    await leader.step(10 * TIMES.lease)
+    assert leader.told[-1] == "fenced"
+    await leader.step(TIMES.grace - 0.05)
+    assert "grace_over" not in leader.told
+
+
+async def test_what_a_fenced_node_held_is_free_as_soon_as_nothing_runs_there(database):
+    leader, other = await database.leader(), database.process()
+    await other.step()
+    old = leader.id
+    await leader.steps(3, TIMES.trust + 0.1)
+    assert await database.sql("select 1 from leasehold.node where id = %s", old) == []
+    assert await database.sql("select 1 from leasehold.death where node = %s", old)
+
+
+# -- a stuck loop --------------------------------------------------------------------------------
+async def test_a_leader_whose_loop_is_stuck_resigns_and_does_not_stand_again_before_it_is_free(
+    database,
+):
+    leader, other = await database.leader(), database.process()
+    await other.step()
+    node = leader.id
+    leader.lag = LONGEST_LOOP_LAG * TIMES.renew + 0.1
+    await leader.step(0.1)
+    assert not leader.leads
+    assert leader.guard.membership.lease.phase is Phase.HOLDER, "the node's lease is kept"
+    await leader.steps(3, 1.0)
+    assert not leader.leads
+    await other.steps(2, TIMES.jitter)
+    assert other.leads
+    await other.guard.resign_all("it ends")
+    leader.lag = 0.0
+    await leader.steps(3, 1.0)
+    assert leader.leads and leader.id == node
+    assert leader.events.count("loop_stuck") == leader.events.count("loop_free") == 1
+
+
+# -- leaving -------------------------------------------------------------------------------------
+async def test_who_leaves_resigns_and_is_followed_at_once(database):
+    leader, other = await database.leader(), database.process()
+    await other.step()
+    await leader.guard.resign_all("stopped")
+    await leader.step()
+    assert not leader.leads, "it does not stand again"
+    await leader.guard.leave()
+    await other.steps(2, TIMES.jitter)
+    assert other.leads
+    rows = await database.sql("select id from leasehold.node")
+    assert rows == [(other.id,)]
+
+
+async def test_a_surprise_in_the_host_does_not_end_the_guard(database):
+    process = await database.leader()
+
+    def surprise() -> Any:
+        raise KeyError("surprise")
+
+    process.info = surprise  # type: ignore[method-assign]
+    await process.step(0.1)
+    assert process.events[-1] == "service_failed"
+    del process.info
+    await process.step(0.1)
+    assert process.leads
+
+
+async def test_no_wall_clock_is_asked_who_is_alive(database):
+    """The process's own wall clock may say what it likes."""
+    leader = await database.leader()
+
+    def ancient() -> datetime:
+        return datetime(1970, 1, 2, tzinfo=UTC)
+
+    leader.clock.wall_now = ancient  # type: ignore[method-assign]
+    await leader.steps(5, 1.0)
+    assert leader.leads
