@@ -182,10 +182,9 @@ class App(Definitions):
         return dict(queues)
 
     def _once_job(self, key: str, task: Task) -> JobRequest:
-        return task.job(
-            unique=f"{self.settings.name}:{self.settings.release}:{key}"[-200:],
-            unique_for=ONCE_KEPT_SECONDS,
-        )
+        # the task's name holds the release; a digest, because a key is at most 200 characters
+        digest = hashlib.sha256(f"{self.settings.name}\n{key}".encode()).hexdigest()
+        return task.job(unique=f"once-{digest}", unique_for=ONCE_KEPT_SECONDS)
 
     @property
     def release(self) -> str:

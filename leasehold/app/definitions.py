@@ -147,7 +147,8 @@ class Definitions:
         """Run a task once for each release of the application, whichever process comes first.
 
         The release is ``App(release=…)`` or ``LEASEHOLD_RELEASE``: a version, an image's digest,
-        a commit. Raises ConfigError without one.
+        a commit. Raises ConfigError without one. Only a process of that release runs the job: its
+        task is named ``task@release``, which no other release knows.
         """
         check_text("key", key, self.settings.limits.text_chars)
         if not self.settings.release:
@@ -161,10 +162,19 @@ class Definitions:
         def register(target: Any) -> Task:
             task = self._as_task(target)
             task.job()  # it gets no arguments: refuse here, not at the deployment
-            self._once[key] = task
+            self._once[key] = self._of_release(task)
             return task
 
         return register
+
+    def _of_release(self, task: Task) -> Task:
+        """The same task under a name that only this release knows."""
+        name = f"{task.name}@{self.settings.release}"
+        check_text("task@release", name, self.settings.limits.text_chars)
+        known = self.registry.find(name) or self.registry.add(
+            name, task.function.function, task.function.options
+        )
+        return Task(cast("App", self), known)
 
     def _scheduled(self, spec: Spec, options: dict[str, Any]) -> Callable[[Any], Task]:
         allowed = ("name", "missed", "grace_seconds", "arguments", *JOB_OPTIONS)

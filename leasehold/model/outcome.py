@@ -56,7 +56,7 @@ class Discard:
 class Unknown:
     """No handler here: hold the job back until some worker knows its task."""
 
-    seconds: float = 5.0
+    seconds: float = 1.0
 
 
 Outcome = Complete | Fail | Snooze | Cancel | Discard | Unknown

@@ -251,8 +251,9 @@ def test_blue_and_green_run_each_second_once_and_the_newer_definitions_win(
     assert green.process.wait(20) == 0
     until(lambda: nightly()[1] == "blue", 10, "blue's definitions")
     assert nightly()[0] != of_green
-    warmed = [entry.key for entry in blue.noted("warm-done")]
-    assert len(set(warmed)) == len(warmed) == 2, "once per release, whatever started again"
+    warmed = blue.noted("warm-done")
+    assert len({entry.key for entry in warmed}) == len(warmed) == 2, "once per release"
+    assert {e.release for e in warmed} == {"blue", "green"}, "each in a process of its release"
 
 
 def test_once_per_deploy_runs_again_when_its_worker_is_killed(
