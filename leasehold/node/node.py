@@ -14,6 +14,7 @@ from leasehold.config import Settings
 from leasehold.env import Env, assigned_node_id, take_assigned_node_id
 from leasehold.model.outcome import Outcome
 from leasehold.node.plan import EXIT_FENCED, NodePlan, Tools
+from leasehold.node.reach import reach_database
 from leasehold.node.watchdog import Watchdog
 from leasehold.ports import NodeIdentity, Signal, Wake
 from leasehold.services.acker import Acker
@@ -44,10 +45,10 @@ class Node:
         self._env = env
         self._store = tools.store
         self._assigned = take_assigned_node_id()
-        self._joined = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._stopping = False
         self._ping_sent = 0.0
+        self._joined: asyncio.Future[None] = self._loop.create_future()
         self._pinging = False
         self._given_back = 0
         self._cancelled = 0
@@ -157,27 +158,19 @@ class Node:
         Raises what the database says when it cannot serve us, Unavailable when it does not
         answer within ``call_timeout``. Once started, a node outlives such troubles.
         """
-        await self._reach_database()
+        await reach_database(self._store, self._settings, self._env, self._emit)
         self._thread = threading.Thread(
             target=self._guard_thread, name="leasehold-guard", daemon=True
         )
         self._thread.start()
         self.wakeups.start()
-        await self._joined.wait()
+        try:
+            await asyncio.shield(self._joined)
+        except errors.LeaseholdError:
+            await self._leave()
+            raise
         for loop in [*self._loops.values(), *self._duties.values(), *self._producers.values()]:
             loop.start()
-
-    async def _reach_database(self) -> None:
-        give_up_at = self._env.boot_now() + self._settings.call_timeout
-        while True:
-            try:
-                await self._store.database_now(self._settings.name, self._env.due_now())
-                return
-            except errors.Unavailable as error:
-                self._emit("database_lost", service="start", error=str(error))
-                if self._env.boot_now() >= give_up_at:
-                    raise
-            await asyncio.sleep(self._env.jitter(0.5, 0.25))
 
     async def stop(self) -> None:
         """Stop claiming, resign at once, give back, drain, cancel, record, leave."""
@@ -268,6 +261,9 @@ class Node:
 
     def fenced(self, why: str) -> None:
         self._emit("node_fenced", why=why, running=self.running.started())
+    def refused(self, error: errors.LeaseholdError) -> None:
+        self._in_loop(self._on_refused, error)
+
         if self._plan.hard_exit:
             # the guard lives, or it would not call: it ends the process itself if it must
             self._watchdog.put_off(2 * self._settings.timings.grace)
@@ -335,12 +331,17 @@ class Node:
     def _on_joined(self, identity: NodeIdentity) -> None:
         self.executor.worker_id = identity.worker_id
         self._sleepers.forget()
-        self._joined.set()
+        if not self._joined.done():
+            self._joined.set_result(None)
         self._wake_all()
 
     def _on_fenced(self) -> None:
         self.executor.take_waiting()
         self.executor.end_all("lost")
+
+    def _on_refused(self, error: errors.LeaseholdError) -> None:
+        if not self._joined.done():
+            self._joined.set_exception(error)
 
     def _on_leadership(self) -> None:
         for loop in self._duties.values():

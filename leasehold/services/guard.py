@@ -118,7 +118,7 @@ class Guard:
             if lease.phase is Phase.STEPPING_DOWN:
                 return self._wait_for_quiet()
             if lease.phase is Phase.FOLLOWER:
-                await self._join()
+                await self._try_to_join()
             if poked or self._env.boot_now() >= self._next_beat:
                 await self._beat()
             self._note_silence()
@@ -146,6 +146,13 @@ class Guard:
         silent_soon = [w.silent_at() for _, w in self._others.watches.values()]
         moments += [at for at in silent_soon if at > now]
         return max(0.0, min(moments) - now)
+
+    async def _try_to_join(self) -> None:
+        try:
+            await self._join()
+        except errors.ServerError as error:
+            self._host.refused(error)  # a start ends with it; later on we try again
+            raise
 
     async def _join(self) -> None:
         """Register under the present identity."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID
 
+from leasehold.errors import LeaseholdError
 from leasehold.model.lease import Lease, Phase, Watch
 from leasehold.ports import NodeIdentity, NodeSeen, Signal, Term
 
@@ -30,6 +31,9 @@ class Host(Protocol):
 
     def joined(self, identity: NodeIdentity) -> None:
         """The node has a lease: work may be claimed under this identity."""
+
+    def refused(self, error: LeaseholdError) -> None:
+        """The server cannot serve us: no lease, and none to be had by waiting."""
 
     def fenced(self, why: str) -> None:
         """The lease is lost: stop claiming, cancel what runs."""

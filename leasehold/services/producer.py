@@ -80,8 +80,9 @@ class ClaimDesk:
                 jobs = await self._store.claim(
                     node, membership.epoch, lane.queue, sorted(self.not_tasks), limit, now
                 )
-            except errors.Unavailable as error:
-                if error.sent:
+            except Exception as error:
+                # no answer, or one that could not be read: rows may be ours that we do not know
+                if not isinstance(error, errors.Unavailable) or error.sent:
                     self._unknown = membership
                 raise
             if membership.lease.phase is not Phase.HOLDER:
