@@ -158,10 +158,10 @@ async def test_a_candidate_takes_over_when_it_has_seen_no_change_for_a_whole_wai
 async def test_a_renewal_starts_the_wait_again(database):
     leader, other = await database.leader(), database.process()
     await other.step()
-    for _ in range(3):
+    for _ in range(4 * round(W)):
         await leader.step(1.0)
-        await other.step(W - 1.0)
-    assert leader.leads and not other.leads
+        await other.step(1.0)
+        assert leader.leads and not other.leads
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
@@ -261,8 +261,9 @@ async def test_a_leader_whose_loop_is_stuck_resigns_and_does_not_stand_again_bef
     await leader.step(0.1)
     assert not leader.leads
     assert leader.guard.membership.lease.phase is Phase.HOLDER, "the node's lease is kept"
-    await leader.steps(3, 1.0)
-    assert not leader.leads
+    for _ in range(4):
+        await leader.step(1.0)
+        assert not leader.leads
     await other.steps(2, TIMES.jitter)
     assert other.leads
     await other.guard.resign_all("it ends")
@@ -277,7 +278,7 @@ async def test_who_leaves_resigns_and_is_followed_at_once(database):
     leader, other = await database.leader(), database.process()
     await other.step()
     await leader.guard.resign_all("stopped")
-    await leader.step()
+    await leader.steps(3, 2 * TIMES.jitter)
     assert not leader.leads, "it does not stand again"
     await leader.guard.leave()
     await other.steps(2, TIMES.jitter)
