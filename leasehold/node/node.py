@@ -46,9 +46,9 @@ class Node:
         self._store = tools.store
         self._assigned = take_assigned_node_id()
         self._loop = asyncio.get_running_loop()
+        self._joined: asyncio.Future[None] = self._loop.create_future()
         self._stopping = False
         self._ping_sent = 0.0
-        self._joined: asyncio.Future[None] = self._loop.create_future()
         self._pinging = False
         self._given_back = 0
         self._cancelled = 0
@@ -259,11 +259,11 @@ class Node:
         )
         self._in_loop(self._on_joined, identity)
 
-    def fenced(self, why: str) -> None:
-        self._emit("node_fenced", why=why, running=self.running.started())
     def refused(self, error: errors.LeaseholdError) -> None:
         self._in_loop(self._on_refused, error)
 
+    def fenced(self, why: str) -> None:
+        self._emit("node_fenced", why=why, running=self.running.started())
         if self._plan.hard_exit:
             # the guard lives, or it would not call: it ends the process itself if it must
             self._watchdog.put_off(2 * self._settings.timings.grace)
@@ -335,13 +335,13 @@ class Node:
             self._joined.set_result(None)
         self._wake_all()
 
-    def _on_fenced(self) -> None:
-        self.executor.take_waiting()
-        self.executor.end_all("lost")
-
     def _on_refused(self, error: errors.LeaseholdError) -> None:
         if not self._joined.done():
             self._joined.set_exception(error)
+
+    def _on_fenced(self) -> None:
+        self.executor.take_waiting()
+        self.executor.end_all("lost")
 
     def _on_leadership(self) -> None:
         for loop in self._duties.values():
