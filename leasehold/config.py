@@ -6,6 +6,7 @@ node that led dead as well". All intervals of the lease protocol follow from it 
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -219,9 +220,11 @@ class Settings:
             if text is not None and given.get(name) is None:
                 values[name] = _parse(name, text, type(default))
         values.update({name: value for name, value in given.items() if value is not None})
-        for name, default in _plain_defaults().items():
+        kinds = {name: type(default) for name, default in _plain_defaults().items()}
+        kinds.update(limits=Limits, polling=Polling, retention=Retention)
+        for name, kind in kinds.items():
             if name in values:
-                values[name] = _typed(name, values[name], type(default))
+                values[name] = _typed(name, values[name], kind)
         return cls(**values)
 
 
@@ -254,6 +257,8 @@ def _typed(name: str, value: Any, kind: type) -> Any:
         value = float(value)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ConfigError(f"{name} must be of type {kind.__name__}", got=value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{name} must be a finite number", got=value)
     return value
 
 

@@ -180,7 +180,8 @@ def storable(text: str) -> str:
 def suggest(word: str, known: Iterable[str]) -> str:
     """A sentence that names the nearest right spelling, or lists what is known."""
     names = sorted(known)
-    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    by_lower = {name.lower(): name for name in reversed(names)}
+    near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
     if near:
-        return f"Did you mean {near[0]!r}?"
+        return f"Did you mean {by_lower[near[0]]!r}?"
     return "Known: " + (", ".join(names) if names else "none") + "."

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from leasehold.config import Settings, check_text
-from leasehold.errors import BadSchedule, ConfigError, suggest
+from leasehold.errors import BadJob, BadSchedule, ConfigError, suggest
 from leasehold.model.backoff import Backoff
 from leasehold.model.job import JobRequest
 from leasehold.model.missed import Missed
@@ -105,13 +105,17 @@ class Definitions:
             wrong = next(iter(unknown))
             known = [*TaskOptions.__dataclass_fields__, "name"]
             raise ConfigError(f"task has no option {wrong!r}", do=suggest(wrong, known))
+        if not isinstance(backoff, Backoff | None):
+            raise BadJob("backoff must be a Backoff", got=backoff, do="Backoff(base=2, longest=60)")
         options = TaskOptions(
             queue, priority, max_attempts, timeout, requeue_after, backoff or Backoff(), history,
             executor,
         )  # fmt: skip
 
         def register(function: Callable[..., Any]) -> Task:
-            full_name = name or task_name(function)
+            if not callable(function):
+                raise BadJob("a task is a function", got=function)
+            full_name = task_name(function) if name is None else name
             check_text("a task's name", full_name, self.settings.limits.text_chars)
             if executor == "process":
                 check_importable(function)
@@ -187,8 +191,11 @@ class Definitions:
                 )
         missed = Missed.parse(options.pop("missed", Missed.LATEST))
         grace = options.pop("grace_seconds", _default_grace(spec))
-        if isinstance(grace, bool) or not isinstance(grace, (int, float)) or grace < 0:
+        if isinstance(grace, bool) or not isinstance(grace, (int, float)) or not 0 <= grace < 1e9:
             raise BadSchedule("grace_seconds must be a number of seconds", got=grace)
+
+        if not isinstance(options.get("arguments"), dict | None):
+            raise BadSchedule("arguments must be a dict", got=options["arguments"])
 
         def register(target: Any) -> Task:
             task = self._as_task(target)

@@ -98,6 +98,8 @@ def _check(job: JobRequest) -> None:
             raise BadJob(f"{label} must be text without NUL or half a surrogate", got=ascii(text))
         if len(text) > Limits.text_chars:
             raise BadJob(f"{label} has more than {Limits.text_chars} characters", got=text)
+    if not isinstance(job.history, bool):
+        raise BadJob("history must be True or False", got=job.history)
     _check_number("priority", job.priority, -32768, 32767, whole=True)
     _check_number("max_attempts", job.max_attempts, 1, Limits.max_attempts, whole=True)
     if job.run_at is not None and job.run_in is not None:

@@ -64,7 +64,7 @@ class TaskFunction:
         )
         self._signature = inspect.Signature(parameters[1:] if self.takes_context else parameters)
         self.executor = self._executor()
-        self.job()  # the defaults are checked where the task is defined, not at its first job
+        self._request({}, {})  # the defaults are checked here, not at the first job
 
     def _executor(self) -> Executor:
         chosen = self.options.executor or ("async" if self._is_async else "thread")
@@ -89,10 +89,12 @@ class TaskFunction:
         that are not JSON.
         """
         options = {name: given.pop(name) for name in JOB_OPTIONS if name in given}
-        if given or options:
-            self._check_arguments(given, options)
+        self._check_arguments(given, options)
         if "on_conflict" in options:
             options["on_conflict"] = _conflict(options["on_conflict"])
+        return self._request(given, options)
+
+    def _request(self, given: dict[str, Any], options: dict[str, Any]) -> JobRequest:
         defaults = self.options
         return JobRequest(
             task=self.name,

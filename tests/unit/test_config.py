@@ -1,0 +1,135 @@
+"""Settings: arguments over environment over defaults; what does not fit is named at the start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leasehold import App
+from leasehold.config import (
+    CLOCK_RATE_ERROR,
+    MAX_RECOVER_WITHIN,
+    MIN_RECOVER_WITHIN,
+    Retention,
+    Settings,
+    Timings,
+    wait_seconds,
+)
+from leasehold.errors import ConfigError, LeaseholdError, shorten, storable, suggest
+
+
+# -- where settings come from ------------------------------------------------------------------
+def test_arguments_win_over_the_environment_and_that_over_defaults() -> None:
+    environ = {"LEASEHOLD_NAME": "billing", "LEASEHOLD_GRACE": "3", "LEASEHOLD_LISTEN": "off"}
+    settings = Settings.load({"grace": 5, "dsn": None}, environ)
+    assert (settings.name, settings.grace, settings.listen) == ("billing", 5.0, False)
+    assert Settings.load({}, {}).recover_within == 15
+
+
+@pytest.mark.parametrize("word", ["1", "true", "Yes", " ON "])
+def test_words_for_true(word: str) -> None:
+    assert Settings.load({}, {"LEASEHOLD_LISTEN": word}).listen is True
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("LISTEN", "maybe"), ("GRACE", "ten"), ("WORK_CONNECTIONS", "1.5"), ("GRACE", "nan"),
+     ("PAYLOAD_LIMIT", ""), ("CALL_TIMEOUT", "inf")],
+)  # fmt: skip
+def test_an_environment_variable_that_cannot_be_read_is_named(name: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=f"(?i){name}") as caught:
+        Settings.load({}, {f"LEASEHOLD_{name}": text})
+    assert shorten(text) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("recover_wihtin", "recover_within"), ("DSN", "dsn"), ("schemas", "schema"),
+     ("payload_limits", "payload_limit"), ("worker_connections", "work_connections")],
+)  # fmt: skip
+def test_an_unknown_option_is_refused_with_the_nearest_right_name(wrong: str, right: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown option '{wrong}'.*'{right}'"):
+        App(**{wrong: 1})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"recover_within": 1}, "nearest setting that holds is 9 seconds"),
+        ({"recover_within": 1e9}, "nearest setting that holds is 3600 seconds"),
+        ({"recover_within": "15"}, "recover_within must be of type float"),
+        ({"recover_within": float("nan")}, "recover_within"),
+        ({"recover_within": True}, "recover_within must be of type float"),
+        ({"call_timeout": float("nan")}, "call_timeout"),
+        ({"grace": float("inf")}, "grace"),
+        ({"grace": -1}, "grace must be at least 0"),
+        ({"work_connections": 0}, "work_connections must be at least 1"),
+        ({"work_connections": 1.5}, "work_connections must be of type int"),
+        ({"listen": 1}, "listen must be of type bool"),
+        ({"schema": "Public"}, "plain lower-case SQL name"),
+        ({"schema": "a; drop"}, "plain lower-case SQL name"),
+        ({"name": ""}, "name must be text"),
+        ({"name": "a\x00"}, "no NUL"),
+        ({"name": "\ud800"}, "surrogate"),
+        ({"release": "x" * 201}, "at most 200"),
+        ({"log": "xml"}, "'text' or 'json'"),
+        ({"limits": 5}, "limits must be of type Limits"),
+        ({"retention": {"ticks_days": 3}}, "retention must be of type Retention"),
+        ({"retention": Retention(ticks_days=1)}, "ledger must be kept longer"),
+    ],
+    ids=str,
+)
+def test_a_value_that_does_not_fit_is_named(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        App("postgresql://", **options)
+
+
+# -- timings -----------------------------------------------------------------------------------
+@given(st.floats(MIN_RECOVER_WITHIN, MAX_RECOVER_WITHIN))
+def test_the_timings_of_every_setting_keep_the_protocols_inequalities(seconds: float) -> None:
+    t = Timings.derive(seconds)
+    assert t.trust > 2 * t.renew + t.call_timeout
+    assert t.lease >= 6 - 1e-9
+    assert t.failover < t.recover_within
+    # a holder whose clock is slow stops before a candidate whose clock is fast takes over
+    assert t.trust * (1 + CLOCK_RATE_ERROR) < wait_seconds(t.lease) / (1 + CLOCK_RATE_ERROR)
+
+
+def test_the_default_timings_are_those_of_the_specification() -> None:
+    t = Settings().timings
+    assert (t.recover_within, t.lease, t.renew) == (15, 10, 2)
+    assert t.failover == pytest.approx(13.2, abs=0.1)
+
+
+# -- words -------------------------------------------------------------------------------------
+def test_a_message_says_what_it_got_and_what_to_do() -> None:
+    error = LeaseholdError("it failed", got=[1], do="Do that")
+    assert str(error) == "it failed. Got: [1]. Do that."
+    assert str(LeaseholdError("Why?", got="text")) == "Why? Got: text."
+
+
+def test_messages_stay_short_and_never_fail() -> None:
+    class Rude:
+        def __repr__(self) -> str:
+            raise ValueError
+
+    assert len(shorten("x" * 10_000)) == 200
+    assert shorten(Rude()) == "<Rude>" and shorten(10**5000) == "<int>"
+
+
+@given(st.text() | st.text(alphabet="\x00\ud800a"))
+def test_what_is_storable_is_stored_as_it_is(text: str) -> None:
+    stored = storable(text)
+    stored.encode()
+    assert "\x00" not in stored and storable(stored) == stored
+    if stored != text:
+        assert "\x00" in text or any("\ud800" <= c <= "\udfff" for c in text)
+
+
+def test_a_suggestion_names_the_nearest_or_lists_all() -> None:
+    assert suggest("qeue", ["queue", "priority"]) == "Did you mean 'queue'?"
+    assert suggest("zzz", ["b", "a"]) == "Known: a, b."
+    assert suggest("zzz", []) == "Known: none."

@@ -1,0 +1,241 @@
+"""Tasks, schedules and jobs as code defines them: what does not fit is refused right there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from leasehold import App, Backoff, Context, Task
+from leasehold.errors import (
+    BadJob,
+    BadPayload,
+    BadSchedule,
+    ConfigError,
+    DuplicateTask,
+    LeaseholdError,
+)
+from leasehold.model.job import OnConflict
+
+Define = Callable[..., Any]
+
+
+@pytest.fixture
+def app() -> App:
+    """Nothing is opened before it is needed."""
+    return App("postgresql://nobody@nowhere.invalid/none", release="r1")
+
+
+async def noop(n: int = 0) -> None:
+    """Do nothing."""
+
+
+def plain() -> None: ...
+
+
+# -- tasks -------------------------------------------------------------------------------------
+def test_a_task_is_called_as_if_undecorated(app: App) -> None:
+    @app.task
+    def double(n: int) -> int:
+        """Twice."""
+        return 2 * n
+
+    assert isinstance(double, Task) and double(4) == 8
+    assert double.__doc__ == "Twice." and double.name.endswith("double")
+    assert app.task(name="x")(noop).name == "x"
+
+
+def test_two_tasks_of_one_name_are_refused_with_both_places(app: App) -> None:
+    app.task(name="t")(noop)
+    with pytest.raises(DuplicateTask, match=r"two tasks are named 't': .*noop and .*plain.*name="):
+        app.task(name="t")(plain)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "words"),
+    [
+        ({"queu": "a"}, ConfigError, "task has no option 'queu'. Did you mean 'queue'"),
+        ({"retries": 3}, ConfigError, "task has no option 'retries'. Known: "),
+        ({"max_attempt": 3}, ConfigError, "Did you mean 'max_attempts'"),
+        ({"name": ""}, ConfigError, "a task's name must be text"),
+        ({"name": "x" * 201}, ConfigError, "at most 200"),
+        ({"queue": ""}, BadJob, "queue must be text"),
+        ({"priority": "high"}, BadJob, "priority must be a whole number"),
+        ({"max_attempts": 0}, BadJob, "max_attempts must be a whole number from 1"),
+        ({"timeout": 0}, BadJob, "timeout must be a number"),
+        ({"requeue_after": 0.1}, BadJob, "requeue_after must be a number from 1"),
+        ({"executor": "gpu"}, BadJob, "async, thread or process"),
+        ({"executor": "thread"}, BadJob, "cannot run in a thread"),
+        ({"backoff": 5}, BadJob, "backoff must be a Backoff"),
+        ({"history": "no"}, BadJob, "history must be True or False"),
+    ],
+    ids=str,
+)
+def test_a_tasks_option_that_does_not_fit_is_named(
+    app: App, options: dict[str, Any], kind: type[LeaseholdError], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        app.task(**options)(noop)
+    assert not app.registry.names()
+
+
+def test_a_plain_function_cannot_be_async(app: App) -> None:
+    with pytest.raises(BadJob, match="needs a coroutine function"):
+        app.task(executor="async")(plain)
+
+
+@pytest.mark.parametrize("wrong", [5, "noop", None])
+def test_only_functions_are_tasks(app: App, wrong: Any) -> None:
+    with pytest.raises(BadJob, match="a task is a function"):
+        app.task(name="t")(wrong)
+
+
+# -- jobs --------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("given", "kind", "words"),
+    [
+        ({"usr_id": 1}, BadJob, "Did you mean 'user_id'"),
+        ({"user_id": 1, "priorty": 1}, BadJob, "Did you mean 'priority'"),
+        ({"priority": 1}, BadJob, "missing a required argument: 'user_id'"),
+        ({}, BadJob, "missing a required argument: 'user_id'"),
+        ({"user_id": 1, "run_in": -1}, BadJob, "run_in must be a number from 0"),
+        ({"user_id": 1, "on_conflict": "replce", "unique": "k"}, BadJob, "'replace'"),
+        ({"user_id": 1, "run_at": datetime(2030, 1, 1)}, BadJob, "with a time zone"),
+        ({"user_id": {1, 2}}, BadPayload, "arguments of t: not JSON"),
+        ({"user_id": "\x00"}, BadPayload, "NUL"),
+    ],
+    ids=str,
+)
+def test_a_job_that_does_not_fit_is_refused_before_it_is_sent(
+    app: App, given: dict[str, Any], kind: type[LeaseholdError], words: str
+) -> None:
+    @app.task(name="t")
+    async def work(user_id: int) -> None: ...
+
+    with pytest.raises(kind, match=words):
+        work.job(**given)
+
+
+def test_a_job_has_its_tasks_options_and_its_own_over_them(app: App) -> None:
+    task = app.task(name="t", queue="q", priority=5, timeout=9, history=False)(noop)
+    job = task.job(n=1, priority=1, unique="k", on_conflict="replace", run_in=5)
+    assert (job.queue, job.priority, job.timeout, job.history) == ("q", 1, 9, False)
+    assert job.on_conflict is OnConflict.REPLACE and job.payload == '{"n":1}'
+
+
+@pytest.mark.parametrize("annotated", [True, False])
+def test_the_context_is_no_argument(app: App, annotated: bool) -> None:
+    async def by_name(ctx: Any, n: int) -> None: ...
+
+    async def by_type(context: Context, n: int) -> None: ...
+
+    job = app.task(name="t")(by_type if annotated else by_name).job(n=1)
+    assert job.payload == '{"n":1}'
+
+
+async def test_only_jobs_are_enqueued(app: App) -> None:
+    app.task(name="t")(noop)
+    client = await app.client()
+    for wrong in ({"task": "t"}, "t", noop, None):
+        with pytest.raises(BadJob, match=r"Make one with task\.job"):
+            await client.enqueue(wrong)  # type: ignore[arg-type]
+    assert await client.enqueue_many([]) == []
+
+
+# -- schedules ---------------------------------------------------------------------------------
+MOMENT = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("define", "words"),
+    [
+        (lambda app: app.periodic("61 * * * *"), "61"),
+        (lambda app: app.periodic("every day"), "every day"),
+        (lambda app: app.periodic(""), "cron"),
+        (lambda app: app.periodic("* * * *"), "cron"),
+        (lambda app: app.periodic("0 0 * * *", timezone="Asia/Seol"), "Asia/Seoul"),
+        (lambda app: app.periodic("0 0 * * *", timezone=""), "time zone"),
+        (lambda app: app.every(seconds=0), "seconds"),
+        (lambda app: app.every(seconds=float("nan")), "seconds"),
+        (lambda app: app.every(seconds="5"), "seconds"),
+        (lambda app: app.once(at=datetime(2030, 1, 1)), "time zone"),
+        (lambda app: app.once(at="2030-01-01"), "datetime"),
+        (lambda app: app.every(seconds=5, mised="all"), "Did you mean 'missed'"),
+        (lambda app: app.every(seconds=5, unique="k"), "no option 'unique'"),
+        (lambda app: app.every(seconds=5, run_in=5), "no option 'run_in'"),
+        (lambda app: app.every(seconds=5, missed="al"), "'all'"),
+        (lambda app: app.every(seconds=5, grace_seconds=-1), "grace_seconds"),
+        (lambda app: app.every(seconds=5, grace_seconds=float("nan")), "grace_seconds"),
+    ],
+)
+def test_a_schedule_that_makes_no_sense_is_refused(
+    app: App, define: Callable[[App], Define], words: str
+) -> None:
+    with pytest.raises(BadSchedule, match=words):
+        define(app)(noop)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "words"),
+    [
+        ({"arguments": {"m": 1}}, BadJob, "Did you mean|Known"),
+        ({"arguments": {"n": object()}}, BadPayload, "not JSON"),
+        ({"arguments": [1]}, BadSchedule, "arguments must be a dict"),
+        ({"queue": ""}, BadJob, "queue"),
+        ({"name": "x" * 201}, ConfigError, "a schedule's name"),
+    ],
+    ids=str,
+)
+def test_what_a_schedule_enqueues_is_checked_where_it_is_defined(
+    app: App, options: dict[str, Any], kind: type[LeaseholdError], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        app.every(seconds=5, **options)(noop)
+
+
+def test_two_schedules_of_one_name_are_refused(app: App) -> None:
+    task = app.task(name="t")(noop)
+    app.every(seconds=5)(task)
+    with pytest.raises(BadSchedule, match="two schedules are named 't'"):
+        app.every(seconds=9)(task)
+    app.every(seconds=9, name="other")(task)
+
+
+def test_a_decorator_can_be_used_twice(app: App) -> None:
+    hourly = app.periodic("0 * * * *", missed="skip")
+    hourly(app.task(name="a")(noop))
+    hourly(app.task(name="b")(plain))
+    assert [planned.missed for planned in app._planned.values()] == ["skip", "skip"]
+
+
+# -- releases ----------------------------------------------------------------------------------
+def test_once_per_deploy_needs_a_release_and_a_key_of_its_own(app: App) -> None:
+    app.once_per_deploy("warm")(noop)
+    with pytest.raises(ConfigError, match="twice"):
+        app.once_per_deploy("warm")
+    with pytest.raises(ConfigError, match="LEASEHOLD_RELEASE"):
+        App("postgresql://").once_per_deploy("warm")
+
+
+def test_a_release_without_a_name_follows_what_is_defined() -> None:
+    def release(**options: Any) -> str:
+        app = App("postgresql://")
+        app.every(seconds=5, name="s", **options)(app.task(name="t")(noop))
+        return app.release
+
+    assert release() == release() and release().startswith("auto-")
+    assert release() != release(arguments={"n": 2}) != release(priority=1)
+
+
+@pytest.mark.parametrize("queues", [{"q": 0}, {"q": True}, {"q": "5"}, {"": 1}, {"q": 10_001}])
+async def test_a_node_takes_queues_with_numbers(app: App, queues: Any) -> None:
+    with pytest.raises(ConfigError, match="queue"):
+        async with app.node(queues=queues):
+            raise AssertionError("it took part")
+
+
+def test_a_backoff_is_checked_where_it_is_written() -> None:
+    with pytest.raises(BadJob, match="a backoff's factor must be a number from 1 to 100"):
+        Backoff(factor=0.5)
