@@ -1,0 +1,1 @@
+"""Deterministic simulation: the real services on a virtual-time loop, over a Store in memory."""

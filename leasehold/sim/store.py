@@ -1,0 +1,29 @@
+"""The Store in memory: what the simulation runs on, and what its trust is measured by.
+
+``tests/contract`` runs one suite on this and on PgStore. Several stores on one
+:class:`SimDatabase` are several processes' sessions.
+"""
+
+from __future__ import annotations
+
+from leasehold.sim.rows import SimDatabase
+from leasehold.sim.store_control import ControlOperations
+from leasehold.sim.store_jobs import JobOperations
+from leasehold.sim.store_nodes import NodeOperations
+from leasehold.sim.store_operator import OperatorOperations
+from leasehold.sim.store_schedules import ScheduleOperations
+
+
+class SimStore(
+    NodeOperations, JobOperations, ControlOperations, ScheduleOperations, OperatorOperations
+):
+    """All operations on one simulated database."""
+
+    def __init__(self, db: SimDatabase) -> None:
+        self.db = db
+
+    def shut(self) -> None:
+        """Nothing ever waits here."""
+
+    async def close(self) -> None:
+        """Nothing is open."""

@@ -1,0 +1,174 @@
+"""Store operations on nodes and leases, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from leasehold.errors import QueryFailed
+from leasehold.model.lease import Seen
+from leasehold.ports import Heartbeat, NodeIdentity, NodeSeen, Now, Signal, Term
+from leasehold.sim.rows import LeaderRow, NodeRow, SimDatabase, TermRow
+
+
+class NodeOperations:
+    db: SimDatabase
+
+    async def register(self, node: NodeIdentity, lease_seconds: float, now: Now) -> int:
+        db = self.db
+        if node.id in db.nodes:
+            raise QueryFailed("a node of this id is there", got=str(node.id))
+        moment = db.at(now)
+        db.releases.setdefault((node.app, node.release), len(db.releases) + 1)
+        row = NodeRow(node, db.new_token(), lease_seconds, moment, moment)
+        db.nodes[node.id] = row
+        return row.token
+
+    async def heartbeat(
+        self,
+        node: UUID,
+        token: int,
+        held: Sequence[Term],
+        watched: Sequence[str],
+        info: dict[str, Any],
+        heard: Sequence[UUID],
+        timeout: float,
+        now: Now,
+    ) -> Heartbeat:
+        db = self.db
+        moment = db.at(now)
+        # the answer shows the rows as they were before: all parts of a statement see one snapshot
+        leaders = {
+            name: self._leader_seen(name)
+            for name in watched
+            if name in db.leaders and name in db.fences
+        }
+        nodes = tuple(self._node_seen(row) for row in db.nodes.values())
+        me = db.nodes.get(node)
+        renewed = me is not None and me.token == token
+        led = set()
+        if renewed and me:
+            me.seq, me.renewed_at, me.info = me.seq + 1, moment, info
+            for term in held:
+                row = db.leaders.get(term.leader)
+                if row and row.node == node and row.token == term.token:
+                    row.seq, row.renewed_at = row.seq + 1, moment
+                    led.add(term.leader)
+        for key in [k for k in db.signals if k[0] == node and k[1] in heard]:
+            del db.signals[key]
+        signals = tuple(
+            Signal(job, tok, kind) for (of, job, kind), tok in db.signals.items() if of == node
+        )
+        return Heartbeat(renewed, frozenset(led), leaders, nodes, signals)
+
+    def _leader_seen(self, name: str) -> Seen:
+        row = self.db.leaders[name]
+        return Seen(row.node, row.token, row.seq, row.lease_seconds, self.db.timeline)
+
+    def _node_seen(self, row: NodeRow) -> NodeSeen:
+        me = row.identity
+        seen = Seen(me.id, row.token, row.seq, row.lease_seconds, self.db.timeline)
+        return NodeSeen(me.id, seen, me.app, self.db.releases.get((me.app, me.release), 0))
+
+    async def set_sleeping(self, node: UUID, queues: Sequence[str]) -> None:
+        if row := self.db.nodes.get(node):
+            row.sleeping = frozenset(queues)
+
+    async def bury(self, term: Term, node: UUID, token: int, seq: int) -> str | None:
+        row = self.db.nodes.get(node)
+        if row is None or (row.token, row.seq) != (token, seq):
+            return None
+        return self.db.remove_node(node) if self.db.fenced(term.leader, term.token) else None
+
+    async def leave(self, node: UUID, token: int) -> bool:
+        row = self.db.nodes.get(node)
+        if row is None or row.token != token:
+            return False
+        self.db.remove_node(node)
+        return True
+
+    async def certify(self, node: UUID, timeout: float, *, process: bool = False) -> str | None:
+        db = self.db
+        dead = sorted(
+            row.identity.id
+            for row in db.nodes.values()
+            if row.identity.id == node or (process and row.info.get("assigned") == str(node))
+        )
+        names = [db.remove_node(identity) for identity in dead]
+        for name, leader in db.leaders.items():
+            if leader.node == node or leader.node in dead:
+                leader.node, leader.seq = None, leader.seq + 1
+                db.notify(f"e:{name}")
+        if dead:
+            db.notify("d:")
+        return names[-1] if names else None
+
+    async def deaths(self, limit: int) -> list[tuple[UUID, str]]:
+        waiting = [(n, d) for n, d in self.db.deaths.items() if not d.settled]
+        waiting.sort(key=lambda pair: pair[1].died_at)
+        return [(node, death.worker_id) for node, death in waiting[:limit]]
+
+    async def settle(self, nodes: Sequence[UUID]) -> int:
+        if any(job.node in nodes for job in self.db.jobs.values()):
+            return 0
+        found = [d for n, d in self.db.deaths.items() if n in nodes and not d.settled]
+        for death in found:
+            death.settled = True
+        return len(found)
+
+    async def new_epoch(self, node: UUID, token: int) -> int | None:
+        row = self.db.nodes.get(node)
+        if row is None or row.token != token:
+            return None
+        row.epoch += 1
+        return row.epoch
+
+    # -- elections -------------------------------------------------------------------------------
+    async def ensure_election(self, name: str, lease_seconds: float) -> bool:
+        db = self.db
+        last = max((token for of, token in db.terms if of == name), default=0)
+        there = db.leaders.get(name)
+        highest = max(last, db.fences.get(name, 0), there.token if there else 0)
+        made = there is None or name not in db.fences
+        db.fences.setdefault(name, highest)
+        db.leaders.setdefault(name, LeaderRow(highest, lease_seconds))
+        return last > 0 and made
+
+    async def acquire(
+        self,
+        name: str,
+        node: NodeIdentity,
+        seen: Seen,
+        lease_seconds: float,
+        timeout: float,
+        now: Now,
+    ) -> int | None:
+        db = self.db
+        row = db.leaders.get(name)
+        if row is None or node.id not in db.nodes or self._changed(name, seen):
+            return None
+        token = max(row.token + 1, db.timeline - 1 << 32)
+        if db.fences.get(name, token) >= token:
+            raise QueryFailed("the fence row of this election is missing or ahead", got=name)
+        if (name, token) in db.terms:
+            raise QueryFailed("a term of this token was there before", got=(name, token))
+        moment = db.at(now)
+        row.node, row.token, row.seq = node.id, token, row.seq + 1
+        row.lease_seconds, row.acquired_at, row.renewed_at = lease_seconds, moment, moment
+        db.fences[name] = token
+        db.terms[name, token] = TermRow(name, token, node.id, node.worker_id, moment)
+        return token
+
+    def _changed(self, name: str, seen: Seen) -> bool:
+        row = self.db.leaders[name]
+        now = (row.node, row.token, row.seq, self.db.timeline)
+        return now != (seen.node, seen.token, seen.seq, seen.timeline)
+
+    async def resign(self, term: Term, node: UUID, timeout: float) -> bool:
+        row = self.db.leaders.get(term.leader)
+        if row is None or (row.node, row.token) != (node, term.token):
+            return False
+        row.node, row.seq = None, row.seq + 1
+        self.db.notify(f"e:{term.leader}")
+        return True

@@ -1,0 +1,210 @@
+"""The Store's operations on jobs that leaders and people call: rescue, stage, cancel, retry."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+
+from leasehold.errors import Conflict
+from leasehold.model.outcome import Decision
+from leasehold.model.states import State
+from leasehold.ports import Term
+from tests.contract.world import ELECTION, Session, World, at, identity
+
+
+async def crash(world: World, *, started: bool = True) -> Session:
+    """A new node that claims everything, maybe starts it, and dies."""
+    victim = replace(world.c, identity=identity(9))
+    await victim.join()
+    for job in await victim.claim():
+        if started:
+            assert await victim.store.start(victim.id, job.id, job.claim_token, world.now)
+    await victim.leave()
+    return victim
+
+
+# -- rescue ---------------------------------------------------------------------------------------
+async def test_the_jobs_of_a_node_that_is_gone_are_freed(world: World):
+    claimed = await world.claimed(world.b)
+    assert await world.a.rescue(world.b) == [], "it lives"
+    await world.b.leave()
+    async with world.hold(claimed.id):
+        assert await world.a.rescue(world.b) == [], "somebody completes it"
+    assert await world.a.rescue(world.b) == [(claimed.id, True, False)]
+    assert await world.a.rescue(world.b) == []
+    [again] = await world.a.claim()
+    assert (again.attempt, again.crashes) == (2, 1)
+    assert not (await world.b.ack(claimed)).written
+
+
+async def test_who_did_not_start_is_not_blamed_twice(world: World):
+    [job] = await world.enqueue()
+    assert await world.a.rescue(await crash(world, started=False)) == [(job, True, False)]
+    assert await world.a.rescue(await crash(world, started=False)) == [(job, False, False)]
+    record = await world.get(job)
+    assert (record.crashes, record.attempt, record.last_error) == (1, 1, "its worker died")
+
+
+async def test_what_ran_at_three_crashes_is_quarantined(world: World):
+    [job] = await world.enqueue(unique="k")
+    for _ in range(2):
+        assert await world.a.rescue(await crash(world)) == [(job, True, False)]
+    assert await world.a.rescue(await crash(world)) == [(job, True, True)]
+    record = await world.get(job)
+    assert (record.state, record.crashes) == ("quarantined", 3)
+    assert record.last_error == "its worker died 3 times while it ran"
+    [fresh] = await world.enqueue(unique="k")
+    assert fresh != job
+
+
+async def test_what_should_be_cancelled_ends_with_its_node(world: World):
+    claimed = await world.claimed(world.b)
+    await world.a.store.cancel(claimed.id, "why", world.now)
+    await world.b.leave()
+    await world.a.rescue(world.b)
+    record = await world.get(claimed.id)
+    assert (record.state, record.crashes) == ("cancelled", 1)
+    assert record.last_error == "cancelled; its worker died"
+
+
+async def test_a_rescue_wakes_who_sleeps(world: World):
+    await world.claimed(world.b)
+    await world.b.leave()
+    await world.a.store.set_sleeping(world.a.id, ["default"])
+    await world.heard()
+    await world.a.rescue(world.b)
+    assert await world.heard() == ["q:default"]
+
+
+# -- stage ----------------------------------------------------------------------------------------
+async def test_what_is_due_becomes_available(world: World):
+    await world.a.lead()
+    [job] = await world.enqueue(run_in=10)
+    await world.enqueue(run_in=30)
+    assert await world.a.stage() == (0, 0, 10.0)
+    world.now = at(10)
+    async with world.hold(job):
+        assert await world.a.stage() == (0, 0, 20.0)
+    assert await world.a.stage() == (1, 0, 20.0)
+    assert await world.state(job) == "available"
+    assert (await world.get(job)).scheduled_for == at(10)
+
+
+async def test_whoever_does_not_lead_stages_nothing(world: World):
+    await world.a.lead()
+    [job] = await world.enqueue(run_in=10)
+    world.now = at(11)
+    await world.b.lead()
+    assert await world.a.stage() == (0, 0, None)
+    assert await world.state(job) == "scheduled"
+    world.b.term = Term(ELECTION, world.b.term.token + 1)
+    assert await world.b.stage() == (0, 0, None)
+
+
+async def test_a_task_that_nobody_knows_waits_on(world: World):
+    await world.a.lead()
+    claimed = await world.claimed(task="u")
+    unknown = Decision(State.SCHEDULED, run_in=5, counts=False, held_because="unknown_task")
+    await world.a.ack(claimed, unknown)
+    world.now = at(5)
+    assert await world.a.stage() == (0, 1, None)
+    assert await world.a.stage() == (0, 0, 10.0)
+    world.c.identity = identity(3, tasks=("u",))
+    await world.c.join()
+    world.now = at(15)
+    assert await world.a.stage() == (1, 0, None)
+    assert (await world.get(claimed.id)).held_because is None
+
+
+async def test_staging_wakes_who_sleeps(world: World):
+    await world.a.lead()
+    await world.enqueue(run_in=10)
+    await world.b.store.set_sleeping(world.b.id, ["default"])
+    await world.heard()
+    world.now = at(10)
+    await world.a.stage()
+    assert await world.heard() == ["q:default"]
+
+
+# -- cancel and retry -----------------------------------------------------------------------------
+async def test_a_waiting_job_is_cancelled_at_once_and_its_key_is_free(world: World):
+    [job] = await world.enqueue(unique="k", run_in=60)
+    assert await world.b.store.cancel(job, "why", world.now) == "waiting"
+    record = await world.get(job)
+    assert (record.state, record.last_error) == ("cancelled", "why")
+    assert record.claim_token is None and record.completed_at == world.now
+    assert await world.b.store.cancel(job, "why", world.now) == "finished"
+    [again] = await world.enqueue(unique="k")
+    assert again != job
+
+
+async def test_a_running_job_is_flagged_and_its_node_told_until_it_heard(world: World):
+    claimed = await world.claimed()
+    await world.heard()
+    assert await world.b.store.cancel(claimed.id, "why", world.now) == "running"
+    assert await world.heard() == [f"c:{world.a.id}"]
+    assert (await world.get(claimed.id)).cancel_requested
+    assert (await world.b.beat()).signals == ()
+    for _ in range(2):
+        [signal] = (await world.a.beat()).signals
+        assert (signal.job, signal.token) == (claimed.id, claimed.claim_token)
+        assert signal.kind == "cancel"
+    assert (await world.a.beat(heard=[claimed.id])).signals == ()
+    assert (await world.a.beat()).signals == ()
+
+
+async def test_a_locked_job_is_not_cancelled_now(world: World):
+    [job] = await world.enqueue()
+    async with world.hold(job):
+        with pytest.raises(Conflict):
+            await world.b.store.cancel(job, "why", world.now)
+
+
+async def test_what_is_not_there_is_neither_cancelled_nor_tried_again(world: World):
+    assert await world.a.store.cancel(uuid4(), "why", world.now) is None
+    assert await world.a.store.retry(uuid4(), world.now) is None
+    assert await world.a.store.get(uuid4()) is None
+
+
+async def test_a_waiting_job_is_due_now(world: World):
+    claimed = await world.claimed()
+    await world.a.ack(claimed, Decision(State.RETRYABLE, run_in=60, error="boom"))
+    world.now = at(5)
+    assert await world.b.store.retry(claimed.id, world.now) == "waiting"
+    record = await world.get(claimed.id)
+    assert (record.state, record.scheduled_for, record.held_because) == ("available", at(5), None)
+
+
+async def test_a_running_job_is_left(world: World):
+    claimed = await world.claimed()
+    assert await world.b.store.retry(claimed.id, world.now) == "running"
+
+
+async def test_a_finished_job_begins_again(world: World):
+    claimed = await world.claimed(history=False)
+    await world.a.ack(claimed, Decision(State.DISCARDED, error="boom"))
+    world.now = at(5)
+    assert await world.b.store.retry(claimed.id, world.now) == "finished"
+    [again] = await world.a.claim()
+    assert (again.id, again.attempt, again.crashes) == (claimed.id, 1, 0)
+    assert again.history and again.scheduled_for == at(5)
+    record = await world.get(claimed.id)
+    assert (record.last_error, record.completed_at) == ("boom", None)
+
+
+# -- reading --------------------------------------------------------------------------------------
+async def test_jobs_are_listed_newest_first_and_by_what_is_asked(world: World):
+    [old] = await world.enqueue()
+    world.now = at(1)
+    [new] = await world.enqueue(task="u", queue="other")
+    list_jobs = world.a.store.jobs
+    assert [job.id for job in await list_jobs(None, None, None, 10)] == [new, old]
+    assert [job.id for job in await list_jobs(None, None, None, 1)] == [new]
+    assert [job.id for job in await list_jobs(None, "other", None, 10)] == [new]
+    assert [job.id for job in await list_jobs(None, None, "t", 10)] == [old]
+    [claimed] = await world.a.claim()
+    await world.a.ack(claimed)
+    assert [job.id for job in await list_jobs("completed", None, None, 10)] == [old]
+    assert [job.id for job in await list_jobs("available", None, None, 10)] == [new]

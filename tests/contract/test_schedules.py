@@ -1,0 +1,158 @@
+"""The Store's operations on schedules and their ledger."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from leasehold.ports import Term, TickDecision
+from tests.contract.world import ELECTION, World, at, identity, plan, planned
+
+
+async def sync(world: World, *definitions, release: str = "r1", app: str = "default"):
+    given = definitions or (planned(),)
+    return await world.a.store.sync_schedules(app, release, given, world.now)
+
+
+async def test_schedules_follow_the_code(world: World):
+    synced = await sync(world, planned("b"), planned("a"))
+    assert (synced.newest, synced.kept, synced.dropped) == (True, ("a", "b"), ())
+    synced = await sync(world, planned("b"), planned("a"))
+    assert (synced.kept, synced.dropped) == ((), ()), "nothing changed"
+    synced = await sync(world, planned("b", missed="skip"))
+    assert (synced.kept, synced.dropped) == (("b",), ("a",))
+    assert (await sync(world, planned("b"), app="another")).dropped == ()
+
+
+async def test_the_same_moments_stay_due_and_new_ones_begin_anew(world: World):
+    await sync(world)
+    await sync(world, planned(missed="skip", next_at=at(99)))
+    [due] = await world.a.store.due_schedules("default", 10, world.now)
+    assert (due.next_at, due.missed) == (at(0), "skip")
+    await sync(world, planned(seconds=2.0, next_at=at(99)))
+    assert await world.a.store.due_schedules("default", 10, world.now) == []
+
+
+async def test_the_newer_release_wins_while_a_node_of_it_lives(world: World):
+    world.c.identity = identity(3, "r2")
+    await world.c.join()
+    assert (await sync(world, planned(missed="skip"), release="r2")).newest
+    refused = await sync(world, release="r1")
+    assert (refused.newest, refused.kept) == (False, ())
+    await world.c.leave()
+    assert (await sync(world, release="r1")).kept == ("tick",)
+
+
+async def test_what_is_due_is_told_with_the_databases_time(world: World):
+    await sync(world)
+    store = world.a.store
+    assert await store.due_schedules("default", 10, at(-1)) == []
+    assert await store.due_schedules("another", 10, at(1)) == []
+    [due] = await store.due_schedules("default", 10, at(1.5))
+    assert (due.name, due.release, due.high_water) == ("tick", "r1", None)
+    assert (due.next_at, due.now, due.grace_seconds) == (at(0), at(1.5), 5.0)
+    assert due.spec == planned().spec
+
+
+async def test_a_tick_and_its_job_are_written_once(world: World):
+    await sync(world)
+    await world.a.lead()
+    await world.a.store.set_sleeping(world.a.id, ["default"])
+    await world.heard()
+    store, decided = world.a.store, plan(None, 0, 1)
+    written = await store.fire(world.a.term, "default", [decided], at(1))
+    assert written == [("tick", at(0), "fired"), ("tick", at(1), "fired")]
+    assert await world.heard() == ["q:default"]
+    again = plan(None, 0, 1)
+    assert await store.fire(world.a.term, "default", [again], at(1)) == []
+    jobs = await world.a.claim()
+    assert [(job.id, job.scheduled_for) for job in jobs] == [
+        (tick.job, tick.at) for tick in decided.ticks
+    ]
+    assert {(job.task, job.schedule, job.attempt) for job in jobs} == {("t", "tick", 1)}
+
+
+async def test_the_mark_moves_from_what_was_seen_and_ticks_are_not_fired_twice(world: World):
+    await sync(world)
+    await world.a.lead()
+    store = world.a.store
+    await store.fire(world.a.term, "default", [plan(None, 0)], at(0))
+    assert await store.fire(world.a.term, "default", [plan(at(5), 1)], at(1)) == []
+    overlap = plan(at(0), 0, 1)
+    assert await store.fire(world.a.term, "default", [overlap], at(1)) == [("tick", at(1), "fired")]
+    assert len(await world.a.claim()) == 2
+
+
+async def test_two_leaders_decide_once(world: World):
+    await sync(world)
+    old = await world.a.lead()
+    new = await world.b.lead()
+    fire = world.a.store.fire
+    assert await fire(old, "default", [plan(None, 0)], at(0)) == []
+    assert await fire(Term(ELECTION, new.token + 1), "default", [plan(None, 0)], at(0)) == []
+    assert len(await fire(new, "default", [plan(None, 0)], at(0))) == 1
+
+
+@pytest.mark.parametrize("change", ["release", "name", "paused"])
+async def test_a_decision_on_another_schedule_writes_nothing(world: World, change: str):
+    await sync(world)
+    await world.a.lead()
+    decided = plan(None, 0)
+    if change == "paused":
+        assert await world.a.store.pause_schedule("default", "tick", True)
+    else:
+        decided = replace(decided, **{change: "another"})
+    assert await world.a.store.fire(world.a.term, "default", [decided], at(0)) == []
+
+
+async def test_missed_moments_are_recorded_and_make_no_job(world: World):
+    await sync(world)
+    await world.a.lead()
+    missed = TickDecision(at(0), "missed", until=at(5))
+    decided = replace(plan(None, 6), ticks=(missed, TickDecision(at(6), "missed")))
+    written = await world.a.store.fire(world.a.term, "default", [decided], at(9))
+    assert [state for _, _, state in written] == ["missed", "missed"]
+    assert await world.a.claim() == []
+    newest, oldest = await world.a.store.ticks("tick", 10)
+    assert (newest["fire_at"], newest["state"], newest["job_id"]) == (at(6), "missed", None)
+    assert (oldest["fire_at"], oldest["until"]) == (at(0), at(5))
+    assert oldest["lateness_seconds"] == 9.0 and oldest["term"] == world.a.term.token
+
+
+async def test_the_next_moment_and_how_far_the_mark_is_ahead(world: World):
+    store = world.a.store
+    assert await store.next_schedule("default", world.now) == (None, 0.0)
+    await sync(world)
+    await world.a.lead()
+    assert await store.next_schedule("default", at(-2)) == (2.0, 0.0)
+    await store.fire(world.a.term, "default", [plan(None, 0, 1, 2)], at(2))
+    assert await store.next_schedule("default", at(0)) == (3.0, 2.0)
+    assert await store.next_schedule("default", at(9)) == (-6.0, -7.0)
+
+
+async def test_a_paused_schedule_is_neither_due_nor_next(world: World):
+    await sync(world)
+    store = world.a.store
+    assert not await store.pause_schedule("default", "another", True)
+    assert await store.pause_schedule("default", "tick", True)
+    assert await store.due_schedules("default", 10, world.now) == []
+    assert await store.next_schedule("default", world.now) == (None, 0.0)
+    assert (await store.schedules(10))[0]["paused"]
+    assert await store.pause_schedule("default", "tick", False)
+    assert len(await store.due_schedules("default", 10, world.now)) == 1
+
+
+async def test_schedules_are_listed_with_their_last_tick(world: World):
+    await sync(world, planned("b"), planned())
+    await world.a.lead()
+    await world.a.store.fire(world.a.term, "default", [plan(None, 0, 1)], at(1))
+    listed = await world.b.store.schedules(10)
+    assert [row["name"] for row in listed] == ["b", "tick"]
+    assert listed[0]["last_fire_at"] is None
+    assert (listed[1]["last_fire_at"], listed[1]["last_state"]) == (at(1), "fired")
+    assert (listed[1]["high_water"], listed[1]["next_at"]) == (at(1), at(2))
+
+
+async def test_the_databases_time_is_what_it_is_told(world: World):
+    assert await world.a.store.database_now("default", at(3)) == at(3)
