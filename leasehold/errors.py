@@ -154,6 +154,10 @@ class WaitTimeout(LeaseholdError):
     """``job.wait(timeout=…)`` ended before the job did. The job goes on."""
 
 
+class NotEnqueued(LeaseholdError, AssertionError):
+    """``leasehold.testing.assert_enqueued``: no such job."""
+
+
 # -- the embedded server ------------------------------------------------------------------------
 class EmbeddedError(LeaseholdError):
     """The embedded PostgreSQL could not be found, created or started."""

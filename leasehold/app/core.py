@@ -140,24 +140,29 @@ class App(Definitions):
         ``hard_exit``: end the process when work of a lost lease cannot be stopped; for worker
         processes.
         """
-        node = await self._make_node(queues, execute, hard_exit)
+        node = await self.make_node(queues, execute, hard_exit)
         await node.start()
         try:
             yield node
         finally:
             await asyncio.shield(node.stop())
 
-    async def _make_node(
-        self, queues: Mapping[str, int] | None, execute: bool, hard_exit: bool
+    async def make_node(
+        self,
+        queues: Mapping[str, int] | None = None,
+        execute: bool = True,
+        hard_exit: bool = False,
+        schedules: bool = True,
     ) -> Node:
+        """A node that has not started. Without ``schedules`` it takes none to the database."""
         settings = await self._located()
         store = await self.store()
         plan = NodePlan(
             version=__version__,
             release=self.release,
             queues=self._check_queues(queues) if execute else {},
-            planned=tuple(self._planned.values()),
-            once=[self._once_job(key, task) for key, task in self._once.items()],
+            planned=tuple(self._planned.values()) if schedules else (),
+            once=[self._once_job(k, task) for k, task in self._once.items()] if schedules else (),
             hard_exit=hard_exit,
         )
         tools = Tools(

@@ -1,0 +1,39 @@
+"""A fresh database on some server, for tests; dropped at the end, whoever is still connected."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from leasehold.config import Settings
+from leasehold.pg import migrate
+from leasehold.pg.faults import translate
+
+
+@contextmanager
+def scratch_database(server_dsn: str, name: str, schema: str) -> Iterator[str]:
+    """The DSN of a new database ``name`` with leasehold's schema. The role needs CREATEDB."""
+    _command(server_dsn, "create database {}", name)
+    try:
+        dsn = make_conninfo(server_dsn, dbname=name)
+        with ThreadPoolExecutor(1) as thread:  # the caller's may run a loop
+            thread.submit(
+                lambda: asyncio.run(migrate.apply(Settings(dsn=dsn, schema=schema)))
+            ).result()
+        yield dsn
+    finally:
+        _command(server_dsn, "drop database if exists {} with (force)", name)
+
+
+def _command(dsn: str, command: str, name: str) -> None:
+    try:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute(sql.SQL(command).format(sql.Identifier(name)))
+    except psycopg.Error as error:
+        raise translate(error, sent=True) from error

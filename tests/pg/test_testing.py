@@ -1,0 +1,180 @@
+"""``leasehold.testing``: what users write the tests of their applications with."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from leasehold import App, Backoff, Context, Snooze
+from leasehold.errors import NotEnqueued, PermissionDenied, WaitTimeout
+from leasehold.model.states import State
+from leasehold.testing import assert_enqueued, drain, postgres_dsn
+from tests.support.procs import Processes
+from tests.support.wait import forever
+
+
+# -- drain -----------------------------------------------------------------------------------------
+async def test_drain_runs_what_waits_and_what_that_enqueues(app: App) -> None:
+    @app.task(name="leaf")
+    def leaf(n: int) -> int:
+        return n
+
+    @app.task(name="root", queue="other")
+    async def root(ctx: Context) -> None:
+        await app.enqueue_many([leaf.job(n=n) for n in range(3)])
+
+    assert await drain(app) == []
+    await root.enqueue()
+    records = await drain(app)
+    assert [record.task_name for record in records] == ["root", "leaf", "leaf", "leaf"]
+    assert {record.state for record in records} == {State.COMPLETED}
+    assert sorted(record.result for record in records[1:]) == [0, 1, 2]
+    assert await drain(app) == []
+
+
+async def test_drain_leaves_what_is_not_due_and_runs_no_schedules(app: App) -> None:
+    @app.every(seconds=1)
+    @app.task(name="t")
+    async def work(how: str = "") -> Any:
+        if how == "fail":
+            raise LookupError
+        return Snooze(60) if how == "snooze" else 1
+
+    later = await work.enqueue(run_in=60)
+    for how in ("fail", "snooze"):
+        await work.enqueue(how=how)
+    records = await drain(app)
+    assert [record.state for record in records] == [State.RETRYABLE, State.SCHEDULED]
+    assert (await later.get()).state is State.SCHEDULED
+    assert len(await app.jobs()) == 3
+
+
+async def test_drain_goes_on_while_retries_are_due(app: App) -> None:
+    @app.task(name="t", backoff=Backoff(base=0, jitter=0))
+    async def work(ctx: Context) -> int:
+        if ctx.attempt < 3:
+            raise LookupError
+        return ctx.attempt
+
+    job = await work.enqueue()
+    while (await job.get()).state is not State.COMPLETED:
+        await drain(app)
+    assert (await job.get()).result == 3
+
+
+async def test_drain_of_ones_own_queues_leaves_the_others(app: App) -> None:
+    @app.task(name="a", queue="a", history=False)
+    async def a() -> None: ...
+
+    @app.task(name="b", queue="b")
+    async def b() -> None: ...
+
+    await a.enqueue()
+    left = await b.enqueue()
+    assert await drain(app, queues={"a": 1}) == []
+    assert (await left.get()).state is State.AVAILABLE
+    assert [record.id for record in await drain(app)] == [left.id]
+
+
+async def test_drain_gives_up_after_its_time_and_loses_nothing(app: App) -> None:
+    @app.task(name="t")
+    async def work() -> None:
+        await forever()
+
+    job = await work.enqueue()
+    with pytest.raises(WaitTimeout, match=r"jobs were left after 0\.5 s.*'t'"):
+        await drain(app, timeout=0.5)
+    assert (await job.get()).state in (State.AVAILABLE, State.SCHEDULED)
+
+
+# -- assert_enqueued -------------------------------------------------------------------------------
+async def test_an_enqueued_job_is_found_by_some_of_its_arguments(app: App) -> None:
+    @app.task(name="send")
+    async def send(to: str, lines: Any = None) -> None: ...
+
+    first = await send.enqueue(to="kim", lines=(1, 2))
+    second = await send.enqueue(to="lee")
+    assert (await assert_enqueued(app, send, to="kim", lines=(1, 2))).id == first.id
+    assert (await assert_enqueued(app, send)).id == second.id
+    assert (await assert_enqueued(app, "send", to="lee")).id == second.id
+    await drain(app)
+    assert (await assert_enqueued(app, send, to="lee")).state is State.COMPLETED
+
+
+async def test_a_job_that_is_missing_fails_with_what_is_there(app: App) -> None:
+    @app.task(name="send")
+    async def send(to: str) -> None: ...
+
+    with pytest.raises(AssertionError, match=r"no job of send .*none at all"):
+        await assert_enqueued(app, send, to="kim")
+    await send.enqueue(to="lee")
+    with pytest.raises(NotEnqueued, match=r'"to": "kim".*1 with other arguments: {"to": "lee"}'):
+        await assert_enqueued(app, send, to="kim")
+    with pytest.raises(NotEnqueued):
+        await assert_enqueued(app, send, to="lee", cc=None)
+
+
+# -- databases -------------------------------------------------------------------------------------
+async def test_each_use_has_a_fresh_database_and_leaves_none(postgres: Any) -> None:
+    def databases() -> int:
+        with psycopg.connect(postgres.dsn) as connection:
+            rows = connection.execute(
+                "select count(*) from pg_database where datname like 'leasehold_test_%'"
+            )
+            return int(rows.fetchone()[0])  # type: ignore[index]
+
+    with postgres_dsn(postgres.dsn) as one, postgres_dsn(postgres.dsn, schema="other") as two:
+        assert databases() == 2
+        for dsn, schema in ((one, "leasehold"), (two, "other")):
+            app = App(dsn, schema=schema)
+            assert await app.jobs() == [] and await app.verify_schema() == []
+            await app.close()
+        forgotten = psycopg.connect(one)
+    assert databases() == 0
+    forgotten.close()
+
+
+def test_a_role_that_may_create_no_database_is_told_so(migrated: str) -> None:
+    with psycopg.connect(migrated, autocommit=True) as owner:
+        owner.execute("create role humble login")
+        try:
+            dsn = psycopg.conninfo.make_conninfo(migrated, user="humble")
+            with pytest.raises(PermissionDenied), postgres_dsn(dsn):
+                raise AssertionError("a database out of nothing")
+        finally:
+            owner.execute("drop role humble")
+
+
+def test_without_a_server_the_embedded_one_is_used(procs: Processes) -> None:
+    home = Path(tempfile.mkdtemp(prefix="lh-home-"))
+    home.chmod(0o711)
+    code = """if True:
+        import asyncio
+        from leasehold import App
+        from leasehold.testing import drain, postgres_dsn
+
+        async def main(dsn):
+            app = App(dsn)
+            @app.task(name="t")
+            async def work() -> int:
+                return 42
+            await work.enqueue()
+            print([record.result for record in await drain(app)])
+
+        for _ in range(2):
+            with postgres_dsn() as dsn:
+                asyncio.run(main(dsn))
+    """
+    env = {"LEASEHOLD_HOME": str(home), "LEASEHOLD_TEST_DSN": ""}
+    try:
+        process = procs.start(code=code, env=env)
+        process.wait_for(r"\[42\]", 30, count=2)
+        assert process.wait(20) == 0
+    finally:
+        procs.close()
+        shutil.rmtree(home, ignore_errors=True)
