@@ -76,7 +76,7 @@ class Process:
     async def ack(self, job: ClaimedJob, token: int | None = None) -> bool:
         item = AckItem(job.id, token or job.claim_token, Decision(State.COMPLETED), 0.1)
         acked = await self.store.ack(self.id, [item], None)
-        return bool(getattr(acked, "written", acked))
+        return bool(acked.written)
 
     async def fire(self, schedule: str, seen: datetime | None = None) -> list[Any]:
         assert self.term
