@@ -123,10 +123,10 @@ def log(event: Event, worker_id: str) -> None:
     words = " ".join(f"{name}={_word(value)}" for name, value in event.fields.items())
     logger.log(
         logging.getLevelName(event.level.upper()),
-        "%s worker=%s %s",
+        "%s worker=%s%s",
         event.kind,
         worker_id,
-        words,
+        f" {words}" if words else "",
         extra={"event": event.kind, "worker_id": worker_id, "fields": event.fields},
     )
 

@@ -145,7 +145,12 @@ class App(Definitions):
         try:
             yield node
         finally:
-            await asyncio.shield(node.stop())
+            stopping = asyncio.ensure_future(node.stop())
+            try:
+                await asyncio.shield(stopping)
+            except asyncio.CancelledError:
+                await stopping  # whoever is in a hurry: the drain has its own limits
+                raise
 
     async def make_node(
         self,

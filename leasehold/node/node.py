@@ -12,7 +12,7 @@ from typing import Any
 from leasehold import errors
 from leasehold.config import Settings
 from leasehold.env import Env, assigned_node_id, take_assigned_node_id
-from leasehold.model.outcome import Outcome
+from leasehold.model.outcome import Outcome, Unknown
 from leasehold.node.plan import EXIT_FENCED, NodePlan, Tools
 from leasehold.node.reach import reach_database
 from leasehold.node.watchdog import Watchdog
@@ -20,16 +20,18 @@ from leasehold.ports import NodeIdentity, Signal, Wake
 from leasehold.services.acker import Acker
 from leasehold.services.executor import Executor, Lane
 from leasehold.services.guard import Guard
-from leasehold.services.leading import Periodic, Pruner, Rescuer, Stager, term_of
+from leasehold.services.leading import leader_duties
 from leasehold.services.once import OncePerDeploy
 from leasehold.services.overdue import Overdue
 from leasehold.services.process import ProcessPool
 from leasehold.services.producer import ClaimDesk, Producer, Sleepers
 from leasehold.services.recorder import Recorder
 from leasehold.services.running import Claim, Running
-from leasehold.services.service import Loop, Service
+from leasehold.services.service import Loop
 from leasehold.services.syncer import Syncer
 from leasehold.services.tasks import Registry
+
+_UNKNOWN_TASKS = 1000  # so many names a claim leaves out at most
 
 
 class Node:
@@ -93,7 +95,7 @@ class Node:
         self._producers: dict[str, Loop] = {}
         for queue, slots in self._plan.queues.items():
             self._producers[queue] = self._producer(queue, slots)
-        self._duties = self._leader_duties()
+        self._duties = leader_duties(settings, self._store, env, self.guard, self._emit, self.leads)
         self._loops["recorder"] = Loop(self.recorder, env, self._emit)
         self._loops["acker"] = Loop(self.acker, env, self._emit)
         self.acker.wake = self._loops["acker"].wake
@@ -125,17 +127,6 @@ class Node:
         lane.on_room = on_room
         return loop
 
-    def _leader_duties(self) -> dict[str, Loop]:
-        settings, store, limits = self._settings, self._store, self._settings.limits
-        term = term_of(self.guard, settings.name)
-        duties: list[Service] = [
-            Stager(store, limits, settings.polling, term),
-            Rescuer(store, limits, self.guard, term, self._emit, settings.timings.renew),
-            Periodic(settings.name, store, self._env, limits, settings.retention, term, self._emit),
-            Pruner(store, limits, settings.retention, term),
-        ]
-        return {duty.name: Loop(duty, self._env, self._emit, self.leads) for duty in duties}
-
     def _syncer(self) -> Syncer:
         return Syncer(
             self._settings.name,
@@ -163,11 +154,12 @@ class Node:
             target=self._guard_thread, name="leasehold-guard", daemon=True
         )
         self._thread.start()
-        self.wakeups.start()
         try:
+            self.wakeups.start()
             await asyncio.shield(self._joined)
-        except errors.LeaseholdError:
-            await self._leave()
+        except BaseException:
+            # also when the start is cancelled: a guard alone would lead and do no duty
+            await asyncio.shield(self._leave())
             raise
         for loop in [*self._loops.values(), *self._duties.values(), *self._producers.values()]:
             loop.start()
@@ -214,7 +206,7 @@ class Node:
             while await self.recorder.tick(self._env.due_now()) == 0.0:
                 pass
         self._watchdog.close()  # nothing runs any more; the end may take its time
-        await self._in_guard(self.guard.leave())
+        self.guard.stop()
         await asyncio.to_thread(self._thread.join, self._settings.call_timeout)
         await self.wakeups.stop()
 
@@ -267,6 +259,8 @@ class Node:
         if self._plan.hard_exit:
             # the guard lives, or it would not call: it ends the process itself if it must
             self._watchdog.put_off(2 * self._settings.timings.grace)
+        # child processes end from here: the user's loop may be blocked
+        self.processes.kill_all()
         self._in_loop(self._on_fenced)
 
     def quiet(self) -> bool:
@@ -390,4 +384,9 @@ class Node:
         )
 
     def _finished(self, claim: Claim, outcome: Outcome) -> None:
+        job, unknown = claim.job, self._desk.not_tasks
+        if isinstance(outcome, Unknown) and job.task not in unknown:
+            self._emit("job_unknown", job=job.id, task=job.task)
+            if len(unknown) < _UNKNOWN_TASKS:
+                unknown.add(job.task)  # from now on they are left to a node that knows them
         self.acker.put(claim, outcome)

@@ -89,8 +89,6 @@ class Acker(Service):
             )
         elif decision.state is State.DISCARDED:
             self._emit("job_discarded", job=job.id, task=job.task, error=decision.error)
-        elif decision.held_because == "unknown_task":
-            self._emit("job_unknown", job=job.id, task=job.task)
 
     async def tick(self, now: datetime | None) -> float:
         if self._locked and self._env.boot_now() >= self._locked_until:

@@ -201,7 +201,9 @@ class Executor:
             return _stopped(claim)
         except errors.JobTimeout as error:
             return Fail(str(error))
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit, and what foreign code derives from the base
             return Fail(describe(error, self._limits.error_chars))
 
     async def _run_async(self, task: TaskFunction, claim: Claim) -> Outcome:
@@ -230,15 +232,21 @@ class Executor:
         context._run = lambda work: asyncio.run_coroutine_threadsafe(work, loop).result()  # type: ignore[arg-type]
         arguments = (context,) if task.takes_context else ()
 
-        def call() -> Any:
-            return task.function(*arguments, **job.payload)
+        def call() -> tuple[Any, BaseException | None]:
+            # as a value: a future takes no StopIteration, and a SystemExit would end the loop
+            try:
+                return task.function(*arguments, **job.payload), None
+            except BaseException as error:
+                return None, error
 
         timer = loop.call_later(job.timeout, claim.cancelled.set) if job.timeout else None
         try:
-            returned = await loop.run_in_executor(self._pool(), call)
+            returned, error = await loop.run_in_executor(self._pool(), call)
         finally:
             if timer:
                 timer.cancel()
+        if error is not None:
+            return Fail(describe(error, self._limits.error_chars))
         if claim.stop_reason == "cancel" and returned is None:
             return _stopped(claim)
         return self._outcome_of(task, returned)

@@ -108,6 +108,7 @@ class Guard:
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(pause, 0.001)):
                     await self._poked.wait()
+        await self.leave()
         await self._store.close()
 
     async def step(self, poked: bool = False) -> float:
@@ -139,7 +140,7 @@ class Guard:
         now = self._env.boot_now()
         moments = [self._next_beat, self.membership.lease.deadline]
         for election in self.elections.values():
-            if self._standing and not self._loop_was_stuck:
+            if self._stands():
                 moments.append(election.lease.may_act_at())
             if election.lease.phase is Phase.HOLDER:
                 moments.append(election.lease.deadline)
@@ -252,19 +253,23 @@ class Guard:
 
     async def _seek(self) -> None:
         """Acquire what is free and may be taken now."""
-        if not self._standing:
-            return
         for name, election in self.elections.items():
             now = self._env.boot_now()
             seen = election.lease.wants(now)
-            if seen is None or not self.membership.valid(now) or self._loop_was_stuck:
+            if seen is None or not self.membership.valid(now) or not self._stands():
                 continue
             election.lease.watch.forget()  # whatever comes of it, observe anew
             token = await self._acquire(name, seen, self.membership.lease.deadline - now)
             if token and election.lease.acquired(token, now, self._env.boot_now()):
                 self._emit("lease_acquired", name=name, term=token)
                 self._host.leadership(name, gained=True)
+                if not self._stands():  # we were stopped while we asked
+                    await self._resign(election, "stopped")
             self._next_beat = min(self._next_beat, self._env.boot_now() + self._timings.renew)
+
+    def _stands(self) -> bool:
+        """Not while we stop, nor while the loop that does the duties is stuck."""
+        return self._standing and not self._loop_was_stuck
 
     async def _acquire(self, name: str, seen: Seen, seconds: float) -> int | None:
         try:
@@ -370,10 +375,14 @@ class Guard:
         """Take a job away from its run. None: not ours any more; False: locked, ask again."""
         return await self._store.requeue(job, token)
 
-    async def leave(self) -> None:
-        """Last act of a clean stop: take the node's row away, and end ``run``."""
+    def stop(self) -> None:
+        """End ``run``, which leaves then. From any thread."""
         self._stopping = True
-        self._poked.set()
+        self.poke()
+
+    async def leave(self) -> None:
+        """Last act of a clean stop: take the node's row away."""
+        await self.resign_all("stopped")
         me = self.membership
         if me.lease.phase is Phase.HOLDER:
             me.lease.step_down("stopped")

@@ -1,7 +1,8 @@
 """Duties of the leader: stager, rescuer, periodic and pruner.
 
-Each is right with two leaders alive: every statement of a duty checks the fence under FOR SHARE
-in itself, and the rows' own guards decide.
+Each is right with two leaders alive. What a stale leader must not do (stage, fire, bury) checks
+the fence FOR SHARE in its own statement; what anybody may do at any time (free the dead, prune)
+needs none. The rows' own guards decide.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from leasehold.config import Limits, Polling, Retention
+from leasehold.config import Limits, Polling, Retention, Settings
 from leasehold.env import Env
 from leasehold.errors import LostLease
 from leasehold.model.missed import STEP_TOLERANCE_SECONDS, Missed, plan
@@ -24,7 +25,7 @@ from leasehold.ports import (
     TickPlan,
 )
 from leasehold.services.guard import Guard
-from leasehold.services.service import Service
+from leasehold.services.service import Loop, Service
 from leasehold.telemetry import Emit
 
 GetTerm = Callable[[], Term]
@@ -204,3 +205,23 @@ class Pruner(Service):
         }
         gone = await self._store.prune(days, self._limits.batch_rows, now)
         return 1.0 if gone >= self._limits.batch_rows else 600.0
+
+
+def leader_duties(
+    settings: Settings,
+    store: Store,
+    env: Env,
+    guard: Guard,
+    emit: Emit,
+    leads: Callable[[], bool],
+) -> dict[str, Loop]:
+    """All of them by name; each works only while ``leads()``."""
+    term = term_of(guard, settings.name)
+    limits, retention = settings.limits, settings.retention
+    duties: list[Service] = [
+        Stager(store, limits, settings.polling, term),
+        Rescuer(store, limits, guard, term, emit, settings.timings.renew),
+        Periodic(settings.name, store, env, limits, retention, term, emit),
+        Pruner(store, limits, retention, term),
+    ]
+    return {duty.name: Loop(duty, env, emit, leads) for duty in duties}

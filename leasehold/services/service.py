@@ -19,6 +19,8 @@ from leasehold.telemetry import Emit
 
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
+_PATIENCE = 5
+"""So many conflicts in a row are told: a lock that somebody does not give back."""
 
 
 class Service(ABC):
@@ -47,6 +49,7 @@ class Loop:
         self._wake = asyncio.Event()
         self._stopping = False
         self._troubles = 0
+        self._lost = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -82,23 +85,26 @@ class Loop:
             delay = await self.service.tick(self._env.due_now())
         except errors.LostLease:
             return self.service.pause  # between the gate and the act; whoever leads does it
-        except errors.Conflict:
-            return self._env.jitter(_FIRST_PAUSE, 0.5)
+        except errors.Conflict as error:
+            if self._troubles == _PATIENCE:
+                self._failed(error)
+            return self._back_off()
         except errors.Unavailable as error:
-            if self._troubles == 0:
+            if not self._lost:
                 self._emit("database_lost", service=self.service.name, error=str(error))
+            self._lost = True
             return self._back_off()
         except Exception as error:
-            self._emit(
-                "service_failed",
-                service=self.service.name,
-                error=f"{type(error).__name__}: {error}",
-            )
+            self._failed(error)
             return self._back_off()
-        if self._troubles:
+        if self._lost:
             self._emit("database_back", service=self.service.name)
-            self._troubles = 0
+        self._lost, self._troubles = False, 0
         return delay
+
+    def _failed(self, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        self._emit("service_failed", service=self.service.name, error=text)
 
     def _back_off(self) -> float:
         self._troubles += 1
