@@ -121,7 +121,7 @@ class Unavailable(LeaseholdError):
 
 
 class Conflict(Unavailable):
-    """A deadlock, a serialization failure or a lock timeout: nothing was changed."""
+    """A deadlock, a serialization failure, or a lock or statement timeout: nothing was changed."""
 
 
 # -- what we no longer hold -------------------------------------------------------------------

@@ -23,7 +23,7 @@ def load_app(target: str) -> App:
 
     Raises ConfigError when there is no such module, no such name, or it is not an App.
     """
-    from leasehold.app import App
+    from leasehold.app import App, Task
 
     module_name, _, path = target.partition(":")
     folder = os.getcwd()
@@ -37,7 +37,8 @@ def load_app(target: str) -> App:
                 f"module {module_name} has no {path!r}", do=suggest(path, _candidates(module))
             )
         found = getattr(found, name)
-    if not isinstance(found, App) and callable(found):
+    # a task can be called as well, and must not be: it would do its work here and now
+    if not isinstance(found, App | Task | type) and callable(found):
         found = _made(target, found)
     if not isinstance(found, App):
         apps = [name for name in _candidates(module) if isinstance(getattr(module, name), App)]

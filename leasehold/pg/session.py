@@ -105,13 +105,21 @@ class Session:
     async def copy(self, name: str, rows: Sequence[Row], timeout: float) -> None:
         """COPY ``rows`` in; all of them or none."""
         text = statement(name, self._settings.schema)
-        async with (
-            self.guarded(timeout),
-            self.connection.cursor() as cursor,
-            cursor.copy(text) as copy,
-        ):
-            for row in rows:
-                await copy.write_row(row)
+        usual = self._settings.call_timeout
+        async with self.guarded(timeout):
+            await self._allow(timeout)
+            async with self.connection.cursor() as cursor, cursor.copy(text) as copy:
+                for row in rows:
+                    await copy.write_row(row)
+            await self._allow(usual)
+
+    async def _allow(self, seconds: float) -> None:
+        """Let the server allow a statement so long; behind a pooler nothing was set."""
+        if not self.facts.pooled:
+            await self.connection.execute(
+                statement("session/allow", self._settings.schema),
+                {"statement_ms": str(round(seconds * 1000))},
+            )
 
     @asynccontextmanager
     async def guarded(self, timeout: float) -> AsyncIterator[None]:

@@ -210,6 +210,7 @@ create table leasehold.job_key (
     -- null: until the job has finished
     held_until  timestamptz
 );
+create index job_key_held on leasehold.job_key (held_until) where held_until is not null;
 
 -- "Look at this": a cancel for a running job, brought to its node by the next heartbeat.
 create table leasehold.signal (
@@ -374,6 +375,16 @@ begin
 end $$;
 
 -- Is each option of its kind and within its limits? Those given as null count as not given.
+-- UUIDv7, as the client makes them: ids grow with time, and index inserts stay together.
+create function leasehold.new_id() returns uuid
+language sql volatile
+return encode(
+    set_bit(set_bit(
+        overlay(uuid_send(gen_random_uuid())
+                placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3)
+                from 1 for 6),
+        52, 1), 53, 1), 'hex')::uuid;
+
 create function leasehold.enqueue_check(job jsonb) returns void
 language plpgsql stable as $$
 declare
@@ -491,18 +502,25 @@ language plpgsql volatile as $$
 declare
     moment  timestamptz := coalesce(clock, now());
     item    jsonb;
+    place   bigint;
     due     timestamptz;
     starts  boolean;
     new_id  uuid;
     holder  uuid;
     woken   text[] := '{}';
+    ids     uuid[] := '{}';
+    made    boolean[] := '{}';
 begin
     if jsonb_typeof(request) is distinct from 'array' then
         request := jsonb_build_array(request);
     end if;
-    for item in select e from jsonb_array_elements(request) e loop
+    -- by key, so that two requests with the same keys in another order cannot deadlock
+    for item, place in
+        select e, o from jsonb_array_elements(request) with ordinality as t (e, o)
+        order by e ->> 'task', e ->> 'unique', o
+    loop
         perform leasehold.enqueue_check(item);
-        new_id := coalesce((item ->> 'id')::uuid, gen_random_uuid());
+        new_id := coalesce((item ->> 'id')::uuid, leasehold.new_id());
         due := coalesce((item ->> 'run_at')::timestamptz,
                         moment + make_interval(secs => (item ->> 'run_in')::double precision), moment);
         starts := due <= moment;
@@ -513,8 +531,7 @@ begin
                     woken := woken || array(select j.queue from leasehold.job j
                                             where j.id = holder and j.ready and j.node is null);
                 end if;
-                id := holder; created := false;
-                return next;
+                ids[place] := holder; made[place] := false;
                 continue;
             end if;
         end if;
@@ -538,12 +555,12 @@ begin
         if created and starts then
             woken := woken || coalesce(item ->> 'queue', 'default');
         end if;
-        id := new_id;
-        return next;
+        ids[place] := new_id; made[place] := created;
     end loop;
     if cardinality(woken) > 0 then
         perform leasehold.wake(woken);
     end if;
+    return query select u.i, u.m from unnest(ids, made) as u (i, m);
 end $$;
 
 -- ---------------------------------------------------------------------------------------------

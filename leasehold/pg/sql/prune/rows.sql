@@ -1,6 +1,6 @@
 -- Delete what is past keeping, a bounded batch of each.
 -- locks: the rows
--- index: event_at, tick_decided, attempt_ended, death_pkey
+-- index: event_at, tick_decided, attempt_ended, job_key_held; a scan of death and signal
 with clock as (
     select coalesce(%(now)s::timestamptz, now()) as at
 ), e as (
