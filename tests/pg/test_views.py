@@ -52,16 +52,16 @@ CONTRACT = {
 }
 
 
-@pytest.mark.parametrize("view", CONTRACT)
-async def test_the_columns_of_a_view_are_its_contract(sql: Sql, view: str) -> None:
-    rows = await sql(
-        "select attname, format_type(atttypid, atttypmod) from pg_attribute"
-        " where attrelid = format('leasehold.%%s', %s::text)::regclass and attnum > 0"
-        " order by attnum",
-        [view],
-    )
-    promised = [" ".join(column.split()) for column in CONTRACT[view].split(",")]
-    assert [f"{name} {kind}" for name, kind in rows][: len(promised)] == promised
+async def test_the_columns_of_the_views_are_their_contract(sql: Sql) -> None:
+    for view, columns in CONTRACT.items():
+        rows = await sql(
+            "select attname, format_type(atttypid, atttypmod) from pg_attribute"
+            " where attrelid = format('leasehold.%%s', %s::text)::regclass and attnum > 0"
+            " order by attnum",
+            [view],
+        )
+        promised = [" ".join(column.split()) for column in columns.split(",")]
+        assert [f"{name} {kind}" for name, kind in rows][: len(promised)] == promised, view
 
 
 async def test_each_state_of_a_job_is_seen_in_the_view(app: App, sql: Sql) -> None:
