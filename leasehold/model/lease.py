@@ -138,15 +138,17 @@ class Lease:
         """The moment from which an acquisition of the watched row is allowed; inf for never.
 
         At once where nobody can believe that they hold it: it was resigned, or it names this
-        very process, which holds no term of it.
+        very process, which holds no term of it. But not from before a promotion: commits may be
+        lost there, and with them an acquisition whose holder still believes in it.
         """
         seen = self.watch.seen
         if self.phase is not Phase.FOLLOWER or seen is None:
             return float("inf")
-        if seen.node is None:
-            return self.watch.since + self.jitter
-        if seen.node == self.me:
-            return self.watch.since
+        if seen.token >> 32 == seen.timeline - 1:
+            if seen.node is None:
+                return self.watch.since + self.jitter
+            if seen.node == self.me:
+                return self.watch.since
         return self.watch.silent_at() + self.jitter
 
     def wants(self, now: float) -> Seen | None:

@@ -169,6 +169,16 @@ def test_a_resigned_row_is_free_at_once_but_for_the_jitter():
     assert lease.may_act_at() == 50.25
 
 
+@pytest.mark.parametrize("named", [None, ME])
+def test_no_row_from_before_a_promotion_is_free_at_once(named: UUID | None):
+    """An acquisition may be lost with the commits that the promotion lost: its holder believes."""
+    lease = follower()
+    lease.observe(row(node=named, token=7, timeline=2), 100.0)
+    assert lease.may_act_at() >= 100.0 + W
+    lease.observe(row(node=named, token=(1 << 32) + 1, timeline=2), 200.0)
+    assert lease.may_act_at() == 200.0
+
+
 def test_nobody_acts_on_a_row_that_was_not_seen():
     lease = follower()
     assert lease.wants(1e9) is None
