@@ -149,13 +149,13 @@ async def test_a_transaction_left_open_holds_up_nobody_else(
     async with app.node():
         held = await open_.enqueue()
         await until_async(lambda: opened)
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(4):  # one lock_timeout is five seconds
             for _ in range(3):
                 assert await (await other.enqueue()).wait() == 1
             waiting = await other.enqueue(wait=True)
             await until_async(lambda: running(app, waiting))
             assert await waiting.cancel()
-            await until_async(lambda: cancelled(app, waiting))
+        await until_async(lambda: cancelled(app, waiting))
         assert (await held.get()).state is State.RUNNING and await effects() == 0
         await opened[0].commit()
         await held.wait(5)
