@@ -101,6 +101,7 @@ async def test_a_lost_claim_applies_nothing_even_if_the_handler_commits(
     @app.task(name="pay")
     async def pay(ctx: Context) -> None:
         if ctx.attempt > 1:
+            await until_async(lambda: "end" in lost)
             return
         # somebody takes the job away, and this handler does not notice
         assert await (await app.store()).requeue(ctx.job_id, ctx.token)
