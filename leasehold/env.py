@@ -19,6 +19,14 @@ from uuid import UUID
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
+Rng = random.Random
+
+
+def seeded(seed: int | str) -> Rng:
+    """Random numbers that come again with the same seed: for simulations alone."""
+    return random.Random(seed)
+
+
 class Clock:
     """``boot_now`` (seconds, only differences mean something) says who is alive;
     ``wall_now`` (UTC) is for people and for ids, and decides nothing."""

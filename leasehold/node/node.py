@@ -150,10 +150,7 @@ class Node:
         answer within ``call_timeout``. Once started, a node outlives such troubles.
         """
         await reach_database(self._store, self._settings, self._env, self._emit)
-        self._thread = threading.Thread(
-            target=self._guard_thread, name="leasehold-guard", daemon=True
-        )
-        self._thread.start()
+        self._start_guard()
         try:
             self.wakeups.start()
             await asyncio.shield(self._joined)
@@ -211,8 +208,11 @@ class Node:
         await self.wakeups.stop()
 
     # -- the guard's thread ----------------------------------------------------------------------
-    def _guard_thread(self) -> None:
-        asyncio.run(self.guard.run())
+    def _start_guard(self) -> None:
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self.guard.run()), name="leasehold-guard", daemon=True
+        )
+        self._thread.start()
 
     async def _in_guard(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something in the guard's loop and wait for it."""

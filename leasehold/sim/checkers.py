@@ -1,0 +1,207 @@
+"""What must hold in every run, whatever the faults: the invariants of SAFETY section 3.
+
+Statements are judged as they are carried out, beliefs when they begin, handlers when they start;
+the rest at the end, from the tables. A violation is a sentence with its moment.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from leasehold.model.states import FINISHED
+from leasehold.ports import Term
+from leasehold.sim.rows import JobRow, SimDatabase
+from leasehold.sim.store_control import state_of
+
+if TYPE_CHECKING:
+    from leasehold.services.context import Context
+    from leasehold.sim.process import Process
+
+_NAMED = 20
+
+
+@dataclass(eq=False, slots=True)
+class Run:
+    """One handler at work."""
+
+    job: UUID
+    token: int
+    node: UUID
+    process: Process
+
+
+@dataclass
+class Watch:
+    """Sees everything. ``now`` is true time."""
+
+    db: SimDatabase
+    now: Any
+    processes: list[Process] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
+    trace: list[str] | None = None
+    runs: dict[tuple[UUID, int], Run] = field(default_factory=dict)
+    acknowledged: set[UUID] = field(default_factory=set)
+    effects: list[tuple[UUID, int]] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    _tokens: dict[Any, int] = field(default_factory=dict)
+    _released: set[int] = field(default_factory=set)
+    """Claims that ended while their handlers may run on."""
+    _finished: Counter[UUID] = field(default_factory=Counter)
+    _again: Counter[UUID] = field(default_factory=Counter)
+
+    def wrong(self, what: str) -> None:
+        if len(self.violations) < _NAMED:
+            self.violations.append(f"{self.now():.3f} {what}")
+        self.note(f"VIOLATION {what}")
+
+    def note(self, text: str) -> None:
+        if self.trace is not None:
+            self.trace.append(f"{self.now():10.4f} {text}")
+
+    # -- as it happens ---------------------------------------------------------------------------
+    def event(self, kind: str, worker: str, fields: dict[str, Any]) -> None:
+        self.counts[kind] += 1
+        if self.trace is not None:
+            words = " ".join(f"{name}={value}" for name, value in fields.items())
+            self.note(f"{worker} {kind} {words}")
+        if kind == "service_failed":
+            self.wrong(f"a service failed: {fields}")
+
+    def statement(self, name: str, args: tuple[Any, ...], answer: Any) -> None:
+        """One statement was carried out."""
+        if self.trace is not None and name not in ("record", "claim"):
+            self.note(f"    {name} {args} -> {answer}")
+        match name:
+            case "acquire" if answer:
+                self._grows(("term", args[0]), answer)
+            case "register":
+                self._grows("node", answer)
+            case "claim":
+                for job in answer:
+                    self._grows(job.id, job.claim_token)
+            case "bury" if answer:
+                self._fenced(name, args[0])
+                self._buried(args[1])
+            case "stage" if answer.count + answer.held_on:
+                self._fenced(name, args[0])
+            case "fire" if answer:
+                self._fenced(name, args[0])
+            case "requeue" if answer:
+                self._released.add(args[1])
+            case "retry" if answer == "finished":
+                self._again[args[0]] += 1
+
+    def _grows(self, what: Any, token: int) -> None:
+        """TokenUnique: each one is above all that were given before it."""
+        if token <= self._tokens.get(what, -1):
+            self.wrong(f"TokenUnique: {what} got {token} after {self._tokens[what]}")
+        self._tokens[what] = token
+
+    def _fenced(self, name: str, term: Term) -> None:
+        """FencedWrite: no statement of an old term changes anything."""
+        if self.db.leaders[term.leader].token != term.token:
+            self.wrong(f"FencedWrite: {name} under {term}")
+
+    def _buried(self, node: UUID) -> None:
+        for process in self.processes:
+            if process.believes(node):
+                self.wrong(f"OneBeliever: {process} was buried and trusts its lease")
+
+    def finished(self, row: JobRow) -> None:
+        self._finished[row.id] += 1
+        if row.claim_token is not None:
+            self._released.add(row.claim_token)
+        if self._finished[row.id] > 1 + self._again[row.id]:
+            self.wrong(f"FinishedOnce: job {row.id} finished again")
+
+    def belief(self) -> None:
+        """OneBeliever: a belief began or was renewed; nobody else may hold one."""
+        leaders = [process for process in self.processes if process.leads()]
+        if len(leaders) > 1:
+            self.wrong(f"OneBeliever: {leaders} lead at once")
+
+    # -- handlers --------------------------------------------------------------------------------
+    def started(self, ctx: Context, process: Process) -> None:
+        claim = ctx.claim
+        job, token = claim.job.id, claim.job.claim_token
+        self.note(f"{process} runs {claim.job.task} {job} token={token}")
+        if (job, token) in self.runs:
+            self.wrong(f"one claim of {job} runs twice")
+        if not process.believes(claim.node) and self.now() - process.resumed_at > 0.001:
+            self.wrong(f"StepDown: {process} starts {job} without a lease")
+        for run in list(self.runs.values()):
+            if run.job == job and run.process.alive and run.token not in self._released:
+                if run.process.believes(run.node):
+                    self.wrong(f"BoundedOverlap: {job} runs on {run.process} and on {process}")
+                self.counts["overlap"] += 1
+        self.runs[job, token] = Run(job, token, claim.node, process)
+
+    def ended(self, ctx: Context) -> None:
+        self.runs.pop((ctx.claim.job.id, ctx.claim.job.claim_token), None)
+
+    # -- at the end ------------------------------------------------------------------------------
+    def pending(self) -> list[UUID]:
+        """Acknowledged jobs that have not reached a final state."""
+        return [job for job in self.acknowledged if job not in self.db.done]
+
+    def last_look(self) -> None:
+        """The tables, when everything should be still."""
+        for job in self.pending()[:5]:
+            where = self.db.jobs.get(job)
+            text = f"NoStuck: {_words(where)}" if where else f"NoLoss: {job} is nowhere"
+            self.wrong(f"{text}, and its enqueue was acknowledged")
+        states = {str(state) for state in FINISHED}
+        if odd := {done.state for done in self.db.done.values()} - states:
+            self.wrong(f"jobs finished as {odd}")
+        for row in self.db.jobs.values():
+            if row.node is not None and not self._known(row):
+                self.wrong(f"NoStuck: {_words(row)}, and nobody knows it")
+        if open_deaths := [n for n, death in self.db.deaths.items() if not death.settled]:
+            self.wrong(f"NoStuck: {len(open_deaths)} deaths are not settled")
+        self._effects_once()
+        self._ticks_once()
+
+    def _known(self, row: JobRow) -> bool:
+        assert row.claim_token is not None
+        return any(process.holds(row.id, row.claim_token) for process in self.processes)
+
+    def _effects_once(self) -> None:
+        counts = Counter(job for job, _ in self.effects)
+        for job, count in counts.items():
+            if count > 1 + self._again[job]:
+                self.wrong(f"EffectOnce: {job} had its effect {count} times")
+
+    def _ticks_once(self) -> None:
+        jobs = [*self.db.jobs.values(), *(done.job for done in self.db.done.values())]
+        ticks = Counter((job.schedule, job.tick_at) for job in jobs if job.schedule)
+        for (name, tick_at), count in ticks.items():
+            if count > 1:
+                self.wrong(f"TickOnce: {name} {tick_at} has {count} jobs")
+        for (_, name, at), tick in self.db.ticks.items():
+            if tick.state == "fired" and not ticks[name, at]:
+                self.wrong(f"TickOnce: {name} {at} was fired and its job is nowhere")
+        for app, name in self.db.schedules:
+            self._no_moment_is_passed_over(app, name)
+
+    def _no_moment_is_passed_over(self, app: str, name: str) -> None:
+        """Each moment between the first and the last of the ledger is in it (every second)."""
+        entries = sorted(
+            (at, tick.until or at)
+            for (of_app, of, at), tick in self.db.ticks.items()
+            if (of_app, of) == (app, name)
+        )
+        expected: datetime | None = None
+        for first, last in entries:
+            if expected is not None and first != expected:
+                self.wrong(f"TickOnce: {name} has nothing between {expected} and {first}")
+            expected = last + timedelta(seconds=1)
+
+
+def _words(row: JobRow) -> str:
+    held = f" ({row.held_because})" if row.held_because else ""
+    node = f" on {row.node} under {row.claim_token}" if row.node else ""
+    return f"{row.task} {row.id} is {state_of(row)}{held}{node}, due {row.run_at:%H:%M:%S}"

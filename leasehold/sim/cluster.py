@@ -1,0 +1,252 @@
+"""N processes, a database and clients in virtual time; one seed, one run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from leasehold.config import Settings, wait_seconds
+from leasehold.env import Rng, seeded
+from leasehold.errors import LeaseholdError
+from leasehold.node.plan import NodePlan
+from leasehold.sim import faults
+from leasehold.sim.checkers import Watch
+from leasehold.sim.env import DatabaseClock
+from leasehold.sim.link import Link, Server
+from leasehold.sim.loop import VirtualLoop
+from leasehold.sim.process import Process
+from leasehold.sim.rows import JobRow, SimDatabase
+from leasehold.sim.store import SimStore
+from leasehold.sim.workload import NEW_IN, Workload
+
+FAULT_SECONDS = 30.0
+DRAIN_SECONDS = 60.0
+LEADER_SLACK = 1.0
+"""Beyond F: a node that was fenced joins again first."""
+CLIENTS = 2
+
+
+class _Database(SimDatabase):
+    """Tells the watch of each end of a job."""
+
+    watch: Watch
+
+    def finish(self, row: JobRow, *args: Any, **options: Any) -> None:
+        super().finish(row, *args, **options)
+        self.watch.finished(row)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run. ``violations`` is empty when all was well."""
+
+    seed: int
+    profile: str
+    violations: list[str]
+    counts: dict[str, int]
+    seconds: float
+    """Of virtual time."""
+    trace: list[str] = field(default_factory=list)
+
+
+class Cluster:
+    """``store``: a SimStore, or a mutant of it."""
+
+    def __init__(
+        self,
+        seed: int,
+        loop: VirtualLoop,
+        profile: str | None,
+        trace: bool,
+        make_store: Callable[[SimDatabase], SimStore],
+    ) -> None:
+        rng = self.rng = seeded(f"leasehold-{seed}")
+        self.loop = loop
+        self.profile = profile or faults.profile_of(rng)
+        self.settings = Settings(
+            recover_within=rng.choice([9.0, 9.0, 12.0]), call_timeout=5.0, grace=2.0
+        )
+        self.clock = DatabaseClock(loop)
+        self.furthest_step = 0.0
+        self.newest_release = "r1"
+        self.db = _Database(self.clock, self._notify)
+        self.watch = self.db.watch = Watch(self.db, loop.time, trace=[] if trace else None)
+        self.server = Server(loop, make_store(self.db), self.watch.statement)
+        self.work = Workload(self.watch, loop, self._fork(), self.settings)
+        hosts = rng.choice([2, 3, 3, 4])
+        self.links = [self._link() for _ in range(hosts + CLIENTS)]
+        hard_exit = rng.random() < 0.5
+        plan = NodePlan("0", "r1", {"default": rng.choice([2, 10])}, self.work.planned())
+        self.processes = [
+            Process(n, loop, self.links[n], self._fork(), self.settings, plan,
+                    self.work.registry, self.watch, hard_exit)
+            for n in range(hosts)
+        ]  # fmt: skip
+        self.watch.processes = self.processes
+        lease = self.settings.timings.lease
+        self.script = faults.script(rng, self.profile, hosts, FAULT_SECONDS, lease)
+
+    def _fork(self) -> Rng:
+        return seeded(self.rng.getrandbits(62))
+
+    def _link(self) -> Link:
+        rng = self._fork()
+        return Link(self.server, rng, faults.weather(rng, self.profile))
+
+    def _notify(self, message: str) -> None:
+        for link in self.links:
+            for wakeups in list(link.wakeups):
+                wakeups.deliver(message)
+
+    def later(self, seconds: float, act: Callable[[], Any]) -> None:
+        self.loop.call_later(seconds, act, context=self.server.context)
+
+    def step_clock(self, seconds: float) -> None:
+        self.clock.step(seconds)
+        self.furthest_step = max(self.furthest_step, self.clock.stepped)
+
+    # -- one run ---------------------------------------------------------------------------------
+    async def run(self) -> None:
+        for process in self.processes:
+            self.later(self.rng.random() * 2, process.start)
+        if self.profile == "calm":
+            last = self.processes[-1]
+            last.plan = replace(last.plan, release=NEW_IN)
+        clients = [
+            asyncio.ensure_future(self.work.client(link, FAULT_SECONDS))
+            for link in self.links[-CLIENTS:]
+        ]
+        injector = faults.Injector(self)
+        for fault in self.script:
+            self.later(fault.at, partial(injector.apply, fault))
+        await asyncio.sleep(FAULT_SECONDS)
+        injector.end()
+        self.watch.note("FAULTS STOP")
+        await self._failover()
+        await self._drain(clients)
+        self.watch.last_look()
+        if self.profile == "calm":
+            self._nothing_happened()
+
+    async def _failover(self) -> None:
+        """Failover: a leader within F, and then a while longer."""
+        began, bound = self.loop.time(), self.settings.timings.failover + LEADER_SLACK
+        if self.db.timeline > 1:
+            # a row from before a promotion is waited for anew at each change, also at a resign
+            bound += wait_seconds(self.settings.timings.lease)
+        while not any(process.leads() for process in self.processes):
+            if self.loop.time() > began + bound:
+                self.watch.wrong(f"Failover: no leader {bound:.2f} s after the faults")
+                return
+            await asyncio.sleep(0.1)
+
+    async def _drain(self, clients: Sequence[asyncio.Future[None]]) -> None:
+        """Everything that was accepted ends, within reason."""
+        began = self.loop.time()
+        await asyncio.sleep(self.settings.recover_within)
+        while self.loop.time() < began + DRAIN_SECONDS:
+            still = not self.watch.pending() and all(client.done() for client in clients)
+            if still and not self.watch.runs and not self._unsettled():
+                return
+            await asyncio.sleep(0.5)
+
+    def _unsettled(self) -> bool:
+        deaths = any(not death.settled for death in self.db.deaths.values())
+        return deaths or any(row.node is not None for row in self.db.jobs.values())
+
+    def _nothing_happened(self) -> None:
+        """Without a fault there is one term, and no alarm."""
+        counts = self.watch.counts
+        if len(self.db.terms) != 1:
+            self.watch.wrong(f"{len(self.db.terms)} terms in a calm run")
+        for kind in ("node_fenced", "lease_lost", "claim_unknown", "job_rescued"):
+            if counts[kind]:
+                self.watch.wrong(f"{counts[kind]} {kind} in a calm run")
+
+    def unhandled(self, loop: Any, context: dict[str, Any]) -> None:
+        """An error that nobody took: asyncio says so."""
+        self.watch.wrong(f"unhandled: {context.get('exception')!r} {context.get('message')}")
+
+    async def end(self) -> None:
+        """Nobody's work is left when the loop closes."""
+        self.loop.set_exception_handler(lambda loop, context: None)
+        self.server.up = False
+        me = asyncio.current_task()
+        for _ in range(50):
+            for process in self.processes:
+                process.release_all()
+            tasks = [task for task in asyncio.all_tasks() if task is not me]
+            if not tasks:
+                return
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=1.0)
+
+
+class _Listener(logging.Handler):
+    """Log lines are how a node says what happens."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def emit(self, record: logging.LogRecord) -> None:
+        kind: str = getattr(record, "event", "")
+        if kind:
+            self._watch.event(kind, getattr(record, "worker_id", ""), getattr(record, "fields", {}))
+
+
+@contextmanager
+def _listening(watch: Watch) -> Iterator[None]:
+    logger = logging.getLogger("leasehold")
+    before = logger.level, logger.propagate
+    listener = _Listener(watch)
+    logger.addHandler(listener)
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(listener)
+        logger.level, logger.propagate = before
+
+
+def run_seed(
+    seed: int,
+    *,
+    profile: str | None = None,
+    trace: bool = False,
+    make_store: Callable[[SimDatabase], SimStore] = SimStore,
+) -> Result:
+    """One run of one seed: the same each time. ``profile``: of faults.PROFILES; by default the
+    seed chooses."""
+    loop = VirtualLoop()
+    cluster = Cluster(seed, loop, profile, trace, make_store)
+    watch = cluster.watch
+    loop.set_exception_handler(cluster.unhandled)
+    with _listening(watch):
+        try:
+            loop.run_until_complete(cluster.run())
+        except LeaseholdError as error:
+            watch.wrong(f"the run broke off: {error}")
+        finally:
+            seconds, violations = loop.time(), list(watch.violations)
+            lines = list(watch.trace or ())
+            watch.trace = None
+            loop.run_until_complete(cluster.end())
+            loop.close()
+    counts = {
+        **watch.counts,
+        "statements": cluster.server.statements,
+        "enqueues": cluster.work.enqueues,
+        "jobs": len(cluster.db.done),
+        "terms": len(cluster.db.terms),
+        "unknown": sum(link.unknown for link in cluster.links),
+        "ticks": len(cluster.db.ticks),
+    }
+    return Result(seed, cluster.profile, violations, counts, seconds, lines)

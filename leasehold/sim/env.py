@@ -1,0 +1,67 @@
+"""What a simulated process knows of the world: clocks that run at rates of their own, ids and
+random numbers that come again with the seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from leasehold.env import Clock, Env, Ids, Rng
+from leasehold.sim.loop import VirtualLoop
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+class SimClock(Clock):
+    """Runs ``rate`` times as fast as true time, and began with ``offset`` seconds."""
+
+    def __init__(self, loop: VirtualLoop, rate: float, offset: float) -> None:
+        self._loop = loop
+        self._rate = rate
+        self._offset = offset
+
+    def boot_now(self) -> float:
+        return self._offset + self._rate * self._loop.time()
+
+    def wall_now(self) -> datetime:
+        return START + timedelta(seconds=self._loop.time())
+
+    def cpu_seconds(self) -> float:
+        return 0.0
+
+
+class SimIds(Ids):
+    def __init__(self, clock: Clock, rng: Rng) -> None:
+        super().__init__(clock)
+        self._rng = rng
+
+    def _random_bits(self, bits: int) -> int:
+        return self._rng.getrandbits(bits)
+
+
+@dataclass(frozen=True)
+class SimEnv(Env):
+    """``due_now`` stays None: the simulated database decides by its own clock when a request
+    arrives, however long that was under way, as in production."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ids", SimIds(self.clock, self.rng))
+
+
+class DatabaseClock:
+    """The database's wall clock; it may step."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+        self._stepped = 0.0
+
+    def __call__(self) -> datetime:
+        return START + timedelta(seconds=self._loop.time() + self._stepped)
+
+    def step(self, seconds: float) -> None:
+        self._stepped += seconds
+
+    @property
+    def stepped(self) -> float:
+        """How far it is from true time, in seconds."""
+        return self._stepped

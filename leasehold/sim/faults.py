@@ -1,0 +1,196 @@
+"""What goes wrong, and when: drawn from the seed before the run begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from leasehold.env import Rng
+from leasehold.sim.link import Weather
+from leasehold.sim.workload import NEW_IN
+
+if TYPE_CHECKING:
+    from leasehold.sim.cluster import Cluster
+    from leasehold.sim.process import Process
+
+Profile = str
+PROFILES: tuple[Profile, ...] = ("calm", "process", "network", "database", "everything")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    at: float
+    kind: str
+    leader: bool
+    """At whoever leads then, if somebody does; else at the host ``target``."""
+    target: int
+    seconds: float
+    draw: float
+
+    def __str__(self) -> str:
+        who = "the leader" if self.leader else f"host {self.target}"
+        return f"{self.kind} {self.seconds:.2f} s at {who}"
+
+
+_KINDS: dict[Profile, tuple[str, ...]] = {
+    "calm": (),
+    "process": ("pause", "pause", "block", "crash", "crash", "stop"),
+    "network": ("cut", "cut", "storm", "storm", "pause"),
+    "database": ("down", "promote", "step", "step", "storm", "crash"),
+}
+_KINDS["everything"] = tuple(kind for kinds in _KINDS.values() for kind in kinds)
+
+
+def profile_of(rng: Rng) -> Profile:
+    return rng.choices(PROFILES, weights=(1, 3, 3, 2, 3))[0]
+
+
+def script(rng: Rng, profile: Profile, hosts: int, until: float, lease: float) -> list[Fault]:
+    """Faults between the first seconds and ``until``, most of them about as long as matters:
+    around the trust, the lease and the wait."""
+    kinds = _KINDS[profile]
+    faults: list[Fault] = []
+    at = rng.uniform(2.0, 6.0)
+    while kinds and at < until:
+        near = rng.choice([0.1, 0.5, 0.8, 0.85, 1.0, 1.02, 1.5])
+        seconds = lease * near * rng.uniform(0.9, 1.1)
+        faults.append(
+            Fault(
+                at,
+                rng.choice(kinds),
+                rng.random() < 0.5,
+                rng.randrange(hosts),
+                seconds,
+                rng.random(),
+            )
+        )
+        at += rng.expovariate(1 / 2.5)
+    return faults
+
+
+def weather(rng: Rng, profile: Profile) -> Weather:
+    """What the calls of a run meet all the time."""
+    if profile in ("calm", "process"):
+        return Weather(latency=rng.choice([0.001, 0.01]))
+    return Weather(
+        latency=rng.choice([0.001, 0.01, 0.1]),
+        refused=rng.choice([0.0, 0.02]),
+        request_lost=rng.choice([0.0, 0.02]),
+        answer_lost=rng.choice([0.0, 0.02, 0.1]),
+        slow=rng.choice([0.0, 0.01, 0.05]),
+        wake_lost=rng.choice([0.0, 0.3, 1.0]),
+        wake_doubled=rng.choice([0.0, 0.3]),
+        wake_late=rng.choice([0.0, 0.3]),
+    )
+
+
+class Injector:
+    """Applies faults to a cluster, and undoes them when their time is over."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._later = cluster.later
+        self._over = False
+
+    def apply(self, fault: Fault) -> None:
+        cluster = self._cluster
+        process = cluster.processes[fault.target]
+        if fault.leader:
+            process = next((p for p in cluster.processes if p.leads()), process)
+        cluster.watch.note(f"FAULT {fault} ({process})")
+        cluster.watch.counts["faults"] += 1
+        act: Callable[[Process, Fault], None] = getattr(self, f"_{fault.kind}")
+        act(process, fault)
+
+    def _undo(self, seconds: float, act: Callable[[], None]) -> None:
+        self._later(seconds, lambda: None if self._over else act())
+
+    def end(self) -> None:
+        """Faults stop: everything is whole again, at once."""
+        self._over = True
+        cluster = self._cluster
+        cluster.server.up = True
+        cluster.server.calm_from = cluster.loop.time()
+        # ahead of all that was ever decided by it, so that nobody waits for it to catch up
+        cluster.clock.step(max(0.0, cluster.furthest_step - cluster.clock.stepped))
+        for link in cluster.links:
+            link.cut = ""
+            link.weather = Weather()
+        for process in cluster.processes:
+            if process.paused:
+                process.resume()
+            if not process.alive:
+                process.start(cluster.newest_release)
+        if not any(process.plan.release >= NEW_IN for process in cluster.processes):
+            # somebody must know the new task; its predecessor ends without a word
+            cluster.processes[-1].crash()
+            cluster.processes[-1].start(NEW_IN)
+
+    # -- one method a kind -----------------------------------------------------------------------
+    def _pause(self, process: Process, fault: Fault) -> None:
+        if process.alive and not process.paused:
+            process.pause()
+            self._undo(fault.seconds, process.resume)
+
+    def _block(self, process: Process, fault: Fault) -> None:
+        if process.alive and not process.paused:
+            process.pause(guard=False)
+            self._undo(fault.seconds, process.resume)
+
+    def _crash(self, process: Process, fault: Fault) -> None:
+        if not process.alive:
+            return
+        first = process.crash()
+        if fault.draw < 0.4:
+            self._undo(fault.draw * 2, lambda: process.certify(first))
+        self._undo(fault.seconds, lambda: None if process.alive else process.start())
+
+    def _stop(self, process: Process, fault: Fault) -> None:
+        """A deployment: a new release, more often than not."""
+        cluster = self._cluster
+        if fault.draw < 0.7:
+            cluster.newest_release = NEW_IN
+        release = cluster.newest_release if fault.draw < 0.8 else None
+
+        def again() -> None:
+            if not process.alive:
+                process.start(release)
+
+        process.stop(lambda: self._later(min(fault.seconds, 1.0), again))
+
+    def _cut(self, process: Process, fault: Fault) -> None:
+        link = process.link
+        link.cut = ["requests", "answers", "both"][int(fault.draw * 3)]
+
+        def mend() -> None:
+            link.cut = ""
+
+        self._undo(fault.seconds, mend)
+
+    def _storm(self, process: Process, fault: Fault) -> None:
+        link, before = process.link, process.link.weather
+        link.weather = Weather(
+            latency=0.3 * fault.draw, request_lost=0.1, answer_lost=0.3, slow=0.2
+        )
+
+        def clear() -> None:
+            link.weather = before
+
+        self._undo(fault.seconds * 2, clear)
+
+    def _down(self, process: Process, fault: Fault) -> None:
+        server = self._cluster.server
+        server.up = False
+
+        def back() -> None:
+            server.up = True
+
+        self._undo(min(fault.seconds, 5.0), back)
+
+    def _promote(self, process: Process, fault: Fault) -> None:
+        self._cluster.db.promote()
+        self._down(process, fault)
+
+    def _step(self, process: Process, fault: Fault) -> None:
+        self._cluster.step_clock((fault.draw - 0.5) * 60)

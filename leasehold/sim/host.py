@@ -1,0 +1,85 @@
+"""A simulated process: the real Node, with its guard as a task of its own place in the one loop.
+
+What differs from production is here and nothing else: there is no second thread, no child
+process, and no exit of the whole simulation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any
+
+from leasehold.config import Settings
+from leasehold.env import Env
+from leasehold.node.node import Node
+from leasehold.node.plan import NodePlan, Tools
+from leasehold.ports import NodeIdentity
+from leasehold.services.tasks import Registry
+
+
+class _GuardTask:
+    """Stands for the guard's thread; whoever joins it waits for the task."""
+
+    def __init__(self, task: asyncio.Task[None]) -> None:
+        self._task = task
+
+    def join(self, timeout: float | None = None) -> asyncio.Future[Any]:
+        return asyncio.ensure_future(asyncio.wait({self._task}, timeout=timeout))
+
+
+class SimNode(Node):
+    """``on_belief`` is called whenever a lease was gained or renewed; ``exit`` ends the process
+    where a worker would exit hard."""
+
+    def __init__(
+        self,
+        plan: NodePlan,
+        tools: Tools,
+        registry: Registry,
+        settings: Settings,
+        env: Env,
+        contexts: tuple[Context, Context],
+        on_belief: Callable[[], None],
+        exit: Callable[[], None] | None,
+    ) -> None:
+        self._work_context, self._guard_context = contexts
+        self._on_belief = on_belief
+        self._exit = exit
+        self.first_id: Any = None
+        """By which its parent certifies its death."""
+        super().__init__(plan, tools, registry, settings, env)
+
+    def _start_guard(self) -> None:
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self.guard.run(), context=self._guard_context)
+        self._thread: Any = _GuardTask(task)
+
+    def _in_loop(self, call: Callable[..., Any], *arguments: Any) -> None:
+        self._loop.call_soon(call, *arguments, context=self._work_context)
+
+    # -- Host ------------------------------------------------------------------------------------
+    def new_identity(self) -> NodeIdentity:
+        identity = super().new_identity()
+        self.first_id = self.first_id or identity.id
+        return identity
+
+    def info(self) -> dict[str, Any]:
+        return {**super().info(), "assigned": str(self.first_id)}
+
+    def leadership(self, name: str, gained: bool) -> None:
+        if gained:
+            self._on_belief()
+        super().leadership(name, gained)
+
+    def renewed(self) -> None:
+        self._on_belief()
+        super().renewed()
+
+    def grace_over(self) -> None:
+        if self._exit is None:
+            super().grace_over()
+            return
+        self._emit("node_exits", running=self.running.started())
+        self._exit()

@@ -1,0 +1,152 @@
+"""What the simulated application does: its tasks, its schedule, and the clients that enqueue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+from leasehold.config import Settings
+from leasehold.env import Rng
+from leasehold.errors import JobError, LostLease, Unavailable
+from leasehold.model.backoff import Backoff
+from leasehold.model.job import JobRequest
+from leasehold.model.missed import Missed
+from leasehold.model.outcome import Snooze
+from leasehold.model.schedule import every
+from leasehold.services.client import Client
+from leasehold.services.context import Context
+from leasehold.services.syncer import Planned
+from leasehold.services.tasks import Registry, TaskOptions
+from leasehold.sim.checkers import Watch
+from leasehold.sim.env import SimClock, SimEnv
+from leasehold.sim.link import FaultyStore, Link, here
+from leasehold.sim.loop import VirtualLoop
+from leasehold.sim.transaction import Transaction
+
+QUICK = TaskOptions(backoff=Backoff(base=0.2, longest=1.0), max_attempts=8)
+NEW_IN = "r2"
+"""From this release on there is one task more."""
+
+
+class Workload:
+    """Handlers take virtual time; what each may do is drawn anew."""
+
+    def __init__(self, watch: Watch, loop: VirtualLoop, rng: Rng, settings: Settings) -> None:
+        self._watch = watch
+        self._loop = loop
+        self._rng = rng
+        self._settings = settings
+        self.enqueues = 0
+
+    # -- tasks -----------------------------------------------------------------------------------
+    def registry(self, release: str) -> Registry:
+        registry = Registry()
+        registry.add("plain", self._handler(self._plain), QUICK)
+        registry.add("flaky", self._handler(self._flaky), QUICK)
+        registry.add("effect", self._handler(self._effect), QUICK)
+        registry.add("stubborn", self._handler(self._stubborn), QUICK)
+        registry.add("tick", self._handler(self._plain), QUICK)
+        if release >= NEW_IN:
+            registry.add("new", self._handler(self._plain), QUICK)
+        return registry
+
+    def _handler(self, act: Callable[[Context], Awaitable[Any]]) -> Callable[..., Any]:
+        async def handler(ctx: Context) -> Any:
+            self._watch.started(ctx, here())
+            try:
+                return await act(ctx)
+            finally:
+                self._watch.ended(ctx)
+
+        return handler
+
+    async def _plain(self, ctx: Context) -> None:
+        draw = self._rng.random()
+        await asyncio.sleep(9 * draw if draw > 0.97 else draw * draw)
+
+    async def _flaky(self, ctx: Context) -> Any:
+        await asyncio.sleep(self._rng.random() * 0.3)
+        draw = self._rng.random()
+        if draw < 0.3:
+            raise JobError("the handler failed")
+        if draw < 0.4:
+            return Snooze(self._rng.random())
+        if draw < 0.6:
+            with suppress(Unavailable):
+                await ctx.progress(draw)
+        return {"draw": draw}
+
+    async def _effect(self, ctx: Context) -> None:
+        """Its effect and its completion are one commit."""
+        await asyncio.sleep(self._rng.random())
+        link = here().link
+        transaction = Transaction(self._watch.db, link, self._watch.effects)
+        await ctx.complete(on=transaction)
+        if self._rng.random() < 0.1:
+            return  # never committed: the server ends it
+        await asyncio.sleep(self._rng.random() * 0.2)
+        await transaction.commit()
+
+    async def _stubborn(self, ctx: Context) -> None:
+        """Goes on for a while when it is cancelled."""
+        try:
+            await asyncio.sleep(self._rng.random() * 3)
+        except asyncio.CancelledError:
+            await asyncio.sleep(self._rng.random() * 2)
+            raise
+
+    # -- the schedule ----------------------------------------------------------------------------
+    def planned(self) -> list[Planned]:
+        job = self.registry(NEW_IN).get("tick").job()
+        return [Planned("second", every(seconds=1), job, Missed.LATEST, 1.0)]
+
+    # -- clients ---------------------------------------------------------------------------------
+    async def client(self, link: Link, until: float) -> None:
+        """Enqueues, and now and then cancels or tries again, until it is time to end."""
+        rng = self._rng
+        env = SimEnv(SimClock(self._loop, 1.0, 0.0), rng, "client", 1)
+        store = FaultyStore.over(link, 2.0)
+        no: Any = None
+        client = Client(store, env, self._settings, no, no)
+        while self._loop.time() < until:
+            await asyncio.sleep(rng.random() * 1.2)
+            with suppress(Unavailable, LostLease):
+                await self._once(client)
+
+    async def _once(self, client: Client) -> None:
+        rng, watch = self._rng, self._watch
+        draw = rng.random()
+        if draw < 0.08 and watch.acknowledged:
+            await client.cancel(self._some_job())
+        elif draw < 0.14 and watch.acknowledged:
+            await client.retry(self._some_job())
+        else:
+            count = 20 if draw > 0.98 else rng.choice([1, 1, 2, 3])
+            jobs = await client.enqueue_many([self._request(plain=count == 20)] * count)
+            self.enqueues += len(jobs)
+            watch.acknowledged.update(job.id for job in jobs)
+
+    def _some_job(self) -> UUID:
+        return self._rng.choice(sorted(self._watch.acknowledged))
+
+    def _request(self, *, plain: bool) -> JobRequest:
+        rng = self._rng
+        if plain:
+            return JobRequest("plain", "{}")
+        task = rng.choice(["plain", "plain", "flaky", "effect", "effect", "stubborn", "new"])
+        options: dict[str, Any] = {"max_attempts": 8}
+        draw = rng.random()
+        if draw < 0.2:
+            options["run_in"] = rng.random() * 3
+        elif draw < 0.35:
+            options["unique"] = f"key-{rng.randrange(5)}"
+            options["on_conflict"] = rng.choice(["return", "replace"])
+        elif draw < 0.4:
+            options["requeue_after"] = 1.0
+        elif draw < 0.5:
+            options["timeout"] = 0.5
+        options["priority"] = rng.choice([0, 0, 1])
+        return JobRequest(task, "{}", **options)

@@ -1,0 +1,186 @@
+"""Broken builds: each takes one protection out, and the simulation must find it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from leasehold.model.lease import Lease, Watch
+from leasehold.sim.cluster import Result, run_seed
+from leasehold.sim.rows import SimDatabase
+from leasehold.sim.store import SimStore
+
+
+class ClaimWithoutGuard(SimStore):
+    """What runs is claimed again."""
+
+    async def claim(self, *args: Any) -> Any:
+        held = [row for row in self.db.jobs.values() if row.node is not None and row.ready]
+        before = {row.id: row.node for row in held}
+        for row in held:
+            row.node = None
+        claimed = await super().claim(*args)
+        for row in held:
+            if row.node is None:
+                row.node = before[row.id]
+        return claimed
+
+
+class ClaimInAnyEpoch(SimStore):
+    """A claim that was given up takes effect after its node gave back what it did not know."""
+
+    async def claim(self, node: Any, epoch: int, *args: Any) -> Any:
+        row = self.db.nodes.get(node)
+        return await super().claim(node, row.epoch if row else epoch, *args)
+
+
+class NothingGivenBack(SimStore):
+    async def give_back_unknown(self, *args: Any) -> int:
+        return 0
+
+
+class AckWithoutToken(SimStore):
+    """Whoever writes last wins."""
+
+    async def ack(self, node: Any, items: Any, now: Any) -> Any:
+        held = {}
+        for item in items:
+            row = self.db.jobs.get(item.job)
+            if row and row.node is not None:
+                held[item.job] = row.node, row.claim_token
+                row.node, row.claim_token = node, item.token
+        return await super().ack(node, items, now)
+
+
+class DeathByTheClock(SimStore):
+    """The reaper that asks the database's clock who is dead, and leaves the row."""
+
+    async def deaths(self, limit: int) -> Any:
+        now = self.db.clock()
+        late = [
+            (node, row.identity.worker_id)
+            for node, row in self.db.nodes.items()
+            if row.renewed_at < now - timedelta(seconds=row.lease_seconds)
+        ]
+        return [*await super().deaths(limit), *late]
+
+    async def rescue(self, nodes: Any, *args: Any) -> Any:
+        kept = {node: self.db.nodes.pop(node) for node in nodes if node in self.db.nodes}
+        freed = await super().rescue(nodes, *args)
+        self.db.nodes.update(kept)
+        return freed
+
+
+class BuriedAtOnce(SimStore):
+    """Death without naming what was seen: whoever renewed in between is buried."""
+
+    async def bury(self, term: Any, node: Any, token: int, seq: int) -> Any:
+        row = self.db.nodes.get(node)
+        return await super().bury(term, node, token, row.seq if row else seq)
+
+
+class NoFence(SimStore):
+    def __init__(self, db: SimDatabase) -> None:
+        super().__init__(db)
+        db.fenced = lambda name, token: True  # type: ignore[method-assign]
+
+
+class FireWithoutMark(SimStore):
+    """Each decision stands by itself."""
+
+    async def fire(self, term: Any, app: str, plans: Any, now: Any) -> Any:
+        for plan in plans:
+            row = self.db.schedules.get((app, plan.name))
+            if row:
+                row.high_water = plan.seen
+            for tick in plan.ticks:
+                self.db.ticks.pop((app, plan.name, tick.at), None)
+        return await super().fire(term, app, plans, now)
+
+
+class NoIdempotency(SimStore):
+    """A repeated enqueue does not look whether the job has finished."""
+
+    async def enqueue(self, jobs: Any, limit: int, retried: bool, now: Any) -> Any:
+        return await super().enqueue(jobs, limit, False, now)
+
+
+class AcquireWhateverWasSeen(SimStore):
+    """Takeover without compare-and-swap."""
+
+    def _changed(self, name: str, seen: Any) -> bool:
+        return False
+
+
+@contextmanager
+def _patched(owner: type, name: str, new: Any) -> Iterator[None]:
+    old = getattr(owner, name)
+    setattr(owner, name, new)
+    try:
+        yield
+    finally:
+        setattr(owner, name, old)
+
+
+_acquired, _renewed = Lease.acquired, Lease.renewed
+
+
+@contextmanager
+def _trust_from_receipt() -> Iterator[None]:
+    def acquired(self: Lease, token: int, sent_at: float, received_at: float) -> bool:
+        return _acquired(self, token, received_at, received_at)
+
+    def renewed(self: Lease, token: int, sent_at: float, received_at: float) -> None:
+        _renewed(self, token, received_at, received_at)
+
+    with _patched(Lease, "acquired", acquired), _patched(Lease, "renewed", renewed):
+        yield
+
+
+@contextmanager
+def _no_wait() -> Iterator[None]:
+    def silent_at(self: Watch) -> float:
+        return self.since + 3.0 if self.seen else float("inf")
+
+    with _patched(Watch, "silent_at", silent_at):
+        yield
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    store: Callable[[SimDatabase], SimStore] = SimStore
+    patch: Callable[[], Any] = _nothing
+
+    def run(self, seed: int) -> Result:
+        with self.patch():
+            return run_seed(seed, make_store=self.store)
+
+
+MUTANTS = [
+    *[
+        Mutant(store.__name__, store)
+        for store in (
+            ClaimWithoutGuard,
+            ClaimInAnyEpoch,
+            NothingGivenBack,
+            AckWithoutToken,
+            DeathByTheClock,
+            BuriedAtOnce,
+            NoFence,
+            FireWithoutMark,
+            NoIdempotency,
+            AcquireWhateverWasSeen,
+        )
+    ],
+    Mutant("TrustFromReceipt", patch=_trust_from_receipt),
+    Mutant("TakeoverTooEarly", patch=_no_wait),
+]

@@ -1,0 +1,57 @@
+"""The real services in the simulated world: nothing breaks, and what is broken is found.
+
+What fails names its seed; ``python -m leasehold.sim --seed N --trace`` shows it step by step.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from leasehold.sim.cluster import run_seed
+from leasehold.sim.faults import PROFILES
+from leasehold.sim.sweep import sweep
+from tests.sim.mutants import MUTANTS
+
+SEEDS = 150
+FIND_WITHIN = {"ClaimWithoutGuard": 3, "NothingGivenBack": 10, "NoFence": 20, "NoIdempotency": 20,
+               "AcquireWhateverWasSeen": 10, "TakeoverTooEarly": 10}  # fmt: skip
+"""Seeds from 0 on."""
+
+
+def trace_of(seed: int) -> list[str]:
+    return run_seed(seed, trace=True).trace
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_no_seed_violates_an_invariant():
+    results = list(sweep(range(SEEDS)))
+    assert not [(r.seed, r.violations) for r in results if r.violations]
+    assert {result.profile for result in results} == set(PROFILES)
+    totals = {
+        name: sum(result.counts.get(name, 0) for result in results)
+        for name in ("faults", "unknown", "node_fenced", "ack_refused", "claim_unknown", "terms")
+    }
+    assert all(count >= 20 for count in totals.values()), f"hardly anything happened: {totals}"
+
+
+def test_a_seed_is_the_same_run_each_time():
+    assert trace_of(4) == trace_of(4) != trace_of(5)
+
+
+def test_a_seed_is_the_same_run_in_another_process():
+    command = [sys.executable, "-m", "leasehold.sim", "--seed", "4", "--trace"]
+    environ = {**os.environ, "PYTHONHASHSEED": "7"}
+    shown = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+    assert shown.stdout.startswith("\n".join(trace_of(4)))
+
+
+@pytest.mark.parametrize("name", FIND_WITHIN)
+def test_a_broken_build_is_found(name: str):
+    mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
+    seeds = range(FIND_WITHIN[name])
+    assert any(mutant.run(seed).violations for seed in seeds), f"not found in {seeds}"
