@@ -86,7 +86,7 @@ class ControlOperations:
             and (queue is None or record.queue == queue)
             and (task is None or record.task_name == task)
         ]
-        found.sort(key=lambda record: (record.created_at, record.id), reverse=True)
+        found.sort(key=lambda record: record.id, reverse=True)
         return found[:limit]
 
     def _waiting(self, row: JobRow) -> JobRecord:

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import psycopg
 
 from leasehold.config import Settings
-from leasehold.env import Env
+from leasehold.env import Clock, Env, Ids
 from leasehold.model.job import ClaimedJob, JobRecord, JobRequest
 from leasehold.model.lease import Seen
 from leasehold.model.outcome import Decision
@@ -37,6 +37,7 @@ from leasehold.sim.store import SimStore
 LEASE = 6.0
 ELECTION = "default"
 LIMIT = 1 << 20
+IDS = Ids(Clock())  # as the client's: they grow with time
 T0 = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DONE = Decision(State.COMPLETED)
 NO_TERM = Term(ELECTION, -1)
@@ -129,7 +130,8 @@ class World:
 
     async def enqueue(self, count: int = 1, **options: Any) -> list[UUID]:
         jobs = [
-            (uuid4(), JobRequest(**{"task": "t", "payload": "{}", **options})) for _ in range(count)
+            (IDS.new(), JobRequest(**{"task": "t", "payload": "{}", **options}))
+            for _ in range(count)
         ]
         await self.a.store.enqueue(jobs, LIMIT, False, self.now)
         return [job_id for job_id, _ in jobs]
