@@ -279,7 +279,7 @@ class JobStore(Protocol):
     async def start(self, node: UUID, job: UUID, token: int, now: Now) -> bool: ...
 
     async def ack(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
-        """Write outcomes."""
+        """Write outcomes, at most one of each job."""
 
     async def ack_again(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
         """The same after an unknown outcome: what was written the first time counts."""

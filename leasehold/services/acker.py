@@ -111,11 +111,16 @@ class Acker(Service):
     async def flush(self, now: datetime | None) -> None:
         """Write one batch. What was not written stays in the queue."""
         batch: list[Pair] = []
+        jobs: set[UUID] = set()
         node = self._queue[0][0].node
         most = 1 if self._suspects else self._limits.batch_rows
-        # one identity a statement: after a self-fencing the old one's outcomes are refused
+        # one identity a statement: after a self-fencing the old one's outcomes are refused; and
+        # one outcome of a job: it may have been taken away from us and claimed by us again
         while self._queue and len(batch) < most and self._queue[0][0].node == node:
+            if self._queue[0][1].job in jobs:
+                break
             batch.append(self._queue.popleft())
+            jobs.add(batch[-1][1].job)
         try:
             acked = await self._write(node, [item for _, item in batch], now)
         except (errors.UsageError, ValueError, TypeError) as error:
