@@ -90,6 +90,10 @@ class Watch:
                 self._fenced(name, args[0])
             case "fire" if answer:
                 self._fenced(name, args[0])
+            case "ack":
+                for item in args[1]:
+                    if item.job in answer.written and item.token != self._tokens.get(item.job):
+                        self.wrong(f"FencedWrite: {item.job} was written under {item.token}")
             case "requeue" if answer:
                 self._released.add(args[1])
             case "retry" if answer == "finished":

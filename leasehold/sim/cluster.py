@@ -69,14 +69,18 @@ class Cluster:
         self.loop = loop
         self.profile = profile or faults.profile_of(rng)
         self.settings = Settings(
-            recover_within=rng.choice([9.0, 9.0, 12.0]), call_timeout=5.0, grace=2.0
+            recover_within=rng.choice([9.0, 9.0, 12.0]),
+            call_timeout=rng.choice([1.0, 2.0, 5.0]),
+            grace=2.0,
         )
         self.clock = DatabaseClock(loop)
         self.furthest_step = 0.0
         self.newest_release = "r1"
         self.db = _Database(self.clock, self._notify)
         self.watch = self.db.watch = Watch(self.db, loop.time, trace=[] if trace else None)
-        self.server = Server(loop, make_store(self.db), self.watch.statement)
+        self.aimed: list[faults.Fault] = []
+        """They strike at the next acquisition or renewal, between its effect and its answer."""
+        self.server = Server(loop, make_store(self.db), self._observe)
         self.work = Workload(self.watch, loop, self._fork(), self.settings)
         hosts = rng.choice([2, 3, 3, 4])
         self.links = [self._link() for _ in range(hosts + CLIENTS)]
@@ -102,6 +106,16 @@ class Cluster:
         for link in self.links:
             for wakeups in list(link.wakeups):
                 wakeups.deliver(message)
+
+    def _observe(self, name: str, args: tuple[Any, ...], answer: Any) -> None:
+        self.watch.statement(name, args, answer)
+        if not self.aimed or not answer:
+            return
+        mine = args[1].id if name == "acquire" else args[0] if name == "heartbeat" else None
+        for process in self.processes:
+            if mine is not None and process.alive and process.is_node(mine):
+                faults.strike(process, self.aimed.pop(), self.later)
+                return
 
     def later(self, seconds: float, act: Callable[[], Any]) -> None:
         self.loop.call_later(seconds, act, context=self.server.context)

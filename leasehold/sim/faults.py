@@ -35,8 +35,8 @@ class Fault:
 
 _KINDS: dict[Profile, tuple[str, ...]] = {
     "calm": (),
-    "process": ("pause", "pause", "block", "crash", "crash", "stop"),
-    "network": ("cut", "cut", "storm", "storm", "pause"),
+    "process": ("pause", "pause", "block", "crash", "crash", "stop", "aim"),
+    "network": ("cut", "cut", "storm", "storm", "pause", "aim", "aim"),
     "database": ("down", "promote", "step", "step", "storm", "crash"),
 }
 _KINDS["everything"] = tuple(kind for kinds in _KINDS.values() for kind in kinds)
@@ -110,6 +110,7 @@ class Injector:
         """Faults stop: everything is whole again, at once."""
         self._over = True
         cluster = self._cluster
+        cluster.aimed.clear()
         cluster.server.up = True
         cluster.server.calm_from = cluster.loop.time()
         # ahead of all that was ever decided by it, so that nobody waits for it to catch up
@@ -192,5 +193,24 @@ class Injector:
         self._cluster.db.promote()
         self._down(process, fault)
 
+    def _aim(self, process: Process, fault: Fault) -> None:
+        self._cluster.aimed.append(fault)
+
     def _step(self, process: Process, fault: Fault) -> None:
         self._cluster.step_clock((fault.draw - 0.5) * 60)
+
+
+def strike(
+    process: Process, fault: Fault, later: Callable[[float, Callable[[], None]], None]
+) -> None:
+    """Stop a process while an answer is on its way to it; when it goes on, it is cut off."""
+    if process.paused:
+        return
+    process.pause()
+    process.link.cut = "requests"
+
+    def mend() -> None:
+        process.link.cut = ""
+
+    later(fault.seconds, process.resume)
+    later(fault.seconds + 4.0, mend)

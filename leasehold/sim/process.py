@@ -75,6 +75,9 @@ class Process:
         membership = self.node.guard.membership
         return membership.identity.id == node and membership.valid(self._clock.boot_now())
 
+    def is_node(self, node: UUID) -> bool:
+        return self.node is not None and self.node.guard.membership.identity.id == node
+
     def holds(self, job: UUID, token: int) -> bool:
         return bool(self.alive and self.node and self.node.running.find(job, token))
 
