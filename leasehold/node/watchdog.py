@@ -7,7 +7,6 @@ end, the second must lose its lease, say so, and work on.
 
 from __future__ import annotations
 
-import faulthandler
 import subprocess
 import sys
 from contextlib import suppress
@@ -30,18 +29,14 @@ class Watchdog:
         self._closed = False
 
     def put_off(self, seconds: float) -> None:
-        """The process ends ``seconds`` from now, unless this is called again. Where the threads
-        hang is written to stderr just before."""
-        if self._closed:
-            return
-        first_look = max(0.0, seconds - self._grace / 2)
-        faulthandler.dump_traceback_later(first_look + self._grace / 4)
-        self._tell(first_look)
+        """The process ends ``seconds`` from now, unless this is called again."""
+        if not self._closed:
+            # the watcher looks twice, half a grace apart
+            self._tell(max(0.0, seconds - self._grace / 2))
 
     def call_off(self) -> None:
         """Until the next ``put_off``."""
         if self._process:
-            faulthandler.cancel_dump_traceback_later()
             self._tell(-1.0)
 
     def close(self) -> None:
