@@ -243,8 +243,9 @@ class NodeStore(Protocol):
 
     async def settle(self, nodes: Sequence[UUID]) -> int: ...
 
-    async def new_epoch(self, node: UUID, token: int) -> int | None:
-        """After this no claim of an older epoch commits. None: the node is gone."""
+    async def new_epoch(self, node: UUID, token: int, epoch: int) -> int | None:
+        """After this no claim of an epoch before ``epoch`` commits; the epoch that the node has
+        now. Done again, or late, it changes nothing. None: the node is gone."""
 
     async def ensure_election(self, name: str, lease_seconds: float) -> bool:
         """Make its rows; True when they had been there before and were deleted."""
@@ -288,8 +289,9 @@ class JobStore(Protocol):
 
     async def give_back(self, node: UUID, claims: Sequence[tuple[UUID, int]]) -> int: ...
 
-    async def give_back_unknown(self, node: UUID, known: Sequence[int]) -> int:
-        """``known``: the tokens of the claims that we know of."""
+    async def give_back_unknown(self, node: UUID, epoch: int, known: Sequence[int]) -> int:
+        """``known``: the tokens of the claims that we know of. Only in this ``epoch``: carried out
+        late, it must not take what was claimed since."""
 
     async def requeue(self, job: UUID, token: int) -> bool | None:
         """None: the claim was lost; False: locked by a transaction, ask again."""

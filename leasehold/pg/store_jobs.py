@@ -121,8 +121,8 @@ class JobOperations:
         }
         return len(await self._pool.fetch("job/give_back", params))
 
-    async def give_back_unknown(self, node: UUID, known: Sequence[int]) -> int:
-        params = {"node": node, "known": list(known)}
+    async def give_back_unknown(self, node: UUID, epoch: int, known: Sequence[int]) -> int:
+        params = {"node": node, "epoch": epoch, "known": list(known)}
         return len(await self._pool.fetch("job/give_back_unknown", params))
 
     async def requeue(self, job: UUID, token: int) -> bool | None:

@@ -99,8 +99,9 @@ class NodeOperations:
     async def settle(self, nodes: Sequence[UUID]) -> int:
         return len(await self._pool.fetch("node/settle", {"nodes": list(nodes)}))
 
-    async def new_epoch(self, node: UUID, token: int) -> int | None:
-        rows = await self._pool.fetch("node/new_epoch", {"node": node, "token": token})
+    async def new_epoch(self, node: UUID, token: int, epoch: int) -> int | None:
+        params = {"node": node, "token": token, "epoch": epoch}
+        rows = await self._pool.fetch("node/new_epoch", params)
         return rows[0][0] if rows else None
 
     async def ensure_election(self, name: str, lease_seconds: float) -> bool:

@@ -92,11 +92,12 @@ class ClaimDesk:
 
     async def _give_back_unknown(self, membership: Membership) -> None:
         node = membership.identity.id
-        epoch = await self._store.new_epoch(node, membership.token)
+        epoch = await self._store.new_epoch(node, membership.token, membership.epoch + 1)
         count = 0
         if epoch is not None:  # else the node is gone, and its jobs are rescued
             membership.epoch = epoch
-            count = await self._store.give_back_unknown(node, self._executor.known_tokens())
+            known = self._executor.known_tokens()
+            count = await self._store.give_back_unknown(node, epoch, known)
         self._unknown = None
         self._emit("claim_unknown", given_back=count)
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from leasehold.sim.process import Process
 
 _NAMED = 20
+_INSTANT = 0.001
+"""Between the question whether a handler may start and its first line."""
 
 
 @dataclass(eq=False, slots=True)
@@ -135,7 +137,8 @@ class Watch:
         self.note(f"{process} runs {claim.job.task} {job} token={token}")
         if (job, token) in self.runs:
             self.wrong(f"one claim of {job} runs twice")
-        if not process.believes(claim.node) and self.now() - process.resumed_at > 0.001:
+        resumed = self.now() - process.resumed_at <= _INSTANT
+        if not resumed and not process.believes(claim.node, ago=_INSTANT):
             self.wrong(f"StepDown: {process} starts {job} without a lease")
         for run in list(self.runs.values()):
             if run.job == job and run.process.alive and run.token not in self._released:

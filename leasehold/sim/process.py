@@ -68,12 +68,13 @@ class Process:
     def leads(self) -> bool:
         return bool(self.alive and self.node and self.node.leads())
 
-    def believes(self, node: UUID) -> bool:
-        """Does it trust the lease of this identity at this moment?"""
+    def believes(self, node: UUID, ago: float = 0.0) -> bool:
+        """Does it trust the lease of this identity at this moment, or did it ``ago`` seconds
+        before, for all it says now?"""
         if not self.alive or self.node is None:
             return False
         membership = self.node.guard.membership
-        return membership.identity.id == node and membership.valid(self._clock.boot_now())
+        return membership.identity.id == node and membership.valid(self._clock.boot_now() - ago)
 
     def is_node(self, node: UUID) -> bool:
         return self.node is not None and self.node.guard.membership.identity.id == node

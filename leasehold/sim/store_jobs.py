@@ -137,7 +137,10 @@ class JobOperations:
         self.db.wake(row.queue for row in rows)
         return len(rows)
 
-    async def give_back_unknown(self, node: UUID, known: Sequence[int]) -> int:
+    async def give_back_unknown(self, node: UUID, epoch: int, known: Sequence[int]) -> int:
+        mine = self.db.nodes.get(node)
+        if mine is None or mine.epoch != epoch:
+            return 0
         rows = [
             row
             for row in self.db.jobs.values()

@@ -117,11 +117,11 @@ class NodeOperations:
             death.settled = True
         return len(found)
 
-    async def new_epoch(self, node: UUID, token: int) -> int | None:
+    async def new_epoch(self, node: UUID, token: int, epoch: int) -> int | None:
         row = self.db.nodes.get(node)
         if row is None or row.token != token:
             return None
-        row.epoch += 1
+        row.epoch = max(row.epoch, epoch)
         return row.epoch
 
     # -- elections -------------------------------------------------------------------------------

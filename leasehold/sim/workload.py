@@ -26,7 +26,7 @@ from leasehold.sim.link import FaultyStore, Link, here
 from leasehold.sim.loop import VirtualLoop
 from leasehold.sim.transaction import Transaction
 
-QUICK = TaskOptions(backoff=Backoff(base=0.2, longest=1.0), max_attempts=8)
+QUICK = TaskOptions(backoff=Backoff(base=0.2, longest=1.0), max_attempts=4)
 NEW_IN = "r2"
 """From this release on there is one task more."""
 
@@ -137,7 +137,7 @@ class Workload:
         if plain:
             return JobRequest("plain", "{}")
         task = rng.choice(["plain", "plain", "flaky", "effect", "effect", "stubborn", "new"])
-        options: dict[str, Any] = {"max_attempts": 8}
+        options: dict[str, Any] = {"max_attempts": 4}
         draw = rng.random()
         if draw < 0.2:
             options["run_in"] = rng.random() * 3

@@ -161,7 +161,7 @@ async def test_a_claim_passes_over_other_queues_tasks_and_locked_rows(world: Wor
 async def test_nobody_claims_without_a_row_or_in_an_epoch_before(world: World):
     await world.enqueue()
     assert await world.c.claim() == []
-    await world.a.store.new_epoch(world.a.id, world.a.token)
+    await world.a.store.new_epoch(world.a.id, world.a.token, 2)
     assert await world.a.claim() == []
     world.a.epoch = 2
     assert len(await world.a.claim()) == 1
@@ -172,7 +172,9 @@ async def test_what_nobody_was_told_of_goes_back_without_an_attempt(world: World
     [unknown] = await world.enqueue()
     await world.a.claim()
     others = await world.claimed(world.b)
-    assert await world.a.store.give_back_unknown(world.a.id, [known.claim_token]) == 1
+    late = world.a.store.give_back_unknown(world.a.id, 2, [])
+    assert await late == 0, "of another epoch: it does not know what was claimed since"
+    assert await world.a.store.give_back_unknown(world.a.id, 1, [known.claim_token]) == 1
     [again] = await world.b.claim()
     assert (again.id, again.attempt) == (unknown, 1)
     assert await world.state(known.id) == await world.state(others.id) == "running"

@@ -198,10 +198,11 @@ async def test_a_death_is_settled_only_when_its_jobs_are_free(world: World):
 
 async def test_a_new_epoch_needs_the_node_and_its_token(world: World):
     store = world.a.store
-    assert await store.new_epoch(world.a.id, world.a.token + 1) is None
-    assert await store.new_epoch(world.a.id, world.a.token) == 2
-    assert await store.new_epoch(world.a.id, world.a.token) == 3
-    assert await store.new_epoch(world.c.id, 1) is None
+    assert await store.new_epoch(world.a.id, world.a.token + 1, 2) is None
+    assert await store.new_epoch(world.a.id, world.a.token, 2) == 2
+    assert await store.new_epoch(world.a.id, world.a.token, 3) == 3
+    assert await store.new_epoch(world.a.id, world.a.token, 2) == 3, "late, or once more"
+    assert await store.new_epoch(world.c.id, 1, 2) is None
 
 
 async def test_only_a_queue_on_which_somebody_sleeps_is_woken(world: World):

@@ -59,12 +59,12 @@ class World:
         self.statements.append(("claim", epoch))
         return self.answer()
 
-    async def new_epoch(self, node: UUID, token: int) -> int | None:
-        self.statements.append("new_epoch")
+    async def new_epoch(self, node: UUID, token: int, epoch: int) -> int | None:
+        self.statements.append(("new_epoch", epoch))
         return self.epoch
 
-    async def give_back_unknown(self, node: UUID, known: list[int]) -> int:
-        self.statements.append(("give_back", known))
+    async def give_back_unknown(self, node: UUID, epoch: int, known: list[int]) -> int:
+        self.statements.append(("give_back", epoch, known))
         return 3
 
     # -- the executor ----------------------------------------------------------------------------
@@ -111,7 +111,7 @@ async def test_after_a_claim_without_an_answer_what_we_do_not_know_is_given_back
     world.answer = lambda: []
     world.statements.clear()
     assert await world.claims() == 0
-    assert world.statements == ["new_epoch", ("give_back", [7]), ("claim", 2)]
+    assert world.statements == [("new_epoch", 2), ("give_back", 2, [7]), ("claim", 2)]
     assert world.events == [("claim_unknown", {"given_back": 3})]
     world.statements.clear()
     await world.claims()
@@ -136,7 +136,7 @@ async def test_an_unknown_claim_of_a_node_that_is_gone_is_left_to_the_rescuer(wo
     world.answer = lambda: []
     world.statements.clear()
     await world.claims()
-    assert world.statements == ["new_epoch", ("claim", 1)]
+    assert world.statements == [("new_epoch", 2), ("claim", 1)]
 
 
 async def test_an_unknown_claim_of_a_lost_identity_is_no_matter_of_the_next_one(world):

@@ -74,7 +74,7 @@ async def test_a_node_that_is_gone_claims_nothing(two):
 # -- claims without an answer --------------------------------------------------------------------
 async def test_a_claim_of_an_old_epoch_gets_nothing(two):
     await two.enqueue()
-    assert await two.a.store.new_epoch(two.a.id, two.a.token) == 2
+    assert await two.a.store.new_epoch(two.a.id, two.a.token, 2) == 2
     assert await two.a.claim() == []
     two.a.epoch = 2
     assert len(await two.a.claim()) == 1
@@ -85,7 +85,7 @@ async def test_a_new_epoch_waits_for_the_claim_in_flight_and_gives_its_jobs_back
     [held] = await two.a.claim()
     [job] = await two.enqueue()
     claim = await claim_and_hold(two, two.a)
-    epoch = asyncio.create_task(two.a.store.new_epoch(two.a.id, two.a.token))
+    epoch = asyncio.create_task(two.a.store.new_epoch(two.a.id, two.a.token, 2))
     await two.waits()
     await claim.commit()
     assert await epoch == 2
@@ -102,13 +102,14 @@ async def test_an_unknown_claim_of_a_job_that_ran_here_before_is_given_back(two)
     [hanging] = await two.a.claim()
     assert await two.a.store.requeue(job, hanging.claim_token)
     await two.a.claim()  # the answer that was lost
-    await two.a.store.new_epoch(two.a.id, two.a.token)
+    await two.a.store.new_epoch(two.a.id, two.a.token, 2)
     assert await give_back_unknown(two, hanging) == 1
     assert await two.state(job) == "available"
 
 
 async def give_back_unknown(two: Two, *held: Any) -> int:
-    return await two.a.store.give_back_unknown(two.a.id, [job.claim_token for job in held])
+    known = [job.claim_token for job in held]
+    return await two.a.store.give_back_unknown(two.a.id, 2, known)
 
 
 # -- acks ----------------------------------------------------------------------------------------

@@ -1,10 +1,14 @@
 -- Rows that say they are this node's and that it does not know: a claim whose answer was lost.
--- Only after the epoch was moved on. By token: a job that hangs in our hands since it was taken
+-- Only after the epoch was moved on, and only in that epoch: carried out late, when the next one has
+-- begun, it would take what was claimed since and runs. By token: a job that hangs in our hands since it was taken
 -- away may be the very one that was claimed again.
 -- edge: running -> available
 -- token: none, because nobody was ever told the claim_token of these rows
--- locks: job rows
+-- locks: own node row FOR KEY SHARE (the next epoch waits for us), job rows
 -- index: a scan of job
+with mine as materialized (
+    select id from leasehold.node where id = %(node)s and epoch = %(epoch)s for key share
+)
 update leasehold.job j set node = null, claim_token = null, attempt = j.attempt - 1, started_at = null
-where j.node = %(node)s and j.claim_token <> all (%(known)s::bigint[])
+from mine where j.node = mine.id and j.claim_token <> all (%(known)s::bigint[])
 returning j.id
