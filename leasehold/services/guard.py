@@ -129,12 +129,19 @@ class Guard:
             self._emit("renew_failed", error=str(error))
             self._expire()
             self._next_beat = 0.0
-            return self._env.jitter(self._timings.renew * _RETRY_SHARE, 0.25)
+            return self._retry_pause()
         except Exception as error:  # the guard must outlive every surprise
             self._emit("service_failed", service="guard", error=f"{type(error).__name__}: {error}")
             self._expire()
-            return self._timings.renew * _RETRY_SHARE
+            return self._retry_pause()
         return self._pause()
+
+    def _retry_pause(self) -> float:
+        """Not beyond the deadline: the fencing must be in time."""
+        pause = self._env.jitter(self._timings.renew * _RETRY_SHARE, 0.25)
+        lease = self.membership.lease
+        left = lease.deadline - self._env.boot_now()
+        return max(0.0, min(pause, left)) if lease.phase is Phase.HOLDER else pause
 
     def _pause(self) -> float:
         now = self._env.boot_now()

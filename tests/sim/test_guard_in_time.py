@@ -1,0 +1,76 @@
+"""The guard fences itself at its deadline, whatever the calls do at that moment."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from leasehold.config import Timings
+from leasehold.env import seeded
+from leasehold.model.lease import Phase
+from leasehold.ports import NodeIdentity
+from leasehold.services.guard import Guard
+from leasehold.sim.env import DatabaseClock, SimClock, SimEnv
+from leasehold.sim.link import FaultyStore, Link, Server, Weather
+from leasehold.sim.loop import VirtualLoop
+from leasehold.sim.rows import SimDatabase
+from leasehold.sim.store import SimStore
+
+
+class Host:
+    """Notes when it was fenced; everything else is of no interest here."""
+
+    def __init__(self, env: SimEnv) -> None:
+        self.env = env
+        self.fenced_at: float | None = None
+
+    def new_identity(self) -> NodeIdentity:
+        return NodeIdentity(self.env.new_id(), "a", "r", "h", 1, "0", False, (), {})
+
+    def fenced(self, why: str) -> None:
+        self.fenced_at = self.fenced_at or self.env.boot_now()
+
+    def info(self) -> dict[str, Any]:
+        return {}
+
+    def loop_lag(self) -> float:
+        return 0.0
+
+    def unrecorded(self) -> int:
+        return 0
+
+    async def look_after_jobs(self) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: True
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_guard_without_answers_fences_itself_at_its_deadline(seed: int):
+    """Found by the simulation: after a renewal without an answer it slept past the deadline."""
+    loop, rng, timings = VirtualLoop(), seeded(seed), Timings.derive(9)
+    env = SimEnv(SimClock(loop, 1 + rng.uniform(-1e-3, 1e-3), 100.0), rng, "h", 1)
+    server = Server(loop, SimStore(SimDatabase(DatabaseClock(loop))), lambda *args: None)
+    link, host = Link(server, rng, Weather()), Host(env)
+
+    async def main() -> float:
+        guard = Guard(
+            lambda: FaultyStore.over(link, 1.0), env, timings, lambda *a, **b: None, host  # type: ignore[arg-type]
+        )  # fmt: skip
+        task = asyncio.ensure_future(guard.run())
+        lease = guard.membership.lease
+        while lease.phase is not Phase.HOLDER or loop.time() < 3 + rng.random():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        link.cut = "requests" if seed % 2 else "answers"
+        while host.fenced_at is None:
+            deadline = lease.deadline
+            await asyncio.sleep(0.001)
+        task.cancel()
+        await asyncio.wait([task])
+        return host.fenced_at - deadline
+
+    late = loop.run_until_complete(main())
+    loop.close()
+    assert 0 <= late < 0.02
