@@ -81,7 +81,6 @@ def test_a_worker_whose_gil_is_held_by_c_code_is_ended_and_its_jobs_run_elsewher
     ended = boot_now()
     print(f"ended {ended - start['at']:.1f} s after the GIL was gone")
     assert ended - start["at"] <= TIMES.trust + TIMES.grace + SLACK
-    assert "hold_gil" in worker.output, "its log says where it hung"
     scene.wait_history("start", job=held, count=2, timeout=20)
     again = [
         min(r["at"] for r in scene.history("start", job=job, attempt=2)) for job in [held, *jobs]
