@@ -1,0 +1,62 @@
+"""The Store: every operation of the protocol on the database, by name.
+
+Services see nothing else of it. Each operation is one statement and one transaction (the bulk
+insert is one COPY), so that there is never an open transaction of ours to be left behind. ``now``
+is the time that the database shall take for its own; None, in production, lets it decide.
+
+Every operation may raise Unavailable (``sent`` tells whether its outcome is unknown) and
+ServerError.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from leasehold.ports.common import Now, Rows, Term
+from leasehold.ports.jobs import Acked, AckItem, Completion, JobStore, Rescued, Staged
+from leasehold.ports.nodes import Heartbeat, NodeIdentity, NodeSeen, NodeStore, Signal
+from leasehold.ports.operator import OperatorStore, Summary
+from leasehold.ports.schedules import (
+    DueSchedule,
+    ScheduleDefinition,
+    ScheduleStore,
+    Synced,
+    TickDecision,
+    TickPlan,
+)
+from leasehold.ports.wakeups import Wake, Wakeups
+
+__all__ = [
+    "AckItem",
+    "Acked",
+    "Completion",
+    "DueSchedule",
+    "Heartbeat",
+    "JobStore",
+    "NodeIdentity",
+    "NodeSeen",
+    "NodeStore",
+    "Now",
+    "OperatorStore",
+    "Rescued",
+    "Rows",
+    "ScheduleDefinition",
+    "ScheduleStore",
+    "Signal",
+    "Staged",
+    "Store",
+    "Summary",
+    "Synced",
+    "Term",
+    "TickDecision",
+    "TickPlan",
+    "Wake",
+    "Wakeups",
+]
+
+
+class Store(NodeStore, JobStore, ScheduleStore, OperatorStore, Protocol):
+    async def close(self) -> None: ...
+
+    def shut(self) -> None:
+        """Break every connection now: whoever waits gets Unavailable."""

@@ -1,0 +1,115 @@
+"""The queue: enqueue, claim, ack, rescue and control of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+from uuid import UUID
+
+from leasehold.model.job import ClaimedJob, JobRecord, JobRequest
+from leasehold.model.outcome import Decision
+from leasehold.ports.common import Now, Term
+
+
+@dataclass(frozen=True, slots=True)
+class AckItem:
+    """One outcome to be written under its token."""
+
+    job: UUID
+    token: int
+    decision: Decision
+    ran_seconds: float
+    """Since the handler was started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """What became of a batch of outcomes; an id in neither was refused: the claim was lost."""
+
+    written: frozenset[UUID]
+    locked: frozenset[UUID] = frozenset()
+    """Somebody else's transaction holds the row: try again."""
+
+
+class Completion(StrEnum):
+    """What became of the user's transaction in which a job was completed."""
+
+    OPEN = "open"
+    ROLLED_BACK = "rolled back"
+    OVER = "over"
+    """Committed; or the job was taken away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rescued:
+    job: UUID
+    dead: UUID
+    blamed: bool
+    quarantined: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    count: int
+    held_on: int
+    """Due, but no live node knows their task."""
+    next_in: float | None
+    """Seconds until the next one is due."""
+
+
+class JobStore(Protocol):
+    async def enqueue(
+        self, jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int, retried: bool, now: Now
+    ) -> list[tuple[UUID, bool]]:
+        """(id, created) per job, in order. ``retried``: an earlier try may have committed."""
+
+    async def copy(self, jobs: Sequence[tuple[UUID, JobRequest]]) -> None:
+        """Bulk insert of plain jobs, all or none, and wake who sleeps on their queues."""
+
+    async def claim(
+        self, node: UUID, epoch: int, queue: str, not_tasks: Sequence[str], limit: int, now: Now
+    ) -> list[ClaimedJob]: ...
+
+    async def start(self, node: UUID, job: UUID, token: int, now: Now) -> bool: ...
+
+    async def ack(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
+        """Write outcomes, at most one of each job."""
+
+    async def ack_again(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
+        """The same after an unknown outcome: what was written the first time counts."""
+
+    async def completion(self, node: UUID, job: UUID, token: int) -> Completion: ...
+
+    async def give_back(self, node: UUID, claims: Sequence[tuple[UUID, int]]) -> int: ...
+
+    async def give_back_unknown(self, node: UUID, epoch: int, known: Sequence[int]) -> int:
+        """``known``: the tokens of the claims that we know of. Only in this ``epoch``: carried out
+        late, it must not take what was claimed since."""
+
+    async def requeue(self, job: UUID, token: int) -> bool | None:
+        """None: the claim was lost; False: locked by a transaction, ask again."""
+
+    async def rescue(
+        self, nodes: Sequence[UUID], max_crashes: int, limit: int, now: Now
+    ) -> list[Rescued]: ...
+
+    async def stage(self, term: Term, limit: int, now: Now) -> Staged: ...
+
+    async def progress(
+        self, node: UUID, job: UUID, token: int, share: float, note: str | None
+    ) -> bool | None:
+        """None: the claim was lost; else whether somebody asked to cancel the job."""
+
+    async def cancel(self, job: UUID, reason: str, now: Now) -> str | None:
+        """``waiting`` (cancelled now), ``running`` (flagged), ``finished``, or None: not found."""
+
+    async def retry(self, job: UUID, now: Now) -> str | None:
+        """``waiting`` or ``finished`` (available now), ``running`` (left), None: not found."""
+
+    async def get(self, job: UUID) -> JobRecord | None: ...
+
+    async def jobs(
+        self, state: str | None, queue: str | None, task: str | None, limit: int
+    ) -> list[JobRecord]: ...

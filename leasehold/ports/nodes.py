@@ -1,0 +1,118 @@
+"""Nodes and elections: what the guard, the elector and the rescuer ask of the database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from uuid import UUID
+
+from leasehold.model.lease import Seen
+from leasehold.ports.common import Now, Term
+
+
+@dataclass(frozen=True, slots=True)
+class NodeIdentity:
+    """What a process says of itself when it registers."""
+
+    id: UUID
+    app: str
+    release: str
+    host: str
+    pid: int
+    version: str
+    executes: bool
+    tasks: tuple[str, ...]
+    queues: dict[str, int]
+    """Queue name → how many jobs at once."""
+
+    @property
+    def worker_id(self) -> str:
+        """``host:pid:short-id``, as in every view and log line."""
+        return f"{self.host}:{self.pid}:{str(self.id)[-6:]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """Something that somebody asks of a running job."""
+
+    job: UUID
+    token: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    """Another node's row as one heartbeat showed it."""
+
+    id: UUID
+    seen: Seen
+    app: str
+    release_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The answer of one heartbeat."""
+
+    node_renewed: bool
+    led: frozenset[str]
+    """The leaderships that were renewed."""
+    leaders: dict[str, Seen]
+    nodes: tuple[NodeSeen, ...]
+    signals: tuple[Signal, ...]
+
+
+class NodeStore(Protocol):
+    async def register(self, node: NodeIdentity, lease_seconds: float, now: Now) -> int:
+        """Insert the node; its token."""
+
+    async def heartbeat(
+        self,
+        node: UUID,
+        token: int,
+        held: Sequence[Term],
+        watched: Sequence[str],
+        info: dict[str, Any],
+        heard: Sequence[UUID],
+        timeout: float,
+        now: Now,
+    ) -> Heartbeat:
+        """Renew the node and ``held``, and see the rest. ``heard``: signals taken in before."""
+
+    async def set_sleeping(self, node: UUID, queues: Sequence[str]) -> None: ...
+
+    async def bury(self, term: Term, node: UUID, token: int, seq: int) -> str | None:
+        """Declare dead what was observed silent; its worker_id, or None if it moved."""
+
+    async def leave(self, node: UUID, token: int) -> bool: ...
+
+    async def certify(self, node: UUID, timeout: float, *, process: bool = False) -> str | None:
+        """This identity is dead, says who knows it: the process itself when nothing runs under
+        it any more, or (``process``: with every identity that it took since) the parent that
+        gave it and saw it die. Its worker_id, or None if it had no row."""
+
+    async def deaths(self, limit: int) -> list[tuple[UUID, str]]:
+        """Dead nodes whose jobs were not all freed: (id, worker_id)."""
+
+    async def settle(self, nodes: Sequence[UUID]) -> int: ...
+
+    async def new_epoch(self, node: UUID, token: int, epoch: int) -> int | None:
+        """After this no claim of an epoch before ``epoch`` commits; the epoch that the node has
+        now. Done again, or late, it changes nothing. None: the node is gone."""
+
+    async def ensure_election(self, name: str, lease_seconds: float) -> bool:
+        """Make its rows; True when they had been there before and were deleted."""
+
+    async def acquire(
+        self,
+        name: str,
+        node: NodeIdentity,
+        seen: Seen,
+        lease_seconds: float,
+        timeout: float,
+        now: Now,
+    ) -> int | None:
+        """Compare-and-swap; the new term, or None when the row was not as ``seen``."""
+
+    async def resign(self, term: Term, node: UUID, timeout: float) -> bool: ...

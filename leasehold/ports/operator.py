@@ -1,0 +1,45 @@
+"""What people and their tools read, and what is kept for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from leasehold.ports.common import Now, Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Counts for ``status``; each stops at 10,000."""
+
+    ready: int
+    waiting: int
+    unknown: int
+    quarantined: int
+    oldest_seconds: float | None
+    """How long the oldest available job has been due."""
+    unknown_tasks: tuple[str, ...]
+    queues: tuple[str, ...]
+    """Queues with available jobs."""
+
+
+class OperatorStore(Protocol):
+    async def record(self, events: Sequence[dict[str, Any]], now: Now) -> None: ...
+
+    async def prune(self, days: dict[str, int], limit: int, now: Now) -> int:
+        """``days``: finished, events, ticks, attempts; how many rows went."""
+
+    async def summary(self, now: Now) -> Summary: ...
+
+    async def nodes(self, limit: int) -> Rows: ...
+
+    async def leaders(self, limit: int) -> Rows: ...
+
+    async def terms(self, name: str | None, limit: int) -> Rows: ...
+
+    async def schedules(self, limit: int) -> Rows: ...
+
+    async def ticks(self, schedule: str | None, limit: int) -> Rows: ...
+
+    async def events(self, kind: str | None, after: int | None, limit: int) -> Rows: ...

@@ -1,0 +1,93 @@
+"""Schedules and their ticks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+from uuid import UUID
+
+from leasehold.ports.common import Now, Term
+
+
+@dataclass(frozen=True, slots=True)
+class DueSchedule:
+    name: str
+    spec: dict[str, Any]
+    missed: str
+    grace_seconds: float
+    release: str
+    high_water: datetime | None
+    next_at: datetime
+    now: datetime
+    """The database's time at which it was due."""
+
+
+@dataclass(frozen=True, slots=True)
+class TickDecision:
+    """One entry of the ledger."""
+
+    at: datetime
+    state: str
+    """``fired`` or ``missed``"""
+    job: UUID | None = None
+    until: datetime | None = None
+    """The end of a stretch of missed moments that starts at ``at``."""
+
+
+@dataclass(frozen=True, slots=True)
+class TickPlan:
+    """A decision on some moments of one schedule."""
+
+    name: str
+    release: str
+    seen: datetime | None
+    """The high-water mark on which it stands."""
+    high_water: datetime | None
+    next_at: datetime | None
+    ticks: tuple[TickDecision, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleDefinition:
+    """A schedule as the code defines it."""
+
+    name: str
+    spec: dict[str, Any]
+    described: str
+    task_name: str
+    job: dict[str, Any]
+    missed: str
+    grace_seconds: float
+    next_at: datetime | None
+    """The first moment, if the schedule is new or its spec changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    newest: bool
+    """False: a newer release is alive, and its definitions stand."""
+    kept: tuple[str, ...]
+    dropped: tuple[str, ...]
+
+
+class ScheduleStore(Protocol):
+    async def due_schedules(self, app: str, limit: int, now: Now) -> list[DueSchedule]: ...
+
+    async def next_schedule(self, app: str, now: Now) -> tuple[float | None, float]:
+        """Seconds until the next moment (None: there is none), and how many seconds the
+        furthest decided moment lies ahead of the clock (0 or less: it does not)."""
+
+    async def fire(
+        self, term: Term, app: str, plans: Sequence[TickPlan], now: Now
+    ) -> list[tuple[str, datetime, str]]:
+        """Write decisions; the ledger entries made: (schedule, moment, state)."""
+
+    async def database_now(self, app: str, now: Now) -> datetime: ...
+
+    async def sync_schedules(
+        self, app: str, release: str, schedules: Sequence[ScheduleDefinition], now: Now
+    ) -> Synced: ...
+
+    async def pause_schedule(self, app: str, name: str, paused: bool) -> bool: ...

@@ -1,0 +1,27 @@
+"""Notifications: an accelerator beside the Store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Wakeups(Protocol):
+    """Notifications as an accelerator; polling goes on underneath."""
+
+    def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    @property
+    def healthy(self) -> bool:
+        """A notification sent to ourselves arrived lately."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """One notification: ``q`` a queue has work, ``e`` an election is open, ``d`` a node died,
+    ``c`` a job of this node is to be cancelled."""
+
+    kind: str
+    subject: str = ""
