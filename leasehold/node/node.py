@@ -294,10 +294,9 @@ class Node:
         return 0.0
 
     def info(self) -> dict[str, Any]:
-        terms = {name: e.term.token for name, e in self.guard.elections.items() if e.term}
         return {
             "assigned": str(assigned_node_id() or "") or None,
-            "leads": terms,
+            "leads": self.guard.elections.held(),
             "running": self.running.started(),
             "in_hand": len(self.running),
             "unrecorded": self.acker.backlog,

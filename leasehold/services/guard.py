@@ -15,8 +15,9 @@ from uuid import UUID
 from leasehold import errors
 from leasehold.config import Timings
 from leasehold.env import Env
-from leasehold.model.lease import Lease, Phase, Seen
+from leasehold.model.lease import Lease, Phase
 from leasehold.ports import Heartbeat, NodeSeen, Store, Term
+from leasehold.services.elections import Elections
 from leasehold.services.membership import Election, Host, Membership, Others
 from leasehold.telemetry import Emit
 
@@ -53,8 +54,10 @@ class Guard:
         self._was_silent: frozenset[UUID] = frozenset()
         self._loop_was_stuck = 0.0
         self._next_beat = 0.0
-        self.elections: dict[str, Election] = {}
         self.membership = self._new_membership()
+        self.elections = Elections(
+            lambda: self._store, lambda: self.membership, self._stands, env, timings, emit, host
+        )
 
     def _new_membership(self) -> Membership:
         identity = self._host.new_identity()
@@ -63,18 +66,12 @@ class Guard:
     # -- asked from other threads ----------------------------------------------------------------
     def stand(self, name: str) -> Election:
         """Take part in an election. Before ``run``, or in the guard's loop."""
-        if name not in self.elections:
-            me = self.membership.identity.id
-            self.elections[name] = Election(name, Lease(me, self._timings))
-        return self.elections[name]
+        return self.elections.stand(name)
 
     def term(self, name: str) -> Term | None:
         """The leadership, if it may be used at this very moment."""
         now = self._env.boot_now()
-        election = self.elections.get(name)
-        if election and election.lease.valid(now) and self.membership.valid(now):
-            return election.term
-        return None
+        return self.elections.term(name, now) if self.membership.valid(now) else None
 
     def silent_nodes(self) -> list[NodeSeen]:
         """Nodes that this process itself has seen unchanged for their whole lease."""
@@ -123,7 +120,8 @@ class Guard:
             if poked or self._env.boot_now() >= self._next_beat:
                 await self._beat()
             self._note_silence()
-            await self._seek()
+            if await self.elections.seek():
+                self._beat_within(self._timings.renew)
             await self._host.look_after_jobs()
         except errors.Unavailable as error:
             self._emit("renew_failed", error=str(error))
@@ -133,6 +131,7 @@ class Guard:
         except Exception as error:  # the guard must outlive every surprise
             self._emit("service_failed", service="guard", error=f"{type(error).__name__}: {error}")
             self._expire()
+            self._next_beat = 0.0
             return self._retry_pause()
         return self._pause()
 
@@ -145,12 +144,7 @@ class Guard:
 
     def _pause(self) -> float:
         now = self._env.boot_now()
-        moments = [self._next_beat, self.membership.lease.deadline]
-        for election in self.elections.values():
-            if self._stands():
-                moments.append(election.lease.may_act_at())
-            if election.lease.phase is Phase.HOLDER:
-                moments.append(election.lease.deadline)
+        moments = [self._next_beat, self.membership.lease.deadline, *self.elections.moments()]
         silent_soon = [w.silent_at() for _, w in self._others.watches.values()]
         moments += [at for at in silent_soon if at > now]
         return max(0.0, min(moments) - now)
@@ -197,13 +191,13 @@ class Guard:
     async def _beat(self) -> None:
         me = self.membership
         now = self._env.boot_now()
-        held = [e.term for e in self.elections.values() if e.lease.valid(now) and e.term]
+        held = self.elections.to_renew(now)
         timeout = min(self._timings.call_timeout, max(me.lease.deadline - now, 0.05))
         answer = await self._store.heartbeat(
             me.identity.id,
             me.token,
             held,
-            list(self.elections),
+            self.elections.watched(),
             self._host.info(),
             self._heard,
             timeout,
@@ -223,26 +217,12 @@ class Guard:
             return
         self._host.renewed()
         for term in held:
-            self._renewed(term, term.leader in answer.led, now, received_at)
+            self.elections.renewed(term, term.leader in answer.led, now, received_at)
         await self._take_in(answer, received_at)
 
-    def _renewed(self, term: Term, renewed: bool, sent_at: float, received_at: float) -> None:
-        lease = self.elections[term.leader].lease
-        if renewed:
-            lease.renewed(term.token, sent_at, received_at)
-        else:
-            lease.refused(term.token, received_at)
-
     async def _take_in(self, answer: Heartbeat, received_at: float) -> None:
-        for name, election in self.elections.items():
-            seen = answer.leaders.get(name)
-            if seen is None:
-                await self._remake(name)
-                continue
-            if election.lease.watch.seen != seen:
-                election.lease.jitter = self._timings.jitter * self._env.rng.random()
-            election.lease.observe(seen, received_at)
-        self._settle_elections()
+        if await self.elections.take_in(answer, received_at):
+            self._next_beat = 0.0
         me = self.membership.identity.id
         if self._others.observe(answer.nodes, me, received_at):
             self._host.nodes_changed()
@@ -258,74 +238,24 @@ class Guard:
             self._host.nodes_changed()
         self._was_silent = silent
 
-    async def _seek(self) -> None:
-        """Acquire what is free and may be taken now."""
-        for name, election in self.elections.items():
-            now = self._env.boot_now()
-            seen = election.lease.wants(now)
-            if seen is None or not self.membership.valid(now) or not self._stands():
-                continue
-            election.lease.watch.forget()  # whatever comes of it, observe anew
-            token = await self._acquire(name, seen, self.membership.lease.deadline - now)
-            if token and election.lease.acquired(token, now, self._env.boot_now()):
-                self._emit("lease_acquired", name=name, term=token)
-                self._host.leadership(name, gained=True)
-                if not self._stands():  # we were stopped while we asked
-                    await self._resign(election, "stopped")
-            self._next_beat = min(self._next_beat, self._env.boot_now() + self._timings.renew)
+    def _beat_within(self, seconds: float) -> None:
+        self._next_beat = min(self._next_beat, self._env.boot_now() + seconds)
 
     def _stands(self) -> bool:
         """Not while we stop, nor while the loop that does the duties is stuck."""
         return self._standing and not self._loop_was_stuck
 
-    async def _acquire(self, name: str, seen: Seen, seconds: float) -> int | None:
-        try:
-            return await self._store.acquire(
-                name,
-                self.membership.identity,
-                seen,
-                self._timings.lease,
-                min(self._timings.call_timeout, seconds),
-                self._env.due_now(),
-            )
-        except errors.QueryFailed:
-            await self._remake(name)  # its fence may have been deleted by hand
-            raise
-
-    async def _remake(self, name: str) -> None:
-        if await self._store.ensure_election(name, self._timings.lease):
-            self._emit("lease_remade", name=name)
-        self._next_beat = 0.0
-
     # -- losing ----------------------------------------------------------------------------------
     def _expire(self) -> None:
         now = self._env.boot_now()
-        for election in self.elections.values():
-            election.lease.expire(now)
-        self._settle_elections()
+        self.elections.expire(now)
         if self.membership.lease.expire(now):
             self._fence()
-
-    def _settle_elections(self) -> None:
-        """Tell of the leaderships that were lost, and follow again. A duty is one fenced
-        statement: none can begin once ``term`` says no, and one under way holds the fence."""
-        for name, election in self.elections.items():
-            if election.lease.phase is Phase.STEPPING_DOWN:
-                self._emit(
-                    "lease_lost",
-                    name=name,
-                    term=election.lease.token,
-                    why=election.lease.why_down,
-                )
-                election.lease.stopped()
-                self._host.leadership(name, gained=False)
 
     def _fence(self) -> None:
         """The node's lease is lost: everything that stands on it ends now."""
         lease = self.membership.lease
-        for election in self.elections.values():
-            election.lease.step_down("the node was fenced")
-        self._settle_elections()
+        self.elections.fence()
         self._host.fenced(lease.why_down)
 
     def _wait_for_quiet(self) -> float:
@@ -342,8 +272,7 @@ class Guard:
     def _rejoin(self) -> None:
         """A fenced identity never comes back: take part under a new one."""
         self.membership = self._new_membership()
-        for name in self.elections:
-            self.elections[name] = Election(name, Lease(self.membership.identity.id, self._timings))
+        self.elections.start_anew()
 
     # -- the user's loop -------------------------------------------------------------------------
     async def _watch_loop(self) -> None:
@@ -353,30 +282,16 @@ class Guard:
             if not self._loop_was_stuck:
                 self._emit("loop_stuck", seconds=round(lag, 1))
             self._loop_was_stuck = lag
-            for election in self.elections.values():
-                await self._resign(election, "its event loop is stuck")
+            await self.elections.resign_all("its event loop is stuck")
         elif self._loop_was_stuck and lag < self._timings.renew:
             self._emit("loop_free", seconds=round(self._loop_was_stuck, 1))
             self._loop_was_stuck = 0.0
 
     # -- leaving ---------------------------------------------------------------------------------
-    async def _resign(self, election: Election, why: str) -> None:
-        term = election.term
-        if term is None:
-            return
-        election.lease.step_down(why)
-        election.lease.stopped()
-        self._host.leadership(election.name, gained=False)
-        self._emit("lease_resigned", name=election.name, term=term.token, why=why)
-        with suppress(errors.LeaseholdError):  # an unknown outcome is as good as an expiry
-            me = self.membership.identity.id
-            await self._store.resign(term, me, self._timings.call_timeout)
-
     async def resign_all(self, why: str) -> None:
         """First act of a clean stop: another process leads within a round trip."""
         self._standing = False
-        for election in self.elections.values():
-            await self._resign(election, why)
+        await self.elections.resign_all(why)
 
     async def requeue(self, job: UUID, token: int) -> bool | None:
         """Take a job away from its run. None: not ours any more; False: locked, ask again."""
