@@ -146,6 +146,8 @@ class Retention:
     ticks_days: int = 30
     events_days: int = 30
     attempts_days: int = 30
+    history_days: int = 14
+    """The counts of each minute; 0: none are made."""
     catch_up_seconds: float = 86400.0
     """A tick later than this is never fired, only recorded as missed."""
 

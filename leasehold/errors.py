@@ -54,6 +54,10 @@ class BadJob(UsageError):
     """A job's options are wrong: an unknown option, or a value out of range."""
 
 
+class BadFilter(UsageError):
+    """A filter for jobs that cannot be understood."""
+
+
 class UniqueConflict(UsageError):
     """``on_conflict="raise"`` and another job already holds the unique key."""
 

@@ -58,5 +58,9 @@ TRANSITIONS: frozenset[tuple[State, State]] = frozenset(
         (State.CANCELLED, State.AVAILABLE),
         (State.DISCARDED, State.AVAILABLE),
         (State.QUARANTINED, State.AVAILABLE),
+        (State.SCHEDULED, State.DISCARDED),
+        (State.AVAILABLE, State.DISCARDED),
+        (State.RETRYABLE, State.DISCARDED),
+        (State.QUARANTINED, State.DISCARDED),
     }
 )

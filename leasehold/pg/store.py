@@ -5,12 +5,15 @@ from __future__ import annotations
 from leasehold.config import Settings
 from leasehold.pg.pool import Pool
 from leasehold.pg.session import ServerFacts
+from leasehold.pg.store_dashboard import DashboardOperations
 from leasehold.pg.store_jobs import JobOperations
 from leasehold.pg.store_nodes import NodeOperations
 from leasehold.pg.store_schedules import OperatorOperations, ScheduleOperations
 
 
-class PgStore(NodeOperations, JobOperations, ScheduleOperations, OperatorOperations):
+class PgStore(
+    NodeOperations, JobOperations, ScheduleOperations, OperatorOperations, DashboardOperations
+):
     """All operations over one pool; belongs to one event loop."""
 
     def __init__(self, settings: Settings, role: str, connections: int = 1) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from leasehold.pg.pool import Pool
-from leasehold.pg.session import Row
+from leasehold.pg.rows import named
 from leasehold.ports import (
     DueSchedule,
     Now,
@@ -111,6 +111,7 @@ class OperatorOperations:
             "events_days": days["events"],
             "ticks_days": days["ticks"],
             "attempts_days": days["attempts"],
+            "history_days": days["history"],
             "limit": limit,
             "now": now,
         }
@@ -126,35 +127,30 @@ class OperatorOperations:
             "worker_id id app release version executes queues tasks started_at heartbeat "
             "age_seconds lease_seconds info"
         )
-        return _named(names, await self._pool.fetch("node/list", {"limit": limit}))
+        return named(names, await self._pool.fetch("node/list", {"limit": limit}))
 
     async def leaders(self, limit: int) -> Rows:
         names = "name holder term heartbeat age_seconds lease_seconds acquired_at node"
-        return _named(names, await self._pool.fetch("leader/list", {"limit": limit}))
+        return named(names, await self._pool.fetch("leader/list", {"limit": limit}))
 
     async def terms(self, name: str | None, limit: int) -> Rows:
         rows = await self._pool.fetch("leader/terms", {"name": name, "limit": limit})
-        return _named("name term holder acquired_at", rows)
+        return named("name term holder acquired_at", rows)
 
     async def schedules(self, limit: int) -> Rows:
         names = (
             "app name described task_name missed paused next_at last_fire_at last_state release "
             "high_water"
         )
-        return _named(names, await self._pool.fetch("schedule/list", {"limit": limit}))
+        return named(names, await self._pool.fetch("schedule/list", {"limit": limit}))
 
     async def ticks(self, schedule: str | None, limit: int) -> Rows:
         rows = await self._pool.fetch("schedule/ticks", {"schedule": schedule, "limit": limit})
-        return _named(
+        return named(
             "app schedule fire_at until state job_id term decided_at lateness_seconds", rows
         )
 
     async def events(self, kind: str | None, after: int | None, limit: int) -> Rows:
         params = {"kind": kind, "after": after, "limit": limit}
         rows = await self._pool.fetch("event/list", params)
-        return _named("id at kind level worker_id fields", rows)
-
-
-def _named(names: str, rows: list[Row]) -> Rows:
-    keys = names.split()
-    return [dict(zip(keys, row, strict=True)) for row in rows]
+        return named("id at kind level worker_id fields", rows)

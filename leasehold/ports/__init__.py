@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from leasehold.ports.common import Now, Rows, Term
+from leasehold.ports.dashboard import DashboardStore, JobPage, Reports
 from leasehold.ports.jobs import Acked, AckItem, Completion, JobStore, Rescued, Staged
 from leasehold.ports.nodes import Heartbeat, NodeIdentity, NodeSeen, NodeStore, Signal
 from leasehold.ports.operator import OperatorStore, Summary
@@ -30,14 +31,17 @@ __all__ = [
     "AckItem",
     "Acked",
     "Completion",
+    "DashboardStore",
     "DueSchedule",
     "Heartbeat",
+    "JobPage",
     "JobStore",
     "NodeIdentity",
     "NodeSeen",
     "NodeStore",
     "Now",
     "OperatorStore",
+    "Reports",
     "Rescued",
     "Rows",
     "ScheduleDefinition",
@@ -55,7 +59,7 @@ __all__ = [
 ]
 
 
-class Store(NodeStore, JobStore, ScheduleStore, OperatorStore, Protocol):
+class Store(NodeStore, JobStore, ScheduleStore, OperatorStore, DashboardStore, Protocol):
     async def close(self) -> None: ...
 
     def shut(self) -> None:

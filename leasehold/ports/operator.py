@@ -28,7 +28,7 @@ class OperatorStore(Protocol):
     async def record(self, events: Sequence[dict[str, Any]], now: Now) -> None: ...
 
     async def prune(self, days: dict[str, int], limit: int, now: Now) -> int:
-        """``days``: finished, events, ticks, attempts; how many rows went."""
+        """``days``: finished, events, ticks, attempts, history; how many rows went."""
 
     async def summary(self, now: Now) -> Summary: ...
 

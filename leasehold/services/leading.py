@@ -25,6 +25,7 @@ from leasehold.ports import (
     TickPlan,
 )
 from leasehold.services.guard import Guard
+from leasehold.services.historian import Historian
 from leasehold.services.service import Loop, Service
 from leasehold.telemetry import Emit
 
@@ -202,6 +203,7 @@ class Pruner(Service):
             "events": self._retention.events_days,
             "ticks": self._retention.ticks_days,
             "attempts": self._retention.attempts_days,
+            "history": self._retention.history_days,
         }
         gone = await self._store.prune(days, self._limits.batch_rows, now)
         return 1.0 if gone >= self._limits.batch_rows else 600.0
@@ -224,4 +226,6 @@ def leader_duties(
         Periodic(settings.name, store, env, limits, retention, term, emit),
         Pruner(store, limits, retention, term),
     ]
+    if retention.history_days > 0:
+        duties.append(Historian(store, term))
     return {duty.name: Loop(duty, env, emit, leads) for duty in duties}

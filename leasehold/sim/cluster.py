@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from leasehold.config import Settings, wait_seconds
+from leasehold.config import Retention, Settings, wait_seconds
 from leasehold.env import Rng, seeded
 from leasehold.errors import LeaseholdError
 from leasehold.node.plan import NodePlan
@@ -72,6 +72,7 @@ class Cluster:
             recover_within=rng.choice([9.0, 9.0, 12.0]),
             call_timeout=rng.choice([1.0, 2.0, 5.0]),
             grace=2.0,
+            retention=Retention(history_days=0),  # decides nothing
         )
         self.clock = DatabaseClock(loop)
         self.furthest_step = 0.0

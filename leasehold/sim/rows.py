@@ -170,6 +170,7 @@ class SimDatabase:
         self.schedules: dict[tuple[str, str], ScheduleRow] = {}
         self.ticks: dict[tuple[str, str, datetime], TickRow] = {}
         self.events: list[dict[str, Any]] = []
+        self.history: dict[tuple[datetime, str, str], dict[str, Any]] = {}
         self.last_event = 0
         self.locked: set[UUID] = set()
         """Jobs whose rows a user's transaction holds."""

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from leasehold.sim.rows import SimDatabase
-from leasehold.sim.store_control import ControlOperations
+from leasehold.sim.store_dashboard import DashboardOperations
 from leasehold.sim.store_jobs import JobOperations
 from leasehold.sim.store_nodes import NodeOperations
 from leasehold.sim.store_operator import OperatorOperations
@@ -15,7 +15,7 @@ from leasehold.sim.store_schedules import ScheduleOperations
 
 
 class SimStore(
-    NodeOperations, JobOperations, ControlOperations, ScheduleOperations, OperatorOperations
+    NodeOperations, JobOperations, DashboardOperations, ScheduleOperations, OperatorOperations
 ):
     """All operations on one simulated database."""
 

@@ -50,12 +50,14 @@ class OperatorOperations:
         tries = [key for key, a in db.attempts.items() if a.ended_at < before("attempts")][:limit]
         deaths = [n for n, d in db.deaths.items() if d.settled and d.died_at < before("events")]
         held = [key for key, (_, until) in db.keys.items() if until is not None and until < moment]
+        minutes = [key for key in db.history if key[0] < before("history")]
         signals = [key for key in db.signals if key[0] not in db.nodes]
         removed = (
             _remove(db.ticks, ticks),
             _remove(db.attempts, tries),
             _remove(db.deaths, deaths[:limit]),
             _remove(db.keys, held[:limit]),
+            _remove(db.history, minutes[:limit]),
             _remove(db.signals, signals),
         )
         return len(old_days) + len(gone) + sum(removed)

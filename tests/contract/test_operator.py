@@ -9,7 +9,7 @@ from leasehold.ports import Store
 from leasehold.sim.store import SimStore
 from tests.contract.world import LEASE, World, at, plan, planned
 
-DAYS = {"finished": 7, "events": 30, "ticks": 30, "attempts": 30}
+DAYS = {"finished": 7, "events": 30, "ticks": 30, "attempts": 30, "history": 14}
 DAY = 86400
 
 

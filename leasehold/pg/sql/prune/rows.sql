@@ -1,6 +1,6 @@
 -- Delete what is past keeping, a bounded batch of each.
 -- locks: the rows
--- index: event_at, tick_decided, attempt_ended, job_key_held; a scan of death and signal
+-- index: event_at, tick_decided, attempt_ended, job_key_held, history_pkey; a scan of death and signal
 with clock as (
     select coalesce(%(now)s::timestamptz, now()) as at
 ), e as (
@@ -31,9 +31,16 @@ with clock as (
     delete from leasehold.job_key where key in (
         select key from leasehold.job_key, clock where held_until < clock.at limit %(limit)s)
     returning 1
+), h as (
+    delete from leasehold.history x using (
+        select history.at, queue, task_name from leasehold.history, clock
+        where history.at < clock.at - make_interval(days => %(history_days)s)
+        order by history.at limit %(limit)s) old
+    where (x.at, x.queue, x.task_name) = (old.at, old.queue, old.task_name)
+    returning 1
 ), s as (
     delete from leasehold.signal where not exists (select 1 from leasehold.node n where n.id = signal.node)
     returning 1
 )
 select (select count(*) from e) + (select count(*) from t) + (select count(*) from a) + (select count(*) from d)
-       + (select count(*) from k) + (select count(*) from s)
+       + (select count(*) from k) + (select count(*) from h) + (select count(*) from s)

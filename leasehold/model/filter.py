@@ -1,0 +1,131 @@
+"""The filter language for jobs: ``state:running queue:mail args.user_id:42 id:A..B``.
+
+Text becomes a value here and parameters of fixed statements later; never SQL.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from uuid import UUID
+
+from leasehold.config import Limits
+from leasehold.errors import BadFilter, storable, suggest
+from leasehold.model.states import State
+
+LONGEST = 1000
+"""Characters of a filter."""
+MOST_ARGUMENTS = 8
+KEYS = ("state", "queue", "task", "node", "id", "args.")
+STATES = tuple(str(state) for state in State if state is not State.NEW)
+_WORD = re.compile(r"""\s*(?:([A-Za-z_][^\s:"]*):)?("(?:[^"\\]|\\.)*"|[^\s"]\S*|)""")
+_LOWEST, _HIGHEST = UUID(int=0), UUID(int=(1 << 128) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """What a job must be to match; None and empty: anything."""
+
+    state: str | None = None
+    queue: str | None = None
+    task: str | None = None
+    node: str | None = None
+    """A worker's id (host:pid:short-id), the beginning of one, or a node's UUID."""
+    arguments: tuple[tuple[tuple[str, ...], str], ...] = ()
+    """(path, the value as text)"""
+    first: UUID = _LOWEST
+    last: UUID = _HIGHEST
+
+    @property
+    def everything(self) -> bool:
+        return self == JobFilter()
+
+
+def parse(text: str, masked: re.Pattern[str] | None = None) -> JobFilter:
+    """Raises BadFilter, which says what it did not understand. ``masked``: names of arguments
+    that must not be asked for, since an answer would give them away."""
+    if len(text) > LONGEST or storable(text) != text:
+        raise BadFilter(f"a filter has at most {LONGEST} characters and no NUL")
+    found: dict[str, object] = {}
+    arguments: list[tuple[tuple[str, ...], str]] = []
+    for key, value in _words(text):
+        if key.startswith("args."):
+            arguments.append(_argument(key, value, masked))
+            continue
+        parts = _plain(key, value)
+        for name in parts:
+            if name in found:
+                raise BadFilter(f"{key}: is there twice")
+        found.update(parts)
+    if len(arguments) > MOST_ARGUMENTS:
+        raise BadFilter(f"at most {MOST_ARGUMENTS} args. in one filter")
+    return JobFilter(**found, arguments=tuple(arguments))  # type: ignore[arg-type]
+
+
+def _words(text: str) -> list[tuple[str, str]]:
+    words, place = [], 0
+    text = text.strip()
+    while place < len(text):
+        match = _WORD.match(text, place)
+        if match is None or match.end() == place or text[match.end() : match.end() + 1] == '"':
+            raise BadFilter("a quote is not closed", got=text[place : place + 40])
+        key, value = match[1] or "", match[2]
+        if value.startswith('"'):
+            value = re.sub(r"\\(.)", r"\1", value[1:-1])
+        if not key:
+            key, value = _bare(value)
+        if not value:
+            raise BadFilter(f"{key}: needs a value", do=f"Like {key}:{_example(key)}")
+        words.append((key, value))
+        place = match.end()
+    return words
+
+
+def _bare(word: str) -> tuple[str, str]:
+    """A word without a key: an id, or the beginning of a mistake."""
+    try:
+        return "id", str(UUID(word))
+    except ValueError:
+        near = "state" if word in STATES else "task"
+        raise BadFilter(
+            f"{word!r} has no key", do=f"Did you mean {near}:{word}? Keys: {', '.join(KEYS)}"
+        ) from None
+
+
+def _example(key: str) -> str:
+    return {"state": "running", "queue": "default", "id": "…", "node": "host:4711"}.get(key, "42")
+
+
+def _plain(key: str, value: str) -> dict[str, object]:
+    if key == "id":
+        return _range(value)
+    if key == "state":
+        if value not in STATES:
+            raise BadFilter(f"no state is {value!r}", do=suggest(value, STATES))
+        return {"state": value}
+    if key in ("queue", "task", "node"):
+        if len(value) > Limits.text_chars:
+            raise BadFilter(f"{key}: has at most {Limits.text_chars} characters")
+        return {key: value}
+    raise BadFilter(f"no key is {key!r}", do=suggest(key, KEYS))
+
+
+def _range(value: str) -> dict[str, object]:
+    low, dots, high = value.partition("..")
+    try:
+        first = UUID(low) if low else _LOWEST
+        last = (UUID(high) if high else _HIGHEST) if dots else first
+    except ValueError:
+        raise BadFilter(
+            "id: is a UUID or a range of two", got=value, do="Like id:A, id:A..B, id:A.. or id:..B"
+        ) from None
+    return {"first": first, "last": last}
+
+
+def _argument(key: str, value: str, masked: re.Pattern[str] | None) -> tuple[tuple[str, ...], str]:
+    path = tuple(key.removeprefix("args.").split("."))
+    if not all(path):
+        raise BadFilter("args. needs the name of an argument", do="Like args.user_id:42")
+    if masked and any(masked.search(name) for name in path):
+        raise BadFilter(f"{key} is masked and cannot be asked for")
+    return path, value

@@ -1,0 +1,64 @@
+-- Count what finished in each whole minute, from a minute before "since" to at most half an hour
+-- further, ten seconds behind the clock. Counted again, a minute gives the same rows: two leaders
+-- may do it at once. The answer: up to where it was counted.
+-- locks: history rows by primary key
+-- index: job_done_finished, attempt_ended, history_pkey
+with clock as (
+    select coalesce(%(now)s::timestamptz, now()) as at
+), span as materialized (
+    select greatest(date_trunc('minute', coalesce(%(since)s::timestamptz, (select max(h.at) from leasehold.history h),
+                                                  c.at - interval '1 hour') - interval '1 minute'),
+                    date_trunc('minute', c.at) - interval '1 day') as low,
+           date_trunc('minute', c.at - interval '10 seconds') as high
+    from clock c
+), part as materialized (
+    select low, least(high, low + interval '31 minutes') as high from span
+), classed as materialized (
+    select date_trunc('minute', d.finished_at) as at, d.queue, d.task_name, d.state,
+           leasehold.history_class(extract(epoch from greatest(d.started_at - d.run_at, interval '0'))::float8) as w,
+           leasehold.history_class(extract(epoch from d.finished_at - d.started_at)::float8) as r,
+           count(*) as n
+    from leasehold.job_done d
+    where d.finished_at >= (select low from part) and d.finished_at < (select high from part)
+    group by 1, 2, 3, 4, 5, 6
+), totals as (
+    select at, queue, task_name, sum(n) filter (where state = 'completed') as completed,
+           sum(n) filter (where state = 'cancelled') as cancelled,
+           sum(n) filter (where state = 'discarded') as discarded,
+           sum(n) filter (where state = 'quarantined') as quarantined, 0 as failed
+    from classed group by 1, 2, 3
+    union all
+    select date_trunc('minute', a.ended_at), coalesce(j.queue, d.queue), coalesce(j.task_name, d.task_name),
+           0, 0, 0, 0, count(*)
+    from leasehold.attempt a
+    left join leasehold.job j on j.id = a.job_id
+    left join lateral (select x.queue, x.task_name from leasehold.job_done x where x.id = a.job_id limit 1) d on true
+    where a.ended_at >= (select low from part) and a.ended_at < (select high from part)
+      and a.outcome in ('retryable', 'crashed', 'discarded') and coalesce(j.queue, d.queue) is not null
+    group by 1, 2, 3
+), waits as (
+    select at, queue, task_name, jsonb_object_agg(w, n) as counts
+    from (select at, queue, task_name, w, sum(n) as n from classed where w is not null group by 1, 2, 3, 4) x
+    group by 1, 2, 3
+), runs as (
+    select at, queue, task_name, jsonb_object_agg(r, n) as counts
+    from (select at, queue, task_name, r, sum(n) as n from classed where r is not null group by 1, 2, 3, 4) x
+    group by 1, 2, 3
+), kept as (
+    insert into leasehold.history as h (at, queue, task_name, completed, cancelled, discarded, quarantined, failed,
+                                        wait, run)
+    select t.at, t.queue, t.task_name, coalesce(sum(t.completed), 0), coalesce(sum(t.cancelled), 0),
+           coalesce(sum(t.discarded), 0), coalesce(sum(t.quarantined), 0), coalesce(sum(t.failed), 0),
+           coalesce((select counts from waits where (waits.at, waits.queue, waits.task_name)
+                                                    = (t.at, t.queue, t.task_name)), '{}'),
+           coalesce((select counts from runs where (runs.at, runs.queue, runs.task_name)
+                                                   = (t.at, t.queue, t.task_name)), '{}')
+    from totals t group by t.at, t.queue, t.task_name order by 1, 2, 3
+    on conflict (at, queue, task_name) do update
+    set completed = excluded.completed, cancelled = excluded.cancelled, discarded = excluded.discarded,
+        quarantined = excluded.quarantined, failed = excluded.failed, wait = excluded.wait, run = excluded.run
+    where (h.completed, h.cancelled, h.discarded, h.quarantined, h.failed, h.wait, h.run) is distinct from
+          (excluded.completed, excluded.cancelled, excluded.discarded, excluded.quarantined, excluded.failed,
+           excluded.wait, excluded.run)
+)
+select greatest(high, low) from part

@@ -1,0 +1,34 @@
+-- Run jobs again: finished ones come back with no attempts made, waiting ones are due now; running
+-- ones are left. The answer: those that may run now.
+-- edge: completed -> available
+-- edge: cancelled -> available
+-- edge: discarded -> available
+-- edge: quarantined -> available
+-- edge: scheduled -> available
+-- edge: retryable -> available
+-- locks: job rows FOR UPDATE SKIP LOCKED
+-- index: job_pkey, job_done_pkey
+with target as materialized (
+    select id from leasehold.job where id = any (%(jobs)s::uuid[]) and node is null order by id for update skip locked
+), sooner as (
+    update leasehold.job j
+    set ready = true, held_because = null, run_at = least(run_at, coalesce(%(now)s::timestamptz, now()))
+    where j.id = any (array(select id from target)) and j.node is null
+    returning j.id, j.queue
+), undone as (
+    delete from leasehold.job_done d
+    where d.id = any (%(jobs)s::uuid[]) and not exists (select 1 from leasehold.job j where j.id = d.id)
+    returning d.*
+), again as (
+    insert into leasehold.job (id, queue, task_name, priority, created_at, max_attempts, timeout_seconds, schedule,
+                               tick_at, payload, last_error, run_at)
+    select distinct on (id) id, queue, task_name, priority, created_at, max_attempts, timeout_seconds, schedule,
+           tick_at, payload, last_error, coalesce(%(now)s::timestamptz, now())
+    from undone order by id, finished_at desc
+    on conflict (id) do nothing
+    returning id, queue
+), woken as (
+    select leasehold.wake(array_agg(distinct queue))
+    from (select queue from sooner union all select queue from again) q
+)
+select id, (select count(*) from woken) from sooner union all select id, 0 from again

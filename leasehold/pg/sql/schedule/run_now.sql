@@ -1,0 +1,19 @@
+-- Run a schedule's job now, beside its ticks: the ledger and the high-water mark stay as they are.
+-- Done again with the same id it changes nothing.
+-- edge: new -> available
+-- locks: inserts only
+-- index: schedule_pkey, job_pkey
+with made as (
+    insert into leasehold.job (id, queue, task_name, priority, run_at, created_at, max_attempts, timeout_seconds,
+                               requeue_seconds, history, schedule, payload)
+    select %(job)s, s.job ->> 'queue', s.task_name, (s.job ->> 'priority')::smallint, m.at, m.at,
+           (s.job ->> 'max_attempts')::smallint, (s.job ->> 'timeout')::real, (s.job ->> 'requeue_after')::real,
+           (s.job ->> 'history')::boolean, s.name, s.job -> 'payload'
+    from leasehold.schedule s, (select coalesce(%(now)s::timestamptz, now()) as at) m
+    where s.app = %(app)s and s.name = %(name)s
+    on conflict (id) do nothing
+    returning queue
+), woken as (
+    select leasehold.wake(array_agg(queue)) from made
+)
+select exists (select 1 from leasehold.schedule where app = %(app)s and name = %(name)s), (select count(*) from woken)

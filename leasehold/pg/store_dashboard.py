@@ -1,0 +1,48 @@
+"""Store operations with which people act, and the history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from leasehold.pg.pool import Pool
+from leasehold.pg.rows import named
+from leasehold.ports import Now, Rows
+
+
+class DashboardOperations:
+    _pool: Pool
+
+    async def discard(self, jobs: Sequence[UUID], reason: str, now: Now) -> set[UUID]:
+        params = {"jobs": list(jobs), "reason": reason, "now": now}
+        return {row[0] for row in await self._pool.fetch("job/discard", params)}
+
+    async def cancel_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> set[UUID]:
+        params = {"jobs": list(jobs), "reason": reason, "now": now}
+        return {row[0] for row in await self._pool.fetch("job/cancel_many", params)}
+
+    async def retry_many(self, jobs: Sequence[UUID], now: Now) -> set[UUID]:
+        params = {"jobs": list(jobs), "now": now}
+        return {row[0] for row in await self._pool.fetch("job/retry_many", params)}
+
+    async def attempts(self, job: UUID, limit: int) -> Rows:
+        rows = await self._pool.fetch("job/attempts", {"job": job, "limit": limit})
+        return named("attempt token worker_id started_at ended_at outcome error", rows)
+
+    async def run_schedule(self, app: str, name: str, job: UUID, now: Now) -> bool:
+        params = {"app": app, "name": name, "job": job, "now": now}
+        return bool((await self._pool.fetch("schedule/run_now", params))[0][0])
+
+    async def remove_schedule(self, app: str, name: str) -> bool:
+        return bool(await self._pool.fetch("schedule/remove", {"app": app, "name": name}))
+
+    async def roll_up(self, since: datetime | None, now: Now) -> datetime:
+        rows = await self._pool.fetch("history/roll_up", {"since": since, "now": now})
+        counted: datetime = rows[0][0]
+        return counted
+
+    async def history(self, since: datetime, queue: str | None, limit: int) -> Rows:
+        params = {"since": since, "queue": queue, "limit": limit}
+        names = "at queue task_name completed cancelled discarded quarantined failed wait run"
+        return named(names, await self._pool.fetch("history/list", params))

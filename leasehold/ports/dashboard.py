@@ -1,0 +1,97 @@
+"""What a person does and looks at: acts on many jobs, schedules run now, history; and, apart from
+the Store, reports that only people read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+from uuid import UUID
+
+from leasehold.model.filter import JobFilter
+from leasehold.ports.common import Now, Rows
+
+
+class DashboardStore(Protocol):
+    """The part of the Store with which people act. Each act names ids, at most one batch."""
+
+    async def discard(self, jobs: Sequence[UUID], reason: str, now: Now) -> set[UUID]:
+        """Give up waiting and quarantined jobs; those that were. The others are left."""
+
+    async def cancel_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> set[UUID]:
+        """Waiting ones end, running ones are asked to; which. The others are left."""
+
+    async def retry_many(self, jobs: Sequence[UUID], now: Now) -> set[UUID]:
+        """Finished ones come back, waiting ones are due now; which. Running ones are left."""
+
+    async def attempts(self, job: UUID, limit: int) -> Rows:
+        """Attempts that did not simply succeed, the newest first: attempt, token, worker_id,
+        started_at, ended_at, outcome, error."""
+
+    async def run_schedule(self, app: str, name: str, job: UUID, now: Now) -> bool:
+        """Enqueue a schedule's job under this id, once. False: there is no such schedule."""
+
+    async def remove_schedule(self, app: str, name: str) -> bool: ...
+
+    async def roll_up(self, since: datetime | None, now: Now) -> datetime:
+        """Count the whole minutes from ``since`` on (None: where the history ends); up to where
+        it was counted."""
+
+    async def history(self, since: datetime, queue: str | None, limit: int) -> Rows:
+        """Minutes from ``since`` on, the oldest first: at, queue, task_name, completed,
+        cancelled, discarded, quarantined, failed, and wait and run as counts per class of
+        :func:`leasehold.model.history.class_seconds`."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """One page of jobs. ``rows`` as the view ``leasehold.jobs``, less what is long."""
+
+    rows: Rows
+    more: str | None
+    """Where the next page starts; None: there is none."""
+    looked_at: int
+    """So many rows were looked at; fewer than there are, if ``more`` without a full page."""
+
+
+class Reports(Protocol):
+    """Read-only questions that only people ask. Over connections of its own, so that no claim
+    ever waits behind one of them; every answer is bounded."""
+
+    async def queues(self, now: Now) -> Rows:
+        """queue, ready (capped), capped, oldest_seconds."""
+
+    async def job_page(self, wanted: JobFilter, after: str | None, limit: int) -> JobPage: ...
+
+    async def matching(self, wanted: JobFilter, most: int) -> tuple[list[UUID], bool]:
+        """The ids that a filter matches, at most so many; and whether there may be more."""
+
+    async def job(self, job: UUID) -> dict[str, Any] | None:
+        """One job with what the view does not show: claimed_at, run_at, unique_key, ahead."""
+
+    async def job_events(self, job: UUID, limit: int) -> Rows: ...
+
+    async def schedules(self, limit: int) -> Rows: ...
+
+    async def ticks(self, each: int) -> Rows:
+        """The newest ticks of every schedule."""
+
+    async def lease_events(self, since: datetime, limit: int) -> Rows: ...
+
+    async def terms(self, since: datetime, limit: int) -> Rows: ...
+
+    async def events(
+        self, kind: str | None, level: str | None, before: int | None, limit: int
+    ) -> Rows: ...
+
+    async def tables(self) -> Rows: ...
+
+    async def transactions(self, limit: int) -> Rows: ...
+
+    async def waits(self, limit: int) -> Rows: ...
+
+    async def names(self) -> dict[str, list[str]]:
+        """What there is to be suggested: queues and tasks."""
+
+    async def close(self) -> None: ...

@@ -1,0 +1,167 @@
+"""The Store's operations with which people act, and the history."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import uuid4
+
+from leasehold.model.outcome import Decision
+from leasehold.model.states import State
+from tests.contract.test_operator import DAYS
+from tests.contract.world import IDS, World, at, planned
+
+RETRY = Decision(State.RETRYABLE, run_in=60, error="no")
+
+
+async def test_discarded_jobs_are_over_and_keep_the_reason(world: World):
+    [waiting, later] = [(await world.enqueue())[0], (await world.enqueue(run_in=60))[0]]
+    assert await world.a.store.discard([waiting, later], "enough", world.now) == {waiting, later}
+    for job in (waiting, later):
+        record = await world.get(job)
+        assert (record.state, record.last_error) == (State.DISCARDED, "enough")
+        assert record.completed_at == world.now
+    assert await world.a.store.discard([waiting], "again", world.now) == set()
+
+
+async def test_a_discard_leaves_running_and_locked_jobs(world: World):
+    claimed = await world.claimed()
+    [held] = await world.enqueue()
+    async with world.hold(held):
+        assert await world.b.store.discard([claimed.id, held], "why", world.now) == set()
+    assert await world.state(claimed.id) == "running"
+    assert await world.state(held) == "available"
+
+
+async def test_a_discard_frees_the_unique_key(world: World):
+    [first] = await world.enqueue(unique="k")
+    await world.a.store.discard([first], "why", world.now)
+    [second] = await world.enqueue(unique="k")
+    assert await world.state(second) == "available"
+
+
+async def test_a_quarantined_job_can_be_discarded_and_retried(world: World):
+    jobs = []
+    for _ in range(2):
+        claimed = await world.claimed(world.b)
+        await world.b.store.start(world.b.id, claimed.id, claimed.claim_token, world.now)
+        jobs.append(claimed.id)
+    await world.b.leave()
+    await world.a.store.rescue([world.b.id], 1, 100, world.now)
+    assert [await world.state(job) for job in jobs] == ["quarantined"] * 2
+    assert await world.a.store.discard(jobs[:1], "why", world.now) == set(jobs[:1])
+    assert await world.a.store.retry_many(jobs[1:], world.now) == set(jobs[1:])
+    record = await world.get(jobs[0])
+    assert record.state == "discarded" and "worker died" in (record.last_error or "")
+    assert await world.state(jobs[1]) == "available"
+    assert (await world.a.store.summary(world.now)).quarantined == 0
+
+
+async def test_many_are_cancelled_and_running_ones_are_asked(world: World):
+    claimed = await world.claimed()
+    done = await world.claimed(world.b)
+    await world.b.ack(done)
+    waiting = await world.enqueue(3)
+    asked = [claimed.id, *waiting, done.id, uuid4()]
+    changed = await world.b.store.cancel_many(asked, "enough", world.now)
+    assert changed == {claimed.id, *waiting}
+    assert (await world.get(claimed.id)).cancel_requested
+    assert (await world.get(waiting[0])).last_error == "enough"
+    assert [s.job for s in (await world.a.beat()).signals] == [claimed.id]
+    await world.a.ack(claimed, RETRY)
+    assert await world.state(claimed.id) == "cancelled", "it would have been tried again"
+
+
+async def test_many_are_retried_and_running_ones_are_left(world: World):
+    claimed = await world.claimed()
+    done = await world.claimed(world.b, priority=-1)
+    await world.b.ack(done, Decision(State.DISCARDED, error="no"))
+    [later] = await world.enqueue(run_in=60)
+    changed = await world.a.store.retry_many([claimed.id, done.id, later], world.now)
+    assert changed == {done.id, later}
+    assert await world.state(claimed.id) == "running"
+    record = await world.get(done.id)
+    assert (record.state, record.attempt, record.last_error) == ("available", 0, "no")
+    assert await world.state(later) == "available"
+
+
+async def test_the_attempts_of_a_job_are_kept(world: World):
+    claimed = await world.claimed()
+    await world.a.ack(claimed, RETRY)
+    await world.b.store.retry(claimed.id, world.now)
+    [again] = await world.b.claim()
+    await world.b.ack(again)
+    [attempt] = await world.a.store.attempts(claimed.id, 10)
+    assert attempt["attempt"] == 1 and attempt["token"] == claimed.claim_token
+    assert (attempt["outcome"], attempt["error"]) == ("retryable", "no")
+    assert attempt["worker_id"] == world.a.identity.worker_id
+    assert attempt["ended_at"] == world.now
+    assert attempt["started_at"] == world.now - timedelta(seconds=0.5)
+
+
+async def test_a_schedule_runs_now_beside_its_ticks(world: World):
+    store, job = world.a.store, IDS.new()
+    await store.sync_schedules("default", "r1", [planned()], world.now)
+    assert await store.run_schedule("default", "tick", job, world.now)
+    assert await store.run_schedule("default", "tick", job, world.now), "again: the same job"
+    record = await world.get(job)
+    assert (record.task_name, record.state, record.scheduled_for) == ("t", "available", world.now)
+    assert [r.id for r in await store.jobs(None, None, None, 10)] == [job]
+    assert await store.ticks("tick", 10) == []
+    assert not await store.run_schedule("default", "other", IDS.new(), world.now)
+
+
+async def test_a_schedule_is_removed(world: World):
+    store = world.a.store
+    await store.sync_schedules("default", "r1", [planned()], world.now)
+    assert not await store.remove_schedule("other", "tick")
+    assert await store.remove_schedule("default", "tick")
+    assert await store.schedules(10) == []
+    assert not await store.remove_schedule("default", "tick")
+
+
+async def test_history_counts_what_finished_in_each_minute(world: World):
+    store = world.a.store
+    first, second, third = [await world.claimed() for _ in range(3)]
+    world.now = at(3)
+    await world.a.ack(first)
+    await world.a.ack(second, Decision(State.DISCARDED, error="no"))
+    await world.a.ack(third, RETRY)
+    assert await store.roll_up(at(0), at(69)) == at(0), "the minute may still get rows"
+    assert await store.history(at(-600), None, 10) == []
+    assert await store.roll_up(at(0), at(71)) == at(60)
+    [row] = await store.history(at(-600), None, 10)
+    assert (row["at"], row["queue"], row["task_name"]) == (at(0), "default", "t")
+    assert (row["completed"], row["discarded"], row["failed"], row["cancelled"]) == (1, 1, 2, 0)
+    assert row["wait"] == {"42": 2}, "2.5 s from due to started"
+    assert row["run"] == {"34": 2}, "half a second"
+    assert await store.history(at(-600), "other", 10) == await store.history(at(1), None, 10) == []
+
+
+async def test_history_counted_again_is_the_same_and_takes_in_what_came_late(world: World):
+    store = world.a.store
+    first, second = [await world.claimed() for _ in range(2)]
+    await world.a.ack(first)
+    await store.roll_up(at(0), at(75))
+    before = await store.history(at(-600), None, 10)
+    assert await store.roll_up(at(60), at(80)) == at(60)
+    assert await store.history(at(-600), None, 10) == before
+    await world.a.ack(second)
+    await store.roll_up(at(60), at(80))
+    [row] = await store.history(at(-600), None, 10)
+    assert row["completed"] == 2
+
+
+async def test_history_catches_up_in_bounded_steps(world: World):
+    store = world.a.store
+    assert await store.roll_up(at(0), at(7200)) == at(1800)
+    assert await store.roll_up(at(1800), at(7200)) == at(3600)
+
+
+async def test_old_history_goes(world: World):
+    store = world.a.store
+    await world.a.ack(await world.claimed())
+    await store.roll_up(at(0), at(75))
+    await store.prune(DAYS, 100, at(13 * 86400))
+    assert len(await store.history(at(-600), None, 10)) == 1
+    await store.prune(DAYS, 100, at(15 * 86400))
+    assert await store.history(at(-600), None, 10) == []

@@ -1,0 +1,81 @@
+"""The filter language: what it understands, and how it refuses the rest."""
+
+from __future__ import annotations
+
+import re
+from uuid import UUID
+
+import pytest
+
+from leasehold.errors import BadFilter
+from leasehold.model.filter import JobFilter, parse
+from leasehold.model.history import added, class_of, class_seconds, percentile
+
+A, B = UUID(int=1 << 90), UUID(int=1 << 91)
+
+
+def test_each_key_is_understood():
+    found = parse(' state:running  queue:mail task:"a b" node:web-1:42 ')
+    assert found == JobFilter("running", "mail", "a b", "web-1:42")
+    assert parse("") == JobFilter() and parse("  ").everything
+
+
+def test_arguments_are_a_path_and_a_text():
+    found = parse('args.user_id:42 args.address.city:"New \\"York\\""').arguments
+    assert found == ((("user_id",), "42"), (("address", "city"), 'New "York"'))
+
+
+@pytest.mark.parametrize(
+    "text, first, last",
+    [
+        (f"{A}", A, A),
+        (f"id:{A}", A, A),
+        (f"id:{A}..{B}", A, B),
+        (f"id:{A}..", A, JobFilter().last),
+        (f"id:..{B}", JobFilter().first, B),
+    ],
+)
+def test_an_id_and_a_range_of_ids(text, first, last):
+    assert parse(text) == JobFilter(first=first, last=last)
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("stat:running", "Did you mean 'state'"),
+        ("state:runing", "Did you mean 'running'"),
+        ("running", "state:running"),
+        ("send_mail", "task:send_mail"),
+        ("queue:", "needs a value"),
+        ("queue:a queue:b", "twice"),
+        ('task:"open', "quote"),
+        ("id:7", "UUID"),
+        ("args.:1", "name of an argument"),
+        ("args.a..b:1", "name of an argument"),
+        (" ".join(f"args.a{n}:1" for n in range(9)), "at most 8"),
+        ("queue:" + "x" * 2000, "at most 1000"),
+        ("queue:" + "x" * 300, "at most 200"),
+        ("queue:a\x00b", "NUL"),
+    ],
+)
+def test_what_is_not_understood_is_refused_with_a_hint(text, says):
+    with pytest.raises(BadFilter, match=re.escape(says)):
+        parse(text)
+
+
+def test_masked_arguments_cannot_be_asked_for():
+    masked = re.compile("password", re.IGNORECASE)
+    with pytest.raises(BadFilter, match="masked"):
+        parse("args.user.Password:guess", masked)
+    assert parse("args.user:guess", masked).arguments
+
+
+def test_classes_of_durations_add_up_and_give_percentiles():
+    assert class_of(0.0) == class_of(0.0011) == 0
+    for seconds in (0.001, 0.01, 0.5, 3.0, 600.0, 86400.0):
+        assert class_seconds(class_of(seconds)) == pytest.approx(seconds, rel=0.1)
+    counts = added([{"10": 90}, {"10": 5, "30": 5}])
+    assert counts == {10: 95, 30: 5}
+    assert percentile(counts, 0.5) == percentile(counts, 0.95) == class_seconds(10)
+    assert percentile(counts, 0.99) == class_seconds(30)
+    assert percentile({}, 0.5) is None
