@@ -13,7 +13,7 @@ export PIP_NO_INPUT := 1
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -qq
 
-.PHONY: help demo test lint fmt clean
+.PHONY: help demo test bench lint fmt clean
 
 help:  ## list the commands
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -25,6 +25,9 @@ test: .venv/.has-test  ## all checks and all tests (ARGS="-k lease -x" goes to p
 	@scripts/test-setup
 	@$(MAKE) lint
 	@$(BIN)/python -m pytest $(ARGS)
+
+bench: .venv/.has-test  ## measure side by side with the raw SQL loop (ARGS="drain --jobs 50000 --rounds 3"; no ARGS: what there is)
+	@$(BIN)/python -m bench $(or $(ARGS),--help)
 
 lint: .venv/.has-test  ## style, types, and who may import whom
 	@$(BIN)/ruff check .

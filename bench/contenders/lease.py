@@ -1,0 +1,57 @@
+"""leasehold with its defaults: the worker is the body of the verb ``leasehold worker``."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from bench.ledger import Ledger
+from leasehold import App
+from leasehold.cli.worker import run_worker
+
+_work: dict[str, Any] = {}
+
+
+def _app(dsn: str, ran: Any = None, history: bool = True) -> Any:
+    app = App(dsn, name="bench")
+
+    @app.task(name="noop", history=history)
+    async def noop(n: int, text: str) -> None:
+        ran(n)
+
+    return app, noop
+
+
+def made() -> App:
+    """The App of this process's worker, as ``leasehold worker`` loads it."""
+    app: App = _app(**_work)[0]
+    return app
+
+
+async def prepare(dsn: str) -> None:
+    app, _ = _app(dsn)
+    await app.apply_schema()
+    await app.close()
+
+
+async def load(dsn: str, jobs: int, size: int, history: bool = True) -> dict[str, float]:
+    """``enqueue_many`` of 10,000 jobs each; seconds."""
+    app, noop = _app(dsn, history=history)
+    text = "x" * size
+    await app.jobs(limit=1)  # connected, as the others are
+    start = time.monotonic()
+    for first in range(0, jobs, 10_000):
+        await app.enqueue_many(
+            [noop.job(n=n, text=text) for n in range(first, min(first + 10_000, jobs))]
+        )
+    seconds = time.monotonic() - start
+    await app.close()
+    return {"seconds": seconds}
+
+
+def work(dsn: str, folder: str, entries: int, history: bool = True) -> int:
+    ran = Ledger.of_this_process(folder, entries).recorder()
+    _work.update(dsn=dsn, ran=ran, history=history)
+    os.environ.pop("LEASEHOLD_DSN", None)
+    return run_worker(f"{__name__}:made", {}, None, execute=True)

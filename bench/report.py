@@ -1,0 +1,131 @@
+"""Slices into medians and ratios; a table for people and JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.process import ROOT
+
+Slice = Mapping[str, float]
+
+
+def median(values: Sequence[float]) -> float:
+    return statistics.median(values) if values else float("nan")
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on beside the code."""
+    models = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True
+    )
+    return {
+        "cpu": models[0] if models else platform.processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "commit": commit.stdout.strip(),
+        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+    }
+
+
+def load_average() -> float:
+    return os.getloadavg()[0]
+
+
+@dataclass
+class Result:
+    """All slices of one measure: contender → one mapping a round, ``columns`` in the table."""
+
+    measure: str
+    setting: str
+    columns: dict[str, str]
+    """Key of a slice → heading."""
+    reference: str
+    slices: dict[str, list[Slice]] = field(default_factory=dict)
+    loads: list[float] = field(default_factory=list)
+
+    def add(self, contender: str, figures: Slice) -> None:
+        self.slices.setdefault(contender, []).append(figures)
+        self.loads.append(load_average())
+
+    def medians(self, contender: str) -> dict[str, float]:
+        rounds = self.slices.get(contender, [])
+        return {key: median([r[key] for r in rounds if key in r]) for key in self.columns}
+
+    def ratios(self, contender: str) -> dict[str, float]:
+        """The median over rounds of (this / the reference in the same round)."""
+        pairs = list(zip(self.slices[contender], self.slices.get(self.reference, []), strict=False))
+        return {
+            key: median([a[key] / b[key] for a, b in pairs if b.get(key) and key in a])
+            for key in self.columns
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "measure": self.measure,
+            "setting": self.setting,
+            "reference": self.reference,
+            "load_average": [min(self.loads), max(self.loads)],
+            "contenders": {
+                name: {
+                    "median": self.medians(name),
+                    "ratio": self.ratios(name),
+                    "rounds": rounds,
+                }
+                for name, rounds in self.slices.items()
+            },
+        }
+
+    def table(self) -> str:
+        """Markdown: median, and in brackets the ratio to the reference."""
+        rounds = max(map(len, self.slices.values()))
+        low, high = min(self.loads), max(self.loads)
+        lines = [
+            f"### {self.measure}",
+            "",
+            f"{self.setting}; medians of {rounds} interleaved rounds, in brackets the median of "
+            f"the rounds' ratios to {self.reference}; load average {low:.1f}-{high:.1f}",
+            "",
+            "| | " + " | ".join(self.columns.values()) + " |",
+            "|---" + "|---:" * len(self.columns) + "|",
+        ]
+        for name in self.slices:
+            middles, ratios = self.medians(name), self.ratios(name)
+            cells = [
+                _cell(middles[k], ratios[k] if name != self.reference else None)
+                for k in self.columns
+            ]
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
+        return "\n".join(lines)
+
+
+def _cell(value: float, ratio: float | None) -> str:
+    if value != value:
+        return "-"
+    text = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return text if ratio is None or ratio != ratio else f"{text} ({ratio:.2f})"
+
+
+def write_json(path: Path, results: Sequence[Result], settings: Mapping[str, str]) -> None:
+    whole = {
+        "machine": machine(),
+        "postgres": dict(settings),
+        "results": [result.to_json() for result in results],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(whole, indent=1) + "\n")
