@@ -103,12 +103,21 @@ class Session:
             return await cursor.fetchall() if cursor.description else []
 
     async def copy(self, name: str, rows: Sequence[Row], timeout: float) -> None:
-        """COPY ``rows`` in; all of them or none."""
+        """COPY ``rows`` in; all of them or none.
+
+        The COMMIT is a message of its own, sent when the rows are known to be in the table: a
+        COPY that the server carries out when we have given up is never committed, and whoever
+        tries again waits for the fate of a COMMIT that is under way at the rows' own ids.
+        """
         text = statement(name, self._settings.schema)
         usual = self._settings.call_timeout
         async with self.guarded(timeout):
             await self._allow(timeout)
-            async with self.connection.cursor() as cursor, cursor.copy(text) as copy:
+            async with (
+                self.connection.transaction(),
+                self.connection.cursor() as cursor,
+                cursor.copy(text) as copy,
+            ):
                 for row in rows:
                     await copy.write_row(row)
             await self._allow(usual)

@@ -12,6 +12,9 @@ from leasehold.errors import BadPayload, LeaseholdError, UniqueConflict
 from leasehold.model.job import JobRequest, OnConflict
 from leasehold.sim.rows import JobRow, SimDatabase
 
+LATE = timedelta(hours=2)
+"""How far back a first try looks for its own id among the finished jobs."""
+
 
 def new_row(job_id: UUID, job: JobRequest, due: datetime, moment: datetime) -> JobRow:
     return JobRow(
@@ -70,7 +73,9 @@ class Enqueue:
                     self._replace(holder, row)
                 return holder, False
         created = job_id not in self._db.jobs
-        if created and self._retried and job_id in self._db.done:
+        if created and self._is_over(job_id):
+            if row.unique_key is not None:
+                self._undo.pop()()  # the key that we have just taken
             return job_id, False
         if created:
             self._db.jobs[job_id] = row
@@ -78,6 +83,11 @@ class Enqueue:
             if row.ready:
                 self._woken.append(row.queue)
         return job_id, created
+
+    def _is_over(self, job_id: UUID) -> bool:
+        """The repetition of this one was faster, or this is the repetition; the job has run."""
+        done = self._db.done.get(job_id)
+        return done is not None and (self._retried or abs(done.finished_at - self._moment) <= LATE)
 
     def _take_key(self, key: str, job_id: UUID, job: JobRequest) -> UUID | None:
         """None: taken, go on and insert; else who has it."""

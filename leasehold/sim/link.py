@@ -18,10 +18,9 @@ from leasehold.sim.store import SimStore
 _TIMEOUT_AT = {"heartbeat": 6, "acquire": 4, "resign": 2, "certify": 1}
 """Which argument of a guard's call is its timeout."""
 _UNDER_WAY_SECONDS = 0.5
-NEVER_LATE = ("enqueue", "copy")
-"""What is dropped when its caller gave up before it arrived. A first try that is carried out
-after its repetition was enqueued, run and moved to the finished jobs would run once more: nothing
-in the statements stands against that yet."""
+NEVER_LATE = ("copy",)
+"""What is not carried out when its caller gave up before it arrived: its COMMIT is a message of
+its own, sent only by a caller who was told that the rows are in."""
 
 
 @dataclass(slots=True)

@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from leasehold.model.lease import Lease, Watch
 from leasehold.sim.cluster import Result, run_seed
+from leasehold.sim.enqueue import Enqueue
 from leasehold.sim.rows import SimDatabase
 from leasehold.sim.store import SimStore
 
@@ -101,11 +103,16 @@ class FireWithoutMark(SimStore):
         return await super().fire(term, app, plans, now)
 
 
+class _Forgetful(Enqueue):
+    def _is_over(self, job_id: UUID) -> bool:
+        return False
+
+
 class NoIdempotency(SimStore):
-    """A repeated enqueue does not look whether the job has finished."""
+    """An enqueue, late or repeated, does not look whether its job has finished."""
 
     async def enqueue(self, jobs: Any, limit: int, retried: bool, now: Any) -> Any:
-        return await super().enqueue(jobs, limit, False, now)
+        return _Forgetful(self.db, limit, retried, self.db.at(now)).run(jobs)
 
 
 class AcquireWhateverWasSeen(SimStore):

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -151,6 +152,8 @@ class Processes:
                 cwd=self.folder,
                 env={**base, **(env or {})},
                 start_new_session=True,
+                # a shell starts what it sends to the background with SIGINT ignored, for ever
+                preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
             )
         process = Process(popen, name, log)
         self.all.append(process)

@@ -536,6 +536,7 @@ declare
     place   bigint;
     due     timestamptz;
     starts  boolean;
+    since   timestamptz;
     new_id  uuid;
     holder  uuid;
     woken   text[] := '{}';
@@ -555,6 +556,7 @@ begin
         due := coalesce((item ->> 'run_at')::timestamptz,
                         moment + make_interval(secs => (item ->> 'run_in')::double precision), moment);
         starts := due <= moment;
+        since := case when (item ->> 'retried')::boolean then '-infinity' else moment - interval '2 hours' end;
         if item ->> 'unique' is not null then
             holder := leasehold.enqueue_key(item, new_id, due, starts, moment);
             if holder is not null then
@@ -576,11 +578,15 @@ begin
                 coalesce(item -> 'payload', '{}'), starts, case when starts then null else 'scheduled' end)
         on conflict on constraint job_pkey do nothing;
         created := found;
-        -- A retry after an unknown outcome: the job may have run and moved on already. The fresh
-        -- snapshot of this statement sees it there if the insert above did not meet it.
-        if created and (item ->> 'retried')::boolean
-           and exists (select 1 from leasehold.job_done d where d.id = new_id) then
+        -- Is this one late? Its repetition may have run the job and moved it on already; the fresh
+        -- snapshot of this statement sees it there if the insert above did not meet it. A repetition
+        -- looks at the whole history, a first try (the usual case) at the newest hours.
+        if created and item ? 'id' and exists (
+                select 1 from leasehold.job_done d
+                where d.id = new_id and d.finished_at between since and moment + interval '2 hours') then
             delete from leasehold.job j where j.id = new_id;
+            delete from leasehold.job_key k where k.key = (item ->> 'task') || ':' || (item ->> 'unique')
+                and k.job_id = new_id;
             created := false;
         end if;
         if created and starts then

@@ -1,0 +1,109 @@
+"""An enqueue that the server carries out long after its caller gave up and tried again.
+
+The server's process of one connection is stopped while a request lies in its socket, and goes on
+when the repetition, on another connection, has been run and acknowledged.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from leasehold import App, errors
+from leasehold.model.job import JobRequest
+from leasehold.pg.session import Session
+from tests.pg.bench import Bench
+from tests.support.wait import until_async
+
+LIMIT = 1 << 20
+BACKEND = "select pid from pg_stat_activity where application_name = 'leasehold work'"
+ALIVE = "select 1 from pg_stat_activity where pid = %(pid)s"
+
+
+@pytest.fixture
+async def impatient(direct_dsn: str, migrated: str) -> AsyncIterator[App]:
+    app = App(direct_dsn, call_timeout=1.2)
+    yield app
+    await app.close()
+
+
+@asynccontextmanager
+async def stopped(pid: int) -> AsyncIterator[None]:
+    """A server process of this test's own database, which does nothing meanwhile."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+async def repeat_and_finish(bench: Bench, jobs: list[tuple[UUID, JobRequest]]) -> None:
+    await bench.store.enqueue(jobs, LIMIT, True, None)
+    claimed = await bench.claim()
+    assert {job.id for job in claimed} == {job for job, _ in jobs}
+    await bench.ack(*claimed)
+
+
+async def nothing_came_of_it(sql: Any, pid: int, jobs: int) -> None:
+    async def gone() -> bool:
+        return not await sql(ALIVE, {"pid": pid})
+
+    await until_async(gone, 30, "the server process has done what lay in its socket")
+    assert await sql("select count(*) from leasehold.job") == [(0,)]
+    assert await sql("select count(*) from leasehold.job_done") == [(jobs,)]
+
+
+async def test_a_late_enqueue_does_not_run_its_jobs_again(
+    bench: Bench, impatient: App, sql: Any
+) -> None:
+    jobs = [(uuid4(), JobRequest(task="t", payload="{}")) for _ in range(3)]
+    others = set(await sql(BACKEND))
+    late = await impatient.store()
+    await late.deaths(1)  # opens its connection
+    [(pid,)] = set(await sql(BACKEND)) - others
+    async with stopped(pid):
+        with pytest.raises(errors.Unavailable) as given_up:
+            await late.enqueue(jobs, LIMIT, False, None)
+        assert given_up.value.sent
+        await repeat_and_finish(bench, jobs)
+    await nothing_came_of_it(sql, pid, 3)
+
+
+class StopsTheServerHalfWay(list[Any]):
+    """Rows; when the last one is taken, the COPY has begun and the server is stopped."""
+
+    pid = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from super().__iter__()
+        os.kill(self.pid, signal.SIGSTOP)
+
+
+async def test_a_copy_whose_end_lay_in_the_socket_is_not_committed(
+    bench: Bench, impatient: App, sql: Any
+) -> None:
+    jobs = [(uuid4(), JobRequest(task="t", payload="{}")) for _ in range(3)]
+    session = await Session.open(impatient.settings, "work")
+    pid = session.facts.backend_pid
+    # as behind a pooler: nothing bounds the server's side of it
+    session.facts = replace(session.facts, pooled=True)
+    await session.connection.execute("set client_connection_check_interval = 0")
+    await session.connection.execute("set statement_timeout = 0")
+    rows = StopsTheServerHalfWay(
+        (job, "default", r.task, 0, 5, None, None, True, r.payload) for job, r in jobs
+    )
+    rows.pid = pid
+    try:
+        with pytest.raises(errors.Unavailable):
+            await session.copy("job/copy", rows, 1.5)
+        await repeat_and_finish(bench, jobs)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    await nothing_came_of_it(sql, pid, 3)
