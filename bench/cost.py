@@ -76,9 +76,16 @@ def _whole_server(server: Server, harness_pid: int) -> float:
     return ended + sum(cpu_seconds(pid) for pid in children(server.postmaster) if pid not in ours)
 
 
+def tree_seconds(pid: int) -> float:
+    """CPU of a process with its threads, and of its living children with theirs."""
+    threads = (path.name for path in Path(f"/proc/{pid}/task").iterdir())
+    own = sum(cpu_seconds(int(thread), pid) for thread in threads)
+    return own + sum(tree_seconds(child) for child in children(pid))
+
+
 def children(pid: int) -> list[int]:
-    path = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(child) for child in path.read_text().split()]
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for path in tasks for child in path.read_text().split()]
 
 
 def _stat(pid: int) -> list[str]:
@@ -89,10 +96,12 @@ def _stat(pid: int) -> list[str]:
         return []
 
 
-def cpu_seconds(pid: int) -> float:
-    """In ns where the kernel says so, else in ticks."""
+def cpu_seconds(thread: int, pid: int | None = None) -> float:
+    """Of one thread (a backend has just one); in ns where the kernel says so, else in ticks."""
     try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+        return (
+            int(Path(f"/proc/{pid or thread}/task/{thread}/schedstat").read_text().split()[0]) / 1e9
+        )
     except (OSError, IndexError, ValueError):
-        stat = _stat(pid)
+        stat = _stat(thread)
         return (int(stat[11]) + int(stat[12])) * _TICK if stat else 0.0

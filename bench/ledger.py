@@ -33,8 +33,11 @@ class Ledger:
         """``entries``: how many runs it has room for; one more is an IndexError."""
         return cls(Path(folder) / f"{os.getpid()}.ledger", 2 * entries)
 
-    def recorder(self) -> Callable[[int], None]:
-        """``ran(number)``: about 100 ns, the same for everybody."""
+    def recorder(self, timed: bool = False) -> Callable[[int], None]:
+        """``ran(number)``: about 100 ns, the same for everybody; ``timed`` notes
+        CLOCK_MONOTONIC in ns beside the number."""
+        if timed:
+            return self._timed_recorder()
         cells, count = self._cells, 0
 
         def ran(number: int) -> None:
@@ -45,8 +48,7 @@ class Ledger:
 
         return ran
 
-    def timed_recorder(self) -> Callable[[int], None]:
-        """``ran(number)`` that notes CLOCK_MONOTONIC in ns beside the number."""
+    def _timed_recorder(self) -> Callable[[int], None]:
         cells, count, now = self._cells, 0, time.monotonic_ns
 
         def ran(number: int) -> None:

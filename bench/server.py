@@ -33,13 +33,13 @@ _numbers = itertools.count(1)
 class Server:
     """``admin``: a connection of the harness to the database ``postgres``."""
 
-    def __init__(self, dsn: str, postmaster: int | None) -> None:
+    def __init__(self, dsn: str, postmaster: int | None, log: Path | None = None) -> None:
         self.dsn = dsn
         self.admin: psycopg.Connection[Any] = psycopg.connect(
             make_conninfo(dsn, dbname="postgres"), autocommit=True
         )
         self.postmaster = postmaster
-        self._templates: dict[str, str] = {}
+        self.log = log
 
     def settings(self) -> dict[str, str]:
         rows = self.admin.execute(
@@ -56,6 +56,15 @@ class Server:
 
     def checkpoint(self) -> None:
         self.admin.execute("checkpoint")
+
+    def backends(self, dbname: str) -> set[int]:
+        """Pids of the client backends of a database."""
+        rows = self.admin.execute(
+            "select pid from pg_stat_activity where datname = %s"
+            " and backend_type = 'client backend'",
+            [dbname],
+        ).fetchall()
+        return {row[0] for row in rows}
 
     @contextmanager
     def database(self, template: str | None = None) -> Iterator[str]:
@@ -106,7 +115,7 @@ def server(dsn: str | None = None, version: str | None = None) -> Iterator[Serve
     folder.chmod(0o711)
     embedded = EmbeddedServer.start(folder / "data", version=version, settings=SETTINGS)
     try:
-        running = Server(embedded.dsn, embedded.pid)
+        running = Server(embedded.dsn, embedded.pid, embedded.data_dir / "postgres.log")
         yield running
         running.admin.close()
     finally:

@@ -6,32 +6,31 @@ last line is the verb's answer as JSON. SIGTERM ends a ``work``.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
 import json
+import random
 import sys
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-PAYLOAD_TEXT_BYTES = 80
+Sent = tuple[int, int, int]
+"""A job's number, and CLOCK_MONOTONIC in ns before and after the call that enqueued it."""
 
 
-def text_of(size: int) -> str:
-    """The second argument of each job."""
-    return "x" * size
-
-
-def pace(rate: float) -> Callable[[], float]:
-    """Seconds to wait until the next of ``rate`` events a second; negative when it is late."""
-    start, count = time.monotonic(), 0
-
-    def left() -> float:
-        nonlocal count
-        count += 1
-        return start + count / rate - time.monotonic()
-
-    return left
+async def spaced(
+    send: Callable[[int], Awaitable[Any]], jobs: int, first: int, gap: float
+) -> list[Sent]:
+    """``send`` the numbers from ``first`` on, ``gap`` seconds apart plus or minus a half."""
+    rng, sent = random.Random(1), []
+    for n in range(first, first + jobs):
+        await asyncio.sleep(gap * (0.5 + rng.random()))
+        before = time.monotonic_ns()
+        await send(n)
+        sent.append((n, before, time.monotonic_ns()))
+    return sent
 
 
 def main(module: str, verb: str, options: dict[str, Any]) -> None:
@@ -41,17 +40,12 @@ def main(module: str, verb: str, options: dict[str, Any]) -> None:
     sys.stdin.readline()
     answer = action(**options)
     if inspect.isawaitable(answer):
-        answer = _run(answer)
+        answer = asyncio.run(_wait(answer))
     print(json.dumps(answer), flush=True)
 
 
-def _run(answer: Awaitable[Any]) -> Any:
-    import asyncio
-
-    async def wait() -> Any:
-        return await answer
-
-    return asyncio.run(wait())
+async def _wait(answer: Awaitable[Any]) -> Any:
+    return await answer
 
 
 if __name__ == "__main__":

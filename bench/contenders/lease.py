@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any
 
 from bench.ledger import Ledger
+from bench.side import Sent, spaced
 from leasehold import App
 from leasehold.cli.worker import run_worker
 
@@ -50,8 +50,30 @@ async def load(dsn: str, jobs: int, size: int, history: bool = True) -> dict[str
     return {"seconds": seconds}
 
 
-def work(dsn: str, folder: str, entries: int, history: bool = True) -> int:
-    ran = Ledger.of_this_process(folder, entries).recorder()
+async def each(dsn: str, jobs: int, size: int) -> dict[str, float]:
+    """``enqueue`` one by one; seconds."""
+    app, noop = _app(dsn)
+    text = "x" * size
+    await app.jobs(limit=1)
+    start = time.monotonic()
+    for n in range(jobs):
+        await noop.enqueue(n=n, text=text)
+    seconds = time.monotonic() - start
+    await app.close()
+    return {"seconds": seconds}
+
+
+async def produce(dsn: str, jobs: int, first: int, gap: float, size: int) -> list[Sent]:
+    """One job each ``gap`` seconds."""
+    app, noop = _app(dsn)
+    text = "x" * size
+    await app.jobs(limit=1)
+    sent = await spaced(lambda n: noop.enqueue(n=n, text=text), jobs, first, gap)
+    await app.close()
+    return sent
+
+
+def work(dsn: str, folder: str, entries: int, history: bool = True, timed: bool = False) -> int:
+    ran = Ledger.of_this_process(folder, entries).recorder(timed)
     _work.update(dsn=dsn, ran=ran, history=history)
-    os.environ.pop("LEASEHOLD_DSN", None)
     return run_worker(f"{__name__}:made", {}, None, execute=True)

@@ -6,13 +6,16 @@ import asyncio
 import json
 import signal
 import time
+from contextlib import suppress
 from typing import Any
 
 import asyncpg
 
 from bench.ledger import Ledger
+from bench.side import Sent, spaced
 
 BATCH = 100
+POLL_SECONDS = 5.0
 
 SCHEMA = """
 create table job (
@@ -41,6 +44,9 @@ returning job.id, job.payload
 """
 FINISH = "update job set state = 'done', finished_at = now() where id = any($1::bigint[])"
 DELETE = "delete from job where id = any($1::bigint[])"
+INSERT_NOTIFY = (
+    "with new as (insert into job (queue, payload) values ($1, $2)) select pg_notify('job', '')"
+)
 INSERT = "insert into job (queue, payload) values ($1, $2)"
 
 
@@ -66,22 +72,59 @@ async def load(dsn: str, jobs: int, size: int, history: bool = True) -> dict[str
     return {"seconds": seconds}
 
 
-async def work(dsn: str, folder: str, entries: int, history: bool = True) -> None:
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    ran = Ledger.of_this_process(folder, entries).recorder()
+async def each(dsn: str, jobs: int, size: int) -> dict[str, float]:
+    """INSERT and its commit, one by one; seconds."""
+    connection = await asyncpg.connect(dsn)
+    text = "x" * size
+    await connection.fetchval("select 1")
+    start = time.monotonic()
+    for n in range(jobs):
+        await connection.execute(INSERT, "default", json.dumps({"n": n, "text": text}))
+    seconds = time.monotonic() - start
+    await connection.close()
+    return {"seconds": seconds}
+
+
+async def produce(dsn: str, jobs: int, first: int, gap: float, size: int) -> list[Sent]:
+    """One job each ``gap`` seconds, with a notification in its transaction."""
+    connection = await asyncpg.connect(dsn)
+    text = "x" * size
+
+    async def send(n: int) -> None:
+        await connection.execute(INSERT_NOTIFY, "default", json.dumps({"n": n, "text": text}))
+
+    sent = await spaced(send, jobs, first, gap)
+    await connection.close()
+    return sent
+
+
+async def work(
+    dsn: str, folder: str, entries: int, history: bool = True, timed: bool = False
+) -> None:
+    stop, news = asyncio.Event(), asyncio.Event()
+
+    def stopped() -> None:
+        stop.set()
+        news.set()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped)
+    ran = Ledger.of_this_process(folder, entries).recorder(timed)
 
     async def handler(n: int, text: str) -> None:
         ran(n)
 
-    connection = await asyncpg.connect(dsn)
+    connection, listening = await asyncpg.connect(dsn), await asyncpg.connect(dsn)
+    await listening.add_listener("job", lambda *_: news.set())
     finish = FINISH if history else DELETE
     while not stop.is_set():
+        news.clear()
         rows: list[Any] = await connection.fetch(CLAIM, "default", BATCH, "worker")
         for row in rows:
             await handler(**json.loads(row["payload"]))
         if rows:
             await connection.execute(finish, [row["id"] for row in rows])
         else:
-            await asyncio.sleep(0.05)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(news.wait(), POLL_SECONDS)
     await connection.close()
+    await listening.close()

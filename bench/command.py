@@ -1,0 +1,86 @@
+"""What the commands share: options, interleaving, the report at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bench.parties import chosen
+from bench.process import Contender
+from bench.report import Result, machine, write_json
+from bench.server import Server, server
+
+
+def common(rounds: int = 3) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The options of :func:`run`."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        for option in (
+            click.option("--json", "json_path", type=click.Path(path_type=Path), help="write JSON"),
+            click.option("--dsn", help="a server on this machine instead of one of our own"),
+            click.option("--postgres", help="major version of the server of our own"),
+            click.option("--with", "names", multiple=True, help="a peer, or: peers, all of them"),
+            click.option("--rounds", default=rounds),
+        ):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+@dataclass
+class Run:
+    """One run of the harness: its server, its contenders and what came of it."""
+
+    server: Server
+    contenders: Sequence[Contender]
+    rounds: int
+    results: list[Result] = field(default_factory=list)
+
+    def interleave(
+        self,
+        result: Result,
+        measure: Callable[[Contender], dict[str, float]],
+        contenders: Sequence[Contender] | None = None,
+    ) -> None:
+        """A B, B A, A B ...: whatever drifts on the machine meets both."""
+        order = self.contenders if contenders is None else contenders
+        self.results.append(result)
+        for turn in range(self.rounds):
+            for contender in order if turn % 2 == 0 else list(reversed(order)):
+                figures = measure(contender)
+                result.add(contender.name, figures)
+                shown = " ".join(f"{k}={figures[k]:.4g}" for k in result.columns if k in figures)
+                click.echo(f"round {turn + 1} {contender.name}: {shown}", err=True)
+
+
+@contextmanager
+def run(
+    rounds: int, names: Sequence[str], dsn: str | None, postgres: str | None, json_path: Path | None
+) -> Iterator[Run]:
+    """Prints the tables and writes the JSON at the end."""
+    with server(dsn, postgres) as running:
+        this = Run(running, chosen(names), rounds)
+        yield this
+        _finish(this, json_path)
+
+
+def _finish(this: Run, json_path: Path | None) -> None:
+    settings = this.server.settings()
+    click.echo(_line(machine()))
+    click.echo(_line(settings))
+    for contender in this.contenders:
+        click.echo(f"{contender.name}: {contender.settings}")
+    for result in this.results:
+        click.echo("\n" + result.table())
+    if json_path:
+        write_json(json_path, this.results, settings)
+
+
+def _line(facts: dict[str, Any]) -> str:
+    return " · ".join(f"{name} {value}" for name, value in facts.items())

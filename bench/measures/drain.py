@@ -1,0 +1,109 @@
+"""Drain: a loaded queue, and worker processes until it is empty; each job ran exactly once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from bench.command import common, run
+from bench.cost import buffers_now, cost_now
+from bench.parties import RAW
+from bench.process import Contender
+from bench.report import Result
+from bench.server import Server
+from bench.workers import Place, Wrong, one, place
+
+COLUMNS = {
+    "jobs_per_second": "jobs/s",
+    "backend_cpu_us": "backend CPU µs/job",
+    "server_cpu_us": "server CPU µs/job",
+    "wal_bytes": "WAL B/job",
+    "buffers": "buffers/job",
+}
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be done: ``jobs`` with ``size`` bytes of text by ``workers`` processes."""
+
+    jobs: int
+    workers: int = 1
+    size: int = 80
+    history: bool = True
+
+
+def drain(
+    server: Server,
+    contender: Contender,
+    work: Work,
+    prepare: Callable[[Place], None] | None = None,
+) -> dict[str, float]:
+    """One slice, in a database of its own; ``prepare`` sees it before the jobs are loaded."""
+    with place(server, contender) as here:
+        if prepare:
+            prepare(here)
+        loaded = here.call("load", jobs=work.jobs, size=work.size, history=work.history)
+        here.watcher.execute("analyze")
+        measured = drained(here, work)
+        check(here, work)
+        return {"load_jobs_per_second": work.jobs / loaded["seconds"], **measured}
+
+
+def drained(here: Place, work: Work) -> dict[str, float]:
+    """The rate counts from the first job seen running to the moment when the database calls none
+    unfinished; the costs as well."""
+    buffers = buffers_now(here.server, here.dbname)
+    pid = here.watcher.info.backend_pid
+    with here.workers(work.workers, 2 * work.jobs, history=work.history) as workers:
+        workers.wait_ran(1, 0.001)
+        before = cost_now(here.server, here.dbname, pid)
+        first, start = here.ledgers.count, time.monotonic()
+        workers.wait_ran(work.jobs)
+        ran = time.monotonic()
+        workers.wait(lambda: not here.unfinished())
+        end = time.monotonic()
+        spent = cost_now(here.server, here.dbname, pid) - before
+        workers.stop()
+    jobs = max(1, work.jobs - first)
+    time.sleep(0.05)  # a backend tells its last counts while it ends
+    return {
+        "jobs_per_second": jobs / (end - start),
+        "seconds": end - start,
+        "recorded_after_seconds": end - ran,
+        **spent.per_job(jobs),
+        "wal_fpi": spent.wal_fpi,
+        "buffers": (buffers_now(here.server, here.dbname) - buffers) / work.jobs,
+    }
+
+
+def check(here: Place, work: Work) -> None:
+    """Each job ran exactly once, and is recorded. Raises Wrong."""
+    numbers = here.ledgers.numbers()
+    if len(numbers) != work.jobs or set(numbers) != set(range(work.jobs)):
+        raise Wrong(f"{work.jobs} jobs, {len(numbers)} runs of {len(set(numbers))} of them")
+    if work.history and here.queries.FINISHED:
+        finished = one(here.watcher, here.queries.FINISHED)
+        if finished != work.jobs:
+            raise Wrong(f"{work.jobs} jobs, {finished} recorded as finished at the first attempt")
+
+
+@click.command("drain")
+@common()
+@click.option("--jobs", default=50_000)
+@click.option("--workers", default=1)
+@click.option("--size", default=80, help="bytes of text in each job's payload")
+@click.option("--history", type=click.Choice(["both", "on", "off"]), default="both")
+def command(jobs: int, workers: int, size: int, history: str, **options: Any) -> None:
+    """A loaded queue, drained by worker processes; and what it costs the server."""
+    with run(**options) as this:
+        for kept in {"both": (True, False), "on": (True,), "off": (False,)}[history]:
+            work = Work(jobs, workers, size, kept)
+            title = f"Drain, {workers} worker process{'es' if workers > 1 else ''}, history "
+            title += "kept" if kept else "not kept"
+            said = f"{jobs:,} no-op async jobs, {size} bytes of text each"
+            result = Result(title, said, COLUMNS, RAW.name)
+            this.interleave(result, lambda c, w=work: drain(this.server, c, w))

@@ -1,0 +1,111 @@
+"""Worker processes of one contender, on one database, with a ledger of what they ran."""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from bench.ledger import Ledgers
+from bench.process import Contender, Side, call
+from bench.server import Server
+
+LOOK_SECONDS = 0.003
+
+
+class Wrong(Exception):
+    """A job was lost, ran twice, is not recorded as finished, or nothing went on."""
+
+
+def one(connection: psycopg.Connection[Any], query: str) -> Any:
+    """The one value of a query."""
+    row = connection.execute(query.encode()).fetchone()
+    assert row
+    return row[0]
+
+
+def queries_of(contender: Contender) -> Any:
+    return importlib.import_module(f"bench.queries.{contender.module}")
+
+
+class Place:
+    """A database with a contender's tables, and a connection ``watcher`` to look at it."""
+
+    def __init__(self, server: Server, contender: Contender, dsn: str, folder: Path) -> None:
+        self.server = server
+        self.contender = contender
+        self.dsn = dsn
+        self.dbname = str(conninfo_to_dict(dsn)["dbname"])
+        self.folder = folder
+        self.ledgers = Ledgers(folder)
+        self.queries = queries_of(contender)
+        self.watcher: psycopg.Connection[Any] = psycopg.connect(dsn, autocommit=True)
+
+    def call(self, verb: str, **options: Any) -> Any:
+        """A verb of the contender, run to its end in a process of its own."""
+        return call(self.contender, verb, dsn=self.dsn, **options)
+
+    def unfinished(self) -> bool:
+        return bool(one(self.watcher, self.queries.UNFINISHED))
+
+    @contextmanager
+    def workers(
+        self, count: int, entries: int, limit_seconds: float = 170.0, **options: Any
+    ) -> Iterator[Workers]:
+        """``count`` processes that work, all started at one moment."""
+        given = {"dsn": self.dsn, "folder": str(self.folder), "entries": entries, **options}
+        with ExitStack() as stack:
+            sides = [
+                stack.enter_context(Side(self.contender, "work", **given)) for _ in range(count)
+            ]
+            for side in sides:
+                side.ready()
+            for side in sides:
+                side.go()
+            yield Workers(self, sides, time.monotonic() + limit_seconds)
+
+
+class Workers:
+    """Running ones."""
+
+    def __init__(self, place: Place, sides: list[Side], limit: float) -> None:
+        self._place = place
+        self.sides = sides
+        self._limit = limit
+
+    def wait(self, until: Callable[[], bool], pause: float = LOOK_SECONDS) -> None:
+        """Raises Wrong when it lasts too long, SideFailed when a worker ended."""
+        while not until():
+            for side in self.sides:
+                side.check()
+            if time.monotonic() > self._limit:
+                count = self._place.ledgers.count
+                raise Wrong(f"{self._place.contender.name}: not in time; {count} jobs ran")
+            time.sleep(pause)
+
+    def wait_ran(self, count: int, pause: float = LOOK_SECONDS) -> None:
+        self.wait(lambda: self._place.ledgers.count >= count, pause)
+
+    def stop(self) -> None:
+        for side in self.sides:
+            side.stop()
+
+
+@contextmanager
+def place(server: Server, contender: Contender) -> Iterator[Place]:
+    """A fresh one; a checkpoint before it, so that full pages in the WAL are the load's."""
+    with server.database() as dsn, tempfile.TemporaryDirectory(prefix="ledger-") as folder:
+        server.checkpoint()
+        call(contender, "prepare", dsn=dsn)
+        here = Place(server, contender, dsn, Path(folder))
+        try:
+            yield here
+        finally:
+            here.watcher.close()
