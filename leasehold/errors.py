@@ -58,6 +58,14 @@ class BadFilter(UsageError):
     """A filter for jobs that cannot be understood."""
 
 
+class BadDeadline(UsageError):
+    """A deadline in the past, an interval, reference or ``on_breach`` that cannot be."""
+
+
+class DeadlineNotFound(UsageError):
+    """No deadline of that name or id stands alone."""
+
+
 class UniqueConflict(UsageError):
     """``on_conflict="raise"`` and another job already holds the unique key."""
 

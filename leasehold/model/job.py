@@ -12,6 +12,7 @@ from uuid import UUID
 
 from leasehold.config import Limits
 from leasehold.errors import BadJob, BadPayload, storable
+from leasehold.model.deadline import Level
 from leasehold.model.states import State
 
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
@@ -53,14 +54,16 @@ class JobRequest:
     on_conflict: OnConflict = OnConflict.RETURN
     history: bool = True
     """False: nothing is kept once the job has completed."""
+    deadline: tuple[Level, ...] = ()
 
     def __post_init__(self) -> None:
         _check(self)
 
     @property
     def plain(self) -> bool:
-        """Due at once and without a key: what COPY can insert."""
-        return self.run_at is None and self.run_in is None and self.unique is None
+        """Due at once, without a key and a deadline: what COPY can insert."""
+        waits = self.run_at is not None or self.run_in is not None
+        return not waits and self.unique is None and not self.deadline
 
     def as_request(self, job_id: UUID, payload_limit: int) -> dict[str, Any]:
         """The object that ``leasehold.enqueue(jsonb)`` takes."""
@@ -86,6 +89,8 @@ class JobRequest:
             request["on_conflict"] = str(self.on_conflict)
         if not self.history:
             request["history"] = False
+        if self.deadline:
+            request["deadline"] = [level.as_json() for level in self.deadline]
         return request
 
 
@@ -168,6 +173,8 @@ class ClaimedJob(NamedTuple):
     history: bool
     schedule: str | None
     """The name of the schedule whose tick this is."""
+    deadlines: bool = False
+    """It has a deadline: its first start may arm it."""
 
 
 @dataclass(frozen=True, slots=True)

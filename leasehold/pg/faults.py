@@ -24,6 +24,7 @@ _BY_STATE: dict[str, type[errors.LeaseholdError]] = {
     "22003": errors.BadJob,
     "22P02": errors.BadPayload,
     "22P05": errors.BadPayload,
+    "LH002": errors.BadDeadline,
     "22007": errors.BadJob,
     "22008": errors.BadJob,
     "54000": errors.BadPayload,

@@ -6,13 +6,19 @@ from leasehold.config import Settings
 from leasehold.pg.pool import Pool
 from leasehold.pg.session import ServerFacts
 from leasehold.pg.store_dashboard import DashboardOperations
+from leasehold.pg.store_deadlines import DeadlineOperations
 from leasehold.pg.store_jobs import JobOperations
 from leasehold.pg.store_nodes import NodeOperations
 from leasehold.pg.store_schedules import OperatorOperations, ScheduleOperations
 
 
 class PgStore(
-    NodeOperations, JobOperations, ScheduleOperations, OperatorOperations, DashboardOperations
+    NodeOperations,
+    JobOperations,
+    ScheduleOperations,
+    DeadlineOperations,
+    OperatorOperations,
+    DashboardOperations,
 ):
     """All operations over one pool; belongs to one event loop."""
 

@@ -19,6 +19,7 @@ from psycopg.rows import tuple_row
 
 from leasehold.config import Limits
 from leasehold.errors import BadJob, LeaseholdError, LostClaim, WrongConnection
+from leasehold.model.deadline import Level
 from leasehold.model.job import JobRequest, encode
 from leasehold.pg.faults import translate
 from leasehold.pg.sql import statement
@@ -58,6 +59,21 @@ class UserConnections:
         text = None if result is None else encode("result", result, Limits.result_bytes)
         params = {"job": str(job), "node": str(node), "token": token, "result": text}
         await self._fetch(connection, "user/complete", params)
+
+    async def arm_deadline(
+        self, connection: Any, deadline: UUID, name: str, levels: Sequence[Level]
+    ) -> tuple[UUID, bool]:
+        """(id, created). Armed when the user's transaction commits."""
+        wanted = json.dumps([level.as_json() for level in levels])
+        params = {"id": str(deadline), "name": name, "levels": wanted}
+        found, created = (await self._fetch(connection, "user/deadline_arm", params))[0]
+        return UUID(str(found)), bool(created)
+
+    async def end_deadline(self, connection: Any, deadline: UUID, verdict: str) -> str | None:
+        """The state of its last level then, if the transaction commits."""
+        params = {"id": str(deadline), "verdict": verdict}
+        state: str | None = (await self._fetch(connection, "user/deadline_end", params))[0][0]
+        return state
 
     def need_sync(self, connection: Any) -> None:
         """Raises BadJob when calls on it have to be awaited. To be asked first: a call that is

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from leasehold.ports.common import Now, Rows, Term
 from leasehold.ports.dashboard import DashboardStore, JobPage, Reports
+from leasehold.ports.deadlines import DeadlineStore, Swept
 from leasehold.ports.jobs import Acked, AckItem, Completion, JobStore, Rescued, Staged
 from leasehold.ports.nodes import Heartbeat, NodeIdentity, NodeSeen, NodeStore, Signal
 from leasehold.ports.operator import OperatorStore, Summary
@@ -32,6 +33,7 @@ __all__ = [
     "Acked",
     "Completion",
     "DashboardStore",
+    "DeadlineStore",
     "DueSchedule",
     "Heartbeat",
     "JobPage",
@@ -50,6 +52,7 @@ __all__ = [
     "Staged",
     "Store",
     "Summary",
+    "Swept",
     "Synced",
     "Term",
     "TickDecision",
@@ -59,7 +62,15 @@ __all__ = [
 ]
 
 
-class Store(NodeStore, JobStore, ScheduleStore, OperatorStore, DashboardStore, Protocol):
+class Store(
+    NodeStore,
+    JobStore,
+    ScheduleStore,
+    DeadlineStore,
+    OperatorStore,
+    DashboardStore,
+    Protocol,
+):
     async def close(self) -> None: ...
 
     def shut(self) -> None:

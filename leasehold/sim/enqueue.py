@@ -10,6 +10,7 @@ from uuid import UUID
 
 from leasehold.errors import BadPayload, LeaseholdError, UniqueConflict
 from leasehold.model.job import JobRequest, OnConflict
+from leasehold.sim.promises import move, set_deadlines
 from leasehold.sim.rows import JobRow, SimDatabase
 
 LATE = timedelta(hours=2)
@@ -80,6 +81,9 @@ class Enqueue:
         if created:
             self._db.jobs[job_id] = row
             self._undo.append(lambda: self._db.jobs.pop(job_id))
+            if job.deadline:
+                wanted = [level.as_json() for level in job.deadline]
+                self._undo.append(set_deadlines(self._db, row, wanted, moment))
             if row.ready:
                 self._woken.append(row.queue)
         return job_id, created
@@ -120,6 +124,7 @@ class Enqueue:
                 held_because=new.held_because,
             )
             self._undo.append(lambda: self._db.jobs.update({holder: old}))
+            move(self._db, self._db.jobs[holder])
         row = self._db.jobs[holder]
         if row.ready and row.node is None:
             self._woken.append(row.queue)

@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from leasehold.ports import NodeIdentity
+from leasehold.sim.promises import judge
 
 
 @dataclass(slots=True)
@@ -86,6 +87,7 @@ class JobRow:
     node: UUID | None = None
     claim_token: int | None = None
     claimed_at: datetime | None = None
+    deadlines: bool = False
 
     def free(self) -> None:
         """Out of its node's hands; ``ready`` stays."""
@@ -134,6 +136,31 @@ class ScheduleRow:
     high_water: datetime | None = None
 
 
+@dataclass(slots=True)
+class DeadlineRow:
+    """One level of a job's deadline, or of one that stands alone."""
+
+    id: UUID
+    level: int
+    of_job: bool
+    name: str
+    since: str
+    seconds: float
+    until: str
+    on_cancel: str
+    callback: dict[str, Any]
+    made_at: datetime
+    state: str
+    due_at: datetime | None
+    schedule: str | None = None
+    tick_at: datetime | None = None
+    runs: int | None = None
+    factor: float = 1.0
+    closed_at: datetime | None = None
+    job_state: str | None = None
+    callback_job: UUID | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class TickRow:
     until: datetime | None
@@ -169,6 +196,8 @@ class SimDatabase:
         self.signals: dict[tuple[UUID, UUID, str], int] = {}
         self.schedules: dict[tuple[str, str], ScheduleRow] = {}
         self.ticks: dict[tuple[str, str, datetime], TickRow] = {}
+        self.deadlines: dict[tuple[UUID, int], DeadlineRow] = {}
+        self.run_times: dict[str, list[tuple[datetime, UUID, float]]] = {}
         self.events: list[dict[str, Any]] = []
         self.history: dict[tuple[datetime, str, str], dict[str, Any]] = {}
         self.last_event = 0
@@ -186,6 +215,12 @@ class SimDatabase:
     def new_token(self) -> int:
         self.sequence += 1
         return (self.timeline - 1 << 32) + self.sequence
+
+    def new_id(self, moment: datetime) -> UUID:
+        """Grows with time, as the database's own."""
+        self.sequence += 1
+        milliseconds = int(moment.timestamp() * 1000)
+        return UUID(int=milliseconds << 80 | 7 << 76 | 2 << 62 | self.sequence)
 
     def fenced(self, name: str, token: int) -> bool:
         """Does the fence still carry this term?"""
@@ -243,3 +278,5 @@ class SimDatabase:
             )
         if row.unique_key is not None and self.keys.get(row.unique_key) == (row.id, None):
             del self.keys[row.unique_key]
+        if row.deadlines:
+            judge(self, row, state, moment, started_at)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from leasehold.sim.rows import SimDatabase
 from leasehold.sim.store_dashboard import DashboardOperations
+from leasehold.sim.store_deadlines import DeadlineOperations
 from leasehold.sim.store_jobs import JobOperations
 from leasehold.sim.store_nodes import NodeOperations
 from leasehold.sim.store_operator import OperatorOperations
@@ -15,7 +16,12 @@ from leasehold.sim.store_schedules import ScheduleOperations
 
 
 class SimStore(
-    NodeOperations, JobOperations, DashboardOperations, ScheduleOperations, OperatorOperations
+    NodeOperations,
+    JobOperations,
+    DashboardOperations,
+    ScheduleOperations,
+    DeadlineOperations,
+    OperatorOperations,
 ):
     """All operations on one simulated database."""
 

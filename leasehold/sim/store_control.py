@@ -61,6 +61,7 @@ class ControlOperations:
             node=None,
             claim_token=None,
             claimed_at=None,
+            deadlines=any(d.id == job and d.state == "armed" for d in db.deadlines.values()),
         )
         db.wake([done.job.queue])
         return "finished"

@@ -253,4 +253,5 @@ def _claimed(row: JobRow) -> ClaimedJob:
         row.created_at,
         row.history,
         row.schedule,
+        row.deadlines,
     )

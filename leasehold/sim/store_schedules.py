@@ -17,6 +17,7 @@ from leasehold.ports import (
     TickDecision,
     TickPlan,
 )
+from leasehold.sim.promises import set_deadlines
 from leasehold.sim.rows import JobRow, ScheduleRow, SimDatabase, TickRow
 
 _COMPARED = ("spec", "task_name", "job", "missed", "grace_seconds")
@@ -88,7 +89,9 @@ class ScheduleOperations:
         if tick.state == "fired":
             if tick.job is None or tick.job in self.db.jobs:
                 raise QueryFailed("a tick needs a new job", got=str(tick.job))
-            self.db.jobs[tick.job] = _tick_job(row, tick.job, tick.at, moment)
+            self.db.jobs[tick.job] = job = _tick_job(row, tick.job, tick.at, moment)
+            if "deadline" in row.job:
+                set_deadlines(self.db, job, row.job["deadline"], moment)
         return True
 
     async def database_now(self, app: str, now: Now) -> datetime:

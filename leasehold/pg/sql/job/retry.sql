@@ -6,7 +6,7 @@
 -- edge: scheduled -> available
 -- edge: retryable -> available
 -- locks: job row
--- index: job_pkey, job_done_pkey
+-- index: job_pkey, job_done_pkey, deadline_pkey
 with sooner as (
     update leasehold.job
     set ready = true, held_because = null, run_at = least(run_at, coalesce(%(now)s::timestamptz, now()))
@@ -18,9 +18,10 @@ with sooner as (
     returning d.*
 ), again as (
     insert into leasehold.job (id, queue, task_name, priority, created_at, max_attempts, timeout_seconds, schedule,
-                               tick_at, payload, last_error, run_at)
+                               tick_at, payload, last_error, run_at, deadlines)
     select id, queue, task_name, priority, created_at, max_attempts, timeout_seconds, schedule, tick_at, payload,
-           last_error, coalesce(%(now)s::timestamptz, now())
+           last_error, coalesce(%(now)s::timestamptz, now()),
+           exists (select 1 from leasehold.deadline x where x.id = undone.id and x.state = 'armed')
     from undone order by finished_at desc limit 1
     on conflict (id) do nothing
     returning queue

@@ -138,6 +138,8 @@ create table leasehold.job (
     schedule         text,
     -- the moment of the schedule's tick, which stays when a retry moves run_at
     tick_at          timestamptz,
+    -- it has rows in leasehold.deadline: only then anybody looks for them
+    deadlines        boolean     not null default false,
     -- take it away from its node after this long, even if the node lives
     requeue_seconds  real,
     payload          jsonb       not null,
@@ -295,6 +297,274 @@ create table leasehold.tick (
 create index tick_decided on leasehold.tick (decided_at);
 
 -- ---------------------------------------------------------------------------------------------
+-- Deadlines. One row a level. armed -> met | breached | cancelled, once: whoever locks the row first
+-- decides, and each write names the state before. "waiting": what it is counted from is not there
+-- yet (the first start of its job). Lock order: jobs, then unique keys, then deadlines.
+-- ---------------------------------------------------------------------------------------------
+
+create table leasehold.deadline (
+    -- of a job: the job's id; else one of its own. It is the link between a breach and its pages
+    id            uuid        not null,
+    level         smallint    not null,
+    of_job        boolean     not null,
+    name          text        not null,
+    schedule      text,
+    tick_at       timestamptz,
+    state         text        not null check (state in ('waiting', 'armed', 'met', 'breached', 'cancelled')),
+    since         text        not null,
+    seconds       double precision not null,
+    -- since 'average': of so many runs at most, times this
+    runs          smallint,
+    factor        real,
+    until         text        not null,
+    on_cancel     text        not null,
+    due_at        timestamptz check (due_at is not null or state in ('waiting', 'cancelled')),
+    -- task, queue, priority, max_attempts, timeout, requeue_after of the callback's job
+    callback      jsonb       not null,
+    made_at       timestamptz not null,
+    closed_at     timestamptz,
+    -- the job's state when the verdict fell
+    job_state     text,
+    callback_job  uuid,
+    primary key (id, level)
+) with (fillfactor = 70);
+create index deadline_due on leasehold.deadline (due_at) where state = 'armed';
+create index deadline_closed on leasehold.deadline (closed_at) where closed_at is not null;
+create index deadline_breached on leasehold.deadline (closed_at) where state = 'breached';
+-- a deadline that stands alone is armed once under its name; and one for a moment is there once
+create unique index deadline_name on leasehold.deadline (name, level) where not of_job and state = 'armed';
+create unique index deadline_moment on leasehold.deadline (name, level, due_at) where not of_job;
+
+-- How long successful runs took, of jobs with a deadline since 'average' alone.
+create table leasehold.run_time (
+    task_name  text             not null,
+    ended_at   timestamptz      not null,
+    job_id     uuid             not null,
+    seconds    double precision not null,
+    primary key (task_name, ended_at, job_id)
+);
+
+-- What is wrong with the option "deadline": one level or an array of at most 8, each
+--   on_breach (required): a task's name, or an object with task, queue, priority, max_attempts,
+--   timeout, requeue_after; seconds; since 'scheduled' | 'enqueued' | 'started' | 'tick' | 'fixed'
+--   (with at) | 'average' (with runs, factor); until 'success' | 'finished';
+--   on_cancel 'cancel' | 'keep'; name
+create function leasehold.deadline_wrong(wanted jsonb) returns text
+language plpgsql stable as $$
+declare
+    item  jsonb;
+    since text;
+    secs  text;
+    told  jsonb;
+begin
+    if jsonb_typeof(wanted) = 'object' then
+        wanted := jsonb_build_array(wanted);
+    end if;
+    if jsonb_typeof(wanted) <> 'array' or jsonb_array_length(wanted) not between 1 and 8 then
+        return 'must be an object, or an array of 1 to 8';
+    end if;
+    for item in select e from jsonb_array_elements(wanted) e loop
+        if jsonb_typeof(item) <> 'object' then
+            return 'must be an object, or an array of 1 to 8';
+        end if;
+        since := coalesce(item ->> 'since', 'scheduled');
+        secs := case when coalesce(jsonb_typeof(item -> 'seconds'), 'number') = 'number'
+                     then coalesce(item ->> 'seconds', '0') end;
+        told := item -> 'on_breach';
+        if jsonb_typeof(told) = 'object' then
+            told := told -> 'task';
+        end if;
+        if item - '{on_breach,seconds,since,at,runs,factor,until,on_cancel,name}'::text[] <> '{}' then
+            return 'has options that are not known';
+        elsif jsonb_typeof(told) is distinct from 'string' or length(told #>> '{}') not between 1 and 200 then
+            return 'needs on_breach, the name of a task';
+        elsif since not in ('scheduled', 'enqueued', 'started', 'tick', 'fixed', 'average') then
+            return 'must count since scheduled, enqueued, started, tick, fixed or average';
+        elsif coalesce(item ->> 'until', 'success') not in ('success', 'finished') then
+            return 'must hold until success or finished';
+        elsif coalesce(item ->> 'on_cancel', 'cancel') not in ('cancel', 'keep') then
+            return 'must have on_cancel cancel or keep';
+        elsif secs is null or secs::numeric not between 0 and 3162240000 then
+            return 'must have seconds from 0 to 100 years';
+        elsif since in ('scheduled', 'enqueued', 'started', 'tick') and secs::numeric <= 0 then
+            return 'must have seconds above 0';
+        elsif since = 'fixed' and leasehold.enqueue_moment(jsonb_typeof(item -> 'at'), item ->> 'at') is not null then
+            return 'needs at, a time with its zone, when it is fixed';
+        elsif since = 'average' and (coalesce(jsonb_typeof(item -> 'runs'), 'null') <> 'number'
+                                     or (item ->> 'runs')::numeric not between 1 and 1000) then
+            return 'needs runs, from 1 to 1000, when it counts since average';
+        elsif length(item ->> 'name') not between 1 and 200 then
+            return 'must have a name of 1 to 200 characters';
+        end if;
+    end loop;
+    return null;
+end $$;
+
+-- Insert the levels of a job's deadline (the same job again: what is there stays).
+create function leasehold.deadline_set(job uuid, task text, schedule text, wanted jsonb, enqueued timestamptz,
+                                       scheduled timestamptz, tick timestamptz) returns integer
+language plpgsql volatile as $$
+declare
+    item  jsonb;
+    place bigint;
+    ref   text;
+    due   timestamptz;
+    span  interval;
+begin
+    for item, place in
+        select e, o from jsonb_array_elements(
+            case when jsonb_typeof(wanted) = 'array' then wanted else jsonb_build_array(wanted) end)
+            with ordinality as t (e, o)
+    loop
+        ref := coalesce(item ->> 'since', 'scheduled');
+        span := make_interval(secs => coalesce((item ->> 'seconds')::double precision, 0));
+        if ref = 'tick' and tick is null then
+            raise exception 'leasehold.enqueue: a deadline since tick needs the job of a schedule'
+                using errcode = 'LH002', hint = 'Count since scheduled.';
+        end if;
+        due := case ref when 'enqueued' then enqueued + span
+                        when 'scheduled' then coalesce(tick, scheduled) + span
+                        when 'tick' then tick + span
+                        when 'fixed' then (item ->> 'at')::timestamptz end;
+        if ref = 'fixed' and due <= enqueued then
+            raise exception 'leasehold.enqueue: a deadline lies in the past: %', item ->> 'at'
+                using errcode = 'LH002', hint = 'No job of this call was enqueued.';
+        end if;
+        insert into leasehold.deadline (id, level, of_job, name, schedule, tick_at, state, since, seconds, runs, factor,
+                                        until, on_cancel, due_at, callback, made_at)
+        values (job, place, true, coalesce(item ->> 'name', task), schedule, tick,
+                case when due is null then 'waiting' else 'armed' end, ref,
+                coalesce((item ->> 'seconds')::double precision, 0), (item ->> 'runs')::smallint,
+                (item ->> 'factor')::real, coalesce(item ->> 'until', 'success'),
+                coalesce(item ->> 'on_cancel', 'cancel'), due,
+                case when jsonb_typeof(item -> 'on_breach') = 'object' then item -> 'on_breach'
+                     else jsonb_build_object('task', item -> 'on_breach') end,
+                enqueued)
+        on conflict on constraint deadline_pkey do nothing;
+    end loop;
+    return place;
+end $$;
+
+-- The job got another time by on_conflict 'replace': what counts from it moves along.
+create function leasehold.deadline_moved(job uuid, scheduled timestamptz) returns void
+language sql volatile
+begin atomic
+    update leasehold.deadline d set due_at = scheduled + make_interval(secs => d.seconds)
+    where d.id = job and d.since = 'scheduled' and d.state = 'armed';
+end;
+
+-- A job with deadlines is over: its verdicts, in the statement that moved it. The row that the same
+-- statement wrote to job_done says how it ended; a running job without history leaves none.
+create function leasehold.deadline_judge() returns trigger
+language plpgsql as $$
+declare
+    ended  text;
+    moment timestamptz;
+    began  timestamptz;
+begin
+    -- of this transaction it has its time, or one that the caller gave: look there first
+    select d.state, d.finished_at, d.started_at into ended, moment, began
+    from leasehold.job_done d where d.id = old.id and d.finished_at >= now();
+    if ended is null then
+        select d.state, d.finished_at, d.started_at into ended, moment, began
+        from leasehold.job_done d where d.id = old.id order by d.finished_at desc limit 1;
+    end if;
+    if ended is null then
+        -- deleted by hand: the promise stands, and its breach will say that the job is gone
+        if old.history or old.node is null then
+            return null;
+        end if;
+        ended := 'completed';
+        moment := clock_timestamp();
+    end if;
+    update leasehold.deadline d
+    set state = case when d.state = 'waiting' or ended = 'cancelled' then 'cancelled' else 'met' end,
+        closed_at = moment, job_state = ended
+    where d.id = old.id and (d.state = 'waiting' or d.state = 'armed' and case ended
+        when 'completed' then true
+        when 'cancelled' then d.on_cancel = 'cancel'
+        else d.until = 'finished' end);
+    insert into leasehold.run_time (task_name, ended_at, job_id, seconds)
+    select old.task_name, moment, old.id, extract(epoch from moment - coalesce(began, old.claimed_at))
+    where ended = 'completed'
+      and exists (select 1 from leasehold.deadline d where d.id = old.id and d.since = 'average')
+    on conflict do nothing;
+    return null;
+end $$;
+
+-- Jobs without a deadline never call it.
+create trigger judge after delete on leasehold.job
+for each row when (old.deadlines) execute function leasehold.deadline_judge();
+
+-- Arm a deadline that stands alone. The same name while one is armed, or the same name and moment:
+-- that one, and created is false. due: of each level.
+create function leasehold.deadline_arm(new_id uuid, called text, wanted jsonb, clock timestamptz default null)
+returns table (id uuid, created boolean)
+language plpgsql volatile as $$
+declare
+    moment timestamptz := coalesce(clock, now());
+    wrong  text := leasehold.deadline_wrong(wanted);
+    found_id uuid;
+begin
+    if wrong is not null then
+        raise exception 'leasehold.deadline_arm: deadline %, got %', wrong, left(wanted::text, 100)
+            using errcode = 'LH002';
+    end if;
+    if jsonb_typeof(wanted) = 'object' then
+        wanted := jsonb_build_array(wanted);
+    end if;
+    if length(called) not between 1 and 200 then
+        raise exception 'leasehold.deadline_arm: name must be text of 1 to 200 characters' using errcode = 'LH002';
+    end if;
+    for look in 1..3 loop
+        select d.id into found_id from leasehold.deadline d
+        where d.name = called and not d.of_job
+          and (d.state = 'armed'
+               or d.level = 1 and d.due_at = (wanted -> 0 ->> 'at')::timestamptz)
+        order by d.made_at desc limit 1;
+        if found_id is not null then
+            return query select found_id, false;
+            return;
+        end if;
+        insert into leasehold.deadline (id, level, of_job, name, state, since, seconds, until, on_cancel, due_at,
+                                        callback, made_at)
+        select new_id, t.o, false, called, 'armed', case when t.e ? 'at' then 'fixed' else 'enqueued' end,
+               coalesce((t.e ->> 'seconds')::double precision, 0), 'success', 'cancel',
+               leasehold.deadline_ahead(coalesce((t.e ->> 'at')::timestamptz,
+                   moment + make_interval(secs => (t.e ->> 'seconds')::double precision)), moment),
+               case when jsonb_typeof(t.e -> 'on_breach') = 'object' then t.e -> 'on_breach'
+                    else jsonb_build_object('task', t.e -> 'on_breach') end,
+               moment
+        from jsonb_array_elements(wanted) with ordinality as t (e, o)
+        on conflict do nothing;
+        if found then
+            return query select new_id, true;
+            return;
+        end if;
+    end loop;
+    raise exception 'leasehold.deadline_arm: % is armed and ended again and again', called using errcode = '40001';
+end $$;
+
+create function leasehold.deadline_ahead(due timestamptz, moment timestamptz) returns timestamptz
+language plpgsql immutable as $$
+begin
+    if due <= moment then
+        raise exception 'leasehold.deadline_arm: the deadline lies in the past: %', due using errcode = 'LH002';
+    end if;
+    return due;
+end $$;
+
+-- End one that stands alone: 'met' or 'cancelled'. The last level's state then; null: no such one.
+create function leasehold.deadline_end(of_id uuid, verdict text, clock timestamptz default null) returns text
+language plpgsql volatile as $$
+begin
+    update leasehold.deadline d set state = verdict, closed_at = coalesce(clock, now())
+    where d.id = of_id and not d.of_job and d.state = 'armed';
+    return (select d.state from leasehold.deadline d
+            where d.id = of_id and not d.of_job order by d.level desc limit 1);
+end $$;
+
+-- ---------------------------------------------------------------------------------------------
 -- Events
 -- ---------------------------------------------------------------------------------------------
 
@@ -362,7 +632,8 @@ end $$;
 -- request: one object, or an array of them, with
 --   task (required), payload {}, id, queue 'default', priority 0, run_at | run_in seconds,
 --   max_attempts 5, timeout seconds, requeue_after seconds, unique, unique_for seconds,
---   on_conflict 'return' | 'raise' | 'replace', history true, retried false
+--   on_conflict 'return' | 'raise' | 'replace', history true, retried false,
+--   deadline: one level or an array of them, see leasehold.deadline_wrong
 -- One row a job: its id, and whether it was created now (false: the key's holder, or a retry).
 -- ---------------------------------------------------------------------------------------------
 
@@ -463,17 +734,19 @@ begin
                      then 'must be return, raise or replace' end
             when opt in ('history', 'retried') then
                 case when kind <> 'boolean' then 'must be true or false' end
+            when opt = 'deadline' then leasehold.deadline_wrong(val)
             when opt = 'id' then
                 case when given !~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then 'must be a UUID' end
             else 'unknown'
         end;
         if wrong = 'unknown' then
             raise exception 'leasehold.enqueue: unknown option %', opt using errcode = '22023',
-                hint = 'Known: id, task, payload, queue, priority, run_at, run_in, max_attempts, timeout, requeue_after, unique, unique_for, on_conflict, history.';
+                hint = 'Known: id, task, payload, queue, priority, run_at, run_in, max_attempts, timeout, requeue_after, unique, unique_for, on_conflict, history, deadline.';
         elsif wrong is not null then
             raise exception 'leasehold.enqueue: % %, got %', opt, wrong,
                 case when opt = 'payload' then kind else left(val::text, 100) end
-                using errcode = case when wrong ~ 'limit' then '54000' else '22023' end,
+                using errcode = case when wrong ~ 'limit' then '54000' when opt = 'deadline' then 'LH002'
+                                     else '22023' end,
                 hint = case when opt = 'payload'
                        then 'Name the arguments: {"user_id": 42}; store what is large elsewhere.'
                        else 'No job of this call was enqueued.' end;
@@ -521,6 +794,9 @@ begin
                 priority = coalesce((job ->> 'priority')::smallint, 0),
                 held_because = case when starts then null else 'scheduled' end
             where j.id = holder and j.node is null;
+            if found then
+                perform leasehold.deadline_moved(holder, due);
+            end if;
         end if;
         return holder;
     end loop;
@@ -569,13 +845,14 @@ begin
             end if;
         end if;
         insert into leasehold.job as j (id, queue, task_name, priority, run_at, created_at, max_attempts,
-                timeout_seconds, requeue_seconds, history, unique_key, payload, ready, held_because)
+                timeout_seconds, requeue_seconds, history, unique_key, payload, ready, held_because, deadlines)
         values (new_id, coalesce(item ->> 'queue', 'default'), item ->> 'task',
                 coalesce((item ->> 'priority')::smallint, 0), due, moment,
                 coalesce((item ->> 'max_attempts')::smallint, 5), (item ->> 'timeout')::real,
                 (item ->> 'requeue_after')::real, coalesce((item ->> 'history')::boolean, true),
                 (item ->> 'task') || ':' || (item ->> 'unique'),
-                coalesce(item -> 'payload', '{}'), starts, case when starts then null else 'scheduled' end)
+                coalesce(item -> 'payload', '{}'), starts, case when starts then null else 'scheduled' end,
+                coalesce(jsonb_typeof(item -> 'deadline'), 'null') <> 'null')
         on conflict on constraint job_pkey do nothing;
         created := found;
         -- Is this one late? Its repetition may have run the job and moved it on already; the fresh
@@ -588,6 +865,9 @@ begin
             delete from leasehold.job_key k where k.key = (item ->> 'task') || ':' || (item ->> 'unique')
                 and k.job_id = new_id;
             created := false;
+        end if;
+        if created and coalesce(jsonb_typeof(item -> 'deadline'), 'null') <> 'null' then
+            perform leasehold.deadline_set(new_id, item ->> 'task', null, item -> 'deadline', moment, due, null);
         end if;
         if created and starts then
             woken := woken || coalesce(item ->> 'queue', 'default');
@@ -656,6 +936,14 @@ create view leasehold.ticks as
     select t.app, t.schedule, t.fire_at, t.until, t.state, t.job_id, t.term, t.decided_at,
            t.decided_at - t.fire_at as lateness
     from leasehold.tick t;
+
+create view leasehold.deadlines as
+    select d.id, d.level, d.name, d.state, d.due_at, d.closed_at,
+           case when d.state = 'breached' or d.state = 'met' then d.closed_at - d.due_at end as late,
+           case when d.of_job then d.id end as job_id, d.schedule, d.tick_at, d.since, d.seconds, d.until,
+           d.on_cancel, d.job_state, d.callback ->> 'task' as on_breach, d.callback_job,
+           d.id || ':' || d.level as key, d.made_at
+    from leasehold.deadline d;
 
 create view leasehold.events as
     select e.id, e.at, e.kind, e.level, e.worker_id, e.fields, e.node from leasehold.event e;

@@ -25,15 +25,20 @@ with f as materialized (
     returning schedule, fire_at, state, job_id
 ), fired as (
     insert into leasehold.job (id, queue, task_name, priority, run_at, created_at, max_attempts, timeout_seconds,
-                               requeue_seconds, history, schedule, tick_at, payload)
+                               requeue_seconds, history, schedule, tick_at, payload, deadlines)
     select l.job_id, m.job ->> 'queue', m.task_name, (m.job ->> 'priority')::smallint, l.fire_at,
            coalesce(%(now)s::timestamptz, now()), (m.job ->> 'max_attempts')::smallint,
            (m.job ->> 'timeout')::real, (m.job ->> 'requeue_after')::real, (m.job ->> 'history')::boolean,
-           l.schedule, l.fire_at, m.job -> 'payload'
+           l.schedule, l.fire_at, m.job -> 'payload', m.job ? 'deadline'
     from ledger l join moved m on m.name = l.schedule
     where l.state = 'fired'
     returning queue
+), promised as (
+    select count(leasehold.deadline_set(l.job_id, m.task_name, l.schedule, m.job -> 'deadline',
+                                        coalesce(%(now)s::timestamptz, now()), l.fire_at, l.fire_at))
+    from ledger l join moved m on m.name = l.schedule
+    where l.state = 'fired' and m.job ? 'deadline'
 ), woken as (
     select leasehold.wake(array_agg(distinct queue)) from fired
 )
-select l.schedule, l.fire_at, l.state from ledger l, woken
+select l.schedule, l.fire_at, l.state from ledger l, woken, promised

@@ -1,0 +1,240 @@
+"""A promised time, as code declares it, and what the database is told of it.
+
+``Deadline`` is what users write; ``Level`` is one promised time with its callback resolved, as it
+goes with a job; ``DueLevel`` and ``Breach`` are what the database says of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from leasehold.config import Limits
+from leasehold.errors import BadDeadline, storable, suggest
+
+SINCE = ("scheduled", "enqueued", "started", "tick", "fixed", "average")
+UNTIL = ("success", "finished")
+ON_CANCEL = ("cancel", "keep")
+STATES = ("waiting", "armed", "met", "breached", "cancelled")
+MOST_LEVELS = 8
+MOST_RUNS = 1000
+LONGEST_SECONDS = 100 * 366 * 86400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deadline:
+    """``Deadline(minutes=10, on_breach=page_oncall)``; a list of them is several levels.
+
+    ``since``: what the interval is counted from: ``scheduled`` (when the job was due, or its
+    tick; the default), ``enqueued``, ``started`` (its first run), ``tick`` (of its schedule), or
+    ``average`` (the first start, plus ``factor`` times the average duration of the task's last
+    ``runs`` successful runs under such a deadline). ``at`` is a fixed time instead.
+    ``until``: what keeps the promise: ``success``, or ``finished`` (also discarded or
+    quarantined). ``on_cancel``: ``cancel`` ends the deadline with its job, ``keep`` does not.
+    ``on_breach``: a task, or its name; its handler gets one argument, ``breach``, a dict.
+    Raises BadDeadline.
+    """
+
+    on_breach: Any
+    days: float = 0
+    hours: float = 0
+    minutes: float = 0
+    seconds: float = 0
+    at: datetime | None = None
+    since: str | None = None
+    runs: int | None = None
+    factor: float | None = None
+    until: str = "success"
+    on_cancel: str = "cancel"
+    name: str | None = None
+    """Shown to people; default: the task's name."""
+
+    def __post_init__(self) -> None:
+        _check_words(self)
+        _check_interval(self)
+        if self.average:
+            if isinstance(self.runs, bool) or not isinstance(self.runs, int):
+                raise BadDeadline("since='average' needs runs, a whole number", got=self.runs)
+            if not 1 <= self.runs <= MOST_RUNS:
+                raise BadDeadline(f"runs must be from 1 to {MOST_RUNS}", got=self.runs)
+            if not _number(self.factor or 1.0, 0.001, 1000):
+                raise BadDeadline("factor must be a number from 0.001 to 1000", got=self.factor)
+        elif self.runs is not None or self.factor is not None:
+            raise BadDeadline("runs and factor go with since='average'", got=self.since)
+
+    @property
+    def average(self) -> bool:
+        return self.since == "average"
+
+    @property
+    def interval_seconds(self) -> float:
+        return self.days * 86400.0 + self.hours * 3600.0 + self.minutes * 60.0 + self.seconds
+
+
+def _check_words(deadline: Deadline) -> None:
+    for label, known in (("since", SINCE), ("until", UNTIL), ("on_cancel", ON_CANCEL)):
+        word = getattr(deadline, label)
+        if word not in known and not (label == "since" and word is None):
+            raise BadDeadline(
+                f"a deadline's {label} is not known", got=word, do=suggest(str(word), known)
+            )
+    name = deadline.name
+    if name is not None:
+        check_name(name)
+    if deadline.on_breach is None:
+        raise BadDeadline("a deadline needs on_breach: the task that is to be told")
+
+
+def _check_interval(deadline: Deadline) -> None:
+    for label in ("days", "hours", "minutes", "seconds"):
+        if not _number(getattr(deadline, label), 0, LONGEST_SECONDS):
+            raise BadDeadline(
+                f"a deadline's {label} must be a number that is not negative",
+                got=getattr(deadline, label),
+            )
+    seconds = deadline.interval_seconds
+    if seconds > LONGEST_SECONDS:
+        raise BadDeadline("a deadline is at most 100 years away", got=seconds)
+    if deadline.at is None:
+        if deadline.since == "fixed":
+            raise BadDeadline("since='fixed' needs at, a datetime")
+        if seconds <= 0 and not deadline.average:
+            raise BadDeadline("a deadline needs a time", do="Deadline(minutes=10, on_breach=…)")
+        return
+    if not isinstance(deadline.at, datetime) or deadline.at.tzinfo is None:
+        raise BadDeadline("at must be a datetime with a time zone", got=deadline.at)
+    if seconds or deadline.since not in (None, "fixed"):
+        raise BadDeadline("give at, or an interval and since, not both", got=deadline.since)
+
+
+def check_name(name: object) -> None:
+    """Raises BadDeadline."""
+    good = isinstance(name, str) and 0 < len(name) <= Limits.text_chars and storable(name) == name
+    if not good:
+        raise BadDeadline(f"name must be text of 1 to {Limits.text_chars} characters", got=name)
+
+
+def _number(value: object, low: float, high: float) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return low <= value <= high
+
+
+def as_levels(given: object) -> tuple[Deadline, ...]:
+    """One Deadline or a list of them, as a tuple. Raises BadDeadline."""
+    if given is None:
+        return ()
+    levels = (given,) if isinstance(given, Deadline) else given
+    if not isinstance(levels, Sequence) or not all(isinstance(d, Deadline) for d in levels):
+        raise BadDeadline(
+            "deadline must be a Deadline, or a list of them",
+            got=given,
+            do="deadline=Deadline(minutes=10, on_breach=page_oncall)",
+        )
+    if len(levels) > MOST_LEVELS:
+        raise BadDeadline(f"a deadline has at most {MOST_LEVELS} levels", got=len(levels))
+    return tuple(levels)
+
+
+@dataclass(frozen=True, slots=True)
+class Callback:
+    """The task that is told of a breach, and what its job is made with."""
+
+    task: str
+    queue: str = "default"
+    priority: int = 0
+    max_attempts: int = 5
+    timeout: float | None = None
+    requeue_after: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "task": self.task,
+            "queue": self.queue,
+            "priority": self.priority,
+            "max_attempts": self.max_attempts,
+            "timeout": self.timeout,
+            "requeue_after": self.requeue_after,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One promised time of a job or of a deadline that stands alone."""
+
+    callback: Callback
+    since: str = "scheduled"
+    seconds: float = 0.0
+    at: datetime | None = None
+    runs: int | None = None
+    factor: float = 1.0
+    until: str = "success"
+    on_cancel: str = "cancel"
+    name: str | None = None
+
+    @classmethod
+    def of(cls, given: Deadline, callback: Callback) -> Level:
+        since = "fixed" if given.at else given.since or "scheduled"
+        return cls(
+            callback=callback,
+            since=since,
+            seconds=given.interval_seconds,
+            at=given.at,
+            runs=given.runs,
+            factor=given.factor or 1.0,
+            until=given.until,
+            on_cancel=given.on_cancel,
+            name=given.name,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """What ``leasehold.enqueue`` takes as one level of ``deadline``."""
+        optional = {
+            "at": self.at.isoformat() if self.at else None,
+            "runs": self.runs,
+            "factor": None if self.factor == 1.0 else self.factor,
+            "name": self.name,
+        }
+        return {
+            "since": self.since,
+            "seconds": self.seconds,
+            "until": self.until,
+            "on_cancel": self.on_cancel,
+            "on_breach": self.callback.as_json(),
+            **{key: value for key, value in optional.items() if value is not None},
+        }
+
+
+class DueLevel(NamedTuple):
+    """One level as the database has it."""
+
+    id: UUID
+    """Of the deadline: the job's id, or of its own when it stands alone. It never changes."""
+    level: int
+    """From 1."""
+    name: str
+    due_at: datetime | None
+    """None: what it is counted from has not happened yet."""
+    state: str
+
+    @property
+    def key(self) -> str:
+        """Stable, one for each level: what an outside system can know a repeated page by."""
+        return f"{self.id}:{self.level}"
+
+
+class Breach(NamedTuple):
+    """A verdict that a sweep wrote, with its callback's job."""
+
+    id: UUID
+    level: int
+    name: str
+    job: UUID | None
+    due_at: datetime
+    late_seconds: float
+    callback: str
+    """The task that is told."""
+    callback_job: UUID

@@ -1,0 +1,22 @@
+-- Delete deadlines whose verdict is past keeping, and run times beyond the newest thousand of a task.
+-- A deadline that stands alone goes as a whole: never while a level of it is open.
+-- locks: the rows
+-- index: deadline_closed, deadline_pkey, run_time_pkey
+with old as (
+    select d.id, d.level from leasehold.deadline d
+    where d.closed_at < coalesce(%(now)s::timestamptz, now()) - make_interval(days => %(days)s)
+      and not exists (select 1 from leasehold.deadline o where o.id = d.id and o.closed_at is null)
+    order by d.closed_at
+    limit %(limit)s
+), gone as (
+    delete from leasehold.deadline d using old where d.id = old.id and d.level = old.level returning 1
+), runs as (
+    delete from leasehold.run_time r using (
+        select t.task_name, k.ended_at
+        from (select distinct task_name from leasehold.run_time) t
+        cross join lateral (select x.ended_at from leasehold.run_time x where x.task_name = t.task_name
+                            order by x.ended_at desc offset 1000 limit 1) k) past
+    where r.task_name = past.task_name and r.ended_at <= past.ended_at
+    returning 1
+)
+select (select count(*) from gone) + (select count(*) from runs)

@@ -1,0 +1,63 @@
+-- Deadlines that have passed: the verdict and the callback's job in one statement. Any number of
+-- sweepers may run at once. Three things keep a breach single: the row's lock (others pass it
+-- over, and a completion waits for us or we for it), the state named by the update, and the
+-- callback's key. Also: seconds until the next one is due.
+-- edge: new -> available
+-- locks: deadline rows FOR UPDATE SKIP LOCKED, then new unique keys
+-- index: deadline_due, job_pkey, job_done_pkey
+with clock as materialized (
+    select coalesce(%(now)s::timestamptz, now()) as at
+), due as materialized (
+    select id, level from leasehold.deadline
+    where state = 'armed' and due_at <= coalesce(%(now)s::timestamptz, now())
+    order by due_at
+    limit %(limit)s
+    for update skip locked
+), breached as (
+    update leasehold.deadline d
+    set state = 'breached', closed_at = c.at, callback_job = leasehold.new_id(), job_state = j.state
+    from due
+    cross join clock c
+    left join lateral (
+        select case when j.node is not null then 'running' when j.ready then 'available'
+                    when j.held_because = 'retryable' then 'retryable' else 'scheduled' end as state
+        from leasehold.job j where j.id = due.id
+        union all
+        select o.state from leasehold.job_done o where o.id = due.id
+        limit 1) j on true
+    where d.id = due.id and d.level = due.level and d.state = 'armed'
+    returning d.*, c.at
+), keyed as (
+    insert into leasehold.job_key (key, job_id, held_until)
+    select 'deadline:' || b.id || ':' || b.level, b.callback_job, b.at + interval '366 days'
+    from breached b
+    on conflict (key) do nothing
+    returning key, job_id
+), called as (
+    insert into leasehold.job (id, queue, task_name, priority, run_at, created_at, max_attempts, timeout_seconds,
+                               requeue_seconds, unique_key, payload)
+    select b.callback_job, coalesce(b.callback ->> 'queue', 'default'), b.callback ->> 'task',
+           coalesce((b.callback ->> 'priority')::smallint, 0), b.at, b.at,
+           coalesce((b.callback ->> 'max_attempts')::smallint, 5), (b.callback ->> 'timeout')::real,
+           (b.callback ->> 'requeue_after')::real, k.key,
+           jsonb_build_object('breach', jsonb_build_object(
+               'deadline', b.id, 'level', b.level, 'key', b.id || ':' || b.level, 'name', b.name,
+               'due', to_char(b.due_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+               'late_seconds', extract(epoch from b.at - b.due_at)::float8,
+               'job', case when b.of_job then b.id end,
+               'state', case when b.of_job then coalesce(b.job_state, 'gone') end,
+               'schedule', b.schedule,
+               'tick', to_char(b.tick_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+               'since', b.since, 'until', b.until))
+    from breached b join keyed k on k.job_id = b.callback_job
+    returning queue
+), woken as (
+    select leasehold.wake(array_agg(distinct queue)) from called
+), next as (
+    select extract(epoch from min(d.due_at) - coalesce(%(now)s::timestamptz, now()))::float8 as seconds
+    from leasehold.deadline d
+    where d.state = 'armed' and d.due_at > coalesce(%(now)s::timestamptz, now())
+)
+select n.seconds, (select count(*) from woken), b.id, b.level, b.name, case when b.of_job then b.id end, b.due_at,
+       extract(epoch from b.at - b.due_at)::float8, b.callback ->> 'task', b.callback_job
+from next n left join breached b on true

@@ -1,0 +1,18 @@
+-- Breaches of the last days whom nobody was told of: the callback's job waits for a task that no live
+-- node knows, or ended without success.
+-- locks: none
+-- index: deadline_breached, job_pkey, job_done_pkey
+select d.id, d.level, d.name, d.callback ->> 'task', d.callback_job,
+       case when j.id is not null then 'unknown' else o.state end
+from (select * from leasehold.deadline
+      where state = 'breached' and closed_at > coalesce(%(now)s::timestamptz, now()) - make_interval(days => %(days)s)
+      order by closed_at desc
+      limit 1000) d
+left join leasehold.job j on j.id = d.callback_job and j.node is null and not exists (
+    select 1 from leasehold.node n where n.executes and j.task_name = any (n.tasks))
+left join lateral (
+    select f.state from leasehold.job_done f where f.id = d.callback_job and f.state <> 'completed'
+    order by f.finished_at desc limit 1) o on true
+where j.id is not null or o.state is not null
+order by d.closed_at desc
+limit %(limit)s

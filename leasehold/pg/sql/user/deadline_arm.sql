@@ -1,0 +1,5 @@
+-- Arm a deadline that stands alone in a transaction of the user's. Casts by way of text, see enqueue.
+-- locks: inserts only; waits for another insert of the same name
+-- index: deadline_name, deadline_moment, deadline_pkey
+select id, created
+from leasehold.deadline_arm(cast(%(id)s as uuid), cast(%(name)s as text), cast(cast(%(levels)s as text) as jsonb))

@@ -1,0 +1,77 @@
+"""What the simulated database does with the deadlines of jobs beside the statements on jobs: it
+sets them when a job is inserted, moves them with it, and judges them when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from leasehold.errors import BadDeadline
+
+if TYPE_CHECKING:
+    from leasehold.sim.rows import JobRow, SimDatabase
+
+FEW_RUNS = 3
+RUNS_KEPT = 1000
+
+
+def set_deadlines(
+    db: SimDatabase, job: JobRow, wanted: Sequence[dict[str, Any]], moment: datetime
+) -> Callable[[], None]:
+    """As ``leasehold.deadline_set``; what takes it back. ``wanted`` as ``Level.as_json``."""
+    from leasehold.sim.rows import DeadlineRow
+
+    rows: dict[Any, DeadlineRow] = {}
+    for place, level in enumerate(wanted, 1):
+        since, seconds = level["since"], float(level["seconds"])
+        span = timedelta(seconds=seconds)
+        if since == "tick" and job.tick_at is None:
+            raise BadDeadline("a deadline since tick needs the job of a schedule")
+        due = {
+            "enqueued": moment + span,
+            "scheduled": (job.tick_at or job.run_at) + span,
+            "tick": (job.tick_at or moment) + span,
+            "fixed": datetime.fromisoformat(level["at"]) if "at" in level else None,
+        }.get(since)
+        if since == "fixed" and due is not None and due <= moment:
+            raise BadDeadline("a deadline lies in the past", got=due)
+        state = "waiting" if due is None else "armed"
+        rows[job.id, place] = DeadlineRow(
+            job.id, place, True, level.get("name") or job.task, since, seconds, level["until"],
+            level["on_cancel"], level["on_breach"], moment, state, due, job.schedule, job.tick_at,
+            level.get("runs"), level.get("factor", 1.0),
+        )  # fmt: skip
+    new = {key: row for key, row in rows.items() if key not in db.deadlines}
+    db.deadlines.update(new)
+    job.deadlines = True
+
+    def undo() -> None:
+        for key in new:
+            del db.deadlines[key]
+
+    return undo
+
+
+def move(db: SimDatabase, job: JobRow) -> None:
+    """As ``leasehold.deadline_moved``."""
+    for row in db.deadlines.values():
+        if row.id == job.id and row.since == "scheduled" and row.state == "armed":
+            row.due_at = job.run_at + timedelta(seconds=row.seconds)
+
+
+def judge(
+    db: SimDatabase, job: JobRow, ended: str, moment: datetime, began: datetime | None
+) -> None:
+    """As the trigger ``judge``: a job with deadlines is over."""
+    rows = [row for row in db.deadlines.values() if row.id == job.id]
+    for row in rows:
+        holds = {"completed": True, "cancelled": row.on_cancel == "cancel"}
+        ends = holds.get(ended, row.until == "finished")
+        if row.state == "waiting" or (row.state == "armed" and ends):
+            gone = row.state == "waiting" or ended == "cancelled"
+            row.state = "cancelled" if gone else "met"
+            row.closed_at, row.job_state = moment, ended
+    if ended == "completed" and any(row.since == "average" for row in rows):
+        seconds = (moment - (began or job.claimed_at or moment)).total_seconds()
+        db.run_times.setdefault(job.task, []).append((moment, job.id, seconds))
