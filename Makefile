@@ -13,7 +13,7 @@ export PIP_NO_INPUT := 1
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -qq
 
-.PHONY: help demo test bench lint fmt clean
+.PHONY: help demo test bench prove soak mutants lint fmt clean
 
 help:  ## list the commands
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -28,6 +28,18 @@ test: .venv/.has-test  ## all checks and all tests (ARGS="-k lease -x" goes to p
 
 bench: .venv/.has-test  ## measure side by side with the raw SQL loop (ARGS="drain --jobs 50000 --rounds 3"; no ARGS: what there is)
 	@$(BIN)/python -m bench $(or $(ARGS),--help)
+
+prove: .venv/.has-test  ## ten minutes of real faults for real processes (SEED=7; REPORT=prove.html)
+	@scripts/test-setup
+	@$(BIN)/leasehold chaos --gate $(if $(SEED),--seed "$(SEED)") --report "$(or $(REPORT),build/prove.html)" --json build/prove.json
+
+soak: .venv/.has-test  ## the same for an hour
+	@scripts/test-setup
+	@$(BIN)/leasehold chaos --soak $(if $(SEED),--seed "$(SEED)") --report "$(or $(REPORT),build/soak.html)" --json build/soak.json
+
+mutants: .venv/.has-test  ## broken builds, which the campaign must catch (ARGS="no-fence" for one)
+	@scripts/test-setup
+	@$(BIN)/python -m tests.mutants $(ARGS)
 
 lint: .venv/.has-test  ## style, types, and who may import whom
 	@$(BIN)/ruff check .

@@ -1,0 +1,170 @@
+"""One campaign: processes start, faults are done, everything heals, and all is read and judged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from leasehold.app.certify import Certifier
+from leasehold.chaos.app import NAME, RECOVER_WITHIN
+from leasehold.chaos.checkers import Check, judge
+from leasehold.chaos.counts import Counts, count
+from leasehold.chaos.database import Server
+from leasehold.chaos.faults import Faults
+from leasehold.chaos.fleet import Fleet, Plan
+from leasehold.chaos.history import Campaign
+from leasehold.chaos.watch import Watcher
+from leasehold.config import Settings
+from leasehold.env import Env, seeded
+from leasehold.errors import LeaseholdError, Unavailable
+from leasehold.pg import chaos as tables
+from leasehold.pg.chaos import Tables
+
+JOIN_SECONDS = 60.0
+_POLL_SECONDS = 0.1
+_EVERY = {"process": 1.0, "network": 1.0, "database": 1.1, "all": 0.9, "none": 1.0}
+"""Seconds between two faults, on average."""
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Order:
+    """What is wanted. ``dsn`` empty: a PostgreSQL of its own, to which all can be done."""
+
+    profile: str = "all"
+    seed: int = 1
+    seconds: float = 65.0
+    """With faults."""
+    drain_seconds: float = 35.0
+    dsn: str = ""
+    plan: Plan = field(default_factory=Plan)
+    settings: Settings | None = None
+    """Of somebody's application (``plan.target``)."""
+    keep: Path | None = None
+    """Histories and logs go there; None: they are removed."""
+
+
+@dataclass
+class Result:
+    campaign: Campaign
+    tables: Tables | None
+    checks: list[Check]
+    counts: Counts
+    settings: Settings
+    logs: dict[str, str] = field(default_factory=dict)
+    """The end of the log of each process that ended by itself."""
+
+    @property
+    def violations(self) -> list[str]:
+        return [f"{check.name}: {text}" for check in self.checks for text in check.violations]
+
+    @property
+    def unknown(self) -> bool:
+        return any(check.unknown for check in self.checks)
+
+
+async def run(order: Order, say: Say = lambda text: None) -> Result:
+    """Play it and judge it. Raises what the database says when it cannot even begin."""
+    # what the parent itself has to tell of its own services is no news
+    logger = logging.getLogger("leasehold")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    folder = order.keep or Path(tempfile.mkdtemp(prefix="lh-campaign-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    server = None if order.dsn else await asyncio.to_thread(Server.start)
+    try:
+        return await _play(order, folder, server, say)
+    finally:
+        if server:
+            await asyncio.to_thread(server.close)
+        if order.keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _settings(order: Order, server: Server | None) -> Settings:
+    if order.settings:
+        return order.settings
+    dsn = server.dsn if server else order.dsn
+    return Settings(dsn=dsn, name=NAME, schema=tables.SCHEMA, recover_within=RECOVER_WITHIN)
+
+
+async def _play(order: Order, folder: Path, server: Server | None, say: Say) -> Result:
+    env, rng = Env(), seeded(order.seed)
+    settings = _settings(order, server)
+    if not order.plan.target:
+        await tables.make_anew(settings)
+    async with AsyncExitStack() as stack:
+        certifier = await Certifier.begin(replace(settings))
+        stack.push_async_callback(certifier.finish, 5.0)
+        watcher = Watcher(settings, settings.name, env)
+        stack.push_async_callback(watcher.stop)
+        after_event = await watcher.last_event()
+        fleet = Fleet(settings, order.plan, folder, certifier, env, rng)
+        stack.push_async_callback(fleet.end)
+        await fleet.start()
+        watcher.start()
+        say("waiting for a leader")
+        await _until_it_runs(fleet, watcher, env)
+        faults = Faults(fleet, server, watcher, env, rng, settings.timings.lease)
+        began_at = env.boot_now()
+        say(f"{order.profile}, seed {order.seed}: {order.seconds:g} s of faults")
+        await faults.run(order.profile, order.seconds, _EVERY[order.profile])
+        healed_at, load = env.boot_now(), os.getloadavg()[0]
+        say(f"{len(faults.done)} faults; draining")
+        await fleet.stop("producer")
+        drained = await _drain(order, watcher, env, settings)
+        await fleet.stop("node")
+        ended_at = env.boot_now()
+        final = await watcher.final(after_event, not order.plan.target)
+        campaign = Campaign(
+            order.profile, order.seed, began_at, healed_at, ended_at, fleet.processes, faults.done,
+            watcher.rows, drained, load, not order.plan.target,
+        )  # fmt: skip
+        fleet.read_histories()
+        logs = {
+            str(p): fleet.log_tail(p)
+            for p in fleet.processes
+            if p.how.startswith("ended by itself")
+        }
+    checks = judge(campaign, final, settings.timings)
+    return Result(campaign, final, checks, count(campaign, final), settings, logs)
+
+
+async def _until_it_runs(fleet: Fleet, watcher: Watcher, env: Env) -> None:
+    """Somebody leads. Raises Unavailable when nobody does for a minute."""
+    give_up_at = env.boot_now() + JOIN_SECONDS
+    while not (watcher.row and fleet.by_pid(watcher.row.pid)):
+        if env.boot_now() > give_up_at:
+            raise Unavailable(
+                f"no process of the campaign leads after {JOIN_SECONDS:g} s",
+                do="Do the workers start? Is there another leader of the same name?",
+            )
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _drain(order: Order, watcher: Watcher, env: Env, settings: Settings) -> bool:
+    """Until every job has finished, or the time is up. Somebody's application may have jobs that
+    wait for another day: it is given the time in which dead nodes' jobs must run again."""
+    give_up_at = env.boot_now() + order.drain_seconds
+    if order.plan.target:
+        await asyncio.sleep(min(order.drain_seconds, settings.recover_within * 2))
+        return True
+    # a schedule of each second has a job in hand now and then
+    quiet_since: float | None = None
+    while env.boot_now() < give_up_at:
+        with suppress(LeaseholdError):
+            still = await watcher.open_jobs() <= 2
+            now = env.boot_now()
+            quiet_since = (quiet_since or now) if still else None
+            if quiet_since and now - quiet_since > settings.timings.failover:
+                return True
+        await asyncio.sleep(_POLL_SECONDS)
+    return False

@@ -1,0 +1,102 @@
+"""Several campaigns one after the other, judged together: the gate of ten minutes and the soak."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from leasehold.chaos.campaign import Order, Result, Say, run
+from leasehold.chaos.counts import GATE, SOAK, Counts, missing, missing_of_one
+
+LOAD = 2.0
+"""The machine's load average above which nothing may change hands without a fault."""
+_BURNERS = 3
+_BURN = """
+import os, threading
+threading.Thread(target=lambda: (os.read(0, 1), os._exit(0)), daemon=True).start()
+while True:
+    pass
+"""
+ROTATION = ("process", "network", "database", "all")
+CALM_SECONDS = 60.0
+FAULT_SECONDS = 65.0
+DRAIN_SECONDS = 35.0
+_SOAK_ROUNDS = 12
+
+
+@dataclass
+class Verdict:
+    """``void``: in words, why the runs prove nothing."""
+
+    results: list[Result]
+    total: Counts
+    void: list[str]
+
+    @property
+    def exit_code(self) -> int:
+        """0 held, 1 a promise was broken, 3 void or unknown."""
+        if any(result.violations for result in self.results):
+            return 1
+        return 3 if self.void or any(result.unknown for result in self.results) else 0
+
+
+async def one(order: Order, say: Say) -> Verdict:
+    """One campaign by itself."""
+    result = await run(order, say)
+    own = not order.plan.target
+    void = missing_of_one(result.counts, order.profile, order.seconds, own)
+    return Verdict([result], result.counts, void)
+
+
+async def gate(order: Order, say: Say) -> Verdict:
+    """60 s without a fault on a busy machine, then each profile for 65 s."""
+    return await _several(order, say, ROTATION, GATE)
+
+
+async def soak(order: Order, say: Say) -> Verdict:
+    """The same for an hour."""
+    return await _several(order, say, ROTATION * _SOAK_ROUNDS, SOAK)
+
+
+async def _several(order: Order, say: Say, profiles: Sequence[str], minimum: Counts) -> Verdict:
+    calm = replace(order, profile="none", seconds=CALM_SECONDS, drain_seconds=DRAIN_SECONDS)
+    with ExitStack() as stack:
+        if os.getloadavg()[0] < 2 * LOAD:
+            _burn(stack)
+        results = [await run(calm, say)]
+    _tell(results[-1], say)
+    void = []
+    if results[0].campaign.load <= LOAD:
+        void.append(f"the load average without faults was {results[0].campaign.load:.1f}")
+    for number, profile in enumerate(profiles):
+        this = replace(
+            calm, profile=profile, seconds=FAULT_SECONDS, seed=order.seed * 1000 + number
+        )
+        results.append(await run(this, say))
+        _tell(results[-1], say)
+    total = sum((result.counts for result in results), Counts())
+    return Verdict(results, total, void + missing(total, minimum))
+
+
+def _tell(result: Result, say: Say) -> None:
+    for text in result.violations:
+        say(f"VIOLATION {text} (profile {result.campaign.profile}, seed {result.campaign.seed})")
+
+
+def _burn(stack: ExitStack) -> None:
+    """Makes load; ends with us, however that is."""
+    for _ in range(_BURNERS):
+        burner = subprocess.Popen([sys.executable, "-c", _BURN], stdin=subprocess.PIPE)
+        stack.callback(burner.wait)
+        stack.callback(burner.kill)
+
+
+def play(kind: str, order: Order, say: Say) -> Verdict:
+    """``one``, ``gate`` or ``soak``, in a loop of its own."""
+    games = {"one": one, "gate": gate, "soak": soak}
+    return asyncio.run(games[kind](order, say))

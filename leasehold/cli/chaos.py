@@ -1,0 +1,143 @@
+"""``leasehold chaos``: real faults for real processes, and a verdict."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from leasehold.cli.asking import database, database_options
+from leasehold.errors import ConfigError
+
+if TYPE_CHECKING:
+    from leasehold.chaos.campaign import Order
+    from leasehold.chaos.gate import Verdict
+
+_PROFILES = ("process", "network", "database", "all", "none")
+_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
+_SEEDS = 1_000_000
+
+
+@click.command(
+    epilog="Exit status: 0 all held, 1 a promise was broken, 2 usage, 3 void or unknown."
+)
+@click.argument("target", metavar="[MODULE:APP]", required=False)
+@click.option("--seconds", type=click.FloatRange(5, 7200), default=65.0, show_default=True,
+              help="So long with faults; then it drains.")  # fmt: skip
+@click.option("--seed", type=click.IntRange(0), help="Draws the same faults again.")
+@click.option("--profile", type=click.Choice(_PROFILES), default="all", show_default=True)
+@click.option("--processes", "-p", type=click.IntRange(2, 50), help="Nodes. [default: 4]")
+@click.option("--gate", is_flag=True, help="60 s without faults, then each profile: ten minutes.")
+@click.option("--soak", is_flag=True, help="The same for an hour.")
+@click.option("--report", type=_FILE, help="A page for people.")
+@click.option("--json", "json_file", type=_FILE, help="For tools.")
+@click.option("--keep", type=click.Path(file_okay=False, path_type=Path),
+              help="Keep histories and logs in this folder.")  # fmt: skip
+@database_options
+def chaos(
+    target: str | None,
+    seconds: float,
+    seed: int | None,
+    profile: str,
+    processes: int | None,
+    gate: bool,
+    soak: bool,
+    report: Path | None,
+    json_file: Path | None,
+    keep: Path | None,
+    **_: Any,
+) -> None:
+    """Kill, stop and cut off real processes, and check what is promised.
+
+    Without MODULE:APP the campaign's own nodes and producers run on a PostgreSQL that is started
+    for it, or in the schema leasehold_chaos of --dsn. With MODULE:APP workers of that application
+    are started on its own database and the same is done to them: for staging, not for production.
+    """
+    from leasehold.chaos.campaign import Order
+    from leasehold.chaos.fleet import Plan
+    from leasehold.chaos.gate import play
+    from leasehold.env import Env
+
+    if target and (gate or soak):
+        raise click.UsageError("--gate and --soak are for the campaign's own application")
+    drawn = Env().rng.randrange(_SEEDS) if seed is None else seed
+    plan = Plan(nodes=processes) if processes else Plan()
+    order = Order(profile, drawn, seconds, dsn=_dsn(), plan=plan, keep=keep)
+    if target:
+        _aim(order, target, plan)
+    kind = "gate" if gate else "soak" if soak else "one"
+    try:
+        verdict = play(kind, order, lambda text: click.echo(text, err=True))
+    except KeyboardInterrupt:
+        click.echo("Stopped before there was a verdict.", err=True)
+        sys.exit(3)
+    _write(verdict, report, json_file)
+    _tell(verdict)
+    sys.exit(verdict.exit_code)
+
+
+def _dsn() -> str:
+    dsn = database().get("dsn", "")
+    return "" if dsn == "embedded" else dsn
+
+
+def _aim(order: Order, target: str, plan: Any) -> None:
+    """At somebody's application: its database, schema and name."""
+    import asyncio
+    from dataclasses import replace
+
+    from leasehold.cli.load import load_app
+
+    app = load_app(target)
+    if database():
+        app.configure(**database())
+    if app.settings.dsn == "embedded":
+        raise ConfigError("the workers could not share it", got="embedded", do="Give --dsn")
+    order.dsn = asyncio.run(app.dsn())
+    order.settings = app.settings
+    order.plan = replace(plan, target=target, producers=0)
+
+
+def _write(verdict: Verdict, report: Path | None, json_file: Path | None) -> None:
+    from leasehold.chaos.report import to_html, to_json
+
+    given = (verdict.results, verdict.total, verdict.void)
+    for file in (report, json_file):
+        if file:
+            file.parent.mkdir(parents=True, exist_ok=True)
+    if report:
+        report.write_text(to_html(*given), encoding="utf-8")
+    if json_file:
+        json_file.write_text(json.dumps(to_json(*given), indent=2) + "\n", encoding="utf-8")
+
+
+def _tell(verdict: Verdict) -> None:
+    total = verdict.total
+    for result in verdict.results:
+        campaign = result.campaign
+        held = sum(check.verdict == "held" for check in result.checks)
+        click.echo(
+            f"{campaign.profile:9} seed {campaign.seed:<8} {len(campaign.faults):4} faults, "
+            f"{held} of {len(result.checks)} checks held"
+        )
+        for check in result.checks:
+            if check.unknown:
+                click.echo(f"  UNKNOWN {check.name}: the database could not be read at the end")
+            for text in check.violations:
+                click.echo(f"  VIOLATED {check.name}: {text}")
+    figures = (
+        f"{total.faults} faults",
+        f"{total.acknowledged:,} acknowledged enqueues",
+        f"{total.terms} terms",
+        f"{total.unknown} unknown outcomes ({total.recovered} found done)",
+        f"{total.stale} stale completions",
+        f"{total.fenced} fenced duties",
+    )
+    click.echo(", ".join(figures))
+    for text in verdict.void:
+        click.echo(f"VOID: {text}")
+    words = {0: "Everything held.", 1: "A promise was broken.", 3: "This proves nothing."}
+    click.echo(words[verdict.exit_code])

@@ -1,0 +1,4 @@
+-- The final read: the ledger of ticks.
+-- locks: none
+-- index: tick_pkey
+select schedule, fire_at, coalesce(until, fire_at), state, job_id from leasehold.tick order by schedule, fire_at

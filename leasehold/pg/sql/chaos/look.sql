@@ -1,0 +1,5 @@
+-- The leader's row and who is behind it, as the campaign watches them.
+-- locks: none
+-- index: leader_pkey, node_pkey
+select l.node, l.token, l.seq, n.pid, n.host from leasehold.leader l left join leasehold.node n on n.id = l.node
+where l.name = %(name)s

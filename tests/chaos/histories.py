@@ -1,0 +1,120 @@
+"""Hand-made histories: a small campaign in which all is well, for tests to break."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from leasehold.chaos.checkers import Check, judge
+from leasehold.chaos.history import Campaign, Fault, Process
+from leasehold.config import Timings
+from leasehold.pg.chaos import FinalJob, FinalTick, Tables
+
+TIMES = Timings.derive(9.0)
+NODES = ("0a", "0b")
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def uuid(number: int) -> str:
+    return str(UUID(int=number))
+
+
+def line(kind: str, at: float, **fields: Any) -> dict[str, Any]:
+    return {"kind": kind, "at": at, **fields}
+
+
+def beats(of: str, me: str, token: int, start: float, end: float) -> list[dict[str, Any]]:
+    """A belief from ``start`` to ``end``, renewed every R."""
+    fields = {"of": of, "me": me, "token": token}
+    lines = [line("gained", start, until=start + TIMES.trust, **fields)]
+    at = start + TIMES.renew
+    while at < end:
+        lines.append(line("renewed", at, until=at + TIMES.trust, **fields))
+        at += TIMES.renew
+    return [*lines, line("down", end, until=end, why="stopped", **fields)]
+
+
+class World:
+    """Two nodes and a producer, 40 seconds: node one leads in term 1, then node two in term 2.
+
+    ``one``, ``two``, ``producer`` are the processes; ``campaign`` and ``tables`` are to be
+    broken; :meth:`verdict` judges.
+    """
+
+    def __init__(self) -> None:
+        self.one = Process("node1", "node", 101, 0.0, 60.0, "stopped")
+        self.two = Process("node2", "node", 102, 0.0, 60.0, "stopped")
+        self.producer = Process("producer1", "producer", 103, 0.0, 60.0, "stopped")
+        self.one.lines = [
+            *beats("node", uuid(1), 11, 1.0, 59.0),
+            *beats("leader", uuid(1), 1, 2.0, 20.0),
+            line("believed", 20.0, token=1, since=2.1, until=19.9),
+            line("looked_back", 2.2, term=1, before={}),
+            line("duty_done", 3.0, duty="101-1", term=1, early=True),
+        ]
+        self.two.lines = [
+            *beats("node", uuid(2), 12, 1.0, 59.0),
+            *beats("leader", uuid(2), 2, 20.5, 58.0),
+            line("looked_back", 20.6, term=2, before={"1": 1}),
+            line("duty_done", 21.0, duty="102-1", term=2, early=False),
+            *self._run(1, 30, 1, 5.0),
+            *self._run(2, 31, 1, 6.0),
+            line("completed", 6.4, ref="p-2", job=uuid(1002), token=31),
+        ]
+        self.producer.lines = [
+            line("intent", 4.0, refs=["p-1"], how="one"),
+            line("ack", 4.1, refs=["p-1"], how="one"),
+            line("intent", 4.2, refs=["p-2"], how="one"),
+            line("ack", 4.3, refs=["p-2"], how="one"),
+            line("intent", 5.0, refs=["p-3", "p-4"], how="many"),
+            line("unknown", 8.0, refs=["p-3", "p-4"], how="many", error="Unavailable"),
+        ]
+        processes = [self.one, self.two, self.producer]
+        self.campaign = Campaign("process", 1, 3.0, 50.0, 60.0, processes, drained=True)
+        self.tables = Tables(
+            jobs=[self.job(1), self.job(2, task="effect", token=31), *map(self.tick_job, range(5))],
+            ticks=[self.tick(number) for number in range(5)],
+            terms=[("chaos", 1, "host:101:aaaaaa"), ("chaos", 2, "host:102:bbbbbb")],
+            effects=[("p-2", UUID(int=1002), 31)],
+            duties=[("101-1", 1), ("102-1", 2)],
+        )
+
+    def _run(self, number: int, token: int, attempt: int, at: float) -> list[dict[str, Any]]:
+        fields = {
+            "ref": f"p-{number}", "job": uuid(1000 + number), "token": token, "node": uuid(2),
+            "attempt": attempt,
+        }  # fmt: skip
+        return [line("start", at, **fields), line("end", at + 0.5, how="ended", **fields)]
+
+    def job(self, number: int, **changed: Any) -> FinalJob:
+        job = FinalJob(
+            UUID(int=1000 + number), "note", "completed", f"p-{number}", 1, 0, None, START, 30,
+            UUID(int=2), True,
+        )  # fmt: skip
+        return job._replace(**changed)
+
+    def tick_job(self, number: int) -> FinalJob:
+        moment = START + timedelta(seconds=number)
+        return self.job(
+            1000 + number, task="tick", ref=None, schedule="every-second", scheduled_for=moment
+        )
+
+    def tick(self, number: int, **changed: Any) -> FinalTick:
+        moment = START + timedelta(seconds=number)
+        tick = FinalTick("every-second", moment, moment, "fired", UUID(int=2000 + number))
+        return tick._replace(**changed)
+
+    def change(self, **tables: Any) -> None:
+        self.tables = replace(self.tables, **tables)
+
+    def hit(self, kind: str, target: str, start: float, end: float) -> None:
+        self.campaign.faults.append(Fault(kind, target, start, end))
+
+    def checks(self) -> dict[str, Check]:
+        return {check.name: check for check in judge(self.campaign, self.tables, TIMES)}
+
+    def verdict(self) -> dict[str, list[str]]:
+        """The violations by check."""
+        return {name: c.violations for name, c in self.checks().items() if c.violations}

@@ -1,0 +1,245 @@
+"""Each checker sees what it is there for: a history in which all is well, broken in one place."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from leasehold.chaos.checkers import judge
+from leasehold.chaos.counts import GATE, Counts, count, missing, missing_of_one
+from tests.chaos.histories import TIMES, World, beats, line, uuid
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def caught(world: World, check: str, words: str) -> None:
+    """That check, and no other, and it says so."""
+    found = world.verdict()
+    assert list(found) == [check], found
+    assert words in found[check][0]
+
+
+def test_a_history_in_which_all_is_well_has_no_violation_and_everything_was_looked_at(
+    world: World,
+) -> None:
+    checks = world.checks()
+    assert not world.verdict()
+    idle = {name for name, check in checks.items() if not check.looked_at}
+    assert idle == {"overlap", "no change without a fault", "services"}
+
+
+def test_without_the_final_read_nothing_that_needs_it_is_held(world: World) -> None:
+    checks = {c.name: c for c in judge(world.campaign, None, TIMES)}
+    assert checks["lost"].verdict == "unknown"
+    assert checks["effect once"].verdict == "unknown"
+    assert checks["one believer"].verdict == "held", "the histories are there"
+
+
+def test_an_acknowledged_job_that_is_nowhere_is_lost(world: World) -> None:
+    world.change(jobs=[job for job in world.tables.jobs if job.ref != "p-1"])
+    caught(world, "lost", "p-1")
+
+
+def test_an_enqueue_that_is_two_jobs_is_seen(world: World) -> None:
+    world.change(jobs=[*world.tables.jobs, world.job(1, id=UUID(int=77))])
+    caught(world, "duplicated", "p-1 is 2 jobs")
+
+
+def test_a_job_in_both_tables_is_seen(world: World) -> None:
+    world.change(jobs=[*world.tables.jobs, world.tick_job(0)])
+    assert "is there 2 times" in world.verdict()["duplicated"][0]
+
+
+def test_a_job_that_nobody_enqueued_is_seen(world: World) -> None:
+    world.change(jobs=[*world.tables.jobs, world.job(9)])
+    caught(world, "unexpected", "p-9")
+
+
+def test_half_a_batch_of_unknown_outcome_is_seen(world: World) -> None:
+    world.change(jobs=[*world.tables.jobs, world.job(3)])
+    caught(world, "recovered", "1 of the 2")
+
+
+def test_the_whole_batch_of_unknown_outcome_is_well(world: World) -> None:
+    world.change(jobs=[*world.tables.jobs, world.job(3), world.job(4)])
+    assert not world.verdict()
+    assert count(world.campaign, world.tables).recovered == 2
+
+
+def test_a_job_that_is_left_over_is_stuck(world: World) -> None:
+    jobs = [world.job(1, state="available"), *world.tables.jobs[1:]]
+    world.change(jobs=jobs)
+    caught(world, "finished", "still available")
+
+
+def test_a_job_on_a_node_that_is_gone_is_stuck(world: World) -> None:
+    held = world.tick_job(4)._replace(state="running", node_is_there=False)
+    world.change(jobs=[*world.tables.jobs[:-1], held])
+    caught(world, "finished", "which is gone")
+
+
+def test_a_drain_that_did_not_end_is_seen(world: World) -> None:
+    world.campaign.drained = False
+    caught(world, "finished", "drain")
+
+
+def test_an_effect_that_was_applied_twice_is_seen(world: World) -> None:
+    world.change(effects=world.tables.effects * 2)
+    caught(world, "effect once", "2 times")
+
+
+def test_a_completed_job_without_its_effect_is_seen(world: World) -> None:
+    world.change(effects=[])
+    assert "its effect is nowhere" in world.verdict()["effect once"][0]
+
+
+def test_an_effect_of_another_claim_than_the_one_that_completed_is_seen(world: World) -> None:
+    world.change(effects=[("p-2", UUID(int=1002), 30)])
+    assert "the effect is of claim 30" in world.verdict()["effect once"][0]
+
+
+def test_a_refused_completion_whose_effect_is_there_is_seen(world: World) -> None:
+    refused = line("complete_refused", 7.0, ref="p-2", job=uuid(1002), token=31)
+    world.one.lines.append(refused)
+    caught(world, "stale completions", "was refused")
+
+
+def test_a_moment_with_two_jobs_is_seen(world: World) -> None:
+    again = world.tick_job(2)._replace(id=UUID(int=88))
+    world.change(jobs=[*world.tables.jobs, again])
+    caught(world, "tick once", "is 2 jobs")
+
+
+def test_a_fired_moment_whose_job_is_nowhere_is_seen(world: World) -> None:
+    world.change(jobs=world.tables.jobs[:-1])
+    caught(world, "tick once", "its job is nowhere")
+
+
+def test_a_moment_that_was_passed_over_is_seen(world: World) -> None:
+    ticks = [tick for tick in world.tables.ticks if tick.fire_at.second != 2]
+    world.change(ticks=ticks, jobs=[j for j in world.tables.jobs if j.scheduled_for.second != 2])
+    assert "missed ticks" in world.verdict()
+
+
+def test_a_moment_that_counts_as_missed_is_seen(world: World) -> None:
+    world.change(ticks=[*world.tables.ticks[:-1], world.tick(4, state="missed")])
+    caught(world, "missed ticks", "is missed")
+
+
+def test_a_term_that_two_processes_had_is_seen(world: World) -> None:
+    for entry in world.two.lines:
+        if entry.get("of") == "leader":
+            entry["token"] = 1
+    assert "both had term 1" in world.verdict()["tokens"][0]
+
+
+def test_a_term_that_went_back_is_seen(world: World) -> None:
+    world.one.lines += beats("leader", uuid(1), 2, 58.1, 58.4)
+    assert any("after term 2" in text for text in world.verdict()["tokens"])
+
+
+def test_a_claim_that_ran_twice_is_seen(world: World) -> None:
+    start = next(entry for entry in world.two.lines if entry["kind"] == "start")
+    world.two.lines.append({**start, "at": 9.0})
+    assert "as claim 30, after 30" in world.verdict()["tokens"][0]
+
+
+def test_two_beliefs_that_overlap_by_their_records_are_seen(world: World) -> None:
+    world.two.lines[:] = [e for e in world.two.lines if e.get("of") != "leader"]
+    world.two.lines += beats("leader", uuid(2), 2, 19.7, 58.0)
+    caught(world, "one believer", "0.30 s")
+
+
+def test_two_beliefs_that_overlap_by_what_was_answered_are_seen(world: World) -> None:
+    world.one.lines.append(line("believed", 22.0, token=1, since=20.4, until=22.0))
+    caught(world, "one believer", "both led")
+
+
+def test_a_duty_that_committed_after_a_later_acquisition_is_seen(world: World) -> None:
+    world.change(duties=[*world.tables.duties, ("101-2", 1)])
+    caught(world, "commit order", "term 1 committed 1 duties after term 2")
+
+
+def test_a_fenced_duty_that_is_there_is_seen(world: World) -> None:
+    world.one.lines.append(line("duty_fenced", 22.0, duty="101-1", term=1, early=False))
+    caught(world, "commit order", "duty_fenced")
+
+
+def test_a_gap_beside_a_process_that_was_well_is_seen(world: World) -> None:
+    world.two.lines[:] = [e for e in world.two.lines if e.get("of") != "leader"]
+    world.two.lines += beats("leader", uuid(2), 2, 32.0, 58.0)
+    caught(world, "leaderless gaps", "nobody led from 20.00 for 12.00 s")
+
+
+@pytest.mark.parametrize("kind, target", [("pause", "node"), ("frozen", "database")])
+def test_a_gap_in_which_something_was_done_to_everybody_is_none(
+    world: World, kind: str, target: str
+) -> None:
+    world.two.lines[:] = [e for e in world.two.lines if e.get("of") != "leader"]
+    world.two.lines += beats("leader", uuid(2), 2, 32.0, 58.0)
+    for process in (world.one, world.two):
+        world.hit(kind, process.name if target == "node" else target, 22.0, 26.0)
+    assert not world.verdict()
+
+
+def test_a_gap_in_which_the_row_changed_starts_anew(world: World) -> None:
+    world.two.lines[:] = [e for e in world.two.lines if e.get("of") != "leader"]
+    world.two.lines += beats("leader", uuid(2), 2, 32.0, 58.0)
+    world.campaign.rows = [line("row", 24.0, node=uuid(3), token=2, seq=9)]
+    assert not world.verdict()
+
+
+def test_a_handler_that_starts_without_a_lease_is_seen(world: World) -> None:
+    start = next(entry for entry in world.two.lines if entry["kind"] == "start")
+    world.one.lines.append({**start, "job": uuid(55), "node": uuid(9)})
+    caught(world, "step down", "without a lease")
+
+
+def test_a_handler_that_was_about_to_start_when_its_process_was_stopped_may(world: World) -> None:
+    start = next(entry for entry in world.two.lines if entry["kind"] == "start")
+    world.one.lines.append({**start, "job": uuid(55), "node": uuid(9), "at": 12.01})
+    world.hit("pause", "node1", 5.0, 12.0)
+    assert not world.verdict()
+
+
+def test_a_job_that_runs_beside_itself_while_its_first_node_is_alive_is_seen(world: World) -> None:
+    start = next(entry for entry in world.two.lines if entry["kind"] == "start")
+    world.one.lines.append({**start, "at": 5.2, "token": 40, "node": uuid(1)})
+    caught(world, "overlap", "it ran on node2")
+
+
+def test_a_process_that_ends_for_no_reason_is_seen(world: World) -> None:
+    world.two.how = "ended by itself: 1"
+    world.two.lines.append(line("up", 2.0))
+    world.two.lines.append(line("event", 59.9, event="node_started", fields={}))
+    caught(world, "processes", "ended by itself")
+
+
+def test_a_process_that_does_not_stop_is_seen(world: World) -> None:
+    world.one.how = "did not stop"
+    caught(world, "processes", "did not stop")
+
+
+def test_a_service_that_failed_is_seen(world: World) -> None:
+    failed = {"service": "stager", "error": "KeyError: 1"}
+    world.one.lines.append(line("event", 9.0, event="service_failed", fields=failed))
+    caught(world, "services", "KeyError")
+
+
+def test_a_leadership_that_was_lost_without_a_fault_is_seen(world: World) -> None:
+    world.campaign.profile = "none"
+    lost = {"name": "chaos", "term": 1, "why": "expired"}
+    world.one.lines.append(line("event", 20.0, event="lease_lost", fields=lost))
+    caught(world, "no change without a fault", "lease_lost")
+
+
+def test_a_run_in_which_little_happened_is_void() -> None:
+    few = Counts(**{**GATE.to_json(), "unknown": 49})  # type: ignore[arg-type]
+    assert missing(few, GATE) == ["49 unknown outcomes, at least 50 are needed"]
+    assert missing(GATE, GATE) == []
+    short = Counts(faults=20, acknowledged=2000, terms=1, stale=5)
+    assert missing_of_one(short, "process", 26.0, True) == ["1 terms, at least 2 are needed"]
