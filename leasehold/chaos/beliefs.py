@@ -28,8 +28,7 @@ class Beliefs:
         self._watch()
 
     def _note(self, kind: str, lease: Lease, token: int | None, **fields: Any) -> None:
-        elections = self.node.guard.elections.values() if self.node else ()
-        of = "leader" if any(election.lease is lease for election in elections) else "node"
+        of = "node" if self.node and self.node.guard.membership.lease is lease else "leader"
         self._writer.note(kind, of=of, me=lease.me, token=token, **fields)
 
     def _watch(self) -> None:
