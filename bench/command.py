@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from bench.parties import chosen
+from bench.parties import chosen, version
 from bench.process import Contender
 from bench.report import Result, machine, write_json
 from bench.server import Server, server
@@ -75,7 +75,7 @@ def _finish(this: Run, json_path: Path | None) -> None:
     click.echo(_line(machine()))
     click.echo(_line(settings))
     for contender in this.contenders:
-        click.echo(f"{contender.name}: {contender.settings}")
+        click.echo(f"{contender.name} {version(contender)}: {contender.settings}")
     for result in this.results:
         click.echo("\n" + result.table())
     if json_path:

@@ -1,17 +1,60 @@
-"""Who is measured."""
+"""Who is measured, and where the peers' environments are."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from bench.process import Contender
 
+CACHE = Path(os.environ.get("LEASEHOLD_BENCH_CACHE") or Path.home() / ".cache" / "leasehold-bench")
+
+
+_PGQUEUER = ("pgqueuer", "asyncpg", "uvloop")
+_CELERY = "redis with appendfsync everysec, solo pool, prefetch 1000, no results"
+
+
+def _peer(name: str, module: str, settings: str, share: float, *packages: str) -> Contender:
+    python = str(CACHE / name / "bin" / "python")
+    return Contender(name, module, settings, python, packages, share, redis=name == "celery")
+
+
 RAW = Contender("raw loop", "raw", "asyncpg, LISTEN, claims and acks of 100 on one connection")
 LEASEHOLD = Contender("leasehold", "lease", "defaults")
-PEERS: dict[str, Contender] = {}
+_PEERS = (
+    _peer("pgqueuer", "pgq", "asyncpg, uvloop, batches of 1000", 0.4, *_PGQUEUER),
+    _peer("procrastinate", "procra", "psycopg, concurrency 100", 0.02, "procrastinate"),
+    _peer("chancy", "chan", "AsyncExecutor, concurrency 1000, eager polling", 0.2, "chancy"),
+    _peer("celery", "celer", _CELERY, 0.05, "celery[redis]"),
+)
+PEERS = {peer.name: peer for peer in _PEERS}
 
 
 def chosen(names: Sequence[str]) -> list[Contender]:
-    """The raw loop, leasehold, and the peers of these names."""
+    """The raw loop, leasehold, and the peers of these names; ``peers`` is all of them."""
     wanted = list(PEERS) if "peers" in names else list(names)
-    return [RAW, LEASEHOLD, *(PEERS[name] for name in wanted)]
+    return [RAW, LEASEHOLD, *(made(PEERS[name]) for name in wanted)]
+
+
+def made(peer: Contender) -> Contender:
+    """With its environment: the newest of PyPI when it is made."""
+    folder = Path(peer.python).parents[1]
+    if not Path(peer.python).exists():
+        print(f"installing {' '.join(peer.packages)} in {folder}", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        pip = [peer.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, *peer.packages], check=True)
+    return peer
+
+
+def version(peer: Contender) -> str:
+    """Of its package, or of this tree."""
+    if not peer.packages:
+        return ""
+    name = peer.packages[0].partition("[")[0]
+    code = f"import importlib.metadata as m; print(m.version({name!r}))"
+    done = subprocess.run([peer.python, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()

@@ -29,8 +29,12 @@ class Contender:
     module: str
     settings: str
     python: str = sys.executable
-    package: str = ""
-    """What of PyPI it needs; in the environment that ``python`` is of."""
+    packages: tuple[str, ...] = ()
+    """What of PyPI is in the environment that ``python`` is of."""
+    share: float = 1.0
+    """Of the jobs of a drain: a slow one gets fewer, so that a slice stays short."""
+    redis: bool = False
+    """It works on a redis, not on the Postgres."""
 
 
 class Side:

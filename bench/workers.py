@@ -13,8 +13,10 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from bench.cost import tree_seconds
 from bench.ledger import Ledgers
 from bench.process import Contender, Side, call
+from bench.redis import redis
 from bench.server import Server
 
 LOOK_SECONDS = 0.003
@@ -24,13 +26,6 @@ class Wrong(Exception):
     """A job was lost, ran twice, is not recorded as finished, or nothing went on."""
 
 
-def one(connection: psycopg.Connection[Any], query: str) -> Any:
-    """The one value of a query."""
-    row = connection.execute(query.encode()).fetchone()
-    assert row
-    return row[0]
-
-
 def queries_of(contender: Contender) -> Any:
     return importlib.import_module(f"bench.queries.{contender.module}")
 
@@ -38,22 +33,30 @@ def queries_of(contender: Contender) -> Any:
 class Place:
     """A database with a contender's tables, and a connection ``watcher`` to look at it."""
 
-    def __init__(self, server: Server, contender: Contender, dsn: str, folder: Path) -> None:
+    def __init__(
+        self, server: Server, contender: Contender, database: str, dsn: str, folder: Path
+    ) -> None:
         self.server = server
         self.contender = contender
         self.dsn = dsn
-        self.dbname = str(conninfo_to_dict(dsn)["dbname"])
+        """What the contender is given: of the database, or of its redis."""
+        self.dbname = str(conninfo_to_dict(database)["dbname"])
         self.folder = folder
         self.ledgers = Ledgers(folder)
         self.queries = queries_of(contender)
-        self.watcher: psycopg.Connection[Any] = psycopg.connect(dsn, autocommit=True)
+        self.watcher: psycopg.Connection[Any] = psycopg.connect(database, autocommit=True)
 
     def call(self, verb: str, **options: Any) -> Any:
         """A verb of the contender, run to its end in a process of its own."""
         return call(self.contender, verb, dsn=self.dsn, **options)
 
     def unfinished(self) -> bool:
-        return bool(one(self.watcher, self.queries.UNFINISHED))
+        return bool(self.queries.unfinished(self.watcher, self.dsn))
+
+    def finished(self) -> int | None:
+        """How many are recorded as finished; None where nothing is kept."""
+        count: int | None = self.queries.finished(self.watcher, self.dsn)
+        return count
 
     @contextmanager
     def workers(
@@ -93,6 +96,10 @@ class Workers:
     def wait_ran(self, count: int, pause: float = LOOK_SECONDS) -> None:
         self.wait(lambda: self._place.ledgers.count >= count, pause)
 
+    def cpu_seconds(self) -> float:
+        """Of the worker processes, with their threads and children."""
+        return sum(tree_seconds(side.process.pid) for side in self.sides)
+
     def stop(self) -> None:
         for side in self.sides:
             side.stop()
@@ -101,11 +108,12 @@ class Workers:
 @contextmanager
 def place(server: Server, contender: Contender) -> Iterator[Place]:
     """A fresh one; a checkpoint before it, so that full pages in the WAL are the load's."""
-    with server.database() as dsn, tempfile.TemporaryDirectory(prefix="ledger-") as folder:
+    with ExitStack() as stack:
+        database = stack.enter_context(server.database())
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ledger-"))
+        dsn = stack.enter_context(redis()) if contender.redis else database
         server.checkpoint()
         call(contender, "prepare", dsn=dsn)
-        here = Place(server, contender, dsn, Path(folder))
-        try:
-            yield here
-        finally:
-            here.watcher.close()
+        here = Place(server, contender, database, dsn, Path(folder))
+        stack.callback(here.watcher.close)
+        yield here

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -15,10 +15,11 @@ from bench.parties import RAW
 from bench.process import Contender
 from bench.report import Result
 from bench.server import Server
-from bench.workers import Place, Wrong, one, place
+from bench.workers import Place, Wrong, place
 
 COLUMNS = {
     "jobs_per_second": "jobs/s",
+    "worker_cpu_us": "worker CPU µs/job",
     "backend_cpu_us": "backend CPU µs/job",
     "server_cpu_us": "server CPU µs/job",
     "wal_bytes": "WAL B/job",
@@ -43,6 +44,7 @@ def drain(
     prepare: Callable[[Place], None] | None = None,
 ) -> dict[str, float]:
     """One slice, in a database of its own; ``prepare`` sees it before the jobs are loaded."""
+    work = replace(work, jobs=max(100, int(work.jobs * contender.share)))
     with place(server, contender) as here:
         if prepare:
             prepare(here)
@@ -60,6 +62,7 @@ def drained(here: Place, work: Work) -> dict[str, float]:
     pid = here.watcher.info.backend_pid
     with here.workers(work.workers, 2 * work.jobs, history=work.history) as workers:
         workers.wait_ran(1, 0.001)
+        used = workers.cpu_seconds()
         before = cost_now(here.server, here.dbname, pid)
         first, start = here.ledgers.count, time.monotonic()
         workers.wait_ran(work.jobs)
@@ -67,6 +70,7 @@ def drained(here: Place, work: Work) -> dict[str, float]:
         workers.wait(lambda: not here.unfinished())
         end = time.monotonic()
         spent = cost_now(here.server, here.dbname, pid) - before
+        used = workers.cpu_seconds() - used
         workers.stop()
     jobs = max(1, work.jobs - first)
     time.sleep(0.05)  # a backend tells its last counts while it ends
@@ -74,6 +78,7 @@ def drained(here: Place, work: Work) -> dict[str, float]:
         "jobs_per_second": jobs / (end - start),
         "seconds": end - start,
         "recorded_after_seconds": end - ran,
+        "worker_cpu_us": used / jobs * 1e6,
         **spent.per_job(jobs),
         "wal_fpi": spent.wal_fpi,
         "buffers": (buffers_now(here.server, here.dbname) - buffers) / work.jobs,
@@ -85,10 +90,9 @@ def check(here: Place, work: Work) -> None:
     numbers = here.ledgers.numbers()
     if len(numbers) != work.jobs or set(numbers) != set(range(work.jobs)):
         raise Wrong(f"{work.jobs} jobs, {len(numbers)} runs of {len(set(numbers))} of them")
-    if work.history and here.queries.FINISHED:
-        finished = one(here.watcher, here.queries.FINISHED)
-        if finished != work.jobs:
-            raise Wrong(f"{work.jobs} jobs, {finished} recorded as finished at the first attempt")
+    finished = here.finished() if work.history else None
+    if finished not in (None, work.jobs):
+        raise Wrong(f"{work.jobs} jobs, {finished} recorded as finished at the first attempt")
 
 
 @click.command("drain")

@@ -1,2 +1,2 @@
-"""How the harness sees a contender's work in the database: ``UNFINISHED`` (is there any?) and
-``FINISHED`` (how many, with history)."""
+"""How the harness sees a contender's work: ``unfinished`` (is there any?) and ``finished`` (how
+many, with history)."""

@@ -1,4 +1,15 @@
 """The reference's table."""
 
-UNFINISHED = "select exists (select from job where state <> 'done')"
-FINISHED = "select count(*) from job where state = 'done' and attempts = 1"
+from __future__ import annotations
+
+from typing import Any
+
+from bench.sql import one
+
+
+def unfinished(watcher: Any, dsn: str) -> bool:
+    return bool(one(watcher, "select exists (select from job where state <> 'done')"))
+
+
+def finished(watcher: Any, dsn: str) -> int | None:
+    return int(one(watcher, "select count(*) from job where state = 'done' and attempts = 1"))

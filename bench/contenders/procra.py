@@ -1,0 +1,76 @@
+"""procrastinate: psycopg, as many jobs at once as leasehold (its worker takes them one by one)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import procrastinate
+from procrastinate import App, PsycopgConnector
+
+from bench.ledger import Ledger
+from bench.side import Sent, spaced
+
+CONCURRENCY = 100
+
+logging.getLogger("procrastinate").setLevel(logging.ERROR)
+
+
+def _app(dsn: str, ran: Any = None) -> tuple[App, Any]:
+    app = procrastinate.App(connector=PsycopgConnector(conninfo=dsn, max_size=20))
+
+    @app.task(name="noop")
+    async def noop(n: int, text: str) -> None:
+        ran(n)
+
+    return app, noop
+
+
+async def prepare(dsn: str) -> None:
+    app, _ = _app(dsn)
+    async with app.open_async():
+        await app.schema_manager.apply_schema_async()
+
+
+async def load(dsn: str, jobs: int, size: int, history: bool = True) -> dict[str, float]:
+    app, noop = _app(dsn)
+    text = "x" * size
+    async with app.open_async():
+        start = time.monotonic()
+        for first in range(0, jobs, 10_000):
+            numbers = range(first, min(first + 10_000, jobs))
+            await noop.batch_defer_async(*({"n": n, "text": text} for n in numbers))
+        return {"seconds": time.monotonic() - start}
+
+
+async def each(dsn: str, jobs: int, size: int) -> dict[str, float]:
+    app, noop = _app(dsn)
+    text = "x" * size
+    async with app.open_async():
+        start = time.monotonic()
+        for n in range(jobs):
+            await noop.defer_async(n=n, text=text)
+        return {"seconds": time.monotonic() - start}
+
+
+async def produce(dsn: str, jobs: int, first: int, gap: float, size: int) -> list[Sent]:
+    app, noop = _app(dsn)
+    text = "x" * size
+    async with app.open_async():
+        return await spaced(lambda n: noop.defer_async(n=n, text=text), jobs, first, gap)
+
+
+async def work(
+    dsn: str,
+    folder: str,
+    entries: int,
+    history: bool = True,
+    timed: bool = False,
+    concurrency: int = CONCURRENCY,
+) -> None:
+    app, _ = _app(dsn, Ledger.of_this_process(folder, entries).recorder(timed))
+    async with app.open_async():
+        await app.run_worker_async(
+            concurrency=concurrency, delete_jobs="never" if history else "successful"
+        )

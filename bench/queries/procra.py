@@ -1,0 +1,20 @@
+"""procrastinate's tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.sql import one
+
+
+def unfinished(watcher: Any, dsn: str) -> bool:
+    return bool(
+        one(
+            watcher,
+            "select exists (select from procrastinate_jobs where status in ('todo', 'doing'))",
+        )
+    )
+
+
+def finished(watcher: Any, dsn: str) -> int | None:
+    return int(one(watcher, "select count(*) from procrastinate_jobs where status = 'succeeded'"))
