@@ -79,6 +79,10 @@ class JobNotFound(UsageError):
     """No job of that id exists, waiting, running or finished."""
 
 
+class LockNotAcquired(LeaseholdError):
+    """Somebody else holds the lock; with a ``timeout``: for the whole of it."""
+
+
 # -- what the server is or says: an operator must act -----------------------------------------
 class ServerError(LeaseholdError):
     """The database was reached, and it cannot serve us as it is."""
@@ -139,6 +143,10 @@ class Conflict(Unavailable):
 # -- what we no longer hold -------------------------------------------------------------------
 class LostLease(LeaseholdError):
     """The lease (of a node, a leader or a lock) is not ours any more."""
+
+
+class LostLock(LostLease):
+    """An advisory lock was lost: the database does not show it any more, or does not answer."""
 
 
 class LostClaim(LostLease):

@@ -52,6 +52,8 @@ CATALOGUE: dict[str, Kind] = {
     "lease_resigned": Kind("info", "a leadership was given up", ("name", "term", "why")),
     "lease_remade": Kind("error", "a leader or fence row had been deleted by hand", ("name",)),
     "renew_failed": Kind("warning", "a renewal got no answer", ("error",), stored=False),
+    # locks
+    "lock_lost": Kind("warning", "an advisory lock was lost", ("name", "scope", "why")),
     # jobs
     "job_failed": Kind("warning", "an attempt failed", ("job", "task", "attempt", "error")),
     "job_discarded": Kind("error", "out of attempts, or given up", ("job", "task", "error")),

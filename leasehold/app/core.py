@@ -16,12 +16,14 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from leasehold import __version__
+from leasehold.app.advisory import AdvisoryLocks
 from leasehold.app.definitions import Definitions, Task
 from leasehold.app.sync import SyncApp
 from leasehold.config import Settings, check_text
 from leasehold.env import Env
 from leasehold.errors import ConfigError
 from leasehold.model.job import JobRecord, JobRequest
+from leasehold.model.lock_key import Noted
 from leasehold.node import Node, NodePlan, Tools
 from leasehold.pg.listener import Listener
 from leasehold.pg.store import PgStore
@@ -35,7 +37,7 @@ DEFAULT_SLOTS = 100
 ONCE_KEPT_SECONDS = 366 * 86400.0
 
 
-class App(Definitions):
+class App(Definitions, AdvisoryLocks):
     """Tasks, schedules and settings of an application.
 
     ``dsn`` is ``postgresql://…``, ``embedded`` (a PostgreSQL that leasehold starts itself, for
@@ -54,6 +56,7 @@ class App(Definitions):
         self._embedded: Any = None
         self._lock = threading.Lock()
         self._pid = os.getpid()
+        self._noted_locks: dict[Noted, float] = {}
         self.sync = SyncApp(self)
 
     # -- jobs ------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
+from leasehold.app.advisory_sync import SyncAdvisoryLock
 from leasehold.errors import BadJob, ConfigError
 from leasehold.model.job import JobRecord, JobRequest
 from leasehold.services.client import Client, Job
@@ -66,6 +67,14 @@ class SyncApp:
             return await (await self._app.client()).wait(job, timeout)
 
         return self._call(wait())
+
+    def advisory_lock(self, target: Any, **options: Any) -> SyncAdvisoryLock:
+        """As :meth:`App.advisory_lock`, for ``with``; nothing is cancelled when it is lost."""
+        return SyncAdvisoryLock(self, self._app.advisory_lock(target, cancel=False, **options))
+
+    def _here(self, work: Coroutine[Any, Any, T]) -> T:
+        """In this thread, on a connection of the caller's."""
+        return _without_loop(work)
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         try:

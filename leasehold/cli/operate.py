@@ -214,6 +214,18 @@ def leaders(terms: bool, limit: int, **_: Any) -> None:
 
 
 @click.command()
+@limit_option(200)
+@reading_options
+def locks(limit: int, **_: Any) -> None:
+    """Leases and advisory locks: who holds them, and who waits."""
+
+    async def work(app: App) -> list[dict[str, Any]]:
+        return await (await app.inspect()).locks(limit)
+
+    _show(ask(work), tables.LOCKS, "Nobody holds a lock.")
+
+
+@click.command()
 @limit_option(1000)
 @reading_options
 def nodes(limit: int, **_: Any) -> None:

@@ -9,7 +9,7 @@ import click
 from leasehold import __version__
 from leasehold.cli.asking import Group
 from leasehold.cli.chaos import chaos
-from leasehold.cli.operate import events, jobs, leaders, nodes, schedules, status
+from leasehold.cli.operate import events, jobs, leaders, locks, nodes, schedules, status
 from leasehold.cli.run import demo, worker
 from leasehold.cli.schema import schema
 from leasehold.errors import LeaseholdError
@@ -40,5 +40,17 @@ def root() -> None:
     """Scheduled tasks and background jobs, once across all your processes, on Postgres."""
 
 
-for command in (demo, worker, status, jobs, schedules, leaders, nodes, events, schema, chaos):
+for command in (
+    demo,
+    worker,
+    status,
+    jobs,
+    schedules,
+    leaders,
+    locks,
+    nodes,
+    events,
+    schema,
+    chaos,
+):
     root.add_command(command)

@@ -53,6 +53,18 @@ def _leads(row: Row) -> str | None:
     return ", ".join(f"{name} (term {term})" for name, term in sorted(leads.items())) or None
 
 
+def _lock_name(row: Row) -> str:
+    """As it was named, or else by its numbers."""
+    return str(row["name"] if row["name"] is not None else row["lock_key"])
+
+
+def _lock_mode(row: Row) -> str:
+    kind = {"ExclusiveLock": "exclusive", "ShareLock": "shared"}.get(row["mode"], str(row["mode"]))
+    if row["token"] is not None:
+        return f"{kind}, term {row['token']}"
+    return kind if row["granted"] else f"waits ({kind})"
+
+
 def _lateness(row: Row) -> str | None:
     from leasehold.services.health import duration
 
@@ -119,6 +131,17 @@ TERMS: list[Column] = [
     ("term", _key("term")),
     ("holder", _key("holder")),
     ("since", _key("acquired_at")),
+]
+LOCKS: list[Column] = [
+    ("name", _lock_name),
+    ("kind", _key("locktype")),
+    ("mode", _lock_mode),
+    ("holder", _key("client")),
+    ("server pid", _key("pid")),
+    ("since", lambda row: row["since"] if row["granted"] else row["waitstart"]),
+    ("connection", _key("state")),
+    ("job", _key("job_id")),
+    ("query", _first_line("query")),
 ]
 NODES: list[Column] = [
     ("worker", _key("worker_id")),

@@ -8,6 +8,7 @@ from leasehold.pg.session import ServerFacts
 from leasehold.pg.store_dashboard import DashboardOperations
 from leasehold.pg.store_deadlines import DeadlineOperations
 from leasehold.pg.store_jobs import JobOperations
+from leasehold.pg.store_locks import LockOperations
 from leasehold.pg.store_nodes import NodeOperations
 from leasehold.pg.store_schedules import OperatorOperations, ScheduleOperations
 
@@ -19,6 +20,7 @@ class PgStore(
     DeadlineOperations,
     OperatorOperations,
     DashboardOperations,
+    LockOperations,
 ):
     """All operations over one pool; belongs to one event loop."""
 

@@ -46,19 +46,19 @@ class UserConnections:
     ) -> list[tuple[UUID, bool]]:
         """(id, created) per job. Commits with the user's transaction, or not at all."""
         requests = [job.as_request(job_id, payload_limit) for job_id, job in jobs]
-        rows = await self._fetch(connection, "user/enqueue", {"jobs": json.dumps(requests)})
+        rows = await self.fetch(connection, "user/enqueue", {"jobs": json.dumps(requests)})
         return [(UUID(str(row[0])), bool(row[1])) for row in rows]
 
     async def assert_mine(self, connection: Any, job: UUID, node: UUID, token: int) -> None:
         params = {"job": str(job), "node": str(node), "token": token}
-        await self._fetch(connection, "user/assert_mine", params)
+        await self.fetch(connection, "user/assert_mine", params)
 
     async def complete(
         self, connection: Any, job: UUID, node: UUID, token: int, result: Any
     ) -> None:
         text = None if result is None else encode("result", result, Limits.result_bytes)
         params = {"job": str(job), "node": str(node), "token": token, "result": text}
-        await self._fetch(connection, "user/complete", params)
+        await self.fetch(connection, "user/complete", params)
 
     async def arm_deadline(
         self, connection: Any, deadline: UUID, name: str, levels: Sequence[Level]
@@ -66,13 +66,13 @@ class UserConnections:
         """(id, created). Armed when the user's transaction commits."""
         wanted = json.dumps([level.as_json() for level in levels])
         params = {"id": str(deadline), "name": name, "levels": wanted}
-        found, created = (await self._fetch(connection, "user/deadline_arm", params))[0]
+        found, created = (await self.fetch(connection, "user/deadline_arm", params))[0]
         return UUID(str(found)), bool(created)
 
     async def end_deadline(self, connection: Any, deadline: UUID, verdict: str) -> str | None:
         """The state of its last level then, if the transaction commits."""
         params = {"id": str(deadline), "verdict": verdict}
-        state: str | None = (await self._fetch(connection, "user/deadline_end", params))[0][0]
+        state: str | None = (await self.fetch(connection, "user/deadline_end", params))[0][0]
         return state
 
     def need_sync(self, connection: Any) -> None:
@@ -86,7 +86,8 @@ class UserConnections:
                 "or use `await app.enqueue(..., on=connection)` and `async def` handlers",
             )
 
-    async def _fetch(self, connection: Any, name: str, params: dict[str, Any]) -> Rows:
+    async def fetch(self, connection: Any, name: str, params: dict[str, Any]) -> Rows:
+        """The rows of one statement of sql/, in the user's transaction. Raises WrongConnection."""
         run = _runner(connection)
         if not _in_loop():
             self.need_sync(connection)

@@ -16,6 +16,7 @@ from leasehold.ports.common import Now, Rows, Term
 from leasehold.ports.dashboard import DashboardStore, JobPage, Reports
 from leasehold.ports.deadlines import DeadlineStore, Swept
 from leasehold.ports.jobs import Acked, AckItem, Completion, JobStore, Rescued, Staged
+from leasehold.ports.locks import LockStore
 from leasehold.ports.nodes import Heartbeat, NodeIdentity, NodeSeen, NodeStore, Signal
 from leasehold.ports.operator import OperatorStore, Summary
 from leasehold.ports.schedules import (
@@ -38,6 +39,7 @@ __all__ = [
     "Heartbeat",
     "JobPage",
     "JobStore",
+    "LockStore",
     "NodeIdentity",
     "NodeSeen",
     "NodeStore",
@@ -69,6 +71,7 @@ class Store(
     DeadlineStore,
     OperatorStore,
     DashboardStore,
+    LockStore,
     Protocol,
 ):
     async def close(self) -> None: ...

@@ -37,6 +37,10 @@ class Inspector:
         """The newest terms of an election, or of all."""
         return await self._store.terms(name, _checked(limit))
 
+    async def locks(self, limit: int = 1000) -> Rows:
+        """Leases and advisory locks, held and waited for."""
+        return await self._store.locks(_checked(limit))
+
     async def schedules(self, limit: int = 1000) -> Rows:
         return await self._store.schedules(_checked(limit))
 

@@ -10,6 +10,7 @@ from leasehold.sim.rows import SimDatabase
 from leasehold.sim.store_dashboard import DashboardOperations
 from leasehold.sim.store_deadlines import DeadlineOperations
 from leasehold.sim.store_jobs import JobOperations
+from leasehold.sim.store_locks import LockOperations
 from leasehold.sim.store_nodes import NodeOperations
 from leasehold.sim.store_operator import OperatorOperations
 from leasehold.sim.store_schedules import ScheduleOperations
@@ -22,6 +23,7 @@ class SimStore(
     ScheduleOperations,
     DeadlineOperations,
     OperatorOperations,
+    LockOperations,
 ):
     """All operations on one simulated database."""
 

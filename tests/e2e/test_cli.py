@@ -148,7 +148,7 @@ def test_another_schema_name_is_another_world(cli):
 
 
 # -- a database that is not right ------------------------------------------------------------------
-READING = ("jobs", "schedules", "leaders", "nodes", "events")
+READING = ("jobs", "schedules", "leaders", "locks", "nodes", "events")
 
 
 def test_without_a_schema_every_verb_says_what_to_run(bare):

@@ -45,6 +45,12 @@ CONTRACT = {
         state text, job_id uuid,
         term bigint, decided_at timestamp with time zone, lateness interval
         """,
+    "locks": """
+        locktype text, classid oid, objid oid, objsubid smallint, lock_key bigint, name text,
+        pid integer, mode text, granted boolean, waitstart timestamp with time zone, state text,
+        query text, job_id uuid, client text, since timestamp with time zone,
+        application_name text, token bigint
+        """,
     "events": """
         id bigint, at timestamp with time zone, kind text, level text, worker_id text,
         fields jsonb, node uuid

@@ -948,4 +948,109 @@ create view leasehold.deadlines as
 create view leasehold.events as
     select e.id, e.at, e.kind, e.level, e.worker_id, e.fields, e.node from leasehold.event e;
 
+-- ---------------------------------------------------------------------------------------------
+-- Advisory locks
+-- ---------------------------------------------------------------------------------------------
+
+-- What keys are called: PostgreSQL knows numbers only. Written before a lock is first taken, so
+-- that who looks at a lock that is held sees its name.
+create table leasehold.lock_name (
+    -- key: of 64 bits; class: the first half of a pair
+    kind     text        not null,
+    key      bigint      not null,
+    name     text        not null,
+    used_at  timestamptz not null default now(),
+    primary key (kind, key)
+);
+create index lock_name_used on leasehold.lock_name (used_at);
+
+-- The first 8 bytes of a name's SHA-256, little-endian and signed, as app.advisory_lock takes them.
+create function leasehold.lock_key(name text) returns bigint
+language sql immutable strict parallel safe
+return (select sum(get_byte(h, n)::bigint << (8 * n))::numeric::bigint
+        from sha256(convert_to(name, 'UTF8')) h, generate_series(0, 7) n);
+
+-- The first 4 bytes, for the class of a pair.
+create function leasehold.lock_class(name text) returns integer
+language sql immutable strict parallel safe
+return ((leasehold.lock_key(name) & 4294967295 # 2147483648) - 2147483648)::integer;
+
+-- What a number spells that was made of 3 to 8 letters: 0x52494F4C is RIOL.
+create function leasehold.lock_letters(key bigint) returns text
+language sql immutable strict parallel safe
+return case when to_hex(key) ~ '^(2[1-9a-f]|[3-6][0-9a-f]|7[0-9a-e]){3,8}$'
+            then convert_from(decode(to_hex(key), 'hex'), 'UTF8') end;
+
+-- Try (wait_ms null), or wait so long. A wait that ends without the lock answers false and leaves
+-- the transaction as it was; lock_timeout is set for the wait alone.
+create function leasehold.advisory_lock(lock_key bigint, class_id integer, object_id integer,
+                                        is_shared boolean, in_session boolean, wait_ms integer)
+returns boolean
+language plpgsql volatile as $$
+declare
+    before text := current_setting('lock_timeout');
+begin
+    if wait_ms is null then
+        return case
+            when lock_key is null and in_session and is_shared then pg_try_advisory_lock_shared(class_id, object_id)
+            when lock_key is null and in_session then pg_try_advisory_lock(class_id, object_id)
+            when lock_key is null and is_shared then pg_try_advisory_xact_lock_shared(class_id, object_id)
+            when lock_key is null then pg_try_advisory_xact_lock(class_id, object_id)
+            when in_session and is_shared then pg_try_advisory_lock_shared(lock_key)
+            when in_session then pg_try_advisory_lock(lock_key)
+            when is_shared then pg_try_advisory_xact_lock_shared(lock_key)
+            else pg_try_advisory_xact_lock(lock_key) end;
+    end if;
+    perform set_config('lock_timeout', greatest(wait_ms, 1)::text, true);
+    begin
+        perform case
+            when lock_key is null and in_session and is_shared then pg_advisory_lock_shared(class_id, object_id)
+            when lock_key is null and in_session then pg_advisory_lock(class_id, object_id)
+            when lock_key is null and is_shared then pg_advisory_xact_lock_shared(class_id, object_id)
+            when lock_key is null then pg_advisory_xact_lock(class_id, object_id)
+            when in_session and is_shared then pg_advisory_lock_shared(lock_key)
+            when in_session then pg_advisory_lock(lock_key)
+            when is_shared then pg_advisory_xact_lock_shared(lock_key)
+            else pg_advisory_xact_lock(lock_key) end;
+    exception when lock_not_available then
+        perform set_config('lock_timeout', before, true);
+        return false;
+    end;
+    perform set_config('lock_timeout', before, true);
+    return true;
+end $$;
+
+-- Leases and this database's advisory locks, held and waited for. pid is the server's process;
+-- a lease is held by a process of the application, which client names.
+create view leasehold.locks as
+    select 'lease'::text as locktype, null::oid as classid, null::oid as objid, null::smallint as objsubid,
+           null::bigint as lock_key, l.name, null::integer as pid, 'lease'::text as mode, true as granted,
+           null::timestamptz as waitstart, null::text as state, null::text as query, null::uuid as job_id,
+           (select w.worker_id from leasehold.workers w where w.node = l.node) as client,
+           l.acquired_at as since, null::text as application_name, l.token
+    from leasehold.leader l
+    where l.node is not null
+    union all
+    select 'advisory', p.classid, p.objid, p.objsubid, k.lock_key,
+           case when p.objsubid = 1 then coalesce(n.name, leasehold.lock_letters(k.lock_key))
+                else coalesce(n.name, k.class_id::text) || ':' || k.object_id end,
+           p.pid, p.mode, p.granted, p.waitstart, a.state, a.query,
+           substring(a.application_name from '^leasehold lock ([0-9a-f-]{36})$')::uuid,
+           coalesce(host(a.client_addr), 'socket'),
+           -- when it was granted is not kept by PostgreSQL: the beginning of what holds it
+           case when a.application_name like 'leasehold lock%' then a.backend_start
+                else coalesce(a.xact_start, a.backend_start) end,
+           a.application_name, null
+    from pg_locks p
+    cross join lateral (
+        select case when p.objsubid = 1 then (p.classid::bigint << 32) | p.objid::bigint end as lock_key,
+               (p.classid::bigint # 2147483648) - 2147483648 as class_id,
+               (p.objid::bigint # 2147483648) - 2147483648 as object_id) k
+    left join leasehold.lock_name n
+        on n.kind = case when p.objsubid = 1 then 'key' else 'class' end
+       and n.key = case when p.objsubid = 1 then k.lock_key else k.class_id end
+    left join pg_stat_activity a on a.pid = p.pid
+    where p.locktype = 'advisory'
+      and p.database = (select d.oid from pg_database d where d.datname = current_database());
+
 select made from leasehold.partitions(now(), 7, 36500);

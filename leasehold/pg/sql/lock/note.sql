@@ -1,0 +1,25 @@
+-- Remember what a key is called, before its lock is taken; the name that is remembered. Nothing
+-- comes back when another session notes it at this moment: ask again. Names that nobody used for
+-- 30 days go, a few at a time.
+-- locks: the name's row, others FOR UPDATE SKIP LOCKED
+-- index: lock_name_pkey, lock_name_used
+with put as (
+    insert into leasehold.lock_name as n (kind, key, name, used_at)
+    values (%(kind)s, %(key)s, %(name)s, coalesce(%(now)s::timestamptz, now()))
+    on conflict (kind, key) do update set used_at = excluded.used_at
+        where n.used_at < excluded.used_at - interval '1 day'
+    returning n.name
+), old as materialized (
+    select n.ctid as at_row from leasehold.lock_name n
+    where n.used_at < coalesce(%(now)s::timestamptz, now()) - interval '30 days'
+      and (n.kind, n.key) <> (%(kind)s, %(key)s::bigint)
+    order by n.used_at
+    limit 100
+    for update skip locked
+), gone as (
+    delete from leasehold.lock_name where ctid = any (array(select at_row from old))
+)
+select name from put
+union all
+select name from leasehold.lock_name
+where kind = %(kind)s and key = %(key)s and not exists (select 1 from put)

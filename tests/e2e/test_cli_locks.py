@@ -1,0 +1,82 @@
+"""``leasehold locks`` on a real database: who holds what, and who waits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from click.testing import CliRunner
+
+from leasehold import App
+from leasehold.cli.root import root
+from leasehold.config import Settings
+from leasehold.pg import migrate
+from tests.support.wait import until_async
+
+
+async def leasehold(dsn: str, *arguments: str) -> str:
+    done = await asyncio.to_thread(
+        CliRunner().invoke, root, arguments, env={"LEASEHOLD_DSN": dsn, "NO_COLOR": "1"}
+    )
+    assert done.exit_code == 0, f"{done.output}\n{done.exception!r}"
+    return done.stdout
+
+
+@pytest.fixture
+async def migrated(direct_dsn: str) -> str:
+    await migrate.apply(Settings(dsn=direct_dsn))
+    return direct_dsn
+
+
+async def test_locks_shows_a_leader_a_holder_and_a_waiter(migrated: str) -> None:
+    app = App(migrated, release="blue")
+    assert await leasehold(migrated, "locks") == "Nobody holds a lock.\n"
+    assert json.loads(await leasehold(migrated, "locks", "--json")) == []
+    job = uuid4()
+
+    async def rows() -> list[dict[str, Any]]:
+        return json.loads(await leasehold(migrated, "locks", "--json"))
+
+    async def three() -> list[dict[str, Any]] | None:
+        found = await rows()
+        return found if len(found) == 3 else None
+
+    async with app.node(execute=False), app.advisory_lock("nightly", scope="session", job=job):
+        waiting = asyncio.create_task(
+            app.advisory_lock("nightly", shared=True, timeout=60).acquire()
+        )
+        lease, holder, waiter = await until_async(three, 30, every=0.2)
+        table = await leasehold(migrated, "locks")
+    assert await waiting
+    await app.close()
+    assert (lease["locktype"], lease["name"], lease["token"]) == ("lease", "default", 1)
+    assert lease["client"].startswith(f"{app.env.host}:{app.env.pid}:")
+    assert (holder["name"], holder["granted"], holder["job_id"]) == ("nightly", True, str(job))
+    assert (waiter["granted"], waiter["mode"], waiter["state"]) == (False, "ShareLock", "active")
+    assert (
+        {
+            "locktype",
+            "classid",
+            "objid",
+            "objsubid",
+            "lock_key",
+            "name",
+            "pid",
+            "mode",
+            "granted",
+            "waitstart",
+            "state",
+            "query",
+            "job_id",
+        }
+        <= holder.keys()
+        == waiter.keys()
+    )
+    assert [
+        word
+        for word in ("lease, term 1", "exclusive", "waits (shared)", "nightly", str(job))
+        if word not in table
+    ] == []

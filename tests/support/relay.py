@@ -1,0 +1,87 @@
+"""A link to the server that can fall silent: nothing is refused or closed, nothing arrives."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import threading
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+_PORT = "5432"  # only a part of the socket's name
+
+
+class Relay:
+    """``with Relay(dsn) as link``: ``link.dsn`` goes through it. ``link.silence()`` keeps what
+    comes from then on, in both directions; ``link.drop_server_side()`` closes the connections at
+    the server, as its keepalives do in the end, and leaves the clients' open."""
+
+    def __init__(self, dsn: str) -> None:
+        target = conninfo_to_dict(dsn)
+        self._target = f"{target['host']}/.s.PGSQL.{target.get('port') or _PORT}"
+        self._folder = Path(tempfile.mkdtemp(prefix="lh-relay-"))
+        self.dsn = make_conninfo(dsn, host=str(self._folder), port=_PORT)
+        self._up = threading.Event()
+        self._silent = False
+        self._server_sides: list[asyncio.StreamWriter] = []
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), daemon=True)
+
+    def __enter__(self) -> Relay:
+        self._thread.start()
+        assert self._up.wait(10), "the relay did not start"
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join(10)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def silence(self) -> None:
+        self._silent = True
+
+    def drop_server_side(self) -> None:
+        for writer in self._server_sides:
+            self._loop.call_soon_threadsafe(writer.transport.abort)
+
+    # -- in the relay's thread -------------------------------------------------------------------
+    async def _main(self) -> None:
+        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        server = await asyncio.start_unix_server(
+            self._serve, str(self._folder / f".s.PGSQL.{_PORT}")
+        )
+        self._up.set()
+        await self._end.wait()
+        server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server_reader, server_writer = await asyncio.open_unix_connection(self._target)
+        self._server_sides.append(server_writer)
+        ways = [
+            asyncio.create_task(self._pass_on(reader, server_writer)),
+            asyncio.create_task(self._pass_on(server_reader, writer)),
+        ]
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        if self._silent:
+            await self._end.wait()  # nobody is told that the other side is gone
+        for way in ways:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
+        for end in (writer, server_writer):
+            end.transport.abort()
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                if self._silent:
+                    await self._end.wait()
+                writer.write(data)
+                await writer.drain()
