@@ -183,6 +183,11 @@ class EmbeddedError(LeaseholdError):
     """The embedded PostgreSQL could not be found, created or started."""
 
 
+# -- measuring ---------------------------------------------------------------------------------
+class MeasurementFailed(LeaseholdError):
+    """``leasehold bench``: jobs were lost, ran twice or did not finish, so no figure is told."""
+
+
 def _sentence(text: str) -> str:
     return text if text.endswith((".", "?", "…")) else text + "."
 

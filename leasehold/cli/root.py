@@ -8,6 +8,7 @@ import click
 
 from leasehold import __version__
 from leasehold.cli.asking import Group
+from leasehold.cli.bench import bench
 from leasehold.cli.chaos import chaos
 from leasehold.cli.operate import events, jobs, leaders, locks, nodes, schedules, status
 from leasehold.cli.run import demo, worker
@@ -42,6 +43,7 @@ def root() -> None:
 
 for command in (
     demo,
+    bench,
     worker,
     status,
     jobs,

@@ -20,7 +20,19 @@ from leasehold.cli import load, logs, output, tables
 from leasehold.cli.root import root
 from leasehold.services.inspector import EventFeed
 
-VERBS = ("demo", "worker", "status", "jobs", "schedules", "leaders", "nodes", "events", "schema")
+VERBS = (
+    "demo",
+    "bench",
+    "worker",
+    "status",
+    "jobs",
+    "schedules",
+    "leaders",
+    "locks",
+    "nodes",
+    "events",
+    "schema",
+)
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,96 @@
+"""The harness of bench/: what it counts, and that it notices what it must."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.ledger import Ledger, Ledgers
+from bench.measures.drain import Work, check
+from bench.report import Result
+from bench.workers import Wrong
+
+
+class Place:
+    """What ``check`` looks at."""
+
+    def __init__(self, numbers: list[int], finished: int | None) -> None:
+        self.ledgers = self
+        self._numbers = numbers
+        self._finished = finished
+
+    def numbers(self) -> list[int]:
+        return self._numbers
+
+    def finished(self) -> int | None:
+        return self._finished
+
+
+def test_a_ledger_is_read_from_another_mapping_and_keeps_each_run(tmp_path: Path):
+    ran = Ledger.of_this_process(str(tmp_path), 10).recorder()
+    for number in (3, 1, 3):
+        ran(number)
+    assert Ledgers(tmp_path).numbers() == [3, 1, 3]
+    timed = Ledger(tmp_path / "other.ledger", 20).recorder(timed=True)
+    timed(7)
+    timed(8)
+    [other] = [led for led in Ledgers(tmp_path).all() if led.path.name == "other.ledger"]
+    (first, early), (second, late) = other.timed()
+    assert (first, second) == (7, 8) and 0 < early <= late
+
+
+def test_a_ledger_that_is_full_refuses_a_run(tmp_path: Path):
+    ran = Ledger(tmp_path / "a.ledger", 2).recorder()
+    ran(1)
+    ran(2)
+    with pytest.raises(IndexError):
+        ran(3)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "finished"), [([0, 1], 3), ([0, 1, 1], 3), ([0, 1, 2, 2], 3), ([0, 1, 2], 2)]
+)
+def test_a_lost_a_doubled_and_an_unrecorded_job_are_noticed(numbers, finished):
+    with pytest.raises(Wrong):
+        check(Place(numbers, finished), Work(3))
+
+
+def test_a_whole_drain_is_accepted():
+    check(Place([2, 0, 1], 3), Work(3))
+    check(Place([2, 0, 1], None), Work(3))
+    check(Place([2, 0, 1], 0), Work(3, history=False))
+
+
+def test_the_ratio_is_the_median_of_the_rounds_own_ratios():
+    result = Result("m", "s", {"rate": "rate"}, "ref")
+    for ours, theirs in ((10, 5), (3, 3), (40, 10)):
+        result.add("ours", {"rate": ours})
+        result.add("ref", {"rate": theirs})
+    assert result.ratios("ours") == {"rate": 2}
+    assert result.medians("ours") == {"rate": 10}
+    assert "| ours | 10 (2.00) |" in result.table()
+
+
+def test_a_drain_side_by_side_ends_with_a_table_and_json(tmp_path: Path):
+    path = tmp_path / "out.json"
+    command = [sys.executable, "-m", "bench", "drain", "--jobs=300", "--rounds=1", f"--json={path}"]
+    done = subprocess.run(
+        [*command, "--history=on"],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        cwd=Path(__file__).parents[2],
+        env=dict(os.environ),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "| leasehold |" in done.stdout and "| raw loop |" in done.stdout
+    [result] = json.loads(path.read_text())["results"]
+    for contender in result["contenders"].values():
+        assert contender["median"]["jobs_per_second"] > 0
+        assert contender["median"]["backend_cpu_us"] > 0
+        assert contender["median"]["wal_bytes"] > 0
