@@ -56,6 +56,7 @@ class App(Definitions, AdvisoryLocks):
         self._embedded: Any = None
         self._lock = threading.Lock()
         self._pid = os.getpid()
+        self._claims: dict[str, str] = {}
         self._noted_locks: dict[Noted, float] = {}
         self.sync = SyncApp(self)
 
@@ -172,6 +173,7 @@ class App(Definitions, AdvisoryLocks):
             planned=tuple(self._planned.values()) if schedules else (),
             once=[self._once_job(k, task) for k, task in self._once.items()] if schedules else (),
             hard_exit=hard_exit,
+            claims=self._claims,
         )
         tools = Tools(
             store,

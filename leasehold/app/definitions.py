@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from leasehold.app.core import App
 
 LONGEST_DEFAULT_GRACE = 5.0
+CLAIMS = ("rows", "advisory")
 _SOME_MOMENT = datetime(2024, 1, 1, tzinfo=UTC)
 
 
@@ -71,6 +72,7 @@ class Definitions:
     registry: Registry
     _planned: dict[str, Planned]
     _once: dict[str, Task]
+    _claims: dict[str, str]
 
     # -- tasks -----------------------------------------------------------------------------------
     @overload
@@ -122,6 +124,17 @@ class Definitions:
             return Task(cast("App", self), self.registry.add(full_name, function, options))
 
         return register(function) if function is not None else register
+
+    # -- queues ----------------------------------------------------------------------------------
+    def queue(self, name: str, *, claim: str) -> None:
+        """How this application's workers claim the jobs of a queue: ``rows`` (by row locks that
+        skip locked ones: the default) or ``advisory`` (candidates, try-lock, a second look).
+        Workers that do the one and workers that do the other share a queue. Raises ConfigError.
+        """
+        check_text("a queue's name", name, self.settings.limits.text_chars)
+        if claim not in CLAIMS:
+            raise ConfigError(f"no claim is named {claim!r}", do=suggest(str(claim), CLAIMS))
+        self._claims[name] = claim
 
     # -- schedules -------------------------------------------------------------------------------
     def periodic(

@@ -106,7 +106,7 @@ class Node:
             self._loops["once"] = Loop(once, env, self._emit)
 
     def _producer(self, queue: str, slots: int) -> Loop:
-        lane = Lane(queue, slots)
+        lane = Lane(queue, slots, self._plan.claims.get(queue, "rows"))
         self.executor.lanes[queue] = lane
         producer = Producer(
             lane,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from leasehold.model.job import JobRequest
 from leasehold.ports import Store, Wake, Wakeups
@@ -26,6 +26,8 @@ class NodePlan:
     planned: Sequence[Planned] = ()
     once: Sequence[JobRequest] = ()
     """Enqueued when the node has joined; their unique keys let only the first through."""
+    claims: Mapping[str, str] = field(default_factory=dict)
+    """Queue → how it is claimed: ``rows`` (default) or ``advisory``."""
     hard_exit: bool = False
     """A worker process: end it when work goes on after the grace. Never in a web process."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from leasehold.config import Settings
 from leasehold.pg.pool import Pool
 from leasehold.pg.session import ServerFacts
+from leasehold.pg.store_claims import AdvisoryClaimOperations
 from leasehold.pg.store_dashboard import DashboardOperations
 from leasehold.pg.store_deadlines import DeadlineOperations
 from leasehold.pg.store_jobs import JobOperations
@@ -21,6 +22,7 @@ class PgStore(
     OperatorOperations,
     DashboardOperations,
     LockOperations,
+    AdvisoryClaimOperations,
 ):
     """All operations over one pool; belongs to one event loop."""
 

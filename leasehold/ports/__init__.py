@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from leasehold.ports.claims import AdvisoryClaimStore
 from leasehold.ports.common import Now, Rows, Term
 from leasehold.ports.dashboard import DashboardStore, JobPage, Reports
 from leasehold.ports.deadlines import DeadlineStore, Swept
@@ -32,6 +33,7 @@ from leasehold.ports.wakeups import Wake, Wakeups
 __all__ = [
     "AckItem",
     "Acked",
+    "AdvisoryClaimStore",
     "Completion",
     "DashboardStore",
     "DeadlineStore",
@@ -72,6 +74,7 @@ class Store(
     OperatorStore,
     DashboardStore,
     LockStore,
+    AdvisoryClaimStore,
     Protocol,
 ):
     async def close(self) -> None: ...

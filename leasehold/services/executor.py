@@ -43,9 +43,13 @@ RunInProcess = Callable[[TaskFunction, Claim], Awaitable[Outcome]]
 class Lane:
     """One queue on this node: its slots, and the jobs that wait for one."""
 
-    def __init__(self, queue: str, slots: int) -> None:
+    def __init__(self, queue: str, slots: int, claim: str = "rows") -> None:
         self.queue = queue
         self.slots = slots
+        self.claim = claim
+        """``rows`` or ``advisory``."""
+        self.contended = False
+        """An advisory claim left candidates to others: there may be more."""
         self.waiting: deque[Claim] = deque()
         self.running = 0
         self.drained = True

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import datetime
+from uuid import UUID
 
 from leasehold import errors
 from leasehold.config import Limits, Polling
 from leasehold.env import Env
+from leasehold.model.job import ClaimedJob
 from leasehold.model.lease import Phase
 from leasehold.ports import NodeStore, Store
 from leasehold.services.acker import Acker
+from leasehold.services.advisory_claim import claim_by_advisory_locks
 from leasehold.services.executor import Executor, Lane
 from leasehold.services.guard import Guard
 from leasehold.services.membership import Membership
@@ -21,6 +24,10 @@ from leasehold.telemetry import Emit
 
 _PREFETCH_SECONDS = 0.05
 """Claim ahead what is finished in this time, so that no slot waits for a round trip."""
+
+
+_CONTENDED_SECONDS = 0.01
+"""Before the next look at candidates that were all in the hands of others."""
 
 
 class Sleepers:
@@ -77,9 +84,7 @@ class ClaimDesk:
                 return None
             node = membership.identity.id
             try:
-                jobs = await self._store.claim(
-                    node, membership.epoch, lane.queue, sorted(self.not_tasks), limit, now
-                )
+                jobs = await self._ask(lane, node, membership.epoch, limit, now)
             except Exception as error:
                 # no answer, or one that could not be read: rows may be ours that we do not know
                 if not isinstance(error, errors.Unavailable) or error.sent:
@@ -89,6 +94,16 @@ class ClaimDesk:
                 return None  # fenced meanwhile: these are rescued with what else it held
             self._executor.submit(lane, [Claim(job, node) for job in jobs])
             return len(jobs)
+
+    async def _ask(
+        self, lane: Lane, node: UUID, epoch: int, limit: int, now: datetime | None
+    ) -> list[ClaimedJob]:
+        if lane.claim == "advisory":
+            jobs, lane.contended = await claim_by_advisory_locks(
+                self._store, node, epoch, lane.queue, sorted(self.not_tasks), limit, now
+            )
+            return jobs
+        return await self._store.claim(node, epoch, lane.queue, sorted(self.not_tasks), limit, now)
 
     async def _give_back_unknown(self, membership: Membership) -> None:
         node = membership.identity.id
@@ -155,12 +170,12 @@ class Producer(Service):
         claimed = await self._desk.claim(self._lane, limit, now)
         if claimed is None:
             return 1.0  # the node wakes us when it has joined
-        self._lane.drained = claimed < limit
+        self._lane.drained = claimed < limit and not self._lane.contended
         if not self._lane.drained:
             if limit >= 50:
                 # plenty of work: whoever enqueues need not notify
                 await self._sleepers.set(self._lane.queue, asleep=False)
-            return 0.0
+            return 0.0 if claimed else _CONTENDED_SECONDS
         if not self._sleepers.asleep(self._lane.queue):
             # first say that we sleep, then look once more: a job of the moment between is seen
             await self._sleepers.set(self._lane.queue, asleep=True)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from leasehold.sim.rows import SimDatabase
+from leasehold.sim.store_claims import AdvisoryClaimOperations
 from leasehold.sim.store_dashboard import DashboardOperations
 from leasehold.sim.store_deadlines import DeadlineOperations
 from leasehold.sim.store_jobs import JobOperations
@@ -24,6 +25,7 @@ class SimStore(
     DeadlineOperations,
     OperatorOperations,
     LockOperations,
+    AdvisoryClaimOperations,
 ):
     """All operations on one simulated database."""
 

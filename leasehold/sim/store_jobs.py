@@ -56,7 +56,7 @@ class JobOperations:
         for row in free[:limit]:
             row.node, row.claimed_at, row.attempt = node, moment, row.attempt + 1
             row.claim_token = db.new_token()
-        claimed = [_claimed(row) for row in free[:limit]]
+        claimed = [as_claimed(row) for row in free[:limit]]
         return sorted(claimed, key=lambda job: (job.priority, job.scheduled_for, job.id))
 
     async def start(self, node: UUID, job: UUID, token: int, now: Now) -> bool:
@@ -235,7 +235,7 @@ class JobOperations:
         return Staged(len(staged), len(due[:limit]) - len(staged), next_in)
 
 
-def _claimed(row: JobRow) -> ClaimedJob:
+def as_claimed(row: JobRow) -> ClaimedJob:
     assert row.claim_token is not None
     return ClaimedJob(
         row.id,

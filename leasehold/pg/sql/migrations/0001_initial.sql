@@ -981,6 +981,10 @@ language sql immutable strict parallel safe
 return case when to_hex(key) ~ '^(2[1-9a-f]|[3-6][0-9a-f]|7[0-9a-e]){3,8}$'
             then convert_from(decode(to_hex(key), 'hex'), 'UTF8') end;
 
+-- The class of the locks under which claim="advisory" looks at jobs; it stays.
+insert into leasehold.lock_name (kind, key, name, used_at)
+values ('class', leasehold.lock_class('leasehold.job'), 'leasehold.job', 'infinity');
+
 -- Try (wait_ms null), or wait so long. A wait that ends without the lock answers false and leaves
 -- the transaction as it was; lock_timeout is set for the wait alone.
 create function leasehold.advisory_lock(lock_key bigint, class_id integer, object_id integer,
