@@ -24,6 +24,10 @@ JITTER_SECONDS = 0.3
 ROUND_TRIPS_SECONDS = 0.5
 """What a takeover and the first rescue after it may cost in round trips."""
 
+LEADER_PREFIX, LOCK_PREFIX = "leader:", "lock:"
+"""How the names of leaders and locks of users begin, in tables and events. An application's own
+leader has the application's name, which begins with neither."""
+
 MIN_LEASE_SECONDS = 6.0
 MIN_RECOVER_WITHIN = 9.0
 MAX_RECOVER_WITHIN = 3600.0
@@ -189,6 +193,11 @@ class Settings:
             )
         for label in ("name", "release"):
             check_text(label, getattr(self, label), Limits.text_chars, empty=label == "release")
+        if self.name.startswith((LEADER_PREFIX, LOCK_PREFIX)):
+            raise ConfigError(
+                f"an application's name must not begin with {LEADER_PREFIX!r} or {LOCK_PREFIX!r}",
+                got=self.name,
+            )
         at_least = {"work_connections": 1, "call_timeout": 0.1, "grace": 0, "payload_limit": 1}
         for label, low in at_least.items():
             if getattr(self, label) < low:

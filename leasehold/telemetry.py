@@ -50,10 +50,18 @@ CATALOGUE: dict[str, Kind] = {
     "lease_acquired": Kind("info", "a leadership was acquired", ("name", "term")),
     "lease_lost": Kind("warning", "a leadership was lost", ("name", "term", "why")),
     "lease_resigned": Kind("info", "a leadership was given up", ("name", "term", "why")),
+    "lease_overlaps": Kind(
+        "error",
+        "what ran under a lost leader or lock went on after the grace; the fence refuses it",
+        ("name", "term"),
+    ),
+    "callback_failed": Kind(
+        "error", "a callback on gain or loss of a leadership failed", ("name", "error")
+    ),
     "lease_remade": Kind("error", "a leader or fence row had been deleted by hand", ("name",)),
     "renew_failed": Kind("warning", "a renewal got no answer", ("error",), stored=False),
     # locks
-    "lock_lost": Kind("warning", "an advisory lock was lost", ("name", "scope", "why")),
+    "lock_lost": Kind("warning", "a lock was lost", ("name", "scope", "why", "term")),
     # jobs
     "job_failed": Kind("warning", "an attempt failed", ("job", "task", "attempt", "error")),
     "job_discarded": Kind("error", "out of attempts, or given up", ("job", "task", "error")),

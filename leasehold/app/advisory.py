@@ -143,7 +143,7 @@ class AdvisoryLock:
 
     async def _open(self) -> LockSession | None:
         app = self._app
-        settings = await app._located()
+        settings = await app.located()
         session = await LockSession.open(
             settings,
             self.key,

@@ -18,6 +18,9 @@ from weakref import WeakKeyDictionary
 from leasehold import __version__
 from leasehold.app.advisory import AdvisoryLocks
 from leasehold.app.definitions import Definitions, Task
+from leasehold.app.desk import Desk
+from leasehold.app.leader import Leader
+from leasehold.app.lock import Lock
 from leasehold.app.sync import SyncApp
 from leasehold.config import Settings, check_text
 from leasehold.env import Env
@@ -59,6 +62,7 @@ class App(Definitions, AdvisoryLocks):
         self._claims: dict[str, str] = {}
         self._noted_locks: dict[Noted, float] = {}
         self.sync = SyncApp(self)
+        self.desk = Desk(self)
 
     # -- jobs ------------------------------------------------------------------------------------
     async def enqueue(self, request: JobRequest, *, on: Any = None) -> Job:
@@ -89,12 +93,24 @@ class App(Definitions, AdvisoryLocks):
 
     async def client(self) -> Client:
         """The client of the running loop."""
-        settings = await self._located()
+        settings = await self.located()
         return Client(await self.store(), self.env, settings, self.on_connection, self.client)
 
     async def dsn(self) -> str:
         """Where the database is, for connections of your own; with ``embedded`` it is started."""
-        return (await self._located()).dsn
+        return (await self.located()).dsn
+
+    # -- leaders and locks -------------------------------------------------------------------------
+    def leader(self, name: str, **options: Any) -> Leader:
+        """Take part in an election: ``async with app.leader("engine") as lead:``. In all the
+        processes that use this schema and this name, one leads at a time. Options and what
+        ``lead`` can: see :class:`leasehold.app.leader.Leader`."""
+        return Leader(self, name, **options)
+
+    def lock(self, name: str, **options: Any) -> Lock:
+        """A lock over all processes that use this schema: ``async with app.lock("nightly"):``.
+        See :class:`leasehold.app.lock.Lock`."""
+        return Lock(self, name, **options)
 
     # -- operating -------------------------------------------------------------------------------
     async def inspect(self) -> Inspector:
@@ -120,14 +136,14 @@ class App(Definitions, AdvisoryLocks):
         Any number of processes may do this at once."""
         from leasehold.pg import migrate
 
-        applied = await migrate.apply(await self._located(), tell)
+        applied = await migrate.apply(await self.located(), tell)
         return [f"{m.number:04}_{m.name}" for m in applied]
 
     async def verify_schema(self) -> list[str]:
         """How the schema differs from a fresh one, in words; empty when it does not."""
         from leasehold.pg import migrate
 
-        return await migrate.verify(await self._located())
+        return await migrate.verify(await self.located())
 
     # -- taking part -----------------------------------------------------------------------------
     @asynccontextmanager
@@ -146,15 +162,17 @@ class App(Definitions, AdvisoryLocks):
         """
         node = await self.make_node(queues, execute, hard_exit)
         await node.start()
-        try:
-            yield node
-        finally:
-            stopping = asyncio.ensure_future(node.stop())
+        with self.desk.served_by(node.guard) as stops:
             try:
-                await asyncio.shield(stopping)
-            except asyncio.CancelledError:
-                await stopping  # whoever is in a hurry: the drain has its own limits
-                raise
+                yield node
+            finally:
+                stops()
+                stopping = asyncio.ensure_future(node.stop())
+                try:
+                    await asyncio.shield(stopping)
+                except asyncio.CancelledError:
+                    await stopping  # whoever is in a hurry: the drain has its own limits
+                    raise
 
     async def make_node(
         self,
@@ -164,7 +182,7 @@ class App(Definitions, AdvisoryLocks):
         schedules: bool = True,
     ) -> Node:
         """A node that has not started. Without ``schedules`` it takes none to the database."""
-        settings = await self._located()
+        settings = await self.located()
         store = await self.store()
         plan = NodePlan(
             version=__version__,
@@ -252,7 +270,7 @@ class App(Definitions, AdvisoryLocks):
         loop = asyncio.get_running_loop()
         store = self._stores.get(loop)
         if store is None:
-            settings = await self._located()
+            settings = await self.located()
             store = self._stores.setdefault(
                 loop, PgStore(settings, "work", settings.work_connections)
             )
@@ -264,7 +282,7 @@ class App(Definitions, AdvisoryLocks):
         if store:
             await store.close()
 
-    async def _located(self) -> Settings:
+    async def located(self) -> Settings:
         """The settings with a DSN that can be connected to."""
         if self.settings.dsn == "embedded":
             await asyncio.to_thread(self._start_embedded)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from leasehold.app.advisory_sync import SyncAdvisoryLock
-from leasehold.errors import BadJob, ConfigError
+from leasehold.app.held import without_loop
+from leasehold.app.threads import SyncLeader, SyncLock
+from leasehold.errors import ConfigError
 from leasehold.model.job import JobRecord, JobRequest
 from leasehold.services.client import Client, Job
 
@@ -39,7 +41,7 @@ class SyncApp:
     def enqueue_many(self, requests: Sequence[JobRequest], *, on: Any = None) -> list[Job]:
         if on is not None:
             self._app.on_connection.need_sync(on)
-            return _without_loop(self._enqueue_on(requests, on))
+            return without_loop(self._enqueue_on(requests, on))
         return self._call(self._app.enqueue_many(requests))
 
     async def _enqueue_on(self, requests: Sequence[JobRequest], on: Any) -> list[Job]:
@@ -74,7 +76,15 @@ class SyncApp:
 
     def _here(self, work: Coroutine[Any, Any, T]) -> T:
         """In this thread, on a connection of the caller's."""
-        return _without_loop(work)
+        return without_loop(work)
+
+    def leader(self, name: str, **options: Any) -> SyncLeader:
+        """As :meth:`App.leader`, for threads: ``with app.sync.leader("engine") as lead:``."""
+        return SyncLeader(self._app, name, **options)
+
+    def lock(self, name: str, **options: Any) -> SyncLock:
+        """As :meth:`App.lock`, for threads: ``with app.sync.lock("nightly") as lock:``."""
+        return SyncLock(self._app, name, **options)
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         try:
@@ -102,14 +112,3 @@ class SyncApp:
 
 
 _NO_STORE: Any = None
-
-
-def _without_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends: it speaks over a sync driver."""
-    try:
-        work.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    work.close()
-    raise BadJob("on= needs a connection of a sync driver here")

@@ -296,7 +296,7 @@ class Node:
     def info(self) -> dict[str, Any]:
         return {
             "assigned": str(assigned_node_id() or "") or None,
-            "leads": self.guard.elections.held(),
+            "leads": {**self.guard.elections.held(), **self.guard.contests.held()},
             "running": self.running.started(),
             "in_hand": len(self.running),
             "unrecorded": self.acker.backlog,
@@ -362,6 +362,8 @@ class Node:
                 self.guard.poke()
             case "e":
                 self.guard.poke()
+            case "l":
+                self.guard.lock_is_free(wake.subject)
             case "c" if wake.subject == str(self.guard.membership.identity.id):
                 self.guard.poke()
 

@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 
 from leasehold.model.lease import Seen
 from leasehold.pg.pool import Pool
-from leasehold.ports import Heartbeat, NodeIdentity, NodeSeen, Now, Signal, Term
+from leasehold.ports import Heartbeat, LockSeen, NodeIdentity, NodeSeen, Now, Signal, Term
 
 
 class NodeOperations:
@@ -135,3 +135,14 @@ class NodeOperations:
     async def resign(self, term: Term, node: UUID, timeout: float) -> bool:
         params = {"name": term.leader, "token": term.token, "node": node}
         return bool(await self._pool.fetch("leader/resign", params, timeout))
+
+    async def place_bid(self, name: str, node: UUID, wait: bool, timeout: float) -> LockSeen | None:
+        params = {"name": name, "node": node, "wait": wait}
+        rows = await self._pool.fetch("bid/place", params, timeout)
+        if not rows:
+            return None
+        holder, token, seq, lease, timeline, first = rows[0]
+        return LockSeen(Seen(holder, token, seq, lease, timeline), first)
+
+    async def drop_bid(self, name: str, node: UUID) -> bool:
+        return bool(await self._pool.fetch("bid/drop", {"name": name, "node": node}))

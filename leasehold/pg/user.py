@@ -18,7 +18,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from leasehold.config import Limits
-from leasehold.errors import BadJob, LeaseholdError, LostClaim, WrongConnection
+from leasehold.errors import BadJob, LeaseholdError, LostClaim, LostLease, WrongConnection
 from leasehold.model.deadline import Level
 from leasehold.model.job import JobRequest, encode
 from leasehold.pg.faults import translate
@@ -74,6 +74,16 @@ class UserConnections:
         params = {"id": str(deadline), "verdict": verdict}
         state: str | None = (await self.fetch(connection, "user/deadline_end", params))[0][0]
         return state
+
+    async def verify(self, connection: Any, name: str, token: int, idle_seconds: float) -> None:
+        """Hold a lease's fence until the user's transaction ends. Raises LostLease."""
+        params = {"name": name, "token": token, "idle_ms": max(1, round(idle_seconds * 1000))}
+        try:
+            await self.fetch(connection, "user/verify", params)
+        except LostClaim:
+            raise LostLease(
+                "the lease was lost: another may hold it by now", got=name, do=_ROLL_BACK
+            ) from None
 
     def need_sync(self, connection: Any) -> None:
         """Raises BadJob when calls on it have to be awaited. To be asked first: a call that is

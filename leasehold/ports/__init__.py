@@ -18,7 +18,7 @@ from leasehold.ports.dashboard import DashboardStore, JobPage, Reports
 from leasehold.ports.deadlines import DeadlineStore, Swept
 from leasehold.ports.jobs import Acked, AckItem, Completion, JobStore, Rescued, Staged
 from leasehold.ports.locks import LockStore
-from leasehold.ports.nodes import Heartbeat, NodeIdentity, NodeSeen, NodeStore, Signal
+from leasehold.ports.nodes import Heartbeat, LockSeen, NodeIdentity, NodeSeen, NodeStore, Signal
 from leasehold.ports.operator import OperatorStore, Summary
 from leasehold.ports.schedules import (
     DueSchedule,
@@ -41,6 +41,7 @@ __all__ = [
     "Heartbeat",
     "JobPage",
     "JobStore",
+    "LockSeen",
     "LockStore",
     "NodeIdentity",
     "NodeSeen",

@@ -63,6 +63,15 @@ class Heartbeat:
     signals: tuple[Signal, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class LockSeen:
+    """A lock as one look showed it."""
+
+    seen: Seen
+    first: UUID | None
+    """Whose turn it is; as it was before the look."""
+
+
 class NodeStore(Protocol):
     async def register(self, node: NodeIdentity, lease_seconds: float, now: Now) -> int:
         """Insert the node; its token."""
@@ -116,3 +125,9 @@ class NodeStore(Protocol):
         """Compare-and-swap; the new term, or None when the row was not as ``seen``."""
 
     async def resign(self, term: Term, node: UUID, timeout: float) -> bool: ...
+
+    async def place_bid(self, name: str, node: UUID, wait: bool, timeout: float) -> LockSeen | None:
+        """Look at a lock, and with ``wait`` take a place in its queue, once; an acquisition gives
+        it up. None: the lock has no rows yet."""
+
+    async def drop_bid(self, name: str, node: UUID) -> bool: ...

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 from uuid import UUID
 
 from leasehold import errors
@@ -17,6 +18,8 @@ from leasehold.config import Timings
 from leasehold.env import Env
 from leasehold.model.lease import Lease, Phase
 from leasehold.ports import Heartbeat, NodeSeen, Store, Term
+from leasehold.services.bids import Bid
+from leasehold.services.contests import Contests
 from leasehold.services.elections import Elections
 from leasehold.services.membership import Election, Host, Membership, Others
 from leasehold.telemetry import Emit
@@ -47,7 +50,9 @@ class Guard:
         self._others = Others()
         self._heard: list[UUID] = []
         self._ended: list[UUID] = []
-        self._poked = asyncio.Event()
+        self._poked = False
+        self._stir = asyncio.Event()
+        """Ends the sleep of ``run``: poked, or there is another deadline to watch."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = False
         self._standing = True
@@ -57,6 +62,9 @@ class Guard:
         self.membership = self._new_membership()
         self.elections = Elections(
             lambda: self._store, lambda: self.membership, self._stands, env, timings, emit, host
+        )
+        self.contests = Contests(
+            make_store, lambda: self.membership, self._stir.set, env, timings, emit
         )
 
     def _new_membership(self) -> Membership:
@@ -86,7 +94,36 @@ class Guard:
         """Look at the database now. From any thread."""
         if self._loop:
             with suppress(RuntimeError):  # the loop is closed: the process is going down
-                self._loop.call_soon_threadsafe(self._poked.set)
+                self._loop.call_soon_threadsafe(self._on_poke)
+
+    def _on_poke(self) -> None:
+        self._poked = True
+        self._stir.set()
+
+    def ask(self, bid: Bid) -> None:
+        """Stand for a leader or a lock of the user's. From any thread."""
+        self._call(self.contests.ask, bid)
+
+    def done(self, bid: Bid) -> None:
+        """A bid is wanted no more, or what ran under it has ended. From any thread."""
+        self._call(self.contests.done, bid)
+
+    def lock_is_free(self, subject: str) -> None:
+        """A notification ``node token seq name``. From any thread."""
+        node, token, seq, name = subject.split(" ", 3)
+        if node == str(self.membership.identity.id):
+            self._call(self.contests.free, name, int(token), int(seq))
+
+    def _call(self, call: Callable[..., None], *arguments: Any) -> None:
+        if self._loop:
+            with suppress(RuntimeError):  # it is closed
+                self._loop.call_soon_threadsafe(call, *arguments)
+                return
+        raise errors.Unavailable("this process does not take part any more")
+
+    @property
+    def emit(self) -> Emit:
+        return self._emit
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -99,12 +136,12 @@ class Guard:
         self._store = self._make_store()
         self._loop = asyncio.get_running_loop()
         while not self._stopping:
-            poked = self._poked.is_set()
-            self._poked.clear()
+            poked, self._poked = self._poked, False
+            self._stir.clear()
             pause = await self.step(poked)
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(pause, 0.001)):
-                    await self._poked.wait()
+                    await self._stir.wait()
         await self.leave()
         await self._store.close()
 
@@ -144,7 +181,8 @@ class Guard:
 
     def _pause(self) -> float:
         now = self._env.boot_now()
-        moments = [self._next_beat, self.membership.lease.deadline, *self.elections.moments()]
+        moments = [self._next_beat, self.membership.lease.deadline]
+        moments += [*self.elections.moments(), *self.contests.moments()]
         silent_soon = [w.silent_at() for _, w in self._others.watches.values()]
         moments += [at for at in silent_soon if at > now]
         return max(0.0, min(moments) - now)
@@ -191,13 +229,13 @@ class Guard:
     async def _beat(self) -> None:
         me = self.membership
         now = self._env.boot_now()
-        held = self.elections.to_renew(now)
+        held = [*self.elections.to_renew(now), *self.contests.to_renew(now)]
         timeout = min(self._timings.call_timeout, max(me.lease.deadline - now, 0.05))
         answer = await self._store.heartbeat(
             me.identity.id,
             me.token,
             held,
-            self.elections.watched(),
+            [*self.elections.watched(), *self.contests.watched()],
             self._host.info(),
             self._heard,
             timeout,
@@ -217,12 +255,14 @@ class Guard:
             return
         self._host.renewed()
         for term in held:
-            self.elections.renewed(term, term.leader in answer.led, now, received_at)
+            board = self.contests if term.leader in self.contests else self.elections
+            board.renewed(term, term.leader in answer.led, now, received_at)
         await self._take_in(answer, received_at)
 
     async def _take_in(self, answer: Heartbeat, received_at: float) -> None:
         if await self.elections.take_in(answer, received_at):
             self._next_beat = 0.0
+        self.contests.take_in(answer)
         me = self.membership.identity.id
         if self._others.observe(answer.nodes, me, received_at):
             self._host.nodes_changed()
@@ -249,6 +289,7 @@ class Guard:
     def _expire(self) -> None:
         now = self._env.boot_now()
         self.elections.expire(now)
+        self.contests.expire(now)
         if self.membership.lease.expire(now):
             self._fence()
 
@@ -256,15 +297,17 @@ class Guard:
         """The node's lease is lost: everything that stands on it ends now."""
         lease = self.membership.lease
         self.elections.fence()
+        self.contests.fence()
         self._host.fenced(lease.why_down)
 
     def _wait_for_quiet(self) -> float:
         lease = self.membership.lease
-        if self._host.quiet():
+        quiet = self._host.quiet()
+        if quiet and self.contests.quiet():
             self._ended.append(self.membership.identity.id)
         elif not lease.overdue(self._env.boot_now()):
             return 0.05
-        else:
+        elif not quiet:  # a lost leader or lock of the user's never ends a process
             self._host.grace_over()
         self._rejoin()
         return 0.0
@@ -273,6 +316,7 @@ class Guard:
         """A fenced identity never comes back: take part under a new one."""
         self.membership = self._new_membership()
         self.elections.start_anew()
+        self.contests.start_anew()
 
     # -- the user's loop -------------------------------------------------------------------------
     async def _watch_loop(self) -> None:
@@ -289,8 +333,10 @@ class Guard:
 
     # -- leaving ---------------------------------------------------------------------------------
     async def resign_all(self, why: str) -> None:
-        """First act of a clean stop: another process leads within a round trip."""
+        """First act of a clean stop: another process leads within a round trip. Locks are kept:
+        jobs may need them to come to their end."""
         self._standing = False
+        self.contests.step_down(why, locks=False)
         await self.elections.resign_all(why)
 
     async def requeue(self, job: UUID, token: int) -> bool | None:
@@ -305,6 +351,7 @@ class Guard:
     async def leave(self) -> None:
         """Last act of a clean stop: take the node's row away."""
         await self.resign_all("stopped")
+        await self.contests.close()
         me = self.membership
         if me.lease.phase is Phase.HOLDER:
             me.lease.step_down("stopped")

@@ -121,7 +121,8 @@ def _nodes(facts: Facts) -> Iterator[Problem]:
 
 def _leaders(facts: Facts) -> Iterator[Problem]:
     by_name = {leader["name"]: leader for leader in facts.leaders}
-    for app in sorted({node["app"] for node in facts.live_nodes}):
+    # a node of no application is there for the leaders and locks of its process alone
+    for app in sorted({node["app"] for node in facts.live_nodes if node["app"]}):
         leader = by_name.get(app)
         if leader is None or leader["node"] is None:
             yield Problem(

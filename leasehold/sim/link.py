@@ -15,7 +15,7 @@ from leasehold.ports import Store, Wake
 from leasehold.sim.loop import PLACE, VirtualLoop
 from leasehold.sim.store import SimStore
 
-_TIMEOUT_AT = {"heartbeat": 6, "acquire": 4, "resign": 2, "certify": 1}
+_TIMEOUT_AT = {"heartbeat": 6, "acquire": 4, "resign": 2, "certify": 1, "place_bid": 3}
 """Which argument of a guard's call is its timeout."""
 _UNDER_WAY_SECONDS = 0.5
 NEVER_LATE = ("copy",)

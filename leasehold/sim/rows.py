@@ -188,6 +188,8 @@ class SimDatabase:
         self.leaders: dict[str, LeaderRow] = {}
         self.fences: dict[str, int] = {}
         self.terms: dict[tuple[str, int], TermRow] = {}
+        self.bids: list[tuple[str, UUID]] = []
+        """(lock, node) in the order of the tickets."""
         self.releases: dict[tuple[str, str], int] = {}
         self.jobs: dict[UUID, JobRow] = {}
         self.done: dict[UUID, DoneRow] = {}
@@ -239,7 +241,15 @@ class SimDatabase:
         """Its row goes, and the death is noted, as the trigger does; the worker_id."""
         worker_id = self.nodes.pop(node).identity.worker_id
         self.deaths.setdefault(node, DeathRow(worker_id, self.clock()))
+        self.bids = [bid for bid in self.bids if bid[1] != node]
         return worker_id
+
+    def free_leases(self, *nodes: UUID) -> list[str]:
+        """Nobody holds them then; their names."""
+        held = [(name, row) for name, row in self.leaders.items() if row.node in nodes]
+        for _, row in held:
+            row.node, row.seq = None, row.seq + 1
+        return [name for name, _ in held]
 
     def worker_id(self, node: UUID | None) -> str | None:
         if node in self.nodes:

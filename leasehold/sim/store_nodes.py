@@ -8,7 +8,7 @@ from uuid import UUID
 
 from leasehold.errors import QueryFailed
 from leasehold.model.lease import Seen
-from leasehold.ports import Heartbeat, NodeIdentity, NodeSeen, Now, Signal, Term
+from leasehold.ports import Heartbeat, LockSeen, NodeIdentity, NodeSeen, Now, Signal, Term
 from leasehold.sim.rows import LeaderRow, NodeRow, SimDatabase, TermRow
 
 
@@ -79,7 +79,12 @@ class NodeOperations:
         row = self.db.nodes.get(node)
         if row is None or (row.token, row.seq) != (token, seq):
             return None
-        return self.db.remove_node(node) if self.db.fenced(term.leader, term.token) else None
+        if not self.db.fenced(term.leader, term.token):
+            return None
+        worker_id = self.db.remove_node(node)
+        for name in self.db.free_leases(node):
+            self.db.notify(f"e:{name}")
+        return worker_id
 
     async def leave(self, node: UUID, token: int) -> bool:
         row = self.db.nodes.get(node)
@@ -96,10 +101,8 @@ class NodeOperations:
             if row.identity.id == node or (process and row.info.get("assigned") == str(node))
         )
         names = [db.remove_node(identity) for identity in dead]
-        for name, leader in db.leaders.items():
-            if leader.node == node or leader.node in dead:
-                leader.node, leader.seq = None, leader.seq + 1
-                db.notify(f"e:{name}")
+        for name in db.free_leases(node, *dead):
+            db.notify(f"e:{name}")
         if dead:
             db.notify("d:")
         return names[-1] if names else None
@@ -157,6 +160,9 @@ class NodeOperations:
         row.node, row.token, row.seq = node.id, token, row.seq + 1
         row.lease_seconds, row.acquired_at, row.renewed_at = lease_seconds, moment, moment
         db.fences[name] = token
+        if name.startswith("lock:"):
+            db.terms = {key: term for key, term in db.terms.items() if key[0] != name}
+            db.bids = [bid for bid in db.bids if bid != (name, node.id)]
         db.terms[name, token] = TermRow(name, token, node.id, node.worker_id, moment)
         return token
 
@@ -170,5 +176,25 @@ class NodeOperations:
         if row is None or (row.node, row.token) != (node, term.token):
             return False
         row.node, row.seq = None, row.seq + 1
-        self.db.notify(f"e:{term.leader}")
+        if not term.leader.startswith("lock:"):
+            self.db.notify(f"e:{term.leader}")
+        elif (first := self._first(term.leader)) is not None:
+            self.db.notify(f"l:{first} {row.token} {row.seq} {term.leader}")
         return True
+
+    # -- the queue of a lock ---------------------------------------------------------------------
+    def _first(self, name: str) -> UUID | None:
+        return next((node for lock, node in self.db.bids if lock == name), None)
+
+    async def place_bid(self, name: str, node: UUID, wait: bool, timeout: float) -> LockSeen | None:
+        first = self._first(name)
+        if wait and node in self.db.nodes and (name, node) not in self.db.bids:
+            self.db.bids.append((name, node))
+        if name not in self.db.leaders or name not in self.db.fences:
+            return None
+        return LockSeen(self._leader_seen(name), first)
+
+    async def drop_bid(self, name: str, node: UUID) -> bool:
+        there = (name, node) in self.db.bids
+        self.db.bids = [bid for bid in self.db.bids if bid != (name, node)]
+        return there

@@ -117,6 +117,7 @@ class OperatorOperations:
                 "node": row.node,
             }
             for name, row in sorted(self.db.leaders.items())[:limit]
+            if not name.startswith("lock:")
         ]
 
     async def terms(self, name: str | None, limit: int) -> Rows:

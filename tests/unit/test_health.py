@@ -241,3 +241,7 @@ def test_the_problem_with_a_database_keeps_what_it_said():
 )
 def test_durations_are_said_in_two_units_at_most(seconds, words):
     assert duration(seconds) == words
+
+
+def test_a_process_that_takes_part_for_its_locks_alone_needs_no_leader():
+    assert wrong(nodes=[node(), node(app="")]) == []

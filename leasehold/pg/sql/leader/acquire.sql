@@ -1,8 +1,9 @@
 -- Take over by compare-and-swap: the row must be as observed, the timeline too. The client has
 -- waited W, or the row was resigned, or names this very node, which holds no term.
 -- A fence that is missing or ahead rolls everything back: there is no holder without a token.
+-- Who has a lock waits for it no more; of the terms of a lock the newest is kept.
 -- locks: leader row, then fence row (waits for duties of the old term, which hold it FOR SHARE)
--- index: leader_pkey, fence_pkey
+-- index: leader_pkey, fence_pkey, bid_pkey, term_pkey
 with taken as (
     update leasehold.leader l
     set node = %(node)s, token = greatest(l.token + 1, leasehold.timeline() - 1 << 32), seq = l.seq + 1,
@@ -21,6 +22,11 @@ with taken as (
     insert into leasehold.term (name, token, node, worker_id, acquired_at)
     select taken.name, taken.token, %(node)s, leasehold.worker_id(%(host)s, %(pid)s, %(node)s), taken.acquired_at
     from taken
+), served as (
+    delete from leasehold.bid b using taken where b.name = taken.name and b.node = %(node)s
+), forgotten as (
+    delete from leasehold.term t using taken
+    where t.name = taken.name and starts_with(t.name, 'lock:') and t.token < taken.token
 )
 select coalesce(fenced.token, leasehold.refuse('the fence row of this election is missing or ahead'))
 from taken left join fenced on true

@@ -1,9 +1,15 @@
--- Give a leadership up, after its duties have stopped, and tell the candidates.
+-- Give a leadership up, after its duties have stopped, and tell the candidates; a lock, and tell
+-- whoever waits first, and nobody if nobody waits.
 -- locks: leader row
--- index: leader_pkey
+-- index: leader_pkey, bid_order
 with gone as (
     update leasehold.leader set node = null, seq = seq + 1
     where name = %(name)s and node = %(node)s and token = %(token)s
-    returning name
+    returning name, token, seq
 )
-select pg_notify('leasehold', 'e:' || name) from gone
+select case when not starts_with(gone.name, 'lock:') then pg_notify('leasehold', 'e:' || gone.name)::text
+            when next.node is not null
+            then pg_notify('leasehold', format('l:%%s %%s %%s %%s', next.node, token, seq, gone.name))::text end
+from gone left join lateral (
+    select b.node from leasehold.bid b where b.name = gone.name order by b.ticket limit 1
+) next on true

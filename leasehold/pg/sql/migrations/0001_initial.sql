@@ -109,6 +109,16 @@ create table leasehold.term (
     primary key (name, token)
 );
 
+-- Who waits for a lock, in the order of the tickets: one place a process. It goes with the node.
+create table leasehold.bid (
+    name    text   not null,
+    node    uuid   not null references leasehold.node on delete cascade,
+    ticket  bigint not null generated always as identity,
+    primary key (name, node)
+);
+create index bid_order on leasehold.bid (name, ticket);
+create index bid_node on leasehold.bid (node);
+
 -- Names of deployments in the order in which they were first seen.
 create table leasehold.release (
     app         text        not null,
@@ -916,7 +926,8 @@ create view leasehold.leaders as
            (select w.worker_id from leasehold.workers w where w.node = l.node) as holder,
            l.token as term, l.renewed_at as heartbeat, clock_timestamp() - l.renewed_at as age,
            l.lease_seconds, l.acquired_at, l.node, f.token as fence
-    from leasehold.leader l left join leasehold.fence f using (name);
+    from leasehold.leader l left join leasehold.fence f using (name)
+    where not starts_with(l.name, 'lock:');
 
 create view leasehold.nodes as
     select leasehold.worker_id(n.host, n.pid, n.id) as worker_id, n.id, n.app, n.release, n.host, n.pid,

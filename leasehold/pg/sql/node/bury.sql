@@ -1,10 +1,18 @@
--- Declare a node dead that was seen unchanged for a whole lease: what was observed is named.
+-- Declare a node dead that was seen unchanged for a whole lease: what was observed is named. What it
+-- held is free then: a lease is worth nothing without the lease of its node.
 -- The delete waits for claims in flight, which hold the row FOR KEY SHARE.
--- locks: fence FOR SHARE, then the node row
--- index: node_pkey
+-- locks: fence FOR SHARE, then the node row, then its leader rows
+-- index: node_pkey; a scan of leader
 with f as materialized (
     select 1 from leasehold.fence where name = %(leader)s and token = %(term)s for share
+), dead as (
+    delete from leasehold.node
+    where id = %(node)s and token = %(token)s and seq = %(seq)s and exists (select 1 from f)
+    returning id, leasehold.worker_id(host, pid, id) as worker_id
+), led as (
+    update leasehold.leader l set node = null, seq = l.seq + 1 from dead where l.node = dead.id
+    returning l.name
+), told as (
+    select pg_notify('leasehold', 'e:' || name) from led
 )
-delete from leasehold.node
-where id = %(node)s and token = %(token)s and seq = %(seq)s and exists (select 1 from f)
-returning leasehold.worker_id(host, pid, id)
+select worker_id, (select count(*) from told) from dead

@@ -1,0 +1,113 @@
+"""What leaders and locks share, in loops and in threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from leasehold.config import Limits, check_text
+from leasehold.errors import BadJob, ConfigError, LostLease
+from leasehold.services.bids import Bid, Lost
+
+if TYPE_CHECKING:
+    from leasehold.app.core import App
+    from leasehold.services.guard import Guard
+
+VERIFY_IDLE_SECONDS = 3.0
+T = TypeVar("T")
+
+
+class Held:
+    """One name, and the term of it that this process has or had last."""
+
+    def __init__(self, app: App, prefix: str, name: str) -> None:
+        check_text("the name of a leader or a lock", name, Limits.text_chars)
+        self._app = app
+        self._prefix = prefix
+        self._bid: Bid | None = None
+        self._guard: Guard | None = None
+        self.name = name
+
+    @property
+    def _full_name(self) -> str:
+        return self._prefix + self.name
+
+    def _new_bid(self, *arguments: Any, **options: Any) -> Bid:
+        return Bid(self._full_name, self._app.env, *arguments, **options)
+
+    def _valid(self) -> bool:
+        return self._bid is not None and self._bid.valid()
+
+    @property
+    def lost(self) -> Lost:
+        """Set when the present term is lost, before anybody else can have the next one; set, too,
+        when there is none."""
+        return self._bid.lost if self._bid and self._bid.token else _NEVER_HELD
+
+    def _token(self) -> int | None:
+        return self._bid.token if self._bid and self._bid.valid() else None
+
+    async def _verify(self, connection: Any, idle_timeout: float) -> None:
+        if not 0.001 <= idle_timeout <= 3600:
+            raise ConfigError("idle_timeout must be seconds from 0.001 to 3600", got=idle_timeout)
+        token = self._token()
+        if token is None:
+            raise self._is_lost()
+        on = self._app.on_connection
+        await on.verify(connection, self._full_name, token, idle_timeout)
+
+    def _is_lost(self) -> LostLease:
+        why = self._bid.lost.why if self._bid else "it was never held"
+        return LostLease(
+            f"{self._full_name} is not ours at this moment", got=why or "its time is over"
+        )
+
+
+_NEVER_HELD = Lost(lambda: False)
+_NEVER_HELD.set("it was never held")
+
+
+class Scope:
+    """Cancels the task that entered it when the term is lost, and says LostLease then."""
+
+    def __init__(self, bid: Bid) -> None:
+        self._bid = bid
+        self._cancelled = False
+        self._left = False
+
+    def enter(self) -> None:
+        task = asyncio.current_task()
+        assert task
+        self._task, self._before = task, task.cancelling()
+        self._loop = asyncio.get_running_loop()
+        self._bid.lost.call(self._tell)
+
+    def _tell(self) -> None:
+        if not self._left and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if not self._left:
+            self._cancelled = True
+            self._task.cancel()
+
+    def leave(self, kind: type[BaseException] | None) -> bool:
+        """True: the cancellation was ours, and is over."""
+        self._left = True
+        self._bid.lost.forget(self._tell)
+        if not self._cancelled:
+            return False
+        others = self._task.uncancel() > self._before
+        return not others and kind is not None and issubclass(kind, asyncio.CancelledError)
+
+
+def without_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends: it speaks over a sync driver."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    work.close()
+    raise BadJob("on= needs a connection of a sync driver here")

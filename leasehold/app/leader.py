@@ -1,0 +1,211 @@
+"""``app.leader(name)``: one process of many leads."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from leasehold.app.held import VERIFY_IDLE_SECONDS, Held, Scope
+from leasehold.app.lock import check_timeout
+from leasehold.config import LEADER_PREFIX
+from leasehold.errors import ConfigError, LeaseholdError, LostLease
+from leasehold.services.bids import Bid, Patience
+
+if TYPE_CHECKING:
+    from leasehold.app.core import App
+    from leasehold.services.guard import Guard
+
+T = TypeVar("T")
+Callback = Callable[["Leader"], Any]
+_RETRY_SECONDS = 0.5
+
+
+class Leader(Held):
+    """While the block runs, this process takes part in the election.
+
+    ``on_gain(lead)`` and ``on_loss(lead)``: called in the block's loop, plain or async. A gain
+    callback that still runs at the loss is cancelled. After a loss the next process leads when
+    ``on_loss``, :meth:`run` and :meth:`leading` have ended, or when the lease is over.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        name: str,
+        *,
+        on_gain: Callback | None = None,
+        on_loss: Callback | None = None,
+    ) -> None:
+        super().__init__(app, LEADER_PREFIX, name)
+        self._on_gain = on_gain
+        self._on_loss = on_loss
+        self._gained = asyncio.Event()
+        self._bodies = 0
+        self._no_bodies = asyncio.Event()
+        self._no_bodies.set()
+        self._task: asyncio.Task[None] | None = None
+
+    # -- what the user asks ----------------------------------------------------------------------
+    @property
+    def is_leader(self) -> bool:
+        """At this very moment: it asks the clock, each time."""
+        return self._valid()
+
+    @property
+    def term(self) -> int | None:
+        """The number of this tenure, a token that only grows; None while others lead."""
+        return self._token()
+
+    async def wait(self, timeout: float | None = None) -> int:
+        """Until this process leads; the term. Raises TimeoutError after ``timeout`` seconds."""
+        check_timeout(timeout)
+        async with asyncio.timeout(timeout):
+            while (term := self.term) is None:
+                await self._gained.wait()
+                if self._bid and not self._valid():
+                    await self._bid.lost.wait()  # the clock knows before the guard does
+                    await asyncio.sleep(0)
+        return term
+
+    async def verify(self, connection: Any, *, idle_timeout: float = VERIFY_IDLE_SECONDS) -> None:
+        """Inside your transaction, on any connection that ``on=`` takes: from here to its end
+        nobody else can lead. Raises LostLease, and the transaction has failed then.
+
+        The server ends the transaction when it is idle for ``idle_timeout`` seconds."""
+        await self._verify(connection, idle_timeout)
+
+    @asynccontextmanager
+    async def leading(self) -> AsyncIterator[int]:
+        """Wait to lead, then run the block; gives the term. At the loss the block is cancelled,
+        and LostLease is raised."""
+        term = await self.wait()
+        bid = self._bid
+        if bid is None or bid.token != term:
+            raise self._is_lost()
+        scope = Scope(bid)
+        self._begin(bid)
+        scope.enter()
+        try:
+            yield term
+        except asyncio.CancelledError as error:
+            if scope.leave(type(error)):
+                raise LostLease(
+                    f"the leadership {self.name!r} was lost", got=bid.lost.why
+                ) from None
+            raise
+        finally:
+            scope.leave(None)
+            self._end(bid)
+
+    async def run(self, body: Callable[[Leader], Awaitable[T]]) -> T:
+        """Run ``body(lead)`` while this process leads: it is cancelled at a loss and begins anew
+        with the next term. Returns when it returns."""
+        while True:
+            term = await self.wait()
+            try:
+                async with self.leading():
+                    return await body(self)
+            except LostLease:
+                if self.term == term:  # the body's own: of a lock, or of another leader
+                    raise
+
+    def _begin(self, bid: Bid) -> None:
+        self._bodies += 1
+        bid.has_body = True
+        self._no_bodies.clear()
+
+    def _end(self, bid: Bid) -> None:
+        self._bodies -= 1
+        if self._bodies == 0:
+            bid.has_body = False
+            self._no_bodies.set()
+
+    # -- taking part -----------------------------------------------------------------------------
+    async def __aenter__(self) -> Self:
+        if self._task:
+            raise ConfigError(
+                f"this leader object of {self.name!r} is in use", do="Call app.leader(name) again"
+            )
+        # what the database refuses is told here, and not to a task behind the scenes
+        guard = await self._app.desk.take(leader=True)
+        self._task = asyncio.create_task(self._stand(guard), name=f"leasehold-{self._full_name}")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        task, self._task = self._task, None
+        if task:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _stand(self, guard: Guard | None) -> None:
+        while True:
+            try:
+                guard = guard or await self._app.desk.take(leader=True)
+                try:
+                    while True:
+                        await self._tenure(guard)
+                finally:
+                    self._app.desk.give_back(guard)
+            except LeaseholdError:
+                # its node has stopped, or the database refuses us: another node, a while later
+                guard = None
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _tenure(self, guard: Guard) -> None:
+        """Stand, lead, lose."""
+        bid = self._new_bid(Patience.WAIT, has_body=False)
+        called: asyncio.Task[None] | None = None
+        try:
+            guard.ask(bid)
+            await asyncio.wrap_future(bid.answer)
+            if self._on_gain or self._on_loss:
+                self._begin(bid)
+            self._bid, self._guard = bid, guard
+            self._gained.set()
+            if self._on_gain:
+                called = asyncio.create_task(self._call(self._on_gain, guard))
+            await bid.lost.wait()
+        finally:
+            self._gained.clear()
+            work = asyncio.ensure_future(self._lose(bid, guard, called))
+            try:
+                await asyncio.shield(work)
+            except asyncio.CancelledError:
+                await work
+                raise
+
+    async def _lose(self, bid: Bid, guard: Guard, called: asyncio.Task[None] | None) -> None:
+        if called:
+            called.cancel()
+            await asyncio.wait([called])
+        if self._bid is bid:
+            if not bid.lost.is_set():
+                bid.lost.set("left")  # the block has ended: its user must see no leader any more
+            if self._on_loss:
+                await self._call(self._on_loss, guard)
+            if self._on_gain or self._on_loss:
+                self._end(bid)
+            await self._no_bodies.wait()
+        guard.done(bid)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._app.settings.call_timeout):
+                await asyncio.wrap_future(bid.released)
+
+    async def _call(self, callback: Callback, guard: Guard) -> None:
+        try:
+            answer = callback(self)
+            if inspect.isawaitable(answer):
+                await answer
+        except Exception as error:
+            guard.emit(
+                "callback_failed", name=self._full_name, error=f"{type(error).__name__}: {error}"
+            )

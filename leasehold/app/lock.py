@@ -1,0 +1,132 @@
+"""``app.lock(name)``: a lease with a token, for anything."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from leasehold.app.held import VERIFY_IDLE_SECONDS, Held, Scope
+from leasehold.config import LOCK_PREFIX
+from leasehold.errors import ConfigError, LeaseholdError, LockNotAcquired, LostLease
+from leasehold.services.bids import Patience
+
+if TYPE_CHECKING:
+    from leasehold.app.core import App
+
+
+def check_timeout(timeout: float | None) -> None:
+    if timeout is not None and not 0 <= timeout < 1e9:
+        raise ConfigError("timeout must be a number of seconds, or None to wait", got=timeout)
+
+
+class Lock(Held):
+    """One use of a lock; make one for each. Over all processes of a schema one holds it.
+
+    ``timeout``: seconds that ``async with`` waits, None for ever; then LockNotAcquired. When it
+    is lost, the block's task is cancelled and the block raises LostLease (``cancel=False``: look
+    at ``lost`` yourself; it raises at its end all the same). Whoever waits has their turn in the
+    order of their asking, by processes: one process keeps it for at most 10 of its own in a row.
+    The lock of a process that crashed is free after its lease.
+    """
+
+    def __init__(
+        self, app: App, name: str, *, timeout: float | None = None, cancel: bool = True
+    ) -> None:
+        super().__init__(app, LOCK_PREFIX, name)
+        check_timeout(timeout)
+        self._timeout = timeout
+        self._cancel = cancel
+        self._scope: Scope | None = None
+
+    @property
+    def token(self) -> int:
+        """Grows with each acquisition of the lock: pass it to systems that refuse a lower one.
+        Raises LostLease when the lock is not held at this moment."""
+        token = self._token()
+        if token is None:
+            raise self._is_lost()
+        return token
+
+    @property
+    def held(self) -> bool:
+        """At this very moment."""
+        return self._valid()
+
+    async def verify(self, connection: Any, *, idle_timeout: float = VERIFY_IDLE_SECONDS) -> None:
+        """Inside your transaction, on any connection that ``on=`` takes: from here to its end
+        nobody else can have the lock. Raises LostLease, and the transaction has failed then.
+
+        The server ends the transaction when it is idle for ``idle_timeout`` seconds."""
+        await self._verify(connection, idle_timeout)
+
+    async def acquire(self, timeout: float | None = None) -> None:
+        """Wait for it; ``timeout`` in seconds. Raises LockNotAcquired."""
+        check_timeout(timeout)
+        if not await self._win(Patience.WAIT, timeout):
+            raise LockNotAcquired(f"the lock {self.name!r} was not free within {timeout:g} s")
+
+    async def try_acquire(self, *, sure: bool = False) -> bool:
+        """Have it now or not at all. ``sure``: False only if its holder was seen alive, which
+        takes up to an interval of the lease; the lock of a dead one is waited for."""
+        return await self._win(Patience.SURE if sure else Patience.TRY, None)
+
+    async def _win(self, patience: Patience, timeout: float | None) -> bool:
+        if self._bid:
+            raise ConfigError(
+                f"this lock object of {self.name!r} is in use",
+                do="Call app.lock(name) for each use",
+            )
+        bid = self._bid = self._new_bid(patience, has_body=True)
+        try:
+            async with asyncio.timeout(timeout):
+                self._guard = await self._app.desk.take(leader=False)
+                self._guard.ask(bid)
+                token = await asyncio.wrap_future(bid.answer)
+        except BaseException as error:
+            await self._let_go()
+            if isinstance(error, TimeoutError):
+                return False
+            raise
+        if token is None:
+            await self._let_go()
+        return token is not None
+
+    async def release(self) -> None:
+        """Give it up; who waits has it at once."""
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        bid, guard = self._bid, self._guard
+        self._bid = self._guard = None
+        if bid is None or guard is None:
+            return
+        try:
+            with suppress(LeaseholdError, TimeoutError):  # its lease expires then
+                guard.done(bid)
+                async with asyncio.timeout(self._app.settings.call_timeout):
+                    await asyncio.shield(asyncio.wrap_future(bid.released))
+        finally:
+            self._app.desk.give_back(guard)
+
+    async def __aenter__(self) -> Self:
+        await self.acquire(self._timeout)
+        assert self._bid
+        if self._cancel:
+            self._scope = Scope(self._bid)
+            self._scope.enter()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        lost = None if self._valid() or self._bid is None else self._is_lost()
+        ours = self._scope.leave(kind) if self._scope else False
+        self._scope = None
+        await self._let_go()
+        if lost and (error is None or ours):
+            raise LostLease(f"the lock {self.name!r} was lost while it was held", got=lost.got)

@@ -1,0 +1,159 @@
+"""A process that takes part for its leaders and locks alone: a guard, and no queue.
+
+All of it lives in one thread with a loop of its own, so that it serves any loop and any thread of
+the process, and outlives each of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from leasehold import errors
+from leasehold.config import Settings
+from leasehold.env import Env
+from leasehold.node.reach import reach_database
+from leasehold.ports import NodeIdentity, Signal, Store, Wake, Wakeups
+from leasehold.services.guard import Guard
+from leasehold.services.recorder import Recorder
+from leasehold.services.service import Loop
+from leasehold.telemetry import Emit
+
+MakeWakeups = Callable[[Callable[[Wake], None], Emit], Wakeups]
+
+
+@dataclass(frozen=True)
+class LightTools:
+    """What the composition root gives. Each is called in the thread's loop."""
+
+    settings: Callable[[], Awaitable[Settings]]
+    guard_store: Callable[[Settings], Store]
+    store: Callable[[Settings], tuple[Store, MakeWakeups]]
+
+
+class LightNode:
+    """``start`` in any thread, then ``guard`` is there; ``stop`` in any thread but its own."""
+
+    guard: Guard
+
+    def __init__(self, tools: LightTools, env: Env, version: str) -> None:
+        self._tools = tools
+        self._env = env
+        self._version = version
+        self._started = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._main()), name="leasehold-light", daemon=True
+        )
+
+    def start(self) -> None:
+        """Returns when the node's lease is ours. Raises as :meth:`Node.start` does."""
+        self._thread.start()
+        self._started.wait()
+        if self._error:
+            self._thread.join()
+            raise self._error
+
+    def stop(self, seconds: float) -> None:
+        """Give up what is held, and leave; at most so long."""
+        self.guard.stop()
+        self._thread.join(seconds)
+
+    async def _main(self) -> None:
+        try:
+            settings = await self._tools.settings()
+            store, wakeups = self._tools.store(settings)
+            try:
+                await self._serve(settings, store, wakeups)
+            finally:
+                await store.close()
+        except BaseException as error:  # whoever waits for the start raises it
+            self._error = error
+        self._started.set()
+
+    async def _serve(self, settings: Settings, store: Store, wakeups: MakeWakeups) -> None:
+        self._recorder = Recorder(self._env, store)
+        emit = self._recorder.emit
+        await reach_database(store, settings, self._env, emit)
+        self._joined = asyncio.get_running_loop().create_future()
+        self.guard = Guard(
+            lambda: self._tools.guard_store(settings), self._env, settings.timings, emit, self
+        )
+        recording = Loop(self._recorder, self._env, emit)
+        self._wakeups = wakeups(self._on_wake, emit)
+        guarding = asyncio.ensure_future(self.guard.run())
+        recording.start()
+        self._wakeups.start()
+        try:
+            await self._joined
+            self._started.set()
+            await guarding
+        finally:
+            self.guard.stop()
+            await asyncio.gather(guarding, return_exceptions=True)
+            await self._wakeups.stop()
+            await recording.stop()
+            with suppress(errors.LeaseholdError):
+                while await self._recorder.tick(self._env.due_now()) == 0.0:
+                    pass
+
+    def _on_wake(self, wake: Wake) -> None:
+        if wake.kind == "l":
+            self.guard.lock_is_free(wake.subject)
+        elif wake.kind == "e" and wake.subject in self.guard.contests:
+            self.guard.poke()
+
+    # -- Host ------------------------------------------------------------------------------------
+    def new_identity(self) -> NodeIdentity:
+        """Of no application: it neither schedules nor works."""
+        identity = NodeIdentity(
+            id=self._env.new_id(), app="", release="", host=self._env.host, pid=self._env.pid,
+            version=self._version, executes=False, tasks=(), queues={},
+        )  # fmt: skip
+        self._recorder.identity = identity
+        return identity
+
+    def joined(self, identity: NodeIdentity) -> None:
+        if not self._joined.done():
+            self._joined.set_result(None)
+
+    def refused(self, error: errors.LeaseholdError) -> None:
+        if not self._joined.done():
+            self._joined.set_exception(error)
+
+    def fenced(self, why: str) -> None:
+        self._recorder.emit("node_fenced", why=why, running=[])
+
+    def quiet(self) -> bool:
+        return True
+
+    def unrecorded(self) -> int:
+        return 0
+
+    def grace_over(self) -> None:
+        """A lost leader or lock never ends a process."""
+
+    def leadership(self, name: str, gained: bool) -> None:
+        """It stands in no election of an application."""
+
+    def signals(self, signals: tuple[Signal, ...]) -> None:
+        """It runs no jobs."""
+
+    def nodes_changed(self) -> None:
+        """It buries nobody."""
+
+    def loop_lag(self) -> float:
+        return 0.0
+
+    def info(self) -> dict[str, Any]:
+        return {"leads": self.guard.contests.held()}
+
+    def renewed(self) -> None:
+        """No watchdog."""
+
+    async def look_after_jobs(self) -> None:
+        """There are none."""

@@ -1,0 +1,11 @@
+-- See the row of a lock and who is first in its queue, and take a place there, if asked.
+-- locks: own node row FOR KEY SHARE, by the foreign key
+-- index: leader_pkey, fence_pkey, node_pkey, bid_pkey, bid_order
+with placed as (
+    insert into leasehold.bid (name, node)
+    select %(name)s, n.id from leasehold.node n where n.id = %(node)s and %(wait)s
+    on conflict (name, node) do nothing
+)
+select l.node, l.token, l.seq, l.lease_seconds, leasehold.timeline(),
+       (select b.node from leasehold.bid b where b.name = l.name order by b.ticket limit 1)
+from leasehold.leader l join leasehold.fence f using (name) where l.name = %(name)s

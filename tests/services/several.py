@@ -1,0 +1,49 @@
+"""A database and several applications on it: each App has a guard and connections of its own, as a
+process each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+
+from leasehold import App
+from leasehold.config import Settings, Timings, wait_seconds
+from leasehold.pg import migrate
+
+TIMES = Timings.derive(9)
+W = wait_seconds(TIMES.lease)
+
+
+class Database:
+    def __init__(self, dsn: str, connection: psycopg.AsyncConnection[Any]) -> None:
+        self.dsn = dsn
+        self.apps: list[App] = []
+        self._connection = connection
+
+    def app(self, **options: Any) -> App:
+        self.apps.append(App(self.dsn, recover_within=9, **options))
+        return self.apps[-1]
+
+    async def sql(self, text: str, *params: Any) -> list[Any]:
+        cursor = await self._connection.execute(text.encode(), params)
+        return await cursor.fetchall() if cursor.description else []
+
+    async def events(self, kind: str) -> list[Any]:
+        return [
+            f for (f,) in await self.sql("select fields from leasehold.event where kind = %s", kind)
+        ]
+
+
+@asynccontextmanager
+async def several_apps(dsn: str, direct_dsn: str) -> AsyncIterator[Database]:
+    await migrate.apply(Settings(dsn=direct_dsn))
+    async with await psycopg.AsyncConnection.connect(direct_dsn, autocommit=True) as connection:
+        database = Database(dsn, connection)
+        yield database
+        for app in database.apps:
+            await asyncio.to_thread(app.desk.close)
+            await app.close()

@@ -1,0 +1,374 @@
+"""Locks of the user's. Each App here has a guard and connections of its own: a process each."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from leasehold import App, Context
+from leasehold.config import Settings
+from leasehold.errors import ConfigError, LockNotAcquired, LostLease, Unavailable, WrongDsn
+from leasehold.pg import migrate
+from leasehold.services.contests import HANDOVERS
+from tests.services.several import TIMES, Database, W, several_apps
+from tests.support.wait import forever, until_async
+
+
+@pytest.fixture
+async def database(dsn: str, direct_dsn: str) -> AsyncIterator[Database]:
+    async with several_apps(dsn, direct_dsn) as database:
+        yield database
+
+
+def statements(app: App) -> int:
+    """What its leases asked of the database beside the heartbeat."""
+    light = app.desk._light
+    store: Any = light.guard.contests._store if light else None
+    return store.statements if store else 0
+
+
+def waiting(app: App, name: str) -> int:
+    light = app.desk._light
+    contest = light.guard.contests._all.get(name) if light else None
+    return len(contest.waiting) if contest else 0
+
+
+# -- one holder ------------------------------------------------------------------------------------
+async def test_one_process_holds_a_lock_and_the_next_gets_a_higher_token(database):
+    one, two = database.app(), database.app()
+    async with one.lock("billing") as lock:
+        assert lock.held and not lock.lost.is_set()
+        assert not await two.lock("billing").try_acquire()
+        waiter = asyncio.ensure_future(two.lock("billing").acquire())
+        await until_async(lambda: database.sql("select 1 from leasehold.bid"))
+        token = lock.token
+    await waiter
+    assert not lock.held and lock.lost.is_set()
+    [[new]] = await database.sql("select token from leasehold.leader where node is not null")
+    assert new > token
+    with pytest.raises(LostLease):
+        _ = lock.token
+
+
+async def test_a_lock_of_one_name_is_no_lock_of_another(database):
+    app = database.app()
+    async with app.lock("a"), app.lock("b"):
+        assert not await app.lock("a").try_acquire()
+
+
+async def test_a_lock_goes_from_hand_to_hand_in_a_process_with_a_new_token_and_one_statement(
+    database,
+):
+    app = database.app()
+    tokens: list[int] = []
+
+    async def use() -> None:
+        async with app.lock("x") as lock:
+            tokens.append(lock.token)
+
+    async with app.lock("x"):
+        uses = [asyncio.ensure_future(use()) for _ in range(HANDOVERS)]
+        await until_async(lambda: waiting(app, "lock:x") == HANDOVERS)
+        before = statements(app)
+    await asyncio.gather(*uses)
+    assert tokens == sorted(set(tokens)) and len(tokens) == HANDOVERS
+    spent = statements(app) - before
+    print(f"\nMEASURED {spent} statements for {HANDOVERS} hand-overs and one release")
+    assert spent <= HANDOVERS + 3
+
+
+async def test_who_waits_in_one_process_has_the_lock_in_the_order_of_asking(database):
+    app = database.app()
+    order: list[int] = []
+
+    async def use(number: int) -> None:
+        async with app.lock("x"):
+            order.append(number)
+
+    async with app.lock("x"):
+        uses = []
+        for number in range(5):
+            uses.append(asyncio.ensure_future(use(number)))
+            await until_async(lambda n=number: waiting(app, "lock:x") == n + 1)
+    await asyncio.gather(*uses)
+    assert order == sorted(order)
+
+
+async def test_processes_have_their_turn_in_the_order_of_asking(database):
+    first, *others = [database.app() for _ in range(4)]
+    order: list[int] = []
+
+    async def use(number: int, app: App) -> None:
+        async with app.lock("x"):
+            order.append(number)
+
+    async with first.lock("x"):
+        uses = []
+        for number, app in enumerate(others):
+            uses.append(asyncio.ensure_future(use(number, app)))
+            rows = number + 1
+            await until_async(
+                lambda rows=rows: database.sql(
+                    "select 1 from leasehold.bid having count(*) = %s", rows
+                )
+            )
+    began = time.monotonic()
+    await asyncio.gather(*uses)
+    assert order == [0, 1, 2]
+    print(f"\nMEASURED three processes one after the other in {time.monotonic() - began:.3f} s")
+
+
+# -- not waiting, and giving up --------------------------------------------------------------------
+async def test_a_wait_with_a_limit_ends_and_leaves_nothing_behind(database):
+    one, two = database.app(), database.app()
+    async with one.lock("x"):
+        with pytest.raises(LockNotAcquired, match=r"'x' was not free within 0\.2 s"):
+            await two.lock("x").acquire(timeout=0.2)
+        with pytest.raises(LockNotAcquired):
+            async with two.lock("x", timeout=0.2):
+                pytest.fail("it is held")
+        await until_async(lambda: _none(database, "select 1 from leasehold.bid"))
+    assert await two.lock("x").try_acquire()
+
+
+async def _none(database: Database, text: str) -> bool:
+    return not await database.sql(text)
+
+
+async def test_a_waiter_that_is_cancelled_holds_nothing_however_the_race_ends(database):
+    one, two = database.app(), database.app()
+    for pause in (0.0, 0.001, 0.003, 0.006, 0.01):
+        lock = one.lock("x")
+        await lock.acquire()
+        waiter = asyncio.ensure_future(two.lock("x").acquire())
+        await until_async(lambda: database.sql("select 1 from leasehold.bid"))
+        await lock.release()
+        await asyncio.sleep(pause)
+        if waiter.cancel():
+            with suppress(asyncio.CancelledError):
+                await waiter
+            await until_async(lambda: one.lock("x").try_acquire(), 30)
+            break
+    else:
+        pytest.fail("it was never cancelled in time")
+
+
+async def test_one_object_is_one_use(database):
+    lock = database.app().lock("x")
+    async with lock:
+        with pytest.raises(ConfigError, match="in use"):
+            await lock.acquire()
+    async with lock:
+        assert lock.held
+
+
+async def test_what_the_database_refuses_is_told(direct_dsn):
+    await migrate.apply(Settings(dsn=direct_dsn))
+    with pytest.raises(WrongDsn):
+        async with App(direct_dsn.replace("dbname=", "dbname=no_such_")).lock("x"):
+            pytest.fail("there is no database")
+    with pytest.raises(ConfigError):
+        App(direct_dsn, name="lock:x")
+    with pytest.raises(ConfigError):
+        App(direct_dsn).lock("x", timeout=-1)
+
+
+# -- losing ----------------------------------------------------------------------------------------
+async def test_a_lock_that_is_lost_cancels_its_block_which_raises(database):
+    app = database.app()
+    with pytest.raises(LostLease, match="was lost while it was held"):
+        async with app.lock("x"):
+            await database.sql("delete from leasehold.node")
+            await forever()
+    await until_async(lambda: database.events("lock_lost"))
+    assert await app.lock("x").try_acquire(sure=True)
+
+
+async def test_without_cancelling_the_block_raises_at_its_end(database):
+    app = database.app()
+    with pytest.raises(LostLease):
+        async with app.lock("x", cancel=False) as lock:
+            await database.sql("delete from leasehold.node")
+            async with asyncio.timeout(30):
+                await lock.lost.wait()
+            assert not lock.held
+
+
+async def test_the_cancellation_of_a_block_by_others_stays_theirs(database):
+    app = database.app()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3), app.lock("x"):
+            await forever()
+    assert await app.lock("x").try_acquire()
+
+
+async def test_a_body_that_goes_on_after_the_grace_is_told_of_and_ends_no_process(database):
+    app = database.app()
+    with pytest.raises(LostLease):
+        async with app.lock("x", cancel=False):
+            await database.sql("delete from leasehold.node")
+            await until_async(lambda: database.events("lease_overlaps"), 30)
+
+
+# -- dying -----------------------------------------------------------------------------------------
+HOLD = """
+import asyncio, sys
+from leasehold import App
+async def main():
+    app = App(sys.argv[1], recover_within=9)
+    async with app.lock("x") as x, app.lock("y") as y, app.lock("z") as z:
+        print("holds", x.token, y.token, z.token, flush=True)
+        await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+async def test_the_locks_of_a_process_that_was_killed_are_free_after_its_lease(database, procs):
+    """For who waits, for who only asks again and again, and for who came when it was dead."""
+    app, asks, late = database.app(), database.app(), database.app()
+    holder = procs.start(database.dsn, code=HOLD)
+    holder.wait_for("holds 1 1 1", 30)
+    assert not await app.lock("x").try_acquire(sure=True), "it was seen alive"
+    holder.kill(signal.SIGKILL)
+    killed_at = time.monotonic()
+    assert not await app.lock("x").try_acquire(), "nobody knows yet that it is dead"
+
+    async def waits() -> float:
+        async with app.lock("x") as lock:
+            assert lock.token == 2
+            return time.monotonic() - killed_at
+
+    lock = asks.lock("y")
+    sure = asyncio.ensure_future(late.lock("z").try_acquire(sure=True))
+    waiter = asyncio.ensure_future(waits())
+    await until_async(lock.try_acquire, W + 20)
+    assert lock.token == 2 and await sure
+    took = await waiter
+    print(f"\nMEASURED the lock of a killed process is free after {took:.2f} s, W is {W:.2f} s")
+    assert TIMES.lease - TIMES.renew - 1 < took < W + 2 * TIMES.renew + 2
+
+
+async def test_what_a_buried_node_held_is_free_at_once_for_a_process_that_just_came(
+    database, procs
+):
+    """Some node of an application saw it die."""
+    app = database.app()
+    holder = procs.start(database.dsn, code=HOLD)
+    async with app.node():
+        holder.wait_for("holds 1", 30)
+        holder.kill(signal.SIGKILL)
+        await until_async(
+            lambda: database.sql(
+                "select 1 from leasehold.leader where name = 'lock:x' and node is null"
+            ),
+            30,
+        )
+    late = database.app()
+    assert await late.lock("x").try_acquire()
+
+
+# -- beside a node ---------------------------------------------------------------------------------
+async def test_a_job_keeps_its_lock_while_its_node_drains(database):
+    app = database.app()
+    began, held = asyncio.Event(), []
+
+    @app.task(name="work")
+    async def work(ctx: Context) -> None:
+        async with app.lock("x") as lock:
+            began.set()
+            await asyncio.sleep(0.1)
+            async with app.lock("another"):
+                await asyncio.sleep(0.1)
+            held.append(lock.held)
+
+    async with app.node():
+        await app.enqueue(work.job())
+        await began.wait()
+    assert held == [True]
+    assert app.desk._light is None, "the node's own guard served"
+    assert await database.sql("select 1 from leasehold.leader where node is not null") == []
+
+
+async def test_it_works_by_polling_alone(database):
+    one, two = database.app(listen=False), database.app(listen=False)
+    lock = one.lock("x")
+    await lock.acquire()
+    waiter = asyncio.ensure_future(two.lock("x").acquire())
+    await until_async(lambda: database.sql("select 1 from leasehold.bid"))
+    await lock.release()
+    async with asyncio.timeout(30):
+        await waiter
+
+
+async def test_a_thousand_locks_are_renewed_by_one_statement(database):
+    app = database.app()
+    await database.sql(
+        "insert into leasehold.leader (name, lease_seconds)"
+        " select 'lock:n' || n, 6 from generate_series(0, 999) n"
+    )
+    await database.sql("insert into leasehold.fence (name) select name from leasehold.leader")
+    locks = [app.lock(f"n{number}") for number in range(1000)]
+    await asyncio.gather(*[lock.acquire() for lock in locks])
+    light = app.desk._light
+    assert light
+    beats: Any = light.guard._store
+    before, asked = beats.statements, statements(app)
+    [[seq]] = await database.sql("select min(seq) from leasehold.leader")
+    await until_async(
+        lambda: database.sql("select 1 from leasehold.leader having min(seq) >= %s", seq + 2), 30
+    )
+    spent = beats.statements - before
+    print(f"\nMEASURED {spent} statements renewed 1,000 locks twice")
+    assert spent <= 4 and statements(app) == asked
+    assert all(lock.held for lock in locks)
+    await asyncio.gather(*[lock.release() for lock in locks])
+    assert await database.sql("select 1 from leasehold.leader where node is not null") == []
+
+
+# -- threads ---------------------------------------------------------------------------------------
+async def test_threads_lock_and_wait_as_tasks_do(database):
+    one, two = database.app(), database.app()
+
+    def use(app: App, tokens: list[int]) -> None:
+        for _ in range(3):
+            with app.sync.lock("x", timeout=30) as lock:
+                assert lock.held
+                tokens.append(lock.token)
+
+    tokens: list[int] = []
+    await asyncio.gather(*[asyncio.to_thread(use, app, tokens) for app in (one, two, one, two)])
+    assert len(set(tokens)) == 12
+    with one.sync.lock("x"):
+        assert not await asyncio.to_thread(two.sync.lock("x").try_acquire)
+        with pytest.raises(LockNotAcquired):
+            await asyncio.to_thread(two.sync.lock("x").acquire, 0.2)
+
+
+async def test_a_thread_that_lost_its_lock_is_told_at_the_end_of_its_block(database):
+    app = database.app()
+
+    def use() -> bool:
+        with app.sync.lock("x") as lock:
+            asyncio.run_coroutine_threadsafe(
+                database.sql("delete from leasehold.node"), loop
+            ).result()
+            return lock.lost.wait_in_thread(30)
+
+    loop = asyncio.get_running_loop()
+    with pytest.raises(LostLease):
+        await asyncio.to_thread(use)
+
+
+async def test_who_asks_a_node_that_is_gone_is_refused(database):
+    app = database.app()
+    async with app.node() as node:
+        pass
+    lock: Any = app.lock("x")
+    with pytest.raises(Unavailable):
+        node.guard.ask(lock._new_bid(1, has_body=True))
