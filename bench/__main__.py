@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from bench.measures import drain, enqueue, idle, latency
+from bench.measures import backlog, drain, enqueue, idle, kill, latency, startup
 
 
 @click.group(context_settings={"show_default": True})
@@ -12,7 +12,7 @@ def main() -> None:
     """Side by side with the raw SQL bound and with peers."""
 
 
-for measure in (drain, latency, idle, enqueue):
+for measure in (drain, latency, idle, enqueue, backlog, kill, startup):
     main.add_command(measure.command)
 
 if __name__ == "__main__":

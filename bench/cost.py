@@ -83,6 +83,14 @@ def tree_seconds(pid: int) -> float:
     return own + sum(tree_seconds(child) for child in children(pid))
 
 
+def resident_mb(pid: int) -> float:
+    """What the process itself holds."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
 def children(pid: int) -> list[int]:
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for path in tasks for child in path.read_text().split()]

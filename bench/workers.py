@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from bench.cost import tree_seconds
+from bench.cost import resident_mb, tree_seconds
 from bench.ledger import Ledgers
 from bench.process import Contender, Side, call
 from bench.redis import redis
@@ -45,6 +45,11 @@ class Place:
         self.ledgers = Ledgers(folder)
         self.queries = queries_of(contender)
         self.watcher: psycopg.Connection[Any] = psycopg.connect(database, autocommit=True)
+
+    def fresh_ledgers(self) -> None:
+        """For another slice in the same database."""
+        self.folder = Path(tempfile.mkdtemp(prefix="more-", dir=self.folder))
+        self.ledgers = Ledgers(self.folder)
 
     def call(self, verb: str, **options: Any) -> Any:
         """A verb of the contender, run to its end in a process of its own."""
@@ -99,6 +104,10 @@ class Workers:
     def cpu_seconds(self) -> float:
         """Of the worker processes, with their threads and children."""
         return sum(tree_seconds(side.process.pid) for side in self.sides)
+
+    def memory_mb(self) -> float:
+        """Resident, of the largest worker process."""
+        return max(resident_mb(side.process.pid) for side in self.sides)
 
     def stop(self) -> None:
         for side in self.sides:

@@ -14,12 +14,15 @@ from bench.side import Sent, spaced
 
 CONCURRENCY = 1000
 _ran: list[Callable[[int], None]] = []
+_sleep_ms = [0.0]
 
 logging.getLogger("chancy").setLevel(logging.ERROR)
 
 
 async def noop(*, n: int, text: str) -> None:
     _ran[0](n)
+    if _sleep_ms[0]:
+        await asyncio.sleep(_sleep_ms[0] / 1000)
 
 
 def _job(n: int, size: int) -> Job:
@@ -69,8 +72,14 @@ async def produce(dsn: str, jobs: int, first: int, gap: float, size: int) -> lis
 
 
 async def work(
-    dsn: str, folder: str, entries: int, history: bool = True, timed: bool = False
+    dsn: str,
+    folder: str,
+    entries: int,
+    history: bool = True,
+    timed: bool = False,
+    sleep_ms: float = 0.0,
 ) -> None:
+    _sleep_ms[0] = sleep_ms
     _ran.append(Ledger.of_this_process(folder, entries).recorder(timed))
     # jobs name their function by its path: the executor must find this very module
     async with _app(dsn) as app, Worker(app) as worker:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -13,12 +14,14 @@ from leasehold.cli.worker import run_worker
 _work: dict[str, Any] = {}
 
 
-def _app(dsn: str, ran: Any = None, history: bool = True) -> Any:
+def _app(dsn: str, ran: Any = None, history: bool = True, sleep_ms: float = 0.0) -> Any:
     app = App(dsn, name="bench")
 
     @app.task(name="noop", history=history)
     async def noop(n: int, text: str) -> None:
         ran(n)
+        if sleep_ms:
+            await asyncio.sleep(sleep_ms / 1000)
 
     return app, noop
 
@@ -73,7 +76,14 @@ async def produce(dsn: str, jobs: int, first: int, gap: float, size: int) -> lis
     return sent
 
 
-def work(dsn: str, folder: str, entries: int, history: bool = True, timed: bool = False) -> int:
+def work(
+    dsn: str,
+    folder: str,
+    entries: int,
+    history: bool = True,
+    timed: bool = False,
+    sleep_ms: float = 0.0,
+) -> int:
     ran = Ledger.of_this_process(folder, entries).recorder(timed)
-    _work.update(dsn=dsn, ran=ran, history=history)
+    _work.update(dsn=dsn, ran=ran, history=history, sleep_ms=sleep_ms)
     return run_worker(f"{__name__}:made", {}, None, execute=True)

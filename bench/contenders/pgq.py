@@ -74,6 +74,7 @@ async def work(
     entries: int,
     history: bool = True,
     timed: bool = False,
+    sleep_ms: float = 0.0,
     batch: int = BATCH,
 ) -> None:
     ran = Ledger.of_this_process(folder, entries).recorder(timed)
@@ -83,6 +84,8 @@ async def work(
     @app.entrypoint("noop")
     async def noop(job: Any) -> None:
         ran(json.loads(job.payload)["n"])
+        if sleep_ms:
+            await asyncio.sleep(sleep_ms / 1000)
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, app.shutdown.set)
     await app.run(batch_size=batch)

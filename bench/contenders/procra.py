@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from typing import Any
@@ -17,12 +18,14 @@ CONCURRENCY = 100
 logging.getLogger("procrastinate").setLevel(logging.ERROR)
 
 
-def _app(dsn: str, ran: Any = None) -> tuple[App, Any]:
+def _app(dsn: str, ran: Any = None, sleep_ms: float = 0.0) -> tuple[App, Any]:
     app = procrastinate.App(connector=PsycopgConnector(conninfo=dsn, max_size=20))
 
     @app.task(name="noop")
     async def noop(n: int, text: str) -> None:
         ran(n)
+        if sleep_ms:
+            await asyncio.sleep(sleep_ms / 1000)
 
     return app, noop
 
@@ -67,9 +70,10 @@ async def work(
     entries: int,
     history: bool = True,
     timed: bool = False,
+    sleep_ms: float = 0.0,
     concurrency: int = CONCURRENCY,
 ) -> None:
-    app, _ = _app(dsn, Ledger.of_this_process(folder, entries).recorder(timed))
+    app, _ = _app(dsn, Ledger.of_this_process(folder, entries).recorder(timed), sleep_ms)
     async with app.open_async():
         await app.run_worker_async(
             concurrency=concurrency, delete_jobs="never" if history else "successful"

@@ -99,7 +99,12 @@ async def produce(dsn: str, jobs: int, first: int, gap: float, size: int) -> lis
 
 
 async def work(
-    dsn: str, folder: str, entries: int, history: bool = True, timed: bool = False
+    dsn: str,
+    folder: str,
+    entries: int,
+    history: bool = True,
+    timed: bool = False,
+    sleep_ms: float = 0.0,
 ) -> None:
     stop, news = asyncio.Event(), asyncio.Event()
 
@@ -112,6 +117,8 @@ async def work(
 
     async def handler(n: int, text: str) -> None:
         ran(n)
+        if sleep_ms:
+            await asyncio.sleep(sleep_ms / 1000)
 
     connection, listening = await asyncpg.connect(dsn), await asyncpg.connect(dsn)
     await listening.add_listener("job", lambda *_: news.set())
@@ -119,8 +126,11 @@ async def work(
     while not stop.is_set():
         news.clear()
         rows: list[Any] = await connection.fetch(CLAIM, "default", BATCH, "worker")
-        for row in rows:
-            await handler(**json.loads(row["payload"]))
+        if sleep_ms:
+            await asyncio.gather(*(handler(**json.loads(row["payload"])) for row in rows))
+        else:
+            for row in rows:
+                await handler(**json.loads(row["payload"]))
         if rows:
             await connection.execute(finish, [row["id"] for row in rows])
         else:

@@ -24,6 +24,7 @@ COLUMNS = {
     "server_cpu_us": "server CPU µs/job",
     "wal_bytes": "WAL B/job",
     "buffers": "buffers/job",
+    "worker_mb": "worker MB",
 }
 
 
@@ -35,6 +36,8 @@ class Work:
     workers: int = 1
     size: int = 80
     history: bool = True
+    sleep_ms: float = 0.0
+    """Each handler sleeps so long."""
 
 
 def drain(
@@ -60,7 +63,8 @@ def drained(here: Place, work: Work) -> dict[str, float]:
     unfinished; the costs as well."""
     buffers = buffers_now(here.server, here.dbname)
     pid = here.watcher.info.backend_pid
-    with here.workers(work.workers, 2 * work.jobs, history=work.history) as workers:
+    options = {"history": work.history, "sleep_ms": work.sleep_ms}
+    with here.workers(work.workers, 2 * work.jobs, **options) as workers:
         workers.wait_ran(1, 0.001)
         used = workers.cpu_seconds()
         before = cost_now(here.server, here.dbname, pid)
@@ -71,6 +75,7 @@ def drained(here: Place, work: Work) -> dict[str, float]:
         end = time.monotonic()
         spent = cost_now(here.server, here.dbname, pid) - before
         used = workers.cpu_seconds() - used
+        memory = workers.memory_mb()
         workers.stop()
     jobs = max(1, work.jobs - first)
     time.sleep(0.05)  # a backend tells its last counts while it ends
@@ -81,6 +86,7 @@ def drained(here: Place, work: Work) -> dict[str, float]:
         "worker_cpu_us": used / jobs * 1e6,
         **spent.per_job(jobs),
         "wal_fpi": spent.wal_fpi,
+        "worker_mb": memory,
         "buffers": (buffers_now(here.server, here.dbname) - buffers) / work.jobs,
     }
 
@@ -100,14 +106,18 @@ def check(here: Place, work: Work) -> None:
 @click.option("--jobs", default=50_000)
 @click.option("--workers", default=1)
 @click.option("--size", default=80, help="bytes of text in each job's payload")
+@click.option("--sleep-ms", default=0.0, help="each handler sleeps so long")
 @click.option("--history", type=click.Choice(["both", "on", "off"]), default="both")
-def command(jobs: int, workers: int, size: int, history: str, **options: Any) -> None:
+def command(
+    jobs: int, workers: int, size: int, sleep_ms: float, history: str, **options: Any
+) -> None:
     """A loaded queue, drained by worker processes; and what it costs the server."""
     with run(**options) as this:
         for kept in {"both": (True, False), "on": (True,), "off": (False,)}[history]:
-            work = Work(jobs, workers, size, kept)
+            work = Work(jobs, workers, size, kept, sleep_ms)
             title = f"Drain, {workers} worker process{'es' if workers > 1 else ''}, history "
             title += "kept" if kept else "not kept"
-            said = f"{jobs:,} no-op async jobs, {size} bytes of text each"
+            what = f"of {sleep_ms:g} ms" if sleep_ms else "of nothing"
+            said = f"{jobs:,} async jobs {what}, {size} bytes of text each"
             result = Result(title, said, COLUMNS, RAW.name)
             this.interleave(result, lambda c, w=work: drain(this.server, c, w))

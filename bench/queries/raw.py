@@ -13,3 +13,23 @@ def unfinished(watcher: Any, dsn: str) -> bool:
 
 def finished(watcher: Any, dsn: str) -> int | None:
     return int(one(watcher, "select count(*) from job where state = 'done' and attempts = 1"))
+
+
+_FILL = """
+insert into job (queue, payload, run_at)
+select 'default', jsonb_build_object('n', n, 'text', repeat('x', 80)), {run_at}
+from generate_series(0, %s - 1) n
+"""
+
+
+def fill_ready(watcher: Any, rows: int) -> None:
+    watcher.execute(_FILL.format(run_at="now()"), [rows])
+
+
+def fill_waiting(watcher: Any, rows: int) -> None:
+    watcher.execute(_FILL.format(run_at="now() + interval '1 day' + n * interval '1 ms'"), [rows])
+
+
+def ready_left(watcher: Any) -> bool:
+    query = "select exists (select from job where state <> 'done' and run_at <= now())"
+    return bool(one(watcher, query))

@@ -1,0 +1,41 @@
+"""Start: imports and the command line's help, beside bare Python and the driver."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from typing import Any
+
+import click
+
+from bench.command import common, run
+from bench.report import Result
+
+_CASES = {
+    "bare python": ["-c", "pass"],
+    "import psycopg": ["-c", "import psycopg"],
+    "import leasehold": ["-c", "import leasehold"],
+    "leasehold --help": ["-m", "leasehold", "--help"],
+    "import asyncpg": ["-c", "import asyncpg"],
+}
+
+
+def seconds_of(arguments: list[str]) -> float:
+    """From the fork to the end."""
+    start = time.monotonic()
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+    return time.monotonic() - start
+
+
+@click.command("startup")
+@common(rounds=15)
+def command(**options: Any) -> None:
+    """Imports and ``leasehold --help``."""
+    with run(**options) as this:
+        said = "the whole process, warm files"
+        result = Result("Start", said, {"milliseconds": "ms"}, "import psycopg")
+        this.results.append(result)
+        for _ in range(this.rounds):
+            for name, arguments in _CASES.items():
+                result.add(name, {"milliseconds": seconds_of(arguments) * 1000})
