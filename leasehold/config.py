@@ -156,6 +156,15 @@ class Retention:
     """A tick later than this is never fired, only recorded as missed."""
 
 
+_RANGES: dict[str, tuple[float, float]] = {
+    "work_connections": (1, 1000),
+    "call_timeout": (0.1, 3600),
+    "grace": (0, 7 * 86400),
+    "payload_limit": (1, (1 << 30) - 1),
+}
+"""The least and the most; PostgreSQL itself holds no value of a gigabyte."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """What an :class:`leasehold.App` was told. Each one is an argument of ``App`` and an
@@ -198,10 +207,13 @@ class Settings:
                 f"an application's name must not begin with {LEADER_PREFIX!r} or {LOCK_PREFIX!r}",
                 got=self.name,
             )
-        at_least = {"work_connections": 1, "call_timeout": 0.1, "grace": 0, "payload_limit": 1}
-        for label, low in at_least.items():
+        for label, (low, high) in _RANGES.items():
             if getattr(self, label) < low:
                 raise ConfigError(f"{label} must be at least {low}", got=getattr(self, label))
+            if getattr(self, label) > high:
+                raise ConfigError(f"{label} must be at most {high}", got=getattr(self, label))
+        if storable(self.dsn) != self.dsn:  # libpq would stop reading at a NUL, and go elsewhere
+            raise ConfigError("dsn must be text without NUL or half of a surrogate pair")
         if self.log not in ("text", "json"):
             raise ConfigError("log must be 'text' or 'json'", got=self.log)
         if self.retention.ticks_days * 86400 <= self.retention.catch_up_seconds:
@@ -265,7 +277,7 @@ def _parse(name: str, text: str, kind: type) -> Any:
 
 def _typed(name: str, value: Any, kind: type) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+        value = float(value) if abs(value) < 1 << 53 else math.inf
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ConfigError(f"{name} must be of type {kind.__name__}", got=value)
     if isinstance(value, float) and not math.isfinite(value):

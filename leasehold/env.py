@@ -97,6 +97,11 @@ class Env:
 ASSIGNED_NODE = "LEASEHOLD_NODE_ID"
 
 
+GIVEN_DSN = "LEASEHOLD_GIVEN_DSN"
+"""A supervisor's ``--dsn`` for its workers: it holds a password, and arguments are for all to
+see in ``ps``. Unlike ``LEASEHOLD_DSN`` it wins over the code's."""
+
+
 def assign_node_id(node_id: UUID) -> str:
     """The value of ``LEASEHOLD_NODE_ID`` for a child that is about to be started or forked.
 

@@ -22,7 +22,8 @@ class LeaseholdError(Exception):
             parts.append(_sentence(f"Got: {shorten(got)}"))
         if do:
             parts.append(_sentence(do))
-        super().__init__(" ".join(parts))
+        # as it can be printed, logged and stored, whatever it got
+        super().__init__(storable(" ".join(parts)))
 
 
 # -- what the caller got wrong: retrying the same call can not help ---------------------------

@@ -24,7 +24,7 @@ from leasehold.app.lock import Lock
 from leasehold.app.sync import SyncApp
 from leasehold.config import Settings, check_text
 from leasehold.env import Env
-from leasehold.errors import ConfigError
+from leasehold.errors import ConfigError, suggest
 from leasehold.model.job import JobRecord, JobRequest
 from leasehold.model.lock_key import Noted
 from leasehold.node import Node, NodePlan, Tools
@@ -35,6 +35,7 @@ from leasehold.services.client import Client, Job
 from leasehold.services.inspector import Inspector
 from leasehold.services.syncer import Planned
 from leasehold.services.tasks import Registry
+from leasehold.telemetry import logger
 
 DEFAULT_SLOTS = 100
 ONCE_KEPT_SECONDS = 366 * 86400.0
@@ -212,7 +213,18 @@ class App(Definitions, AdvisoryLocks):
                 raise ConfigError(
                     f"queue {queue!r} needs a number of jobs at once from 1 to {most}", got=slots
                 )
+        self._warn_of_unused(queues)
         return dict(queues)
+
+    def _warn_of_unused(self, queues: Mapping[str, int]) -> None:
+        """A queue that no definition names may be meant (jobs can name their own), or misspelt."""
+        used = self.registry.queues() | {p.job.queue for p in self._planned.values()}
+        for queue in queues:
+            if used and queue not in used:
+                logger.warning(
+                    "no task uses the queue %r: it gets only jobs that name it themselves. %s",
+                    queue, suggest(queue, used),
+                )  # fmt: skip
 
     def _once_job(self, key: str, task: Task) -> JobRequest:
         # the task's name holds the release; a digest, because a key is at most 200 characters

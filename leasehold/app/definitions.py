@@ -117,6 +117,13 @@ class Definitions:
         def register(function: Callable[..., Any]) -> Task:
             if not callable(function):
                 raise BadJob("a task is a function", got=function)
+            if isinstance(function, Task):
+                raise BadJob(
+                    "@app.task stands above a decorator that has made a task already",
+                    got=function.name,
+                    do="Write @app.task(…) right above the function, and @app.periodic(…), "
+                    "@app.every(…), @app.once(…) above that; without options it can be left out",
+                )
             full_name = task_name(function) if name is None else name
             check_text("a task's name", full_name, self.settings.limits.text_chars)
             if executor == "process":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 import click
 
 from leasehold.cli.asking import database, database_options
+from leasehold.config import Limits
+from leasehold.env import GIVEN_DSN
+from leasehold.errors import shorten
 
 MOST_PROCESSES = 1000
 
@@ -18,9 +22,13 @@ def _queues(context: click.Context, parameter: click.Parameter, values: tuple[st
     queues: dict[str, int] = {}
     for value in values:
         name, _, slots = value.rpartition("=")
-        if not name or not slots.isascii() or not slots.isdigit() or int(slots) < 1:
+        digits = slots.isascii() and slots.isdigit() and len(slots) < 10
+        if not name or not digits or not 1 <= int(slots) <= Limits.concurrency:
             raise click.BadParameter(
-                f"{value!r} is not name=slots, such as default=20", context, parameter
+                f"{shorten(ascii(value))} is not name=slots, such as default=20, with 1 to "
+                f"{Limits.concurrency} slots",
+                context,
+                parameter,
             )
         if name in queues:
             raise click.BadParameter(f"queue {name!r} is there twice", context, parameter)
@@ -74,7 +82,12 @@ def worker(
     """
     if no_execute and queues:
         raise click.UsageError("--no-execute runs no jobs: leave --queue out")
-    options = {**database(), **({"log": log} if log else {})}
+    handed_on = os.environ.pop(GIVEN_DSN, None)  # by a supervisor; not for our own children
+    options = {
+        **({"dsn": handed_on} if handed_on else {}),
+        **database(),
+        **({"log": log} if log else {}),
+    }
     if processes == 1:
         from leasehold.cli.worker import run_worker
 

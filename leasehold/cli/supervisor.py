@@ -24,7 +24,7 @@ from leasehold.app.certify import Certifier, settings_from_text, settings_to_tex
 from leasehold.cli.load import load_app
 from leasehold.cli.logs import set_up_logging
 from leasehold.config import Settings
-from leasehold.env import ASSIGNED_NODE, Env, assign_node_id
+from leasehold.env import ASSIGNED_NODE, GIVEN_DSN, Env, assign_node_id
 from leasehold.errors import ConfigError, LeaseholdError
 from leasehold.telemetry import logger
 
@@ -57,8 +57,9 @@ def run_supervisor(
 ) -> int:
     """Run ``processes`` workers of ``MODULE:APP`` until SIGTERM, SIGINT or SIGHUP; the exit code.
 
-    ``arguments`` (``--name=value``) are passed on to each worker. 0: all stopped in good order;
-    1: one had to be killed, or the application cannot be loaded (which was said on stderr).
+    ``arguments`` (``--name=value``) are passed on to each worker, ``--dsn`` by the environment.
+    0: all stopped in good order; 1: one had to be killed, or the application cannot be loaded
+    (which was said on stderr).
     """
     if processes < 1:
         raise ConfigError("--processes needs a number from 1", got=processes)
@@ -71,8 +72,10 @@ def run_supervisor(
         return 1
     env = Env()
     set_up_logging(settings.log, lambda: f"{env.host}:{env.pid}:supervisor")
-    worker = [*command, target, *arguments]
-    return asyncio.run(Supervisor(worker, processes, settings, env).run())
+    dsn = [text.partition("=")[2] for text in arguments if text.startswith("--dsn=")]
+    worker = [*command, target, *(text for text in arguments if not text.startswith("--dsn="))]
+    given = {GIVEN_DSN: dsn[-1]} if dsn else {}
+    return asyncio.run(Supervisor(worker, processes, settings, env, given).run())
 
 
 # -- what the application says of itself -----------------------------------------------------------
@@ -146,9 +149,15 @@ class Supervisor:
     """Keeps ``processes`` children of ``command`` alive until it is told to stop."""
 
     def __init__(
-        self, command: Sequence[str], processes: int, settings: Settings, env: Env
+        self,
+        command: Sequence[str],
+        processes: int,
+        settings: Settings,
+        env: Env,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self._command = list(command)
+        self._environ = dict(environ or {})
         self._processes = processes
         self._settings = settings
         self._env = env
@@ -220,7 +229,7 @@ class Supervisor:
         node = self._env.new_id()
         process = subprocess.Popen(
             self._command,
-            env={**os.environ, ASSIGNED_NODE: assign_node_id(node)},
+            env={**os.environ, **self._environ, ASSIGNED_NODE: assign_node_id(node)},
             stdin=subprocess.DEVNULL,
             process_group=0,
             preexec_fn=_die_with(os.getpid()),

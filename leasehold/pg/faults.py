@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import psycopg
 
 from leasehold import errors
@@ -48,6 +50,10 @@ _BY_WORDS = (
     ("invalid dsn", errors.WrongDsn),
     ('missing "=" after', errors.WrongDsn),
     ("invalid connection option", errors.WrongDsn),
+    ("bad value for", errors.WrongDsn),
+    ("invalid integer value", errors.WrongDsn),
+    ("could not match", errors.WrongDsn),
+    ("definition of service", errors.WrongDsn),
     ("could not translate host name", errors.WrongDsn),
     ("failed to resolve host", errors.WrongDsn),
     ("name or service not known", errors.WrongDsn),
@@ -70,6 +76,8 @@ def translate(error: Exception, *, sent: bool) -> errors.LeaseholdError:
     if kind is None and not state:
         lowered = text.lower()
         kind = next((kind for words, kind in _BY_WORDS if words in lowered), None)
+        if kind is None and re.search(r'invalid "?[a-z_]+"? value', lowered):
+            kind = errors.WrongDsn
         if kind is None and "database" in lowered and "does not exist" in lowered:
             kind = errors.WrongDsn
         if kind is None and "role" in lowered and "does not exist" in lowered:

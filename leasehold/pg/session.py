@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -16,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.json import set_json_loads
 
 from leasehold import errors
 from leasehold.config import Settings
 from leasehold.model.job import decode
+from leasehold.pg.dsn import read_dsn
 from leasehold.pg.faults import translate
 from leasehold.pg.sql import statement
 
@@ -88,6 +87,8 @@ class Session:
             raise errors.Unavailable("the database did not answer in time") from None
         except (psycopg.Error, OSError) as error:
             raise translate(error, sent=False) from None
+        except UnicodeError:
+            raise errors.WrongDsn("a host of the DSN is no name of a host") from None
         try:
             facts = await _learn(connection, settings, give_up_at - loop.time())
         except BaseException:
@@ -163,24 +164,6 @@ class Session:
 
     async def close(self) -> None:
         await _close(self.connection)
-
-
-def read_dsn(dsn: str) -> dict[str, Any]:
-    """Its parts. Raises WrongDsn, whose message holds no piece of a password."""
-    try:
-        given: dict[str, Any] = conninfo_to_dict(dsn)
-    except psycopg.Error as error:
-        # what libpq puts into quotes may be the whole DSN
-        got = re.sub(r'"[^"]*"?', '"…"', " ".join(str(error).split()))
-        raise errors.WrongDsn("the DSN cannot be read", got=got) from None
-    ports = str(given.get("port") or "").split(",")
-    if "@" in str(given.get("host") or "") or not all(p.isdigit() for p in ports if p):
-        raise errors.WrongDsn(
-            "the DSN cannot be read: its host holds an @, or its port is not a number",
-            do="In a postgresql:// DSN write each of @ : / ? # % in the password as %40 %3A %2F "
-            "%3F %23 %25",
-        )
-    return given
 
 
 def _shut(connection: psycopg.AsyncConnection[Row]) -> None:

@@ -30,10 +30,16 @@ def new_row(job_id: UUID, job: JobRequest, due: datetime, moment: datetime) -> J
         requeue_after=job.requeue_after,
         history=job.history,
         payload=json.loads(job.payload),
-        unique_key=None if job.unique is None else f"{job.task}:{job.unique}",
+        unique_key=None if job.unique is None else key_of(job.task, job.unique),
         ready=due <= moment,
         held_because=None if due <= moment else "scheduled",
     )
+
+
+def key_of(task: str, label: str) -> str:
+    """A unique key; a colon in the task's own name is marked."""
+    marked = task.replace("\\", "\\\\").replace(":", "\\:")
+    return f"{marked}:{label}"
 
 
 class Enqueue:

@@ -161,7 +161,7 @@ class JobOperations:
 
     async def requeue(self, job: UUID, token: int) -> bool | None:
         row = self.db.jobs.get(job)
-        if row is None or row.claim_token != token:
+        if row is None or row.claim_token != token or row.node is None:
             return None
         if job in self.db.locked:
             return False

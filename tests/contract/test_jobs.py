@@ -339,3 +339,17 @@ async def test_a_run_is_taken_away_by_its_token_unless_it_is_locked(world: World
     assert await requeue(claimed.id, claimed.claim_token) is None
     [again] = await world.b.claim()
     assert again.attempt == 2, "the run counts"
+
+
+async def test_a_run_whose_outcome_was_written_cannot_be_taken_away(world: World):
+    """Its token still stands in the row, which waits; nothing runs, and nothing changes."""
+    claimed = await world.claimed()
+    await world.a.ack(claimed, Decision(State.RETRYABLE, run_in=5, error="no"))
+    before = await world.get(claimed.id)
+    assert await world.b.store.requeue(claimed.id, claimed.claim_token) is None
+    assert await world.get(claimed.id) == before
+
+
+async def test_keys_of_tasks_with_colons_in_their_names_are_apart(world: World):
+    a, b = await world.enqueue(task="a:b", unique="c"), await world.enqueue(task="a", unique="b:c")
+    assert await world.state(a[0]) == await world.state(b[0]) == State.AVAILABLE

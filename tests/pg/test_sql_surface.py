@@ -112,7 +112,7 @@ REFUSED = [
     ({"task": "t", "priority": 100000}, "priority"),
     ({"task": "t", "run_at": "tomorrow at noon"}, "run_at"),
     ({"task": "t", "run_at": "infinity"}, "run_at"),
-    ({"task": "t", "run_at": "2030-01-01", "run_in": 5}, "run_at or run_in"),
+    ({"task": "t", "run_at": "2030-01-01T00:00Z", "run_in": 5}, "run_at or run_in"),
     ({"task": "t", "history": "maybe"}, "history"),
     ({"task": "t", "id": "7"}, "id"),
     ({"task": "t", "payload": {"a": "x" * 1_100_000}}, "over the limit of 1048576"),

@@ -1,10 +1,12 @@
 -- Take a job away from a node that lives: it ran longer than its requeue_after. A row that a
 -- transaction of the handler's holds is passed over. The answer: was it taken, and is it still ours?
+-- A job whose outcome was written waits under the same token, without a node: there is none to take.
 -- edge: running -> available
 -- locks: job row FOR UPDATE SKIP LOCKED
 -- index: job_pkey
 with mine as materialized (
-    select id from leasehold.job where id = %(job)s and claim_token = %(token)s for update skip locked
+    select id from leasehold.job where id = %(job)s and claim_token = %(token)s and node is not null
+    for update skip locked
 ), back as (
     update leasehold.job j
     set node = null, claim_token = null, started_at = null, progress = null, progress_note = null
@@ -14,5 +16,5 @@ with mine as materialized (
     select leasehold.wake(array_agg(queue)) from back
 )
 select exists (select 1 from back),
-       exists (select 1 from leasehold.job where id = %(job)s and claim_token = %(token)s),
+       exists (select 1 from leasehold.job where id = %(job)s and claim_token = %(token)s and node is not null),
        (select count(*) from woken)

@@ -658,17 +658,26 @@ declare
                               when 'unique_for' then 3162240000 else 604800 end;
     whole boolean := opt in ('priority', 'max_attempts', 'payload_limit');
 begin
-    if kind <> 'number' or given::numeric not between low and high
-       or (whole and trunc(given::numeric) <> given::numeric) then
+    -- a whole number is one without a fraction: 5.0 would not be read as an integer later
+    if kind <> 'number' or given::numeric not between low and high or (whole and given !~ '^-?[0-9]+$') then
         return format('must be a %snumber from %s to %s', case when whole then 'whole ' else '' end, low, high);
     end if;
     return null;
 end $$;
 
+-- The name of a unique key. A colon in the task's own name is marked, so that no key of one task is
+-- a key of another: "a:b" with "c", and "a" with "b:c".
+create function leasehold.key_of(task text, label text) returns text
+language sql immutable
+return replace(replace(task, '\', '\\'), ':', '\:') || ':' || label;
+
 create function leasehold.enqueue_moment(kind text, given text) returns text
 language plpgsql stable as $$
 begin
-    if kind = 'string' and given::timestamptz between '0002-01-01' and '9998-12-31' then
+    -- neither 'tomorrow' nor a time that means another moment in each session's time zone
+    if kind = 'string' and length(given) < 50
+       and given ~* '^[0-9]{4}-[0-9]{2}-[0-9]{2}[t ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)? ?(z|[+-][0-9]{2}(:?[0-9]{2}){0,2})$'
+       and given::timestamptz between '0002-01-01' and '9998-12-31' then
         return null;
     end if;
     return 'must be a time with its zone, like 2030-01-31T12:00:00Z';
@@ -680,7 +689,8 @@ create function leasehold.enqueue_payload(payload jsonb, kind text, most text) r
 language plpgsql immutable as $$
 declare
     size integer := octet_length(payload::text);
-    top  integer := coalesce(most::integer, 1048576);
+    -- a limit that is none is refused for itself
+    top  bigint := case when most ~ '^[0-9]{1,10}$' then most::bigint else 1048576 end;
 begin
     return case when kind <> 'object' then 'must be an object'
                 when size > top then format('of %s bytes is over the limit of %s', size, top) end;
@@ -722,7 +732,7 @@ begin
        and coalesce(jsonb_typeof(job -> 'queue') = 'string' and length(job ->> 'queue') between 1 and 200, true)
        and coalesce((job -> 'priority')::text, '0') ~ '^-?[0-9]{1,4}$'
        and coalesce((job -> 'max_attempts')::text, '5') ~ '^[1-9][0-9]{0,3}$'
-       and coalesce(length(job ->> 'id'), 36) = 36
+       and coalesce(job ->> 'id' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$', true)
        and coalesce(jsonb_typeof(job -> 'payload_limit'), 'number') = 'number' then
         return;
     end if;
@@ -750,7 +760,7 @@ begin
             else 'unknown'
         end;
         if wrong = 'unknown' then
-            raise exception 'leasehold.enqueue: unknown option %', opt using errcode = '22023',
+            raise exception 'leasehold.enqueue: unknown option %', left(opt, 100) using errcode = '22023',
                 hint = 'Known: id, task, payload, queue, priority, run_at, run_in, max_attempts, timeout, requeue_after, unique, unique_for, on_conflict, history, deadline.';
         elsif wrong is not null then
             raise exception 'leasehold.enqueue: % %, got %', opt, wrong,
@@ -775,7 +785,7 @@ create function leasehold.enqueue_key(job jsonb, new_id uuid, due timestamptz, s
 returns uuid
 language plpgsql volatile as $$
 declare
-    full_key text := (job ->> 'task') || ':' || (job ->> 'unique');
+    full_key text := leasehold.key_of(job ->> 'task', job ->> 'unique');
     until    timestamptz := clock + make_interval(secs => (job ->> 'unique_for')::double precision);
     holder   uuid;
     hit      uuid;
@@ -860,7 +870,7 @@ begin
                 coalesce((item ->> 'priority')::smallint, 0), due, moment,
                 coalesce((item ->> 'max_attempts')::smallint, 5), (item ->> 'timeout')::real,
                 (item ->> 'requeue_after')::real, coalesce((item ->> 'history')::boolean, true),
-                (item ->> 'task') || ':' || (item ->> 'unique'),
+                leasehold.key_of(item ->> 'task', item ->> 'unique'),
                 coalesce(item -> 'payload', '{}'), starts, case when starts then null else 'scheduled' end,
                 coalesce(jsonb_typeof(item -> 'deadline'), 'null') <> 'null')
         on conflict on constraint job_pkey do nothing;
@@ -872,7 +882,7 @@ begin
                 select 1 from leasehold.job_done d
                 where d.id = new_id and d.finished_at between since and moment + interval '2 hours') then
             delete from leasehold.job j where j.id = new_id;
-            delete from leasehold.job_key k where k.key = (item ->> 'task') || ':' || (item ->> 'unique')
+            delete from leasehold.job_key k where k.key = leasehold.key_of(item ->> 'task', item ->> 'unique')
                 and k.job_id = new_id;
             created := false;
         end if;

@@ -1,0 +1,72 @@
+"""Reads a DSN, and says what is wrong with it without a piece of its password."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from leasehold import errors
+
+FORMS = "Say postgresql://user:password@host:5432/database, or host=… dbname=… user=…, or embedded"
+_ESCAPES = (
+    "In a postgresql:// DSN write each of @ : / ? # % in the password as %40 %3A %2F %3F %23 %25"
+)
+
+
+def read_dsn(dsn: str) -> dict[str, Any]:
+    """Its parts. Raises WrongDsn, whose message holds no piece of a password."""
+    if errors.storable(dsn) != dsn:  # libpq would read up to the NUL, and go elsewhere
+        raise errors.WrongDsn("the DSN holds a NUL or half of a surrogate pair")
+    if not dsn.startswith(("postgresql://", "postgres://")):
+        _check_form(dsn)
+    try:
+        given: dict[str, Any] = conninfo_to_dict(dsn)
+    except (psycopg.Error, UnicodeError) as error:
+        raise errors.WrongDsn(
+            "the DSN cannot be read", got=_without_quotes(error, dsn), do=FORMS
+        ) from None
+    ports = str(given.get("port") or "").split(",")
+    if "@" in str(given.get("host") or "") or not all(p.isdecimal() for p in ports if p):
+        raise errors.WrongDsn(
+            "the DSN cannot be read: its host holds an @, or its port is not a number", do=_ESCAPES
+        )
+    for port in ports:
+        if port and not (len(port) < 6 and 1 <= int(port) <= 65535):
+            # not shown: it may be the beginning of a password that holds a /
+            raise errors.WrongDsn("a port of the DSN is not between 1 and 65535", do=_ESCAPES)
+    hosts = str(given.get("host") or given.get("hostaddr") or "").split(",")
+    if len(ports) not in (1, len(hosts)):
+        raise errors.WrongDsn(
+            f"the DSN has {len(hosts)} hosts and {len(ports)} ports",
+            do="Give one port for all hosts, or one for each: host1:5432,host2:5433",
+        )
+    return given
+
+
+def _check_form(dsn: str) -> None:
+    """What is neither a URL that libpq knows nor key=value."""
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.:-]{0,40}):/", dsn)
+    if scheme:
+        name = scheme[1]
+        plain = name.lower().removeprefix("jdbc:").partition("+")[0]
+        do = "Begin it with postgresql://"
+        if "+" in name and plain in ("postgresql", "postgres"):
+            do = "Begin it with postgresql://: what follows the + is for SQLAlchemy"
+        elif plain not in ("postgresql", "postgres"):
+            hint = errors.suggest(plain, ["postgresql", "postgres"])
+            do = f"{hint} {FORMS}" if hint.startswith("Did") else FORMS
+        raise errors.WrongDsn("the DSN cannot be read: its scheme is not known", got=name, do=do)
+    if "=" not in dsn and dsn.strip():
+        hint = errors.suggest(dsn.strip()[:20], ["embedded"]) if dsn.strip().isalpha() else ""
+        near = f"{hint} " if hint.startswith("Did") else ""
+        raise errors.WrongDsn("the DSN cannot be read: it is neither a URL nor key=value", do=near + FORMS)
+
+
+def _without_quotes(error: Exception, dsn: str) -> str:
+    """What libpq puts into quotes may be the whole DSN; with quotes in it, any part of the text."""
+    if '"' in dsn:
+        return "a DSN with a quote"
+    return re.sub(r'"[^"]*"?', '"…"', " ".join(str(error).split()))
