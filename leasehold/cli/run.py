@@ -10,15 +10,17 @@ from typing import Any
 import click
 
 from leasehold.cli.asking import database, database_options
-from leasehold.config import Limits
-from leasehold.env import GIVEN_DSN
-from leasehold.errors import shorten
 
 MOST_PROCESSES = 1000
 
 
 def _queues(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> Any:
     """``name=slots`` … as a dictionary; None when there is none."""
+    if not values:
+        return None
+    from leasehold.config import Limits
+    from leasehold.errors import shorten
+
     queues: dict[str, int] = {}
     for value in values:
         name, _, slots = value.rpartition("=")
@@ -33,7 +35,7 @@ def _queues(context: click.Context, parameter: click.Parameter, values: tuple[st
         if name in queues:
             raise click.BadParameter(f"queue {name!r} is there twice", context, parameter)
         queues[name] = int(slots)
-    return queues or None
+    return queues
 
 
 def _target(context: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -82,6 +84,8 @@ def worker(
     """
     if no_execute and queues:
         raise click.UsageError("--no-execute runs no jobs: leave --queue out")
+    from leasehold.env import GIVEN_DSN
+
     handed_on = os.environ.pop(GIVEN_DSN, None)  # by a supervisor; not for our own children
     options = {
         **({"dsn": handed_on} if handed_on else {}),

@@ -44,7 +44,7 @@ from leasehold.model.outcome import (
     Unknown,
     decide,
 )
-from leasehold.model.states import FINISHED, TRANSITIONS, State
+from leasehold.model.states import FINISHED, TRANSITIONS, WAITING, State
 from leasehold.pg import migrate
 from leasehold.pg.store import PgStore
 from leasehold.ports import AckItem, NodeIdentity, Term
@@ -148,10 +148,9 @@ class Life(RuleBasedStateMachine):
             return
         assert created == (job_id == new) and (created or unique)
         # a conflict that replaces moves a waiting job's time, and so its state
-        waiting = {State.SCHEDULED, State.AVAILABLE, State.RETRYABLE}
         self.declared = {(State.NEW, State.AVAILABLE), (State.NEW, State.SCHEDULED)}
         if not created and conflict == OnConflict.REPLACE:
-            assert self.seen[job_id] in waiting | {State.RUNNING}
+            assert self.seen[job_id] in WAITING | {State.RUNNING}
             self.look_again(also={job_id})
         if created:
             self.seen[job_id] = State.NEW
@@ -244,6 +243,15 @@ class Life(RuleBasedStateMachine):
         if before in FINISHED:
             self.silent.discard(job)  # a job that is run again keeps its history
         assert before == State.RUNNING or self.state(job) == State.AVAILABLE
+
+    @precondition(lambda self: self.seen)
+    @rule(n=picks)
+    def discard(self, n: int) -> None:
+        job = self.some(n)
+        given_up = self.seen[job] in WAITING | {State.QUARANTINED}
+        gone = self.run(self.store.discard([job], "no more", self.now))
+        assert gone == ({job} if given_up else set())
+        self.declared = edges("discard")
 
     @rule(seconds=st.sampled_from([1, 10, 60]))
     def stage(self, seconds: int) -> None:
@@ -377,6 +385,9 @@ def test_every_move_of_the_table_can_be_made(machine: type[Life]) -> None:
     def again() -> None:
         step("retry", n=len(life.seen) - 1)
 
+    def discarded() -> None:
+        step("discard", n=len(life.seen) - 1)
+
     def cancelled() -> None:
         step("cancel", n=len(life.seen) - 1)
 
@@ -395,7 +406,14 @@ def test_every_move_of_the_table_can_be_made(machine: type[Life]) -> None:
     ended(Fail("no"))
     cancelled()
     new(delay=10.0)
+    discarded()
+    new(delay=10.0)
     cancelled()
+    again()
+    discarded()
+    again()
+    ended(Fail("no"))
+    discarded()
     again()
     for _ in range(MAX_CRASHES):
         step("claim", n=1, limit=1)
@@ -403,5 +421,11 @@ def test_every_move_of_the_table_can_be_made(machine: type[Life]) -> None:
         step("bury")
         step("rescue")
     again()
+    for _ in range(MAX_CRASHES):
+        step("claim", n=1, limit=1)
+        step("start", n=0)
+        step("bury")
+        step("rescue")
+    discarded()
     step("late_ack", n=0, outcome=Complete())
     assert life.walked == TRANSITIONS, TRANSITIONS ^ life.walked
