@@ -62,7 +62,9 @@ def _check_form(dsn: str) -> None:
     if "=" not in dsn and dsn.strip():
         hint = errors.suggest(dsn.strip()[:20], ["embedded"]) if dsn.strip().isalpha() else ""
         near = f"{hint} " if hint.startswith("Did") else ""
-        raise errors.WrongDsn("the DSN cannot be read: it is neither a URL nor key=value", do=near + FORMS)
+        raise errors.WrongDsn(
+            "the DSN cannot be read: it is neither a URL nor key=value", do=near + FORMS
+        )
 
 
 def _without_quotes(error: Exception, dsn: str) -> str:
