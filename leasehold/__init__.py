@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from leasehold.app import App, Task
     from leasehold.errors import LeaseholdError
     from leasehold.model.backoff import Backoff
+    from leasehold.model.deadline import Deadline
     from leasehold.model.outcome import Cancel, Discard, Snooze
     from leasehold.services.client import Job
     from leasehold.services.context import Context, SyncContext
@@ -29,6 +30,7 @@ _WHERE = {
     "Task": "leasehold.app",
     "Backoff": "leasehold.model.backoff",
     "Cancel": "leasehold.model.outcome",
+    "Deadline": "leasehold.model.deadline",
     "Context": "leasehold.services.context",
     "Discard": "leasehold.model.outcome",
     "Job": "leasehold.services.client",
@@ -42,6 +44,7 @@ __all__ = [
     "Backoff",
     "Cancel",
     "Context",
+    "Deadline",
     "Discard",
     "Job",
     "LeaseholdError",

@@ -79,6 +79,19 @@ CATALOGUE: dict[str, Kind] = {
     "schedules_synced": Kind("info", "schedules changed by code", ("kept", "dropped", "release")),
     "tick_missed": Kind("warning", "due moments were not fired", ("schedule", "first", "last")),
     "clock_stepped": Kind("warning", "a tick lies ahead of the clock", ("ahead",)),
+    # deadlines; their rows are written with the verdict itself, in the same transaction
+    "deadline_breached": Kind(
+        "error",
+        "a promised time has passed; its callback is told",
+        ("deadline", "level", "name", "job", "due", "late", "callback", "callback_job"),
+        stored=False,
+    ),
+    "deadline_late": Kind(
+        "warning",
+        "met after its time, and before a sweep had seen it: no callback is told",
+        ("deadline", "level", "name", "job", "due", "late"),
+        stored=False,
+    ),
     # the house
     "service_failed": Kind("error", "a service's round failed", ("service", "error")),
     "database_lost": Kind("warning", "the database does not answer", ("service", "error")),

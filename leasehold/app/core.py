@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 from leasehold import __version__
 from leasehold.app.advisory import AdvisoryLocks
+from leasehold.app.deadlines import StandingDeadline, standing_deadline
 from leasehold.app.definitions import Definitions, Task
 from leasehold.app.desk import Desk
 from leasehold.app.leader import Leader
@@ -91,6 +92,16 @@ class App(Definitions, AdvisoryLocks):
     async def retry(self, job: UUID | str) -> bool:
         """A finished job runs again, a waiting one is due now. False: it runs already."""
         return await (await self.client()).retry(job)
+
+    async def deadline(
+        self, name: str, *, due: Any = None, on_breach: Any = None, on: Any = None
+    ) -> StandingDeadline:
+        """Arm a deadline that stands alone; then ``await it.met()`` in time, or the task
+        ``on_breach`` is told. ``due``: a datetime, a timedelta or seconds from now; or a
+        :class:`Deadline` or several. While one of that name is armed, and for the same fixed time
+        for good, it is given back instead. Without ``due`` it must be there. ``on``: in the
+        transaction of a connection of yours. Raises BadDeadline, UnknownTask, DeadlineNotFound."""
+        return await standing_deadline(self, name, due, on_breach, on)
 
     async def client(self) -> Client:
         """The client of the running loop."""

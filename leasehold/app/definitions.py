@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from leasehold.config import Settings, check_text
-from leasehold.errors import BadJob, BadSchedule, ConfigError, suggest
+from leasehold.errors import BadDeadline, BadJob, BadSchedule, ConfigError, suggest
 from leasehold.model.backoff import Backoff
+from leasehold.model.deadline import Deadline, Level, as_levels
 from leasehold.model.job import JobRequest
 from leasehold.model.missed import Missed
 from leasehold.model.schedule import Spec, cron
@@ -54,7 +55,7 @@ class Task:
     def job(self, **given: Any) -> JobRequest:
         """A job to be enqueued: the handler's arguments and the job's options (queue, priority,
         run_at, run_in, max_attempts, timeout, requeue_after, unique, unique_for, on_conflict,
-        history), all by keyword. Raises BadJob or BadPayload."""
+        history, deadline), all by keyword. Raises BadJob, BadDeadline or BadPayload."""
         return self.function.job(**given)
 
     async def enqueue(self, *, on: Any = None, **given: Any) -> Job:
@@ -95,13 +96,15 @@ class Definitions:
         backoff: Backoff | None = None,
         history: bool = True,
         executor: Executor | None = None,
+        deadline: Deadline | Sequence[Deadline] | None = None,
         **unknown: Any,
     ) -> Any:
         """Register a function: ``async def`` runs in the loop, ``def`` in a thread, either in a
         process that can be killed with ``executor="process"``. A first parameter named ``ctx``
-        gets the :class:`Context`. ``timeout`` and ``requeue_after`` in seconds.
+        gets the :class:`Context`. ``timeout`` and ``requeue_after`` in seconds. ``deadline``: the
+        promised time of each job, a list for several levels.
 
-        Raises DuplicateTask, BadJob for options that do not fit.
+        Raises DuplicateTask, BadJob, BadDeadline or UnknownTask for options that do not fit.
         """
         if unknown:
             wrong = next(iter(unknown))
@@ -111,7 +114,7 @@ class Definitions:
             raise BadJob("backoff must be a Backoff", got=backoff, do="Backoff(base=2, longest=60)")
         options = TaskOptions(
             queue, priority, max_attempts, timeout, requeue_after, backoff or Backoff(), history,
-            executor,
+            executor, self._without_moment(deadline, "a task"),
         )  # fmt: skip
 
         def register(function: Callable[..., Any]) -> Task:
@@ -214,6 +217,7 @@ class Definitions:
         if isinstance(grace, bool) or not isinstance(grace, (int, float)) or not 0 <= grace < 1e9:
             raise BadSchedule("grace_seconds must be a number of seconds", got=grace)
 
+        self._without_moment(options.get("deadline"), "a schedule")
         if not isinstance(options.get("arguments"), dict | None):
             raise BadSchedule("arguments must be a dict", got=options["arguments"])
 
@@ -232,6 +236,17 @@ class Definitions:
             return task
 
         return register
+
+    def _without_moment(self, given: object, owner: str) -> tuple[Level, ...]:
+        """Levels that can hold for more than one job."""
+        for one in as_levels(given):
+            if one.at is not None:
+                raise BadDeadline(
+                    f"the deadline of {owner} cannot have a fixed time: it holds for each job",
+                    got=one.at,
+                    do="Count from something, or give it to one job: task.job(deadline=…)",
+                )
+        return self.registry.levels(given)
 
     def _as_task(self, target: Any) -> Task:
         if isinstance(target, Task):

@@ -10,6 +10,7 @@ from leasehold import __version__
 from leasehold.cli.asking import Group
 from leasehold.cli.bench import bench
 from leasehold.cli.chaos import chaos
+from leasehold.cli.deadlines import deadlines
 from leasehold.cli.operate import events, jobs, leaders, locks, nodes, schedules, status
 from leasehold.cli.run import demo, worker
 from leasehold.cli.schema import schema
@@ -50,6 +51,7 @@ for command in (
     schedules,
     leaders,
     locks,
+    deadlines,
     nodes,
     events,
     schema,

@@ -18,6 +18,7 @@ from leasehold.node.reach import reach_database
 from leasehold.node.watchdog import Watchdog
 from leasehold.ports import NodeIdentity, Signal, Wake
 from leasehold.services.acker import Acker
+from leasehold.services.deadlines import DeadlineSweeper
 from leasehold.services.executor import Executor, Lane
 from leasehold.services.guard import Guard
 from leasehold.services.leading import leader_duties
@@ -99,6 +100,9 @@ class Node:
         self._loops["recorder"] = Loop(self.recorder, env, self._emit)
         self._loops["acker"] = Loop(self.acker, env, self._emit)
         self.acker.wake = self._loops["acker"].wake
+        self._loops["deadlines"] = Loop(
+            DeadlineSweeper(self._store, env, settings, self.leads, self._emit), env, self._emit
+        )
         if self._plan.planned:
             self._loops["syncer"] = Loop(self._syncer(), env, self._emit)
         if self._plan.once:

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from leasehold.config import Limits
 from leasehold.errors import BadJob, LostClaim, shorten, storable
+from leasehold.model.deadline import DueLevel
 from leasehold.ports import JobStore
 from leasehold.services.running import Claim
 
@@ -63,6 +64,20 @@ class Context:
     def schedule(self) -> str | None:
         """The name of the schedule whose tick this job is."""
         return self.claim.job.schedule
+
+    @property
+    def deadlines(self) -> tuple[DueLevel, ...]:
+        """The levels of the job's deadline, as they were when this run started."""
+        return self.claim.deadlines
+
+    @property
+    def deadline(self) -> DueLevel | None:
+        """The level that is due next (``.due_at``), else the last one; None: there is none."""
+        due = [level for level in self.deadlines if level.due_at is not None]
+        armed = [level for level in due if level.state == "armed"]
+        if armed:
+            return min(armed, key=lambda level: level.due_at)  # type: ignore[arg-type,return-value]
+        return self.deadlines[-1] if self.deadlines else None
 
     @property
     def cancelled(self) -> bool:

@@ -27,7 +27,7 @@ from leasehold.model.outcome import (
     Unknown,
     as_outcome,
 )
-from leasehold.ports import Completion, JobStore
+from leasehold.ports import Completion, Store
 from leasehold.services.context import Context, OnConnection, SyncContext
 from leasehold.services.running import Claim, Running
 from leasehold.services.tasks import Registry, TaskFunction
@@ -68,7 +68,7 @@ class Executor:
 
     def __init__(
         self,
-        store: JobStore,
+        store: Store,
         env: Env,
         limits: Limits,
         registry: Registry,
@@ -184,6 +184,10 @@ class Executor:
         ):
             claim.end("lost")
             return None
+        if job.deadlines:
+            claim.deadlines = await self._store.start_deadlines(
+                claim.node, job.id, job.claim_token, self._env.due_now()
+            )
         if claim.cancelled.is_set():  # asked for while the mark was written
             return None if claim.lost else _stopped(claim)
         outcome = await self._execute(task, claim)

@@ -6,7 +6,7 @@ Ages come from the database's clock and are for people; nothing of the protocol 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -49,6 +49,8 @@ class Facts:
     schedules: Rows
     events: Rows
     """The newest, any order."""
+    unhandled: Rows = field(default_factory=list)
+    """Breaches whose callback waits for an unknown task, or ended without success."""
 
     @property
     def live_nodes(self) -> Rows:
@@ -62,6 +64,7 @@ def problems(facts: Facts) -> list[Problem]:
         *_leaders(facts),
         *_schedules(facts),
         *_overdue(facts),
+        *_breaches(facts),
         *_jobs(facts),
         *_failures(facts),
         *_versions(facts),
@@ -176,6 +179,30 @@ def _overdue(facts: Facts) -> Iterator[Problem]:
                 f"Job {job.get('id')} ({job.get('task')}) runs longer than its timeout, or than "
                 f"an hour without one: {_seconds(job.get('seconds'))} on {node['worker_id']}",
                 f"leasehold jobs cancel {job.get('id')}, or give its task requeue_after=…",
+            )
+
+
+def _breaches(facts: Facts) -> Iterator[Problem]:
+    by_task: dict[tuple[str, str], Rows] = {}
+    for row in facts.unhandled:
+        by_task.setdefault((row["task"], row["why"]), []).append(row)
+    for (task, why), rows in sorted(by_task.items()):
+        first = rows[0]
+        named = f"{first['name']!r}" + (f" and {len(rows) - 1} more" if len(rows) > 1 else "")
+        ids = ", ".join(str(row["callback_job"]) for row in rows[:3])
+        if why == "unknown":
+            yield Problem(
+                "breach_unhandled",
+                f"Nobody is told that a deadline was missed ({named}): "
+                f"no live node knows the task {task!r}",
+                "Start a worker of the version that has it, on the queue of that task",
+            )
+        else:
+            yield Problem(
+                "breach_unhandled",
+                f"Nobody was told that a deadline was missed ({named}): its callback {task!r} "
+                f"was {why}",
+                f"leasehold jobs show {ids}; and to tell again: leasehold jobs retry {ids}",
             )
 
 

@@ -8,11 +8,14 @@ from typing import Any
 from leasehold import errors
 from leasehold.config import check_text
 from leasehold.env import Env
+from leasehold.model.deadline import STATES
 from leasehold.ports import Rows, Store
 from leasehold.services.health import Facts, Problem, problems
 from leasehold.telemetry import CATALOGUE
 
 MOST_ROWS = 10_000
+UNHANDLED_DAYS = 7
+"""How far back a breach without its callback counts."""
 _SEEN_AT_ONCE = 1000
 """How many of the newest events one look takes in."""
 
@@ -48,6 +51,20 @@ class Inspector:
         """The newest entries of the ledger: what became of each due moment."""
         return await self._store.ticks(schedule, _checked(limit))
 
+    async def deadlines(
+        self, state: str | None = None, name: str | None = None, limit: int = 50
+    ) -> Rows:
+        """The open deadlines, what is due first; then those with a verdict, newest first."""
+        if state is not None and state not in STATES:
+            raise errors.ConfigError("no such state", got=state, do=errors.suggest(state, STATES))
+        return await self._store.deadlines(state, name, _checked(limit))
+
+    async def unhandled_breaches(self, limit: int = 50) -> Rows:
+        """Breaches of the last days whose callback waits for a task that no live node knows, or
+        ended without success."""
+        now = self._env.due_now()
+        return await self._store.unhandled_breaches(UNHANDLED_DAYS, _checked(limit), now)
+
     async def events(
         self, kind: str | None = None, after: int | None = None, limit: int = 50
     ) -> Rows:
@@ -71,6 +88,7 @@ class Inspector:
             leaders=await store.leaders(MOST_ROWS),
             schedules=await store.schedules(MOST_ROWS),
             events=await store.events("service_failed", None, 100),
+            unhandled=await store.unhandled_breaches(UNHANDLED_DAYS, 100, now),
         )
 
     async def problems(self) -> list[Problem]:

@@ -205,6 +205,10 @@ class ProcessPool:
             "job": fields,
             "uuids": uuids,
             "times": times,
+            "deadlines": [
+                [str(d.id), d.level, d.name, d.due_at and d.due_at.isoformat(), d.state]
+                for d in claim.deadlines
+            ],
             "node": str(claim.node),
             "worker_id": self._worker_id(),
             "result_bytes": self._limits.result_bytes,

@@ -28,6 +28,7 @@ from typing import Any, NoReturn, cast
 from uuid import UUID
 
 from leasehold import errors
+from leasehold.model.deadline import DueLevel
 from leasehold.model.job import ClaimedJob, encode
 from leasehold.model.outcome import Cancel, Discard, Snooze, as_outcome
 from leasehold.ports import JobStore
@@ -183,6 +184,10 @@ def _context(request: Message, link: Link, app: Any, in_loop: bool) -> Context:
     fields.update((name, UUID(fields[name])) for name in request["uuids"])
     fields.update((name, datetime.fromisoformat(fields[name])) for name in request["times"])
     claim = Claim(ClaimedJob(**fields), UUID(request["node"]))
+    claim.deadlines = tuple(
+        DueLevel(UUID(id_), level, name, due and datetime.fromisoformat(due), state)
+        for id_, level, name, due, state in request["deadlines"]
+    )
     store = cast(JobStore, _Store(link, in_loop))
     on = _OnConnection(link, app, f"{request['module']}.{request['qualname']}")
     if in_loop:

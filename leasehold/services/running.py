@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from leasehold.model.deadline import DueLevel
 from leasehold.model.job import ClaimedJob
 
 
@@ -31,6 +32,9 @@ class Claim:
     overdue_told: bool = False
     completed_elsewhere: bool = False
     """The handler completed it in a transaction of its own; nothing is left to write."""
+
+    deadlines: tuple[DueLevel, ...] = ()
+    """As they were when the run started."""
 
     @property
     def lost(self) -> bool:

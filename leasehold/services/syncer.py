@@ -45,6 +45,7 @@ class Planned:
             "requeue_after": self.job.requeue_after,
             "history": self.job.history,
             "payload": request["payload"],
+            **({"deadline": request["deadline"]} if self.job.deadline else {}),
         }
 
     def definition(self, now: datetime) -> ScheduleDefinition:

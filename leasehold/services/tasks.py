@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from leasehold.config import Limits
-from leasehold.errors import BadJob, DuplicateTask, UnknownTask, suggest
+from leasehold.errors import BadDeadline, BadJob, DuplicateTask, UnknownTask, suggest
 from leasehold.model.backoff import Backoff
+from leasehold.model.deadline import Callback, Level, as_levels
 from leasehold.model.job import JobRequest, OnConflict, encode
 
 Executor = Literal["async", "thread", "process"]
@@ -26,6 +27,7 @@ JOB_OPTIONS = (
     "unique_for",
     "on_conflict",
     "history",
+    "deadline",
 )
 """Options of a job; every other keyword of ``task.job(...)`` is an argument of the handler."""
 
@@ -45,14 +47,21 @@ class TaskOptions:
     history: bool = True
     executor: Executor | None = None
     """None: ``async`` for a coroutine function, ``thread`` for a plain one."""
+    deadline: tuple[Level, ...] = ()
 
 
 class TaskFunction:
     """A registered function and how its jobs are made. ``payload_limit`` in bytes."""
 
     def __init__(
-        self, name: str, function: Callable[..., Any], options: TaskOptions, payload_limit: int
+        self,
+        name: str,
+        function: Callable[..., Any],
+        options: TaskOptions,
+        payload_limit: int,
+        levels: Callable[[object], tuple[Level, ...]],
     ) -> None:
+        self._levels = levels
         self.name = name
         self.function = function
         self.options = options
@@ -92,6 +101,8 @@ class TaskFunction:
         self._check_arguments(given, options)
         if "on_conflict" in options:
             options["on_conflict"] = _conflict(options["on_conflict"])
+        if "deadline" in options:
+            options["deadline"] = self._levels(options["deadline"])
         return self._request(given, options)
 
     def _request(self, given: dict[str, Any], options: dict[str, Any]) -> JobRequest:
@@ -105,8 +116,17 @@ class TaskFunction:
             timeout=options.pop("timeout", defaults.timeout),
             requeue_after=options.pop("requeue_after", defaults.requeue_after),
             history=options.pop("history", defaults.history),
+            deadline=options.pop("deadline", defaults.deadline),
             **options,
         )
+
+    def accepts(self, **arguments: Any) -> bool:
+        """Can the handler be called with these?"""
+        try:
+            self._signature.bind(**arguments)
+        except TypeError:
+            return False
+        return True
 
     def _check_arguments(self, given: dict[str, Any], options: dict[str, Any]) -> None:
         try:
@@ -141,7 +161,7 @@ class Registry:
 
     def add(self, name: str, function: Callable[..., Any], options: TaskOptions) -> TaskFunction:
         """Raises DuplicateTask when another function has that name."""
-        task = TaskFunction(name, function, options, self._payload_limit)
+        task = TaskFunction(name, function, options, self._payload_limit, self.levels)
         if name in self._tasks:
             other = self._tasks[name].function
             raise DuplicateTask(
@@ -150,6 +170,36 @@ class Registry:
             )
         self._tasks[name] = task
         return task
+
+    def levels(self, given: object) -> tuple[Level, ...]:
+        """Deadlines with their callbacks found. Raises BadDeadline, UnknownTask."""
+        return tuple(Level.of(one, self._callback(one.on_breach)) for one in as_levels(given))
+
+    def _callback(self, given: Any) -> Callback:
+        name = given if isinstance(given, str) else getattr(given, "name", None)
+        task = self.find(name) if isinstance(name, str) else None
+        if task is None or (task is not getattr(given, "function", task) and name is not given):
+            raise UnknownTask(
+                "on_breach is no task of this application",
+                got=given,
+                do=suggest(str(name or given), self._tasks)
+                + " A task is a function under @app.task, defined before the deadline.",
+            )
+        if not task.accepts(breach={}):
+            raise BadDeadline(
+                f"task {task.name} cannot be told of a breach",
+                do="Give its function one argument of the name breach (a dict), and defaults to "
+                "all others",
+            )
+        options = task.options
+        return Callback(
+            task.name,
+            options.queue,
+            options.priority,
+            options.max_attempts,
+            options.timeout,
+            options.requeue_after,
+        )
 
     def find(self, name: str) -> TaskFunction | None:
         return self._tasks.get(name)

@@ -4,13 +4,13 @@ sets them when a job is inserted, moves them with it, and judges them when it en
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from leasehold.errors import BadDeadline
 
 if TYPE_CHECKING:
-    from leasehold.sim.rows import JobRow, SimDatabase
+    from leasehold.sim.rows import DeadlineRow, JobRow, SimDatabase
 
 FEW_RUNS = 3
 RUNS_KEPT = 1000
@@ -34,7 +34,7 @@ def set_deadlines(
             "tick": (job.tick_at or moment) + span,
             "fixed": datetime.fromisoformat(level["at"]) if "at" in level else None,
         }.get(since)
-        if since == "fixed" and due is not None and due <= moment:
+        if since == "fixed" and job.tick_at is None and due is not None and due <= moment:
             raise BadDeadline("a deadline lies in the past", got=due)
         state = "waiting" if due is None else "armed"
         rows[job.id, place] = DeadlineRow(
@@ -60,6 +60,37 @@ def move(db: SimDatabase, job: JobRow) -> None:
             row.due_at = job.run_at + timedelta(seconds=row.seconds)
 
 
+def tell(db: SimDatabase, row: DeadlineRow, kind: str, level: str, **more: Any) -> None:
+    """An event whose row is written with the verdict."""
+    assert row.closed_at is not None and row.due_at is not None
+    db.last_event += 1
+    fields = {
+        "deadline": str(row.id),
+        "level": row.level,
+        "name": row.name,
+        "job": str(row.id) if row.of_job else None,
+        "due": iso(row.due_at),
+        "late": round((row.closed_at - row.due_at).total_seconds(), 3),
+        **more,
+    }
+    db.events.append(
+        {
+            "id": db.last_event, "at": row.closed_at, "kind": kind, "level": level,
+            "worker_id": None, "fields": fields,
+        }
+    )  # fmt: skip
+
+
+def tell_late(db: SimDatabase, row: DeadlineRow) -> None:
+    """As ``leasehold.deadline_tell_late``."""
+    if row.state == "met" and row.due_at and row.closed_at and row.due_at < row.closed_at:
+        tell(db, row, "deadline_late", "warning")
+
+
+def iso(moment: datetime | None) -> str | None:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if moment else None
+
+
 def judge(
     db: SimDatabase, job: JobRow, ended: str, moment: datetime, began: datetime | None
 ) -> None:
@@ -72,6 +103,7 @@ def judge(
             gone = row.state == "waiting" or ended == "cancelled"
             row.state = "cancelled" if gone else "met"
             row.closed_at, row.job_state = moment, ended
+            tell_late(db, row)
     if ended == "completed" and any(row.since == "average" for row in rows):
         seconds = (moment - (began or job.claimed_at or moment)).total_seconds()
         db.run_times.setdefault(job.task, []).append((moment, job.id, seconds))

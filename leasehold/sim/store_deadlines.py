@@ -10,7 +10,7 @@ from uuid import UUID
 from leasehold.errors import BadDeadline
 from leasehold.model.deadline import Breach, DueLevel, Level
 from leasehold.ports import Now, Rows, Swept
-from leasehold.sim.promises import FEW_RUNS, RUNS_KEPT
+from leasehold.sim.promises import FEW_RUNS, RUNS_KEPT, iso, tell, tell_late
 from leasehold.sim.rows import DeadlineRow, JobRow, SimDatabase
 from leasehold.sim.store_control import state_of
 
@@ -38,6 +38,8 @@ class DeadlineOperations:
         job = db.jobs.get(row.id)
         done = db.done.get(row.id)
         row.job_state = str(state_of(job)) if job else done.state if done else None
+        told = {"callback": row.callback["task"], "callback_job": str(row.callback_job)}
+        tell(db, row, "deadline_breached", "error", **told)
         key = f"deadline:{row.id}:{row.level}"
         if key not in db.keys:
             db.keys[key] = (row.callback_job, moment + _KEY_HELD)
@@ -102,6 +104,7 @@ class DeadlineOperations:
         for row in rows:
             if row.state == "armed":
                 row.state, row.closed_at = verdict, self.db.at(now)
+                tell_late(self.db, row)
         return max(rows, key=lambda row: row.level).state if rows else None
 
     async def find_deadline(self, name: str) -> UUID | None:
@@ -169,10 +172,6 @@ def _due(row: DeadlineRow) -> datetime:
     return row.due_at
 
 
-def _iso(moment: datetime | None) -> str | None:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if moment else None
-
-
 def _callback(row: DeadlineRow, key: str, moment: datetime) -> JobRow:
     told = row.callback
     assert row.callback_job is not None
@@ -181,12 +180,12 @@ def _callback(row: DeadlineRow, key: str, moment: datetime) -> JobRow:
         "level": row.level,
         "key": f"{row.id}:{row.level}",
         "name": row.name,
-        "due": _iso(row.due_at),
+        "due": iso(row.due_at),
         "late_seconds": (moment - _due(row)).total_seconds(),
         "job": str(row.id) if row.of_job else None,
         "state": (row.job_state or "gone") if row.of_job else None,
         "schedule": row.schedule,
-        "tick": _iso(row.tick_at),
+        "tick": iso(row.tick_at),
         "since": row.since,
         "until": row.until,
     }

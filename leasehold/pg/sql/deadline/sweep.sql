@@ -51,6 +51,14 @@ with clock as materialized (
                'since', b.since, 'until', b.until))
     from breached b join keyed k on k.job_id = b.callback_job
     returning queue
+), told as (
+    insert into leasehold.event (at, kind, level, fields)
+    select b.at, 'deadline_breached', 'error', jsonb_build_object(
+        'deadline', b.id, 'level', b.level, 'name', b.name, 'job', case when b.of_job then b.id end,
+        'due', to_char(b.due_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+        'late', round(extract(epoch from b.at - b.due_at), 3)::float8, 'callback', b.callback ->> 'task',
+        'callback_job', b.callback_job)
+    from breached b
 ), woken as (
     select leasehold.wake(array_agg(distinct queue)) from called
 ), next as (

@@ -436,7 +436,7 @@ begin
                         when 'scheduled' then coalesce(tick, scheduled) + span
                         when 'tick' then tick + span
                         when 'fixed' then (item ->> 'at')::timestamptz end;
-        if ref = 'fixed' and due <= enqueued then
+        if ref = 'fixed' and due <= enqueued and tick is null then
             raise exception 'leasehold.enqueue: a deadline lies in the past: %', item ->> 'at'
                 using errcode = 'LH002', hint = 'No job of this call was enqueued.';
         end if;
@@ -462,6 +462,19 @@ begin atomic
     update leasehold.deadline d set due_at = scheduled + make_interval(secs => d.seconds)
     where d.id = job and d.since = 'scheduled' and d.state = 'armed';
 end;
+
+-- What was met at this moment and after its time, before a sweep had seen it, is no breach: an event.
+create function leasehold.deadline_tell_late(of_id uuid, moment timestamptz) returns void
+language plpgsql volatile as $$
+begin
+    insert into leasehold.event (at, kind, level, fields)
+    select d.closed_at, 'deadline_late', 'warning', jsonb_build_object(
+        'deadline', d.id, 'level', d.level, 'name', d.name, 'job', case when d.of_job then d.id end,
+        'due', to_char(d.due_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+        'late', round(extract(epoch from d.closed_at - d.due_at), 3)::float8)
+    from leasehold.deadline d
+    where d.id = of_id and d.state = 'met' and d.closed_at = moment and d.due_at < moment;
+end $$;
 
 -- A job with deadlines is over: its verdicts, in the statement that moved it. The row that the same
 -- statement wrote to job_done says how it ended; a running job without history leaves none.
@@ -494,6 +507,9 @@ begin
         when 'completed' then true
         when 'cancelled' then d.on_cancel = 'cancel'
         else d.until = 'finished' end);
+    if found then
+        perform leasehold.deadline_tell_late(old.id, moment);
+    end if;
     insert into leasehold.run_time (task_name, ended_at, job_id, seconds)
     select old.task_name, moment, old.id, extract(epoch from moment - coalesce(began, old.claimed_at))
     where ended = 'completed'
@@ -570,6 +586,9 @@ language plpgsql volatile as $$
 begin
     update leasehold.deadline d set state = verdict, closed_at = coalesce(clock, now())
     where d.id = of_id and not d.of_job and d.state = 'armed';
+    if found then
+        perform leasehold.deadline_tell_late(of_id, coalesce(clock, now()));
+    end if;
     return (select d.state from leasehold.deadline d
             where d.id = of_id and not d.of_job order by d.level desc limit 1);
 end $$;

@@ -1,0 +1,116 @@
+"""Deadlines that stand alone: a promised time for something that is no job."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+from leasehold.errors import BadDeadline, DeadlineNotFound, Unavailable
+from leasehold.model.deadline import Deadline, Level, as_levels, check_name
+
+if TYPE_CHECKING:
+    from leasehold.app.core import App
+
+T = TypeVar("T")
+
+_TRIES = 4
+_FIRST_PAUSE = 0.1
+
+
+@dataclass(frozen=True)
+class StandingDeadline:
+    """One that was armed by ``app.deadline(...)``, here or elsewhere."""
+
+    id: UUID
+    """What a breach's callback gets as ``breach["deadline"]``."""
+    name: str
+    created: bool
+    """False: it was there before."""
+    _app: App
+
+    async def met(self, *, on: Any = None) -> bool:
+        """The promise is kept. ``on``: a connection of yours; it is met if that transaction
+        commits. False: too late, it was breached, and its callback runs; or it was cancelled."""
+        return await self._end("met", on) == "met"
+
+    async def cancel(self, *, on: Any = None) -> bool:
+        """It counts no more. False: it had its verdict."""
+        return await self._end("cancelled", on) == "cancelled"
+
+    async def _end(self, verdict: str, on: Any) -> str:
+        app = self._app
+        if on is not None:
+            state = await app.on_connection.end_deadline(on, self.id, verdict)
+        else:
+            store = await app.store()
+            state = await _patiently(
+                app, lambda: store.end_deadline(self.id, verdict, app.env.due_now())
+            )
+        if state is None:
+            raise DeadlineNotFound("this deadline is past keeping", got=self.name)
+        return state
+
+
+async def standing_deadline(
+    app: App, name: str, due: object, on_breach: Any, on: Any
+) -> StandingDeadline:
+    """See ``App.deadline``."""
+    check_name(name)
+    if due is None:
+        found = await (await app.store()).find_deadline(name)
+        if found is None:
+            raise DeadlineNotFound(
+                "no deadline of this name stands alone",
+                got=name,
+                do="Arm it with due=… and on_breach=…",
+            )
+        return StandingDeadline(found, name, False, app)
+    levels = _levels(app, due, on_breach)
+    new_id = app.env.new_id()
+    if on is not None:
+        armed, created = await app.on_connection.arm_deadline(on, new_id, name, levels)
+        return StandingDeadline(armed, name, created, app)
+    store = await app.store()
+    armed, _ = await _patiently(
+        app, lambda: store.arm_deadline(new_id, name, levels, app.env.due_now())
+    )
+    # by the id: a repetition finds what the first try has armed
+    return StandingDeadline(armed, name, armed == new_id, app)
+
+
+def _levels(app: App, due: object, on_breach: Any) -> tuple[Level, ...]:
+    if isinstance(due, datetime):
+        due = Deadline(at=due, on_breach=on_breach)
+    elif isinstance(due, timedelta):
+        due = Deadline(seconds=due.total_seconds(), on_breach=on_breach)
+    elif isinstance(due, (int, float)) and not isinstance(due, bool):
+        due = Deadline(seconds=due, on_breach=on_breach)
+    elif on_breach is not None:
+        raise BadDeadline(
+            "due must be a datetime, a timedelta or seconds",
+            got=due,
+            do="Or a Deadline, or a list of them, with on_breach in each",
+        )
+    given = as_levels(due)
+    for level in given:
+        if level.since is not None and level.since != "fixed":
+            raise BadDeadline(
+                "a deadline that stands alone counts from now, or has a fixed time", got=level.since
+            )
+        if level.until != "success" or level.on_cancel != "cancel":
+            raise BadDeadline("until and on_cancel are for the deadlines of jobs", got=level)
+    return app.registry.levels(given)
+
+
+async def _patiently(app: App, call: Callable[[], Awaitable[T]]) -> T:
+    """Try again while the database is away for a moment: each of these may be repeated."""
+    for attempt in range(_TRIES - 1):
+        try:
+            return await call()
+        except Unavailable:
+            await asyncio.sleep(app.env.jitter(_FIRST_PAUSE * 3**attempt, 0.25))
+    return await call()
