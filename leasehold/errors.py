@@ -76,6 +76,10 @@ class WrongConnection(UsageError):
     that would break the promise (autocommit, closed, aborted)."""
 
 
+class WrongSelect(UsageError):
+    """A select whose rows cannot be claimed: a join that names no table, a lock of its own."""
+
+
 class JobNotFound(UsageError):
     """No job of that id exists, waiting, running or finished."""
 

@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import django
+import psycopg
 import pytest
 from django.conf import settings
 from psycopg.conninfo import conninfo_to_dict
 
 from leasehold import App, SyncContext
 from leasehold.errors import WrongConnection
+from leasehold.integrations.rows import claim_rows
 from leasehold.model.states import State
 from tests.support.wait import until_async
 
@@ -148,3 +150,34 @@ async def test_a_handler_completes_its_job_in_an_atomic_block(
 async def retryable(app: App, job: Any) -> Any:
     record = await app.get(job)
     return record if record.state is State.RETRYABLE else None
+
+
+async def test_locks_and_row_claims_are_of_the_atomic_block(
+    app: App, database: Any, migrated: str, sql: Sql
+) -> None:
+    await sql("insert into effect values (1), (2), (3)")
+    query = "select n from effect order by n limit 2"
+
+    def view() -> list[Any]:
+        with pytest.raises(WrongConnection, match=r"transaction\.atomic"):
+            claim_rows(connection, query, of="effect")
+        with (
+            psycopg.connect(migrated) as other,
+            transaction.atomic(),
+            app.sync.advisory_lock("nightly", on=connection),
+        ):
+            return [
+                claim_rows(connection, query, of="effect"),
+                claim_rows(other, query, of="effect"),
+                app.sync.advisory_lock("nightly", on=other).acquire(),
+                app.sync.advisory_lock("nightly", on=other, timeout=0.1).acquire(),
+            ]
+
+    assert await in_thread(view) == [[(1,), (2,)], [(3,)], False, False]
+
+
+def test_sqlite_is_refused_also_by_way_of_django() -> None:
+    from django.db.backends.sqlite3.base import DatabaseWrapper
+
+    with pytest.raises(WrongConnection, match="SQLite cannot lock rows"):
+        claim_rows(DatabaseWrapper({"NAME": ":memory:"}), "select 1", of="effect")

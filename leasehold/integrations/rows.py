@@ -1,0 +1,229 @@
+"""Row claims for tables of your own: each worker gets rows that no other one has.
+
+    from leasehold.integrations.rows import claim_rows
+
+    with Session(engine) as session, session.begin():
+        for order in claim_rows(session, select(Order).where(Order.sent.is_(None)).limit(10)):
+            ...
+
+The rows are locked FOR UPDATE of that table until your transaction ends, and rows that somebody
+else holds are passed over. Weaker locks only by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import psycopg
+
+from leasehold.errors import WrongConnection, WrongSelect
+from leasehold.pg.row_claim import check_lock, claiming, refused
+
+_NO_TRANSACTION = "the connection is in no transaction: the rows would be free again at once"
+_BEGIN = {
+    "psycopg": "Wrap the claim and the work in `with connection.transaction():`",
+    "asyncpg": "Wrap the claim and the work in `async with connection.transaction():`",
+    "sqlalchemy": "Use an engine without AUTOCOMMIT, and `with session.begin():`",
+    "django": "Wrap the claim and the work in `with transaction.atomic():`",
+}
+
+
+def claim_rows(
+    connection: Any, select: Any, params: Any = None, *, of: Any = None, lock: str = "update"
+) -> Any:
+    """The rows of ``select`` that nobody else holds, locked until your transaction ends.
+
+    ``connection``: a SQLAlchemy Session or Connection (sync or async), psycopg, asyncpg or Django
+    connection; over an async one the result is to be awaited. ``select``: SQLAlchemy's, or text in
+    the driver's own style with ``params`` (asyncpg: a sequence). ``of``: the table whose rows are
+    claimed; needed for text and for joins. ``lock``: ``update``; weaker, by name: ``no key
+    update``, ``share``, ``key share`` (two workers can hold the same row with the last two).
+
+    Gives a list: of entities for a select of one mapped class, else of the driver's rows. Raises
+    WrongConnection (no transaction, SQLite), WrongSelect.
+    """
+    check_lock(lock)
+    for kind in type(connection).__mro__:
+        run = _RUNNERS.get((kind.__module__.split(".")[0], kind.__name__))
+        if run:
+            return run(connection, select, params, of, lock)
+    if type(connection).__module__.startswith("django.") and hasattr(connection, "vendor"):
+        return _django(connection, select, params, of, lock)
+    name = type(connection).__module__ + "." + type(connection).__qualname__
+    if "sqlite" in name:
+        raise _cannot_lock_rows("sqlite")
+    raise WrongConnection(
+        "rows cannot be claimed over this",
+        got=name,
+        do="Pass a SQLAlchemy Session or Connection, or a psycopg, asyncpg or Django connection",
+    )
+
+
+def _cannot_lock_rows(dialect: str) -> WrongConnection:
+    why = (
+        "SQLite cannot lock rows, and SQLAlchemy leaves FOR UPDATE out without a word: every "
+        "worker would get the same rows"
+        if dialect == "sqlite"
+        else f"the connection speaks to {dialect}, not PostgreSQL"
+    )
+    return WrongConnection(why, do="Run this on PostgreSQL, in tests too: leasehold.testing")
+
+
+# -- the drivers -----------------------------------------------------------------------------------
+def _text(select: Any, of: Any, lock: str) -> str:
+    if not isinstance(select, str):
+        raise WrongSelect(
+            "over this connection a select is text",
+            got=select,
+            do="Pass a SQLAlchemy select to a Session or a Connection of SQLAlchemy",
+        )
+    return claiming(select, of, lock)
+
+
+def _check_psycopg(connection: Any) -> None:
+    if connection.closed:
+        raise WrongConnection("the connection is closed", do="Pass an open one")
+    status = connection.info.transaction_status
+    if status == psycopg.pq.TransactionStatus.INERROR:
+        raise WrongConnection("the transaction has failed already", do="Roll it back first")
+    if connection.autocommit and status == psycopg.pq.TransactionStatus.IDLE:
+        raise WrongConnection(_NO_TRANSACTION, do=_BEGIN["psycopg"])
+
+
+def _psycopg(connection: Any, select: Any, params: Any, of: Any, lock: str) -> list[Any]:
+    text = _text(select, of, lock)
+    _check_psycopg(connection)
+    try:
+        rows: list[Any] = connection.execute(text.encode(), params).fetchall()
+    except psycopg.Error as error:
+        raise refused(error) or error from error
+    return rows
+
+
+async def _psycopg_async(connection: Any, select: Any, params: Any, of: Any, lock: str) -> Any:
+    text = _text(select, of, lock)
+    _check_psycopg(connection)
+    try:
+        cursor = await connection.execute(text.encode(), params)
+        return await cursor.fetchall()
+    except psycopg.Error as error:
+        raise refused(error) or error from error
+
+
+async def _asyncpg(connection: Any, select: Any, params: Any, of: Any, lock: str) -> Any:
+    text = _text(select, of, lock)
+    holder = getattr(connection, "_con", connection)  # None: given back to its pool
+    if holder is None or connection.is_closed():
+        raise WrongConnection("the connection is closed", do="Pass an open one")
+    if not connection.is_in_transaction():
+        raise WrongConnection(_NO_TRANSACTION, do=_BEGIN["asyncpg"])
+    try:
+        return list(await connection.fetch(text, *(params or ())))
+    except Exception as error:
+        raise refused(error) or error from error
+
+
+def _django(connection: Any, select: Any, params: Any, of: Any, lock: str) -> list[Any]:
+    if connection.vendor != "postgresql":
+        raise _cannot_lock_rows(connection.vendor)
+    text = _text(select, of, lock)
+    if not connection.in_atomic_block and connection.get_autocommit():
+        raise WrongConnection(_NO_TRANSACTION, do=_BEGIN["django"])
+    with connection.cursor() as cursor:
+        try:
+            cursor.execute(text, params)
+        except Exception as error:
+            raise refused(error.__cause__ or error) or error from error  # type: ignore[arg-type]
+        rows: list[Any] = cursor.fetchall()
+    return rows
+
+
+# -- SQLAlchemy ------------------------------------------------------------------------------------
+def _sqlalchemy(target: Any, select: Any, params: Any, of: Any, lock: str) -> list[Any]:
+    """On a Session or a Connection; begins their transaction if they have not."""
+    from sqlalchemy.exc import DBAPIError
+
+    is_session = hasattr(target, "get_bind")
+    connection = target.connection() if is_session else target
+    if connection.dialect.name != "postgresql":
+        raise _cannot_lock_rows(connection.dialect.name)
+    if getattr(connection.connection.dbapi_connection, "autocommit", False):
+        raise WrongConnection(_NO_TRANSACTION, do=_BEGIN["sqlalchemy"])
+    statement = _locking(select, of, lock)
+    try:
+        if is_session:
+            # what the session has loaded before may be out of date: the row is ours only now
+            options = {"populate_existing": True}
+            result = target.execute(statement, params, execution_options=options)
+        else:
+            result = target.execute(statement, params)
+    except DBAPIError as error:
+        raise refused(error) or error from error
+    if is_session and _is_one_entity(statement):
+        return list(result.unique().scalars())
+    return list(result)
+
+
+def _is_one_entity(statement: Any) -> bool:
+    described = getattr(statement, "column_descriptions", [])
+    return len(described) == 1 and described[0]["entity"] is described[0]["expr"]
+
+
+def _locking(select: Any, of: Any, lock: str) -> Any:
+    from sqlalchemy import Select, TextClause, text
+
+    if isinstance(select, str | TextClause):
+        return text(claiming(str(select), of, lock))
+    if not isinstance(select, Select):
+        raise WrongSelect(
+            "rows are claimed by a select of one table, not by a union or a statement",
+            got=type(select).__name__,
+        )
+    if getattr(select, "_for_update_arg", None) is not None:
+        raise WrongSelect(
+            "the select has a lock of its own",
+            do="Leave with_for_update() out: it is added here, with SKIP LOCKED and OF the table",
+        )
+    return select.with_for_update(
+        of=_one_table(select) if of is None else of,
+        skip_locked=True,
+        read="share" in lock,
+        key_share=lock in ("no key update", "key share"),
+    )
+
+
+def _one_table(select: Any) -> Any:
+    """The only table that it reads. Raises WrongSelect for a join."""
+    from sqlalchemy import Alias, TableClause
+
+    froms = select.get_final_froms()
+    if len(froms) == 1 and isinstance(froms[0], TableClause | Alias):
+        return froms[0]
+    raise WrongSelect(
+        "the select reads more than one table, and the rows of all of them would be locked",
+        got=", ".join(str(part).replace("\n", " ") for part in froms) or "no table",
+        do="Say which rows are claimed: of=Order",
+    )
+
+
+async def _sqlalchemy_async(target: Any, select: Any, params: Any, of: Any, lock: str) -> list[Any]:
+    session = target if hasattr(target, "run_sync") else target()  # async_scoped_session
+    rows: list[Any] = await session.run_sync(_sqlalchemy, select, params, of, lock)
+    return rows
+
+
+Run = Callable[[Any, Any, Any, Any, str], list[Any] | Awaitable[list[Any]]]
+
+_RUNNERS: dict[tuple[str, str], Run] = {
+    ("psycopg", "Connection"): _psycopg,
+    ("psycopg", "AsyncConnection"): _psycopg_async,
+    ("asyncpg", "Connection"): _asyncpg,
+    ("asyncpg", "PoolConnectionProxy"): _asyncpg,
+    ("sqlalchemy", "Session"): _sqlalchemy,
+    ("sqlalchemy", "scoped_session"): _sqlalchemy,
+    ("sqlalchemy", "Connection"): _sqlalchemy,
+    ("sqlalchemy", "AsyncSession"): _sqlalchemy_async,
+    ("sqlalchemy", "async_scoped_session"): _sqlalchemy_async,
+    ("sqlalchemy", "AsyncConnection"): _sqlalchemy_async,
+}

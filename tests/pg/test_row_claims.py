@@ -1,0 +1,290 @@
+"""``claim_rows``: rows of the user's own tables, each to one worker."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+from sqlalchemy import (
+    Column,
+    ForeignKey,
+    Integer,
+    MetaData,
+    Table,
+    create_engine,
+    func,
+    select,
+    text,
+    union,
+    update,
+)
+from sqlalchemy.exc import ProgrammingError
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_column
+from sqlalchemy.pool import NullPool
+
+from leasehold.errors import ConfigError, WrongConnection, WrongSelect
+from leasehold.integrations.rows import claim_rows
+from tests.pg.drivers import ALL, asyncpg_arguments, done, url
+
+PLAIN = "select id from orders where sent is null order by id limit 2"
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Customer(Base):
+    __tablename__ = "customer"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str]
+
+
+class Order(Base):
+    __tablename__ = "orders"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    customer_id: Mapped[int] = mapped_column(ForeignKey("customer.id"))
+    sent: Mapped[int | None]
+
+
+orders = Table("orders", MetaData(), Column("id", Integer), Column("sent", Integer))
+
+
+@pytest.fixture
+def shop(direct_dsn: str) -> str:
+    """Ten orders of one customer."""
+    engine = create_engine(url(direct_dsn, "psycopg"), poolclass=NullPool)
+    Base.metadata.create_all(engine)
+    with Session(engine) as session, session.begin():
+        session.add(Customer(id=1, name="Kim"))
+        session.flush()
+        session.add_all([Order(id=n, customer_id=1) for n in range(1, 11)])
+    return direct_dsn
+
+
+@pytest.fixture
+def sessions(shop: str) -> Iterator[tuple[Session, Session]]:
+    engine = create_engine(url(shop, "psycopg"), poolclass=NullPool)
+    with Session(engine) as one, Session(engine) as two:
+        yield one, two
+
+
+@pytest.fixture
+async def other(shop: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    async with await psycopg.AsyncConnection.connect(shop) as connection:
+        yield connection
+
+
+def ids(rows: Any) -> list[int]:
+    """Whatever the driver's rows are: tuples, dicts, records."""
+    return [row["id"] if isinstance(row, dict | asyncpg.Record) else row[0] for row in rows]
+
+
+async def test_on_every_driver_a_claimed_row_is_passed_over_by_everybody_until_the_end(
+    shop: str, other: Any
+) -> None:
+    for name, open_way in ALL.items():
+        async with open_way(shop) as way:
+            mine = await done(claim_rows(way.connection, PLAIN, of="orders"))
+            assert ids(mine) == [1, 2], name
+            assert ids(await claim_rows(other, PLAIN, of="orders")) == [3, 4], name
+            await other.rollback()
+            await done(way.execute("update orders set sent = 1 where id = 1"))
+            await done(way.commit())
+        assert ids(await claim_rows(other, PLAIN, of="orders")) == [2, 3], name
+        await other.execute("update orders set sent = null")
+        await other.commit()
+
+
+async def test_workers_that_claim_at_once_get_each_row_once(shop: str) -> None:
+    engine = create_async_engine(url(shop, "asyncpg"), pool_size=5)
+    got: Counter[int] = Counter()
+
+    async def work() -> None:
+        while True:
+            async with AsyncSession(engine) as session, session.begin():
+                claimed = await claim_rows(
+                    session, select(Order).where(Order.sent.is_(None)).order_by(Order.id).limit(1)
+                )
+                if not claimed:
+                    return
+                got[claimed[0].id] += 1
+                claimed[0].sent = 1
+                await session.flush()
+                await asyncio.sleep(0.01)
+
+    await asyncio.gather(*(work() for _ in range(5)))
+    await engine.dispose()
+    assert got == Counter(range(1, 11))
+
+
+def test_a_mapped_class_gives_fresh_entities(sessions: tuple[Session, Session]) -> None:
+    """What the session has loaded before is read again: it may have changed until the claim."""
+    one, two = sessions
+    stale = one.get(Order, 1)
+    assert stale is not None and stale.sent is None
+    one.commit()
+    before = one.scalars(select(Order).where(Order.id == 1)).one()
+    two.execute(update(Order).where(Order.id == 1).values(sent=7))
+    two.commit()
+    [claimed] = claim_rows(one, select(Order).where(Order.id == 1))
+    assert claimed is before and claimed.sent == 7
+
+
+def test_only_the_named_table_of_a_join_is_locked(sessions: tuple[Session, Session]) -> None:
+    one, two = sessions
+    joined = select(Order, Customer.name).join(Customer, Order.customer_id == Customer.id).limit(2)
+    rows = claim_rows(one, joined.order_by(Order.id), of=Order)
+    assert [(order.id, name) for order, name in rows] == [(1, "Kim"), (2, "Kim")]
+    assert [c.id for c in claim_rows(two, select(Customer))] == [1], "the customer is free"
+    two.rollback()
+    renamed = aliased(Order)
+    assert claim_rows(two, select(renamed).order_by(renamed.id).limit(1))[0].id == 3
+    two.rollback()
+    assert claim_rows(two, text("select o.id from orders o where o.id < 4"), of="o") == [(3,)]
+
+
+def test_the_lock_is_for_update_and_weaker_only_by_name(sessions: tuple[Session, Session]) -> None:
+    one, two = sessions
+    first = select(Order).where(Order.id == 1)
+    excludes = {
+        # what this lock keeps out, of the four
+        "update": {"update", "no key update", "share", "key share"},
+        "no key update": {"update", "no key update", "share"},
+        "share": {"update", "no key update"},
+        "key share": {"update"},
+    }
+    for lock, kept_out in excludes.items():
+        for statement, of in (
+            (first, None),
+            (text("select id from orders where id = 1"), "orders"),
+        ):
+            claim_rows(one, statement, of=of, lock=lock)
+            seen = set()
+            for rival in excludes:
+                if not claim_rows(two, first, lock=rival):
+                    seen.add(rival)
+                two.rollback()
+            assert seen == kept_out, lock
+            one.rollback()
+    assert claim_rows(one, first) and not claim_rows(two, first, lock="key share")
+    with pytest.raises(ConfigError, match="Did you mean 'update'"):
+        claim_rows(one, first, lock="updat")
+
+
+# -- wrong use -------------------------------------------------------------------------------------
+JOIN = select(Order).join(Customer)
+
+
+WRONG: list[tuple[Any, Any, str]] = [
+    (JOIN, None, "more than one table"),
+    (select(Order.id, Customer.name), None, "more than one table"),
+    (select(select(Order).subquery()), None, "more than one table"),
+    (select(func.now()), None, "more than one table"),
+    (select(Order).with_for_update(), None, "a lock of its own"),
+    (union(select(Order.id), select(Customer.id)), None, "not by a union"),
+    (update(Order), None, "not by a union"),
+    (select(Order.sent).distinct(), None, "cannot lock the rows"),
+    (select(Order.sent).group_by(Order.sent), None, "cannot lock the rows"),
+    (select(Order), Customer, "a table .* that is in FROM"),
+    (select(Order).outerjoin(Customer), Customer, "may be empty"),
+    ("select id from orders", None, "of='orders'"),
+    ("select id from orders for update", "orders", "a lock of its own"),
+    ("select id from orders FOR\n KEY  SHARE", "orders", "a lock of its own"),
+    ("select 1; select 2", "orders", "without a semicolon"),
+    ("select id from orders;", "orders", "without a semicolon"),
+    ("delete from orders", "orders", "by a select"),
+    ("select id from orders", "public.orders", "without its schema"),
+    ("select id from orders", "orders, customer", "without its schema"),
+    ("select id from orders", "customers", "a table .* that is in FROM"),
+    ("select distinct id from orders", "orders", "cannot lock the rows"),
+]
+
+
+def test_a_wrong_select_is_refused_with_the_reason(sessions: tuple[Session, Session]) -> None:
+    for statement, of, words in WRONG:
+        with pytest.raises(WrongSelect, match=words):
+            claim_rows(sessions[0], statement, of=of)
+        sessions[0].rollback()
+
+
+def test_text_is_read_with_care(sessions: tuple[Session, Session]) -> None:
+    one = sessions[0]
+    tricky = """select id, 'for update; -- ''no' as words /* for share; */ -- of it
+        from Orders "o" where id = :id -- for update"""
+    assert claim_rows(one, tricky, {"id": 4}, of='"o"') == [(4, "for update; -- 'no")]
+    with_query = "with few as (select 5 as n) select id from orders, few where id = n"
+    assert claim_rows(one, with_query, of="Orders") == [(5,)]
+
+
+def test_another_error_stays_the_drivers_own(sessions: tuple[Session, Session]) -> None:
+    with pytest.raises(ProgrammingError, match="no_such_table"):
+        claim_rows(sessions[0], "select 1 from no_such_table t", of="t")
+
+
+async def test_without_a_transaction_it_is_refused(shop: str) -> None:
+    engine = create_engine(url(shop, "psycopg"), isolation_level="AUTOCOMMIT", poolclass=NullPool)
+    with (
+        Session(engine) as session,
+        pytest.raises(WrongConnection, match=r"free again at once.*AUTOCOMMIT"),
+    ):
+        claim_rows(session, select(Order))
+    lazy = create_async_engine(
+        url(shop, "asyncpg"), isolation_level="AUTOCOMMIT", poolclass=NullPool
+    )
+    async with AsyncSession(lazy) as asynchronous:
+        with pytest.raises(WrongConnection, match="free again at once"):
+            await claim_rows(asynchronous, select(Order))
+    with psycopg.connect(shop, autocommit=True) as plain:
+        with pytest.raises(WrongConnection, match=r"connection\.transaction"):
+            claim_rows(plain, PLAIN, of="orders")
+        with plain.transaction():
+            assert ids(claim_rows(plain, PLAIN, of="orders")) == [1, 2]
+            with pytest.raises(psycopg.Error):
+                plain.execute("select 1/0")
+            with pytest.raises(WrongConnection, match="failed already"):
+                claim_rows(plain, PLAIN, of="orders")
+            raise psycopg.Rollback
+    with pytest.raises(WrongConnection, match="closed"):
+        claim_rows(plain, PLAIN, of="orders")
+    bare = await asyncpg.connect(**asyncpg_arguments(shop))
+    with pytest.raises(WrongConnection, match=r"async with connection\.transaction"):
+        await claim_rows(bare, PLAIN, of="orders")
+    async with bare.transaction():
+        found = await claim_rows(bare, "select id from orders where id = $1", [3], of="orders")
+        assert [row["id"] for row in found] == [3]
+    await bare.close()
+    with pytest.raises(WrongConnection, match="closed"):
+        await claim_rows(bare, PLAIN, of="orders")
+
+
+async def test_sqlite_is_refused_because_it_cannot_lock_rows() -> None:
+    engine = create_engine("sqlite://")
+    with Session(engine) as session:
+        # what happens without the helper: no lock, and not a word
+        assert "FOR UPDATE" not in str(select(Order).with_for_update().compile(engine)).upper()
+        with pytest.raises(WrongConnection, match=r"SQLite cannot lock rows.*the same rows"):
+            claim_rows(session, select(Order))
+    with pytest.raises(WrongConnection, match="SQLite cannot lock rows"):
+        claim_rows(sqlite3.connect(":memory:"), PLAIN, of="orders")
+
+
+async def test_what_is_no_connection_is_refused(other: Any) -> None:
+    with pytest.raises(WrongConnection, match="cannot be claimed over this"):
+        claim_rows(object(), PLAIN, of="orders")
+    with pytest.raises(WrongSelect, match="a select is text"):
+        await claim_rows(other, select(orders), of="orders")
+
+
+def test_hand_made_claims_in_share_mode_hand_a_row_to_two(
+    sessions: tuple[Session, Session],
+) -> None:
+    """The version that this replaces: a weaker lock, which excludes nobody else of its kind."""
+    weak = select(Order).where(Order.id == 1).with_for_update(read=True, skip_locked=True)
+    assert [[o.id for o in s.scalars(weak)] for s in sessions] == [[1], [1]]
