@@ -63,7 +63,9 @@ def last_json(process: Process) -> Any:
     return json.loads(process.output.splitlines()[-1])
 
 
-@pytest.mark.parametrize("name", ["fastapi_gunicorn", "content_engine", "job_queue"])
+@pytest.mark.parametrize(
+    "name", ["fastapi_gunicorn", "content_engine", "job_queue", "fenced_store"]
+)
 def test_each_example_says_how_to_run_it(name):
     readme = (EXAMPLES / name / "README.md").read_text()
     scripts = {path.name for path in (EXAMPLES / name).glob("*.py")}
@@ -310,3 +312,17 @@ def test_the_job_queue_runs_with_one_command(example):
     assert run.wait(60) == 0
     run.wait_for(r"200 tasks.send_email completed")
     run.wait_for(r"4 tasks.process_payment discarded")
+
+
+# -- fenced_store --------------------------------------------------------------------------------
+def test_an_outside_store_refuses_the_lower_token_of_a_worker_that_came_back(example):
+    run = example("fenced_store").python("run.py", "--json", name="run")
+    assert run.wait(90) == 0
+    found = last_json(run)
+    assert found["fenced"] == "as attempt 2 made it"
+    assert found["trusting"] == "as attempt 1 made it", "what happens without tokens"
+    writes = [(w["path"].split("/")[1], w["accepted"]) for w in found["journal"]]
+    assert sorted(writes[:2]) == [("fenced", True), ("trusting", True)]
+    assert sorted(writes[2:]) == [("fenced", False), ("trusting", True)]
+    newer, late = found["journal"][0]["token"], found["journal"][2]["token"]
+    assert late < newer
