@@ -183,6 +183,10 @@ class NotEnqueued(LeaseholdError, AssertionError):
     """``leasehold.testing.assert_enqueued``: no such job."""
 
 
+class SameSession(LeaseholdError, AssertionError):
+    """``leasehold.testing.rival_session``: the two sessions are one, or a pooler's."""
+
+
 # -- the embedded server ------------------------------------------------------------------------
 class EmbeddedError(LeaseholdError):
     """The embedded PostgreSQL could not be found, created or started."""

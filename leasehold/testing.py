@@ -21,8 +21,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
 from typing import Any
 from uuid import UUID
@@ -33,6 +33,7 @@ from leasehold.env import Env
 from leasehold.errors import JobNotFound, NotEnqueued, WaitTimeout, shorten
 from leasehold.model.job import JobRecord, encode
 from leasehold.node import Node
+from leasehold.pg.rival import RivalSession, open_rival
 
 _LOOK_SECONDS = 0.01
 _SHOWN = 20
@@ -114,6 +115,38 @@ async def assert_enqueued(app: App, task: Task | str, **arguments: Any) -> JobRe
         f"no job of {name} has the arguments {json.dumps(wanted)}",
         got=f"{len(records)} with other arguments: {seen}" if records else "none at all",
     )
+
+
+def open_rival_session(
+    database: App | str, beside: Any = None
+) -> AbstractContextManager[RivalSession]:
+    """A second real session on the database of ``database`` (an App or a DSN), for tests of locks.
+    ``beside``: your session, from which it must differ; see :meth:`RivalSession.differs_from`.
+    Raises SameSession."""
+    dsn = database if isinstance(database, str) else database.settings.dsn
+    return open_rival(dsn, beside)
+
+
+def _rival_session() -> Iterator[Callable[..., RivalSession]]:
+    """pytest's fixture: ``rival_session(app_or_dsn, beside=connection)`` opens a second real
+    session, which ends with the test. ``from leasehold.testing import rival_session`` in your
+    conftest.py; arguments as for :func:`open_rival_session`."""
+    with ExitStack() as stack:
+
+        def make(database: App | str, beside: Any = None) -> RivalSession:
+            return stack.enter_context(open_rival_session(database, beside))
+
+        yield make
+
+
+def __getattr__(name: str) -> Any:
+    if name == "rival_session":
+        import pytest  # only where tests are run
+
+        fixture = pytest.fixture(name="rival_session")(_rival_session)
+        globals()[name] = fixture
+        return fixture
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 @cache

@@ -4,7 +4,9 @@ the simulation: they are no part of the protocol."""
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
+from leasehold.config import LOCK_PREFIX
 from leasehold.ports import Now, Rows
 from leasehold.sim.rows import SimDatabase
 
@@ -29,10 +31,7 @@ class LockOperations:
     async def locks(self, limit: int) -> Rows:
         rows: Rows = [
             {
-                **dict.fromkeys(_OF_ADVISORY_LOCKS.split()),
-                "locktype": "lease",
-                "name": name,
-                "mode": "lease",
+                **_lease(name),
                 "granted": True,
                 "client": self.db.worker_id(row.node),
                 "since": row.acquired_at,
@@ -41,4 +40,21 @@ class LockOperations:
             for name, row in sorted(self.db.leaders.items())
             if row.node is not None
         ]
+        for name, node in self.db.bids:
+            row = {
+                "granted": False,
+                "client": self.db.worker_id(node),
+                "since": None,
+                "token": None,
+            }
+            rows.append({**_lease(name), **row})
         return rows[:limit]
+
+
+def _lease(name: str) -> dict[str, Any]:
+    return {
+        **dict.fromkeys(_OF_ADVISORY_LOCKS.split()),
+        "locktype": "lease",
+        "name": name.removeprefix(LOCK_PREFIX),
+        "mode": "lock" if name.startswith(LOCK_PREFIX) else "leader",
+    }

@@ -77,6 +77,6 @@ async def test_locks_shows_a_leader_a_holder_and_a_waiter(migrated: str) -> None
     )
     assert [
         word
-        for word in ("lease, term 1", "exclusive", "waits (shared)", "nightly", str(job))
+        for word in ("leader, term 1", "exclusive", "waits (shared)", "nightly", str(job))
         if word not in table
     ] == []

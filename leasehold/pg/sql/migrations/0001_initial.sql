@@ -1064,16 +1064,21 @@ begin
     return true;
 end $$;
 
--- Leases and this database's advisory locks, held and waited for. pid is the server's process;
+-- Leases (of leaders and of app.lock) and this database's advisory locks, held and waited for. pid is the server's process;
 -- a lease is held by a process of the application, which client names.
 create view leasehold.locks as
     select 'lease'::text as locktype, null::oid as classid, null::oid as objid, null::smallint as objsubid,
-           null::bigint as lock_key, l.name, null::integer as pid, 'lease'::text as mode, true as granted,
+           null::bigint as lock_key, regexp_replace(l.name, '^lock:', '') as name, null::integer as pid,
+           case when starts_with(l.name, 'lock:') then 'lock' else 'leader' end as mode, true as granted,
            null::timestamptz as waitstart, null::text as state, null::text as query, null::uuid as job_id,
            (select w.worker_id from leasehold.workers w where w.node = l.node) as client,
            l.acquired_at as since, null::text as application_name, l.token
     from leasehold.leader l
     where l.node is not null
+    union all
+    select 'lease', null, null, null, null, regexp_replace(b.name, '^lock:', ''), null, 'lock', false, null, null,
+           null, null, (select w.worker_id from leasehold.workers w where w.node = b.node), null, null, null
+    from leasehold.bid b
     union all
     select 'advisory', p.classid, p.objid, p.objsubid, k.lock_key,
            case when p.objsubid = 1 then coalesce(n.name, leasehold.lock_letters(k.lock_key))

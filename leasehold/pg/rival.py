@@ -1,0 +1,83 @@
+"""A second session for tests of locks, which is known to be a second one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from leasehold.errors import ConfigError, SameSession
+
+_WHO = "select pg_backend_pid()"
+
+
+class RivalSession:
+    """``connection``: psycopg, in autocommit; ``pid``: of its server process."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.connection = connection
+        self.pid = connection.info.backend_pid
+
+    def execute(self, query: str, parameters: Any = None) -> list[Any]:
+        """The rows of one statement, committed at its end."""
+        cursor = self.connection.execute(query.encode(), parameters)
+        return cursor.fetchall() if cursor.description else []
+
+    def differs_from(self, mine: Any) -> None:
+        """Raises SameSession, an AssertionError, unless ``mine`` is another session: a pid, or a
+        connection or session of a sync driver (of an async one pass its ``pg_backend_pid()``)."""
+        pid = mine if isinstance(mine, int) else backend_pid(mine)
+        if pid == self.pid:
+            raise SameSession(
+                "the two sessions are one: a lock never keeps its own session out, so that a test "
+                "of locks passes here whatever the code does",
+                got=f"server process {pid}",
+                do="Let the code under test open a connection of its own",
+            )
+
+
+@contextmanager
+def open_rival(dsn: str, beside: Any = None) -> Iterator[RivalSession]:
+    with psycopg.connect(dsn, autocommit=True, application_name="rival") as connection:
+        rival = RivalSession(connection)
+        [(pid,)] = rival.execute(_WHO)
+        if pid != rival.pid:
+            raise SameSession(
+                "the rival session goes through a pooler, whose sessions are anybody's",
+                got=f"server process {pid}, the connection was told {rival.pid}",
+                do="Give the DSN of the server itself",
+            )
+        if beside is not None:
+            rival.differs_from(beside)
+        yield rival
+
+
+def backend_pid(connection: Any) -> int:
+    """Asked of the server: what the driver was told may be a pooler's. Raises ConfigError."""
+    if hasattr(connection, "get_bind"):  # a SQLAlchemy Session
+        connection = connection.connection()
+    if hasattr(connection, "exec_driver_sql") and hasattr(connection, "dialect"):
+        row = connection.exec_driver_sql(_WHO).first() if _is_sync(connection) else None
+    elif hasattr(connection, "vendor"):  # Django
+        with connection.cursor() as cursor:
+            cursor.execute(_WHO)
+            row = cursor.fetchone()
+    elif isinstance(connection, psycopg.Connection):
+        with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+            row = cursor.execute(_WHO).fetchone()
+    else:
+        row = None
+    if row is None:
+        raise ConfigError(
+            "the session beside cannot be asked here",
+            got=type(connection).__module__ + "." + type(connection).__qualname__,
+            do="Pass the pid that its own `select pg_backend_pid()` answers",
+        )
+    return int(row[0])
+
+
+def _is_sync(connection: Any) -> bool:
+    return not hasattr(connection, "run_sync")
