@@ -13,10 +13,10 @@ export PIP_NO_INPUT := 1
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -qq
 
-.PHONY: help demo test bench prove soak mutants lint fmt clean
+.PHONY: help demo test bench prove soak mutants lint fmt clean mutants-sim
 
 help:  ## list the commands
-	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 demo: .venv/.has-embedded  ## watch leasehold at work (SECONDS=20 to end by itself, REPORT=demo.json to keep a report)
 	@$(BIN)/leasehold demo $(if $(SECONDS),--seconds "$(SECONDS)") $(if $(REPORT),--report "$(REPORT)")
@@ -40,6 +40,9 @@ soak: .venv/.has-test  ## the same for an hour
 mutants: .venv/.has-test  ## broken builds, which the campaign must catch (ARGS="no-fence" for one)
 	@scripts/test-setup
 	@$(BIN)/python -m tests.mutants $(ARGS)
+
+mutants-sim: .venv/.has-test  ## broken builds against the simulation: how many seeds find each (ARGS="--only NoFence")
+	@$(BIN)/python -m tests.sim.search $(ARGS)
 
 lint: .venv/.has-test  ## style, types, and who may import whom
 	@$(BIN)/ruff check .

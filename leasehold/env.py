@@ -37,10 +37,6 @@ class Clock:
     def wall_now(self) -> datetime:
         return datetime.now(UTC)
 
-    def cpu_seconds(self) -> float:
-        """CPU seconds that this process used."""
-        return time.process_time()
-
 
 class Ids:
     """UUIDv7: the first 48 bits are milliseconds, so that index inserts stay together, and

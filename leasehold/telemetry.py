@@ -143,15 +143,26 @@ def _plain(value: Any) -> Any:
 
 def log(event: Event, worker_id: str) -> None:
     """One line: ``kind worker=… field=value …``; the values are in the record as well."""
-    words = " ".join(f"{name}={_word(value)}" for name, value in event.fields.items())
     logger.log(
         logging.getLevelName(event.level.upper()),
         "%s worker=%s%s",
         event.kind,
         worker_id,
-        f" {words}" if words else "",
+        _Words(event.fields),
         extra={"event": event.kind, "worker_id": worker_id, "fields": event.fields},
     )
+
+
+class _Words:
+    """Made only when somebody writes the line."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self._fields = fields
+
+    def __str__(self) -> str:
+        return "".join(f" {name}={_word(value)}" for name, value in self._fields.items())
 
 
 def _word(value: Any) -> str:

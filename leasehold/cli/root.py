@@ -14,6 +14,7 @@ from leasehold.cli.deadlines import deadlines
 from leasehold.cli.operate import events, jobs, leaders, locks, nodes, schedules, status
 from leasehold.cli.run import demo, worker
 from leasehold.cli.schema import schema
+from leasehold.cli.sim import sim
 from leasehold.errors import LeaseholdError
 
 _EPILOG = """\
@@ -56,5 +57,6 @@ for command in (
     events,
     schema,
     chaos,
+    sim,
 ):
     root.add_command(command)

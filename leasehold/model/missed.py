@@ -113,16 +113,6 @@ def plan(
     )
 
 
-def clock_stepped_back(
-    high_water: datetime | None,
-    now: datetime,
-    tolerance_seconds: float = STEP_TOLERANCE_SECONDS,
-) -> bool:
-    """Whether ticks were decided that are still ahead of ``now``: the clock was ahead then, or
-    is behind now. Nothing fires twice for it; nothing fires at all until now has caught up."""
-    return high_water is not None and high_water - now > timedelta(seconds=tolerance_seconds)
-
-
 def _fire_from(
     policy: Missed, newest: datetime, now: datetime, grace_seconds: float, catch_up_seconds: float
 ) -> datetime:

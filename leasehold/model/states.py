@@ -29,7 +29,6 @@ class State(StrEnum):
 
 WAITING = frozenset({State.SCHEDULED, State.AVAILABLE, State.RETRYABLE})
 FINISHED = frozenset({State.COMPLETED, State.CANCELLED, State.DISCARDED, State.QUARANTINED})
-UNFINISHED = WAITING | {State.RUNNING}
 
 TRANSITIONS: frozenset[tuple[State, State]] = frozenset(
     {

@@ -22,6 +22,7 @@ from leasehold.services.bids import Bid
 from leasehold.services.contests import Contests
 from leasehold.services.elections import Elections
 from leasehold.services.membership import Election, Host, Membership, Others
+from leasehold.services.waiting import Bell
 from leasehold.telemetry import Emit
 
 _RETRY_SHARE = 0.2
@@ -51,7 +52,7 @@ class Guard:
         self._heard: list[UUID] = []
         self._ended: list[UUID] = []
         self._poked = False
-        self._stir = asyncio.Event()
+        self._stir = Bell()
         """Ends the sleep of ``run``: poked, or there is another deadline to watch."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = False
@@ -64,7 +65,7 @@ class Guard:
             lambda: self._store, lambda: self.membership, self._stands, env, timings, emit, host
         )
         self.contests = Contests(
-            make_store, lambda: self.membership, self._stir.set, env, timings, emit
+            make_store, lambda: self.membership, self._stir.ring, env, timings, emit
         )
 
     def _new_membership(self) -> Membership:
@@ -98,7 +99,7 @@ class Guard:
 
     def _on_poke(self) -> None:
         self._poked = True
-        self._stir.set()
+        self._stir.ring()
 
     def ask(self, bid: Bid) -> None:
         """Stand for a leader or a lock of the user's. From any thread."""
@@ -139,9 +140,7 @@ class Guard:
             poked, self._poked = self._poked, False
             self._stir.clear()
             pause = await self.step(poked)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(max(pause, 0.001)):
-                    await self._stir.wait()
+            await self._stir.wait(max(pause, 0.001))
         await self.leave()
         await self._store.close()
 

@@ -115,14 +115,6 @@ class ProcessPool:
         self._message_bytes = 12 * (limits.result_bytes + limits.error_chars) + 4096
 
     # -- for others ------------------------------------------------------------------------------
-    def busy_pids(self) -> list[int]:
-        """The children that run a job now."""
-        return [child.pid for child in list(self._busy)]
-
-    def idle_pids(self) -> list[int]:
-        """The children that wait for a job."""
-        return [child.pid for child in self._idle if not child.ended.done()]
-
     def kill_all(self) -> None:
         """Kill what runs, now and from any thread: for a guard whose loop is blocked."""
         for child in list(self._busy):

@@ -9,22 +9,24 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime
 from typing import ClassVar
 
 from leasehold import errors
 from leasehold.env import Env
+from leasehold.services.waiting import Bell
 from leasehold.telemetry import Emit
 
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
+_CLOSED_PAUSE = 5.0
+"""Between two looks at a closed gate: whoever opens it wakes the loop."""
 _PATIENCE = 5
 """So many conflicts in a row are told: a lock that somebody does not give back."""
 
 
 class Service(ABC):
-    """``name`` is seen in events; ``pause`` is how long a closed gate lets it sleep at most."""
+    """``name`` is seen in events; ``pause``: seconds after a round in which another was faster."""
 
     name: ClassVar[str]
     pause: ClassVar[float] = 1.0
@@ -46,7 +48,7 @@ class Loop:
         self._env = env
         self._emit = emit
         self._gate = gate
-        self._wake = asyncio.Event()
+        self._wake = Bell()
         self._stopping = False
         self._troubles = 0
         self._lost = False
@@ -57,12 +59,12 @@ class Loop:
 
     def wake(self) -> None:
         """Tick now instead of later. Only in the loop's own thread."""
-        self._wake.set()
+        self._wake.ring()
 
     async def stop(self) -> None:
         """Let a running tick end, and no other begin."""
         self._stopping = True
-        self._wake.set()
+        self._wake.ring()
         if self._task:
             await asyncio.gather(self._task, return_exceptions=True)
 
@@ -72,11 +74,9 @@ class Loop:
             if self._gate is None or self._gate():
                 delay = await self._round()
             else:
-                delay = self.service.pause
+                delay = max(self.service.pause, _CLOSED_PAUSE)
             if delay > 0 and not self._stopping:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(delay):
-                        await self._wake.wait()
+                await self._wake.wait(delay)
             else:
                 await asyncio.sleep(0)
 

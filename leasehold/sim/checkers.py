@@ -7,15 +7,18 @@ the rest at the end, from the tables. A violation is a sentence with its moment.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from leasehold.model.states import FINISHED
-from leasehold.ports import Term
+from leasehold.ports import Acked, AckItem, Term
+from leasehold.sim.loop import here
 from leasehold.sim.rows import JobRow, SimDatabase
 from leasehold.sim.store_control import state_of
+from leasehold.sim.trace import Trace
 
 if TYPE_CHECKING:
     from leasehold.services.context import Context
@@ -44,7 +47,7 @@ class Watch:
     now: Any
     processes: list[Process] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
-    trace: list[str] | None = None
+    trace: Trace | None = None
     runs: dict[tuple[UUID, int], Run] = field(default_factory=dict)
     acknowledged: set[UUID] = field(default_factory=set)
     effects: list[tuple[UUID, int]] = field(default_factory=list)
@@ -58,25 +61,26 @@ class Watch:
     def wrong(self, what: str) -> None:
         if len(self.violations) < _NAMED:
             self.violations.append(f"{self.now():.3f} {what}")
-        self.note(f"VIOLATION {what}")
+        if self.trace:
+            self.trace.wrong(what)
 
-    def note(self, text: str) -> None:
-        if self.trace is not None:
-            self.trace.append(f"{self.now():10.4f} {text}")
+    def note(self, who: str, text: str) -> None:
+        if self.trace:
+            self.trace.note(who, text)
 
     # -- as it happens ---------------------------------------------------------------------------
     def event(self, kind: str, worker: str, fields: dict[str, Any]) -> None:
         self.counts[kind] += 1
-        if self.trace is not None:
-            words = " ".join(f"{name}={value}" for name, value in fields.items())
-            self.note(f"{worker} {kind} {words}")
+        if self.trace:
+            _, host, pid, *_ = ["", *worker.split(":"), ""]
+            self.trace.event(f"p{host[1:]}.{pid}", kind, fields)
         if kind == "service_failed":
             self.wrong(f"a service failed: {fields}")
 
-    def statement(self, name: str, args: tuple[Any, ...], answer: Any) -> None:
-        """One statement was carried out."""
-        if self.trace is not None and name not in ("record", "claim"):
-            self.note(f"    {name} {args} -> {answer}")
+    def statement(self, name: str, args: tuple[Any, ...], answer: Any, who: str = "") -> None:
+        """One statement was carried out, for ``who``."""
+        if self.trace:
+            self.trace.statement(who, name, args, answer)
         match name:
             case "acquire" if answer:
                 self._grows(("term", args[0]), answer)
@@ -85,17 +89,16 @@ class Watch:
             case "claim":
                 for job in answer:
                     self._grows(job.id, job.claim_token)
-            case "bury" if answer:
-                self._fenced(name, args[0])
-                self._buried(args[1])
-            case "stage" if answer.count + answer.held_on:
-                self._fenced(name, args[0])
-            case "fire" if answer:
-                self._fenced(name, args[0])
-            case "ack":
-                for item in args[1]:
-                    if item.job in answer.written and item.token != self._tokens.get(item.job):
-                        self.wrong(f"FencedWrite: {item.job} was written under {item.token}")
+            case "bury":
+                self._fenced(name, args[0], bool(answer))
+                if answer:
+                    self._buried(args[1])
+            case "stage":
+                self._fenced(name, args[0], bool(answer.count + answer.held_on))
+            case "fire":
+                self._fenced(name, args[0], bool(answer))
+            case "ack" | "ack_again":
+                self._acked(args[1], answer, again=name == "ack_again")
             case "requeue" if answer:
                 self._released.add(args[1])
             case "retry" if answer == "finished":
@@ -107,10 +110,21 @@ class Watch:
             self.wrong(f"TokenUnique: {what} got {token} after {self._tokens[what]}")
         self._tokens[what] = token
 
-    def _fenced(self, name: str, term: Term) -> None:
+    def _fenced(self, name: str, term: Term, changed: bool) -> None:
         """FencedWrite: no statement of an old term changes anything."""
-        if self.db.leaders[term.leader].token != term.token:
+        if self.db.leaders[term.leader].token == term.token:
+            return
+        self.counts["fenced"] += 1
+        if changed:
             self.wrong(f"FencedWrite: {name} under {term}")
+
+    def _acked(self, items: Sequence[AckItem], answer: Acked, *, again: bool) -> None:
+        """FencedWrite: an outcome is written under the newest claim, or not at all."""
+        for item in items:
+            if item.job not in answer.written:
+                self.counts["stale"] += item.job not in answer.locked
+            elif not again and item.token != self._tokens.get(item.job):
+                self.wrong(f"FencedWrite: {item.job} was written under {item.token}")
 
     def _buried(self, node: UUID) -> None:
         for process in self.processes:
@@ -134,7 +148,8 @@ class Watch:
     def started(self, ctx: Context, process: Process) -> None:
         claim = ctx.claim
         job, token = claim.job.id, claim.job.claim_token
-        self.note(f"{process} runs {claim.job.task} {job} token={token}")
+        if self.trace:
+            self.trace.run(str(process), "▶", job, token, claim.job.task)
         if (job, token) in self.runs:
             self.wrong(f"one claim of {job} runs twice")
         resumed = self.now() - process.resumed_at <= _INSTANT
@@ -148,12 +163,30 @@ class Watch:
         self.runs[job, token] = Run(job, token, claim.node, process)
 
     def ended(self, ctx: Context) -> None:
-        self.runs.pop((ctx.claim.job.id, ctx.claim.job.claim_token), None)
+        job = ctx.claim.job
+        if self.runs.pop((job.id, job.claim_token), None) and self.trace:
+            self.trace.run(str(here()), "■", job.id, job.claim_token)
+
+    def crashed(self, process: Process) -> None:
+        """What it ran, nobody runs any more."""
+        for key in [key for key, run in self.runs.items() if run.process is process]:
+            del self.runs[key]
+
+    # -- after the faults ------------------------------------------------------------------------
+    def held(self) -> dict[UUID, int | None]:
+        """What runs at this moment, under which claim."""
+        return {row.id: row.claim_token for row in self.db.jobs.values() if row.node}
+
+    def free_again(self, held: dict[UUID, int | None], seconds: float) -> None:
+        """NoStuck: of what ran when the faults stopped, nothing is held by nobody any more."""
+        for row in self.db.jobs.values():
+            if row.node and held.get(row.id) == row.claim_token and not self._known(row):
+                self.wrong(f"NoStuck: {_words(row)}, {seconds:.1f} s after the faults")
 
     # -- at the end ------------------------------------------------------------------------------
     def pending(self) -> list[UUID]:
         """Acknowledged jobs that have not reached a final state."""
-        return [job for job in self.acknowledged if job not in self.db.done]
+        return [*self.acknowledged.difference(self.db.done)]
 
     def last_look(self) -> None:
         """The tables, when everything should be still."""

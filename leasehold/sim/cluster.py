@@ -22,9 +22,10 @@ from leasehold.sim.loop import VirtualLoop
 from leasehold.sim.process import Process
 from leasehold.sim.rows import JobRow, SimDatabase
 from leasehold.sim.store import SimStore
+from leasehold.sim.trace import Trace
 from leasehold.sim.workload import NEW_IN, Workload
 
-FAULT_SECONDS = 30.0
+FAULT_SECONDS = 25.0
 DRAIN_SECONDS = 60.0
 LEADER_SLACK = 1.0
 """Beyond F: a node that was fenced joins again first."""
@@ -78,13 +79,16 @@ class Cluster:
         self.furthest_step = 0.0
         self.newest_release = "r1"
         self.db = _Database(self.clock, self._notify)
-        self.watch = self.db.watch = Watch(self.db, loop.time, trace=[] if trace else None)
+        story = Trace(loop.time) if trace else None
+        self.watch = self.db.watch = Watch(self.db, loop.time, trace=story)
         self.aimed: list[faults.Fault] = []
         """They strike at the next acquisition or renewal, between its effect and its answer."""
         self.server = Server(loop, make_store(self.db), self._observe)
         self.work = Workload(self.watch, loop, self._fork(), self.settings)
         hosts = rng.choice([2, 3, 3, 4])
-        self.links = [self._link() for _ in range(hosts + CLIENTS)]
+        self.server.note = self.watch.note if trace else None
+        names = [f"p{n}" for n in range(hosts)] + [f"client {n}" for n in range(CLIENTS)]
+        self.links = [self._link(name) for name in names]
         hard_exit = rng.random() < 0.5
         plan = NodePlan("0", "r1", {"default": rng.choice([2, 10])}, self.work.planned())
         self.processes = [
@@ -99,17 +103,17 @@ class Cluster:
     def _fork(self) -> Rng:
         return seeded(self.rng.getrandbits(62))
 
-    def _link(self) -> Link:
+    def _link(self, name: str) -> Link:
         rng = self._fork()
-        return Link(self.server, rng, faults.weather(rng, self.profile))
+        return Link(self.server, rng, faults.weather(rng, self.profile), name=name)
 
     def _notify(self, message: str) -> None:
         for link in self.links:
             for wakeups in list(link.wakeups):
                 wakeups.deliver(message)
 
-    def _observe(self, name: str, args: tuple[Any, ...], answer: Any) -> None:
-        self.watch.statement(name, args, answer)
+    def _observe(self, name: str, args: tuple[Any, ...], answer: Any, who: str) -> None:
+        self.watch.statement(name, args, answer, who)
         if not self.aimed or not answer:
             return
         mine = args[1].id if name == "acquire" else args[0] if name == "heartbeat" else None
@@ -141,7 +145,8 @@ class Cluster:
             self.later(fault.at, partial(injector.apply, fault))
         await asyncio.sleep(FAULT_SECONDS)
         injector.end()
-        self.watch.note("FAULTS STOP")
+        if self.watch.trace:
+            self.watch.trace.fault("none any more")
         await self._failover()
         await self._drain(clients)
         self.watch.last_look()
@@ -150,10 +155,7 @@ class Cluster:
 
     async def _failover(self) -> None:
         """Failover: a leader within F, and then a while longer."""
-        began, bound = self.loop.time(), self.settings.timings.failover + LEADER_SLACK
-        if self.db.timeline > 1:
-            # a row from before a promotion is waited for anew at each change, also at a resign
-            bound += wait_seconds(self.settings.timings.lease)
+        began, bound = self.loop.time(), self._bound(self.settings.timings.failover)
         while not any(process.leads() for process in self.processes):
             if self.loop.time() > began + bound:
                 self.watch.wrong(f"Failover: no leader {bound:.2f} s after the faults")
@@ -161,18 +163,29 @@ class Cluster:
             await asyncio.sleep(0.1)
 
     async def _drain(self, clients: Sequence[asyncio.Future[None]]) -> None:
-        """Everything that was accepted ends, within reason."""
-        began = self.loop.time()
-        await asyncio.sleep(self.settings.recover_within)
+        """Everything that was accepted ends, within reason; what the dead held is free in time."""
+        began, bound = self.loop.time(), self._bound(self.settings.recover_within)
+        held = self.watch.held()
         while self.loop.time() < began + DRAIN_SECONDS:
+            if held and self.loop.time() > FAULT_SECONDS + bound:
+                self.watch.free_again(held, bound)
+                held = {}
             still = not self.watch.pending() and all(client.done() for client in clients)
             if still and not self.watch.runs and not self._unsettled():
                 return
             await asyncio.sleep(0.5)
 
+    def _bound(self, seconds: float) -> float:
+        """Seconds after the last fault, within which something must have happened."""
+        if self.db.timeline > 1:
+            # a row from before a promotion is waited for anew at each change, also at a resign
+            seconds += wait_seconds(self.settings.timings.lease)
+        return seconds + LEADER_SLACK
+
     def _unsettled(self) -> bool:
         deaths = any(not death.settled for death in self.db.deaths.values())
-        return deaths or any(row.node is not None for row in self.db.jobs.values())
+        dead = any(not any(p.is_node(id) for p in self.processes) for id in self.db.nodes)
+        return deaths or dead or any(row.node is not None for row in self.db.jobs.values())
 
     def _nothing_happened(self) -> None:
         """Without a fault there is one term, and no alarm."""
@@ -224,9 +237,14 @@ def _listening(watch: Watch) -> Iterator[None]:
     logger.addHandler(listener)
     logger.propagate = False
     logger.setLevel(logging.INFO)
+    # who called from where is not asked: it would be most of what an event costs
+    source, logging._srcfile = logging._srcfile, None
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     try:
         yield
     finally:
+        logging._srcfile = source
+        logging.logThreads = logging.logProcesses = logging.logMultiprocessing = True
         logger.removeHandler(listener)
         logger.level, logger.propagate = before
 
@@ -251,7 +269,7 @@ def run_seed(
             watch.wrong(f"the run broke off: {error}")
         finally:
             seconds, violations = loop.time(), list(watch.violations)
-            lines = list(watch.trace or ())
+            lines = watch.trace.lines if watch.trace else []
             watch.trace = None
             loop.run_until_complete(cluster.end())
             loop.close()

@@ -21,13 +21,10 @@ class SimClock(Clock):
         self._offset = offset
 
     def boot_now(self) -> float:
-        return self._offset + self._rate * self._loop.time()
+        return self._offset + self._rate * self._loop.now
 
     def wall_now(self) -> datetime:
-        return START + timedelta(seconds=self._loop.time())
-
-    def cpu_seconds(self) -> float:
-        return 0.0
+        return START + timedelta(seconds=self._loop.now)
 
 
 class SimIds(Ids):
@@ -56,7 +53,7 @@ class DatabaseClock:
         self._stepped = 0.0
 
     def __call__(self) -> datetime:
-        return START + timedelta(seconds=self._loop.time() + self._stepped)
+        return START + timedelta(seconds=self._loop.now + self._stepped)
 
     def step(self, seconds: float) -> None:
         self._stepped += seconds

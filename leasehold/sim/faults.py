@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from leasehold.sim.cluster import Cluster
     from leasehold.sim.process import Process
 
+BETWEEN_SECONDS = 2.0
+"""Between two faults, on average."""
 Profile = str
 PROFILES: tuple[Profile, ...] = ("calm", "process", "network", "database", "everything")
 
@@ -65,7 +67,7 @@ def script(rng: Rng, profile: Profile, hosts: int, until: float, lease: float) -
                 rng.random(),
             )
         )
-        at += rng.expovariate(1 / 2.5)
+        at += rng.expovariate(1 / BETWEEN_SECONDS)
     return faults
 
 
@@ -98,8 +100,10 @@ class Injector:
         process = cluster.processes[fault.target]
         if fault.leader:
             process = next((p for p in cluster.processes if p.leads()), process)
-        cluster.watch.note(f"FAULT {fault} ({process})")
+        if cluster.watch.trace:
+            cluster.watch.trace.fault(f"{fault} ({process})")
         cluster.watch.counts["faults"] += 1
+        cluster.watch.counts[f"fault {fault.kind}"] += 1
         act: Callable[[Process, Fault], None] = getattr(self, f"_{fault.kind}")
         act(process, fault)
 

@@ -4,15 +4,17 @@ never, or take effect after they were given up; notifications that are late, los
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 from leasehold.env import Rng
 from leasehold.errors import LeaseholdError, QueryFailed, Unavailable
 from leasehold.ports import Store, Wake
-from leasehold.sim.loop import PLACE, VirtualLoop
+from leasehold.sim.loop import VirtualLoop
 from leasehold.sim.store import SimStore
 
 _TIMEOUT_AT = {"heartbeat": 6, "acquire": 4, "resign": 2, "certify": 1, "place_bid": 3}
@@ -40,8 +42,8 @@ class Weather:
     wake_late: float = 0.0
 
 
-Observer = Callable[[str, tuple[Any, ...], Any], None]
-"""Told of each statement that was carried out: its name, its arguments, its answer."""
+Observer = Callable[[str, tuple[Any, ...], Any, str], None]
+"""Told of each statement that was carried out: its name, its arguments, its answer, for whom."""
 
 
 class Server:
@@ -56,16 +58,20 @@ class Server:
         latency of a bad day."""
         self.context = copy_context()
         self.statements = 0
+        self.note: Callable[[str, str], None] | None = None
+        """Told who waits in vain, when somebody wants to know."""
         self._observe = observe
 
-    def execute(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def execute(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], who: str = ""
+    ) -> Any:
         """Carry out one statement, now and whole."""
         self.statements += 1
         work: Coroutine[Any, Any, Any] = getattr(self.store, name)(*args, **kwargs)
         try:
             work.send(None)
         except StopIteration as end:
-            self._observe(name, args, end.value)
+            self._observe(name, args, end.value, who)
             return end.value
         raise QueryFailed("a statement of the simulated database waited", got=name)
 
@@ -82,69 +88,117 @@ class Link:
     unknown: int = 0
     """Calls whose outcome the caller was not told."""
     wakeups: list[SimWakeups] = field(default_factory=list)
+    name: str = ""
+    """Whose it is."""
 
     def way(self) -> float:
         """How long one way takes, in seconds."""
-        if self.weather.slow and self.rng.random() < self.weather.slow:
-            return self.rng.random() * self.weather.slow_seconds
-        return self.weather.latency * (0.5 + self.rng.random())
+        weather, random = self.weather, self.rng.random
+        if weather.slow and random() < weather.slow:
+            return random() * weather.slow_seconds
+        return weather.latency * (0.5 + random())
 
     def loses(self, share: float, direction: str) -> bool:
-        return self.cut in (direction, "both") or (share > 0 and self.rng.random() < share)
+        if self.cut and self.cut in (direction, "both"):
+            return True
+        return share > 0 and self.rng.random() < share
 
     def send(
-        self, act: Callable[[], Any], seconds: float, *, never_late: bool = False
-    ) -> asyncio.Future[Any]:
-        """Ask for ``act`` at the server; the answer, or Unavailable after ``seconds``."""
-        server, weather, loop = self.server, self.weather, self.server.loop
-        mine = copy_context()
-        answer: asyncio.Future[Any] = loop.create_future()
-        if self.closed or not server.up or (weather.refused and self.loses(weather.refused, "")):
-            error = Unavailable("the database cannot be reached", sent=False)
-            loop.call_later(self.way(), _settle, answer, None, error)
-            return answer
-        late = Unavailable(f"the database did not answer within {seconds:.3g} s", sent=True)
-        timer = loop.call_later(max(seconds, 0.001), self._give_up, answer, late)
-        answer.add_done_callback(lambda _: timer.cancel())
-        if not self.loses(weather.request_lost, "requests"):
-            args = (act, answer, mine, never_late, loop.time())
-            loop.call_later(self.way(), self._arrive, *args, context=server.context)
-        return answer
-
-    def _give_up(self, answer: asyncio.Future[Any], error: Unavailable) -> None:
-        if not answer.done():
-            self.unknown += 1
-        _settle(answer, None, error)
-
-    def _arrive(
         self,
         act: Callable[[], Any],
-        answer: asyncio.Future[Any],
-        mine: Context,
+        seconds: float,
+        *,
+        never_late: bool = False,
+        on_end: Callable[[], None] | None = None,
+    ) -> asyncio.Future[Any]:
+        """Ask for ``act`` at the server; the answer, or Unavailable after ``seconds``. ``on_end``
+        is called then, also when nobody waits for the answer any more."""
+        server, weather, loop = self.server, self.weather, self.server.loop
+        call = _Call(self, act, max(seconds, 0.001), never_late, on_end)
+        if self.closed or not server.up or (weather.refused and self.loses(weather.refused, "")):
+            error = Unavailable("the database cannot be reached", sent=False)
+            loop.call_later(self.way(), call.settle, None, error)
+            return call.answer
+        arrives_in = float("inf")
+        if not self.loses(weather.request_lost, "requests"):
+            arrives_in = self.way()
+            loop.call_later(arrives_in, call.arrive, context=server.context)
+        if loop.now + arrives_in >= call.give_up_at:
+            loop.call_at(call.give_up_at, call.give_up)
+        return call.answer
+
+
+class _Call:
+    """One request, from its sending until its answer or until it is given up."""
+
+    __slots__ = ("act", "answer", "context", "give_up_at", "link", "never_late", "on_end", "over",
+                 "sent_at")  # fmt: skip
+
+    def __init__(
+        self,
+        link: Link,
+        act: Callable[[], Any],
+        seconds: float,
         never_late: bool,
-        sent_at: float,
+        on_end: Callable[[], None] | None,
     ) -> None:
-        server = self.server
-        lost = sent_at < server.calm_from < server.loop.time() - _UNDER_WAY_SECONDS
-        if lost or not server.up or (never_late and answer.done()):
+        loop = link.server.loop
+        self.link = link
+        self.act = act
+        self.never_late = never_late
+        self.on_end = on_end
+        self.context: Context = copy_context()
+        self.sent_at = loop.now
+        self.answer: asyncio.Future[Any] = loop.create_future()
+        self.give_up_at = loop.now + seconds
+        self.over = False
+
+    def give_up(self) -> None:
+        link, seconds = self.link, self.give_up_at - self.sent_at
+        link.unknown += 1
+        if link.server.note:
+            link.server.note(link.name, f"… gives up after {seconds:.3g} s: {_name(self.act)}")
+        text = f"the database did not answer within {seconds:.3g} s"
+        self.settle(None, Unavailable(text, sent=True))
+
+    def arrive(self) -> None:
+        """At the server. Afterwards the caller gets the answer, or gives up: it does so at its
+        own time, also while the request is still on its way."""
+        server, link = self.link.server, self.link
+        now = server.loop.now
+        in_time = now < self.give_up_at
+        answers_at = float("inf")
+        lost = self.sent_at < server.calm_from < now - _UNDER_WAY_SECONDS
+        if not lost and server.up and (in_time or not self.never_late):
+            result, error = None, None
+            try:
+                result = self.act()
+            except LeaseholdError as refused:
+                error = refused
+            if not link.loses(link.weather.answer_lost, "answers"):
+                answers_at = now + link.way()
+        if answers_at < self.give_up_at:
+            server.loop.call_at(answers_at, self.settle, result, error, context=self.context)
+        elif in_time:
+            server.loop.call_at(self.give_up_at, self.give_up, context=self.context)
+
+    def settle(self, result: Any, error: LeaseholdError | None) -> None:
+        if self.over:
             return
-        result, error = None, None
-        try:
-            result = act()
-        except LeaseholdError as refused:
-            error = refused
-        if not self.loses(self.weather.answer_lost, "answers"):
-            server.loop.call_later(self.way(), _settle, answer, result, error, context=mine)
+        self.over = True
+        if self.on_end is not None:
+            self.on_end()
+        if self.answer.done():
+            return  # whoever waited was cancelled; the call went on
+        if error is None:
+            self.answer.set_result(result)
+        else:
+            self.answer.set_exception(error)
+            self.answer.exception()  # nobody may be there to take it
 
 
-def _settle(answer: asyncio.Future[Any], result: Any, error: LeaseholdError | None) -> None:
-    if answer.done():
-        return
-    if error is None:
-        answer.set_result(result)
-    else:
-        answer.set_exception(error)
-        answer.exception()  # nobody may be there to take it
+def _name(act: Callable[[], Any]) -> str:
+    return str(act.args[0] if isinstance(act, partial) else getattr(act, "__name__", "a call"))
 
 
 class FaultyStore:
@@ -153,7 +207,8 @@ class FaultyStore:
     def __init__(self, link: Link, call_timeout: float) -> None:
         self._link = link
         self._call_timeout = call_timeout
-        self._turn = asyncio.Semaphore(1)
+        self._busy = False
+        self._waiting: deque[asyncio.Future[None]] = deque()
 
     @classmethod
     def over(cls, link: Link, call_timeout: float) -> Store:
@@ -162,37 +217,50 @@ class FaultyStore:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not hasattr(SimStore, name):
             raise AttributeError(name)
+        execute, timeout_at = self._link.server.execute, _TIMEOUT_AT.get(name)
+        never_late = name in NEVER_LATE
 
         async def call(*args: Any, **kwargs: Any) -> Any:
-            return await self._call(name, args, kwargs)
+            seconds = self._call_timeout if timeout_at is None else args[timeout_at]
+            if self._busy:
+                seconds -= await self._wait(seconds)
+            self._busy = True
+            # a caller that is cancelled leaves its call to go on: the turn ends with the answer
+            return await self._link.send(
+                partial(execute, name, args, kwargs, self._link.name),
+                seconds,
+                never_late=never_late,
+                on_end=self._next,
+            )
 
         setattr(self, name, call)
         return call
 
-    async def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        seconds = self._call_timeout
-        if name in _TIMEOUT_AT:
-            seconds = args[_TIMEOUT_AT[name]]
-        if self._turn.locked():
-            seconds -= await self._wait(seconds)
-        else:
-            await self._turn.acquire()
-        execute = self._link.server.execute
-        answer = self._link.send(
-            lambda: execute(name, args, kwargs), seconds, never_late=name in NEVER_LATE
-        )
-        # a caller that is cancelled leaves its call to go on: the turn ends with the answer
-        answer.add_done_callback(lambda _: self._turn.release())
-        return await asyncio.shield(answer)
+    def _next(self) -> None:
+        """The connection is free: it is handed to who has waited longest."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._busy = False
 
     async def _wait(self, seconds: float) -> float:
+        """Until it is our turn; how long that took."""
         loop = self._link.server.loop
         began = loop.time()
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(turn)
+        error = Unavailable(f"no connection was free within {seconds:.3g} s")
+        timer = loop.call_later(seconds, _fail, turn, error)
         try:
-            async with asyncio.timeout(seconds):
-                await self._turn.acquire()
-        except TimeoutError:
-            raise Unavailable(f"no connection was free within {seconds:.3g} s") from None
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self._next()  # it was given to us in the very moment in which we were cancelled
+            raise
+        finally:
+            timer.cancel()
         return loop.time() - began
 
     def shut(self) -> None:
@@ -200,6 +268,11 @@ class FaultyStore:
 
     async def close(self) -> None:
         """Nothing is open."""
+
+
+def _fail(turn: asyncio.Future[None], error: LeaseholdError) -> None:
+    if not turn.done():
+        turn.set_exception(error)
 
 
 class SimWakeups:
@@ -233,9 +306,3 @@ class SimWakeups:
             kind, _, subject = message.partition(":")
             loop = link.server.loop
             loop.call_later(seconds, self._on_wake, Wake(kind, subject), context=self._context)
-
-
-def here() -> Any:
-    """Whose code runs: the owner of the present place."""
-    place = PLACE.get()
-    return place.owner if place else None

@@ -90,6 +90,7 @@ class Process:
     def start(self, release: str | None = None) -> None:
         """Start a process here, of another release it may be."""
         self._starts += 1
+        self.link.name = repr(self)
         self.alive, self.joined = True, False
         self.link.wakeups.clear()
         if release:
@@ -135,6 +136,7 @@ class Process:
         first = self.node.first_id if self.node else None
         self.alive = self.joined = False
         self.link.wakeups.clear()
+        self._watch.crashed(self)
         for place in self._places:
             place.paused = True
         self.graveyard += self._places
@@ -156,7 +158,7 @@ class Process:
         """Its parent saw it die, and says so; it has a connection of its own."""
         if first is not None and self.link.server.up:
             args = (first, CERTIFY_SECONDS)
-            self.link.server.execute("certify", args, {"process": True})
+            self.link.server.execute("certify", args, {"process": True}, "parent")
 
     def stop(self, then: Callable[[], None]) -> None:
         """A clean stop, as on SIGTERM; ``then`` when it has ended."""

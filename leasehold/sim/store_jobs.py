@@ -49,15 +49,15 @@ class JobOperations:
             and row.node is None
             and row.queue == queue
             and row.task not in not_tasks
-            and row.id not in db.locked
+            and not (db.locked and row.id in db.locked)
         ]
-        free.sort(key=lambda row: (row.priority, row.run_at, row.id))
+        free.sort(key=lambda row: (row.priority, row.run_at, row.id.int))
         moment = db.at(now)
         for row in free[:limit]:
             row.node, row.claimed_at, row.attempt = node, moment, row.attempt + 1
             row.claim_token = db.new_token()
         claimed = [as_claimed(row) for row in free[:limit]]
-        return sorted(claimed, key=lambda job: (job.priority, job.scheduled_for, job.id))
+        return sorted(claimed, key=lambda job: (job.priority, job.scheduled_for, job.id.int))
 
     async def start(self, node: UUID, job: UUID, token: int, now: Now) -> bool:
         row = self.db.claimed(job, token, node)

@@ -22,8 +22,8 @@ from leasehold.services.syncer import Planned
 from leasehold.services.tasks import Registry, TaskOptions
 from leasehold.sim.checkers import Watch
 from leasehold.sim.env import SimClock, SimEnv
-from leasehold.sim.link import FaultyStore, Link, here
-from leasehold.sim.loop import VirtualLoop
+from leasehold.sim.link import FaultyStore, Link
+from leasehold.sim.loop import VirtualLoop, here
 from leasehold.sim.transaction import Transaction
 
 QUICK = TaskOptions(backoff=Backoff(base=0.2, longest=1.0), max_attempts=4)
@@ -39,10 +39,19 @@ class Workload:
         self._loop = loop
         self._rng = rng
         self._settings = settings
+        self._registries: dict[str, Registry] = {}
+        self._known: list[UUID] = []
+        """Acknowledged jobs, for clients to choose from."""
         self.enqueues = 0
 
     # -- tasks -----------------------------------------------------------------------------------
     def registry(self, release: str) -> Registry:
+        """Of one release; processes share it, as it is not changed any more."""
+        if release not in self._registries:
+            self._registries[release] = self._make_registry(release)
+        return self._registries[release]
+
+    def _make_registry(self, release: str) -> Registry:
         registry = Registry()
         registry.add("plain", self._handler(self._plain), QUICK)
         registry.add("flaky", self._handler(self._flaky), QUICK)
@@ -128,9 +137,10 @@ class Workload:
             jobs = await client.enqueue_many([self._request(plain=count == 20)] * count)
             self.enqueues += len(jobs)
             watch.acknowledged.update(job.id for job in jobs)
+            self._known.extend(job.id for job in jobs)
 
     def _some_job(self) -> UUID:
-        return self._rng.choice(sorted(self._watch.acknowledged))
+        return self._rng.choice(self._known)
 
     def _request(self, *, plain: bool) -> JobRequest:
         rng = self._rng

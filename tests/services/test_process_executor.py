@@ -45,6 +45,16 @@ def dead(pid: int) -> bool:
     return state in "ZX"
 
 
+def busy_pids(pool: ProcessPool) -> list[int]:
+    """The children that run a job now."""
+    return [child.pid for child in list(pool._busy)]
+
+
+def idle_pids(pool: ProcessPool) -> list[int]:
+    """The children that wait for a job."""
+    return [child.pid for child in pool._idle if not child.ended.done()]
+
+
 class Bench:
     """An executor over a pool, with everything else left out."""
 
@@ -263,18 +273,18 @@ async def test_completing_without_an_app_says_what_to_do(bench, tmp_path):
 async def test_a_timeout_kills_the_child(bench, tmp_path, function):
     claim, pid = await bench.hang(tmp_path / "pid", function, timeout=0.5)
     assert await bench.outcome(claim) == Fail("ran longer than its timeout of 0.5 s.")
-    assert dead(pid) and bench.pool.busy_pids() == []
+    assert dead(pid) and busy_pids(bench.pool) == []
     assert await bench.pid() != pid
 
 
 @pytest.mark.parametrize("function", [handlers.hang, handlers.hang_async])
 async def test_a_cancel_kills_the_child(bench, tmp_path, function):
     claim, pid = await bench.hang(tmp_path / "pid", function)
-    assert bench.pool.busy_pids() == [pid]
+    assert busy_pids(bench.pool) == [pid]
     claim.end("cancel")
     claim.end("lost")  # the first reason stays, and the wait for the child's death as well
     assert await bench.outcome(claim) == Cancel("cancelled while it ran")
-    assert dead(pid) and bench.pool.busy_pids() == []
+    assert dead(pid) and busy_pids(bench.pool) == []
 
 
 async def test_a_stop_kills_the_child_and_the_job_runs_again(bench, tmp_path):
@@ -299,12 +309,12 @@ async def test_a_job_that_waits_for_a_child_or_starts_one_can_be_stopped(tmp_pat
     await asyncio.sleep(0)
     second.end("cancel")
     assert isinstance(await bench.outcome(second), Cancel)
-    assert bench.pool.busy_pids() == [pid]
+    assert busy_pids(bench.pool) == [pid]
     first.end("cancel")
     await bench.outcome(first)
     third = bench.start(handlers.pid)
-    await until_async(lambda: bench.pool.busy_pids() != [], every=0.001)
-    (starting,) = bench.pool.busy_pids()
+    await until_async(lambda: busy_pids(bench.pool) != [], every=0.001)
+    (starting,) = busy_pids(bench.pool)
     third.end("cancel")
     assert isinstance(await bench.outcome(third), Cancel)
     assert dead(starting)
@@ -344,7 +354,7 @@ async def test_a_child_that_dies_fails_its_job_and_the_worker_lives_on(
 ):
     outcome = await bench.run(function, **payload)
     assert outcome == Fail(f"the child process {how} while it ran the job")
-    assert bench.pool.busy_pids() == []
+    assert busy_pids(bench.pool) == []
     assert await bench.run(handlers.add, a=1, b=1) == Complete("2")
 
 
@@ -390,14 +400,14 @@ async def test_without_pidfd_the_end_is_seen_as_well(bench, monkeypatch):
 async def test_a_child_is_used_again(bench):
     first = await bench.pid()
     assert await bench.pid() == first
-    assert bench.pool.idle_pids() == [first]
+    assert idle_pids(bench.pool) == [first]
 
 
 async def test_there_are_never_more_children_than_slots(bench, tmp_path):
     first, one = await bench.hang(tmp_path / "one")
     second, two = await bench.hang(tmp_path / "two")
     third = bench.start(handlers.pid)
-    assert sorted(bench.pool.busy_pids()) == sorted([one, two])
+    assert sorted(busy_pids(bench.pool)) == sorted([one, two])
     first.end("cancel")
     outcome = await bench.outcome(third)
     assert isinstance(outcome, Complete) and outcome.result not in (str(one), str(two))
@@ -416,7 +426,7 @@ async def test_a_child_is_let_go_after_so_many_jobs(bench, monkeypatch):
 async def test_an_idle_child_is_let_go(bench, monkeypatch):
     monkeypatch.setattr(process, "IDLE_SECONDS", 0.1)
     pid = await bench.pid()
-    await until_async(lambda: dead(pid) and not bench.pool.idle_pids(), what="its end")
+    await until_async(lambda: dead(pid) and not idle_pids(bench.pool), what="its end")
     assert await bench.pid() != pid
 
 
@@ -426,7 +436,7 @@ async def test_an_idle_child_that_died_costs_no_attempt(bench):
     assert await bench.pid() != pid  # at once: the worker may not know yet
     pid = await bench.pid()
     os.kill(pid, signal.SIGKILL)
-    await until_async(lambda: bench.pool.idle_pids() == [])
+    await until_async(lambda: idle_pids(bench.pool) == [])
     assert await bench.pid() != pid
 
 
@@ -506,11 +516,11 @@ async def test_at_run_time_the_refusal_is_a_failure_that_says_what_to_do(bench):
     function = type(handlers.nothing)(lost, vars(handlers), "lost")
     function.__qualname__ = "lost"
     assert "has no function lost" in failure(await bench.run(function))
-    assert bench.pool.idle_pids() == []
+    assert idle_pids(bench.pool) == []
 
 
 async def test_a_module_that_fails_in_the_child_fails_the_job(bench, monkeypatch):
     monkeypatch.setenv("BREAK_THE_IMPORT", "1")
     text = failure(await bench.run(process_unimportable.handler))
     assert text.startswith("ImportError: this module does not want to")
-    assert len(bench.pool.idle_pids()) == 1
+    assert len(idle_pids(bench.pool)) == 1

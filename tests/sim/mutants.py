@@ -163,7 +163,10 @@ def _nothing() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Mutant:
+    """``breaks``: which protection it takes out, in a few words."""
+
     name: str
+    breaks: str
     store: Callable[[SimDatabase], SimStore] = SimStore
     patch: Callable[[], Any] = _nothing
 
@@ -173,21 +176,16 @@ class Mutant:
 
 
 MUTANTS = [
-    *[
-        Mutant(store.__name__, store)
-        for store in (
-            ClaimWithoutGuard,
-            ClaimInAnyEpoch,
-            NothingGivenBack,
-            AckWithoutToken,
-            DeathByTheClock,
-            BuriedAtOnce,
-            NoFence,
-            FireWithoutMark,
-            NoIdempotency,
-            AcquireWhateverWasSeen,
-        )
-    ],
-    Mutant("TrustFromReceipt", patch=_trust_from_receipt),
-    Mutant("TakeoverTooEarly", patch=_no_wait),
+    Mutant("ClaimWithoutGuard", "a claim skips what runs", ClaimWithoutGuard),
+    Mutant("ClaimInAnyEpoch", "a claim names its epoch", ClaimInAnyEpoch),
+    Mutant("NothingGivenBack", "unknown claims are given back", NothingGivenBack),
+    Mutant("AckWithoutToken", "an outcome names its claim", AckWithoutToken),
+    Mutant("DeathByTheClock", "no wall clock says who is dead", DeathByTheClock),
+    Mutant("BuriedAtOnce", "a death names what was seen", BuriedAtOnce),
+    Mutant("NoFence", "a duty looks at the fence", NoFence),
+    Mutant("FireWithoutMark", "the schedule's high-water mark", FireWithoutMark),
+    Mutant("NoIdempotency", "an enqueue looks for its id", NoIdempotency),
+    Mutant("AcquireWhateverWasSeen", "a takeover compares and swaps", AcquireWhateverWasSeen),
+    Mutant("TrustFromReceipt", "trust counts from the sending", patch=_trust_from_receipt),
+    Mutant("TakeoverTooEarly", "a candidate waits a whole lease", patch=_no_wait),
 ]

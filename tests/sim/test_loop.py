@@ -74,7 +74,7 @@ def test_a_thread_is_run_at_once():
 
 def linked(loop: VirtualLoop, **weather: float) -> tuple[SimDatabase, Link]:
     db = SimDatabase(DatabaseClock(loop))
-    server = Server(loop, SimStore(db), lambda name, args, answer: None)
+    server = Server(loop, SimStore(db), lambda name, args, answer, who: None)
     return db, Link(server, seeded(1), Weather(**weather))
 
 

@@ -1,6 +1,6 @@
 """The real services in the simulated world: nothing breaks, and what is broken is found.
 
-What fails names its seed; ``python -m leasehold.sim --seed N --trace`` shows it step by step.
+What fails names its seed; ``leasehold sim --seed N --trace`` shows it step by step.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ from leasehold.sim.cluster import run_seed
 from leasehold.sim.faults import PROFILES
 from leasehold.sim.sweep import sweep
 from tests.sim.mutants import MUTANTS
+from tests.sim.search import search
 
 SEEDS = 150
-FOUND_BY = {
-    "ClaimWithoutGuard": range(3),
-    "NothingGivenBack": range(10, 20),
-    "AckWithoutToken": range(20),
-    "NoIdempotency": range(21, 22),
-    "AcquireWhateverWasSeen": range(5),
-    "TrustFromReceipt": range(92, 95),
-    "TakeoverTooEarly": range(10),
-}
-"""Each within its first seeds. Those that take hundreds are not looked for here: which seed finds
-them changes with every service."""
+QUICKLY_FOUND = (
+    "ClaimWithoutGuard",
+    "NothingGivenBack",
+    "AckWithoutToken",
+    "AcquireWhateverWasSeen",
+    "TakeoverTooEarly",
+)
+"""Within a few seeds, whatever changes elsewhere; ``make mutants-sim`` looks for all of them."""
+PATIENCE = 120
 
 
 def trace_of(seed: int) -> list[str]:
@@ -52,13 +51,14 @@ def test_a_seed_is_the_same_run_each_time():
 
 
 def test_a_seed_is_the_same_run_in_another_process():
-    command = [sys.executable, "-m", "leasehold.sim", "--seed", "4", "--trace"]
+    command = [sys.executable, "-m", "leasehold", "sim", "--seed", "4", "--trace"]
     environ = {**os.environ, "PYTHONHASHSEED": "7"}
     shown = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
     assert shown.stdout.startswith("\n".join(trace_of(4)))
 
 
-@pytest.mark.parametrize("name", FOUND_BY)
+@pytest.mark.parametrize("name", QUICKLY_FOUND)
 def test_a_broken_build_is_found(name: str):
     mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
-    assert any(mutant.run(seed).violations for seed in FOUND_BY[name])
+    found = search(mutant, PATIENCE)
+    assert found.seed is not None, f"{PATIENCE} seeds did not find that {mutant.breaks} is gone"

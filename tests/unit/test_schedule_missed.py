@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leasehold.errors import BadSchedule
-from leasehold.model.missed import Missed, Plan, clock_stepped_back, plan
+from leasehold.model.missed import Missed, Plan, plan
 from leasehold.model.schedule import Spec, cron, every, once
 
 NOW = datetime(2026, 3, 29, 12, 0, 0, tzinfo=UTC)
@@ -233,14 +233,6 @@ def check_policy(
             assert late_by[lost[-1]] > catch_up
     else:
         assert all(late_by[t] > catch_up for t in lost)
-
-
-def test_a_clock_that_stepped_back_is_seen() -> None:
-    assert not clock_stepped_back(None, NOW)
-    assert not clock_stepped_back(NOW, NOW)
-    assert not clock_stepped_back(NOW + timedelta(seconds=1), NOW)
-    assert clock_stepped_back(NOW + timedelta(seconds=1.1), NOW)
-    assert not clock_stepped_back(NOW + timedelta(seconds=5), NOW, tolerance_seconds=10)
 
 
 def test_a_policy_is_parsed_with_a_suggestion() -> None:

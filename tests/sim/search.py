@@ -1,0 +1,80 @@
+"""``python -m tests.sim.search``: the first seed that finds each mutant, and which checker did.
+
+``--seeds N`` is how far it looks (2,000), ``--only NAME`` one of them, ``--json`` for tools.
+Exit code 1: one was not found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+
+from tests.sim.mutants import MUTANTS, Mutant
+
+
+@dataclass(frozen=True)
+class Found:
+    """``seeds``: how many were run, with the one that found it. ``by``: the checkers' names."""
+
+    mutant: str
+    seeds: int
+    seed: int | None
+    profile: str
+    by: str
+    cpu_seconds: float
+
+
+def search(mutant: Mutant, seeds: int) -> Found:
+    """Run seeds from 0 on until one finds the mutant."""
+    began = time.process_time()
+    for seed in range(seeds):
+        result = mutant.run(seed)
+        if result.violations:
+            by = ", ".join(dict.fromkeys(_checker(text) for text in result.violations))
+            seconds = time.process_time() - began
+            return Found(mutant.name, seed + 1, seed, result.profile, by, round(seconds, 1))
+    return Found(mutant.name, seeds, None, "", "", round(time.process_time() - began, 1))
+
+
+def _checker(violation: str) -> str:
+    """ "12.345 OneBeliever: …" → OneBeliever"""
+    named = re.match(r"[\d.]+ ([A-Z]\w+):", violation)
+    return named.group(1) if named else violation.split(" ", 1)[1].split(":")[0][:40]
+
+
+def _by_name(name: str, seeds: int) -> Found:
+    return search(next(mutant for mutant in MUTANTS if mutant.name == name), seeds)
+
+
+def table(found: list[Found]) -> str:
+    """Markdown: what was taken out, after how many seeds it was found, by what."""
+    breaks = {mutant.name: mutant.breaks for mutant in MUTANTS}
+    lines = ["| mutant | taken out | seeds | found by | CPU s |", "|---|---|---:|---|---:|"]
+    for f in found:
+        by = f.by or "not found"
+        lines.append(f"| {f.mutant} | {breaks[f.mutant]} | {f.seeds} | {by} | {f.cpu_seconds} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.sim.search", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=2000)
+    parser.add_argument("--only", choices=[mutant.name for mutant in MUTANTS], action="append")
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    names = given.only or [mutant.name for mutant in MUTANTS]
+    with ProcessPoolExecutor(given.processes) as pool:
+        found = list(pool.map(_by_name, names, [given.seeds] * len(names)))
+    print(json.dumps([asdict(f) for f in found], indent=1) if given.json else table(found))
+    return 0 if all(f.seed is not None for f in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
