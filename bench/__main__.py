@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import click
 
-from bench.measures import backlog, drain, enqueue, idle, kill, latency, startup
+from bench import chart
+from bench.measures import (
+    backlog,
+    drain,
+    enqueue,
+    held,
+    idle,
+    kill,
+    latency,
+    longjob,
+    queues,
+    schedules,
+    startup,
+)
 
 
 @click.group(context_settings={"show_default": True})
@@ -12,8 +25,22 @@ def main() -> None:
     """Side by side with the raw SQL bound and with peers."""
 
 
-for measure in (drain, latency, idle, enqueue, backlog, kill, startup):
+for measure in (
+    drain,
+    latency,
+    idle,
+    enqueue,
+    backlog,
+    held,
+    schedules,
+    queues,
+    longjob,
+    kill,
+    startup,
+):
     main.add_command(measure.command)
+
+main.add_command(chart.command)
 
 if __name__ == "__main__":
     main()

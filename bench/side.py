@@ -33,6 +33,30 @@ async def spaced(
     return sent
 
 
+Batch = tuple[int, int, int]
+"""The first number, how many, and CLOCK_MONOTONIC in ns before they were enqueued."""
+
+BATCH_SECONDS = 0.02
+
+
+async def streamed(
+    send: Callable[[range], Awaitable[Any]], rate: float, seconds: float
+) -> list[Batch]:
+    """``send`` ranges of numbers, one each 20 ms, ``rate`` numbers a second; late ones follow at
+    once."""
+    jobs, sent, next_number = int(rate * seconds), [], 0
+    start = time.monotonic()
+    while next_number < jobs:
+        await asyncio.sleep(BATCH_SECONDS)
+        until = min(jobs, int((time.monotonic() - start) * rate))
+        if until > next_number:
+            before = time.monotonic_ns()
+            await send(range(next_number, until))
+            sent.append((next_number, until - next_number, before))
+            next_number = until
+    return sent
+
+
 def main(module: str, verb: str, options: dict[str, Any]) -> None:
     contender = importlib.import_module(f"bench.contenders.{module}")
     action: Callable[..., Any] = getattr(contender, verb)

@@ -40,6 +40,7 @@ class Place:
         self.contender = contender
         self.dsn = dsn
         """What the contender is given: of the database, or of its redis."""
+        self.database = database
         self.dbname = str(conninfo_to_dict(database)["dbname"])
         self.folder = folder
         self.ledgers = Ledgers(folder)

@@ -7,22 +7,26 @@ import time
 from typing import Any
 
 from bench.ledger import Ledger
-from bench.side import Sent, spaced
+from bench.side import Batch, Sent, spaced, streamed
 from leasehold import App
 from leasehold.cli.worker import run_worker
 
 _work: dict[str, Any] = {}
 
 
-def _app(dsn: str, ran: Any = None, history: bool = True, sleep_ms: float = 0.0) -> Any:
-    app = App(dsn, name="bench")
+def _app(
+    dsn: str, ran: Any = None, history: bool = True, sleep_ms: float = 0.0, queues: int = 1
+) -> Any:
+    app = App(dsn, name="bench", release="bench")
 
-    @app.task(name="noop", history=history)
-    async def noop(n: int, text: str) -> None:
+    async def run(n: int, text: str) -> None:
         ran(n)
         if sleep_ms:
             await asyncio.sleep(sleep_ms / 1000)
 
+    noop = app.task(run, name="noop", history=history)
+    for number in range(1, queues):
+        app.task(run, name=f"noop-{number}", queue=f"queue-{number}", history=history)
     return app, noop
 
 
@@ -38,15 +42,21 @@ async def prepare(dsn: str) -> None:
     await app.close()
 
 
-async def load(dsn: str, jobs: int, size: int, history: bool = True) -> dict[str, float]:
-    """``enqueue_many`` of 10,000 jobs each; seconds."""
+async def load(
+    dsn: str, jobs: int, size: int, history: bool = True, queues: int = 1
+) -> dict[str, float]:
+    """``enqueue_many`` of 10,000 jobs each; seconds. With ``queues`` in turn to each of them."""
     app, noop = _app(dsn, history=history)
     text = "x" * size
+    names = ["default", *(f"queue-{number}" for number in range(1, queues))]
     await app.jobs(limit=1)  # connected, as the others are
     start = time.monotonic()
     for first in range(0, jobs, 10_000):
         await app.enqueue_many(
-            [noop.job(n=n, text=text) for n in range(first, min(first + 10_000, jobs))]
+            [
+                noop.job(n=n, text=text, queue=names[n % queues])
+                for n in range(first, min(first + 10_000, jobs))
+            ]
         )
     seconds = time.monotonic() - start
     await app.close()
@@ -76,6 +86,19 @@ async def produce(dsn: str, jobs: int, first: int, gap: float, size: int) -> lis
     return sent
 
 
+async def stream(dsn: str, rate: float, seconds: float, size: int) -> list[Batch]:
+    """``enqueue_many``."""
+    app, noop = _app(dsn)
+    text = "x" * size
+
+    async def send(numbers: range) -> None:
+        await app.enqueue_many([noop.job(n=n, text=text) for n in numbers])
+
+    sent = await streamed(send, rate, seconds)
+    await app.close()
+    return sent
+
+
 def work(
     dsn: str,
     folder: str,
@@ -83,7 +106,8 @@ def work(
     history: bool = True,
     timed: bool = False,
     sleep_ms: float = 0.0,
+    queues: int = 1,
 ) -> int:
     ran = Ledger.of_this_process(folder, entries).recorder(timed)
-    _work.update(dsn=dsn, ran=ran, history=history, sleep_ms=sleep_ms)
+    _work.update(dsn=dsn, ran=ran, history=history, sleep_ms=sleep_ms, queues=queues)
     return run_worker(f"{__name__}:made", {}, None, execute=True)

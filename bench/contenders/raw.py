@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 
 from bench.ledger import Ledger
-from bench.side import Sent, spaced
+from bench.side import Batch, Sent, spaced, streamed
 
 BATCH = 100
 POLL_SECONDS = 5.0
@@ -44,6 +44,10 @@ returning job.id, job.payload
 """
 FINISH = "update job set state = 'done', finished_at = now() where id = any($1::bigint[])"
 DELETE = "delete from job where id = any($1::bigint[])"
+INSERT_MANY = (
+    "with new as (insert into job (queue, payload) select $1, unnest($2::jsonb[]))"
+    " select pg_notify('job', '')"
+)
 INSERT_NOTIFY = (
     "with new as (insert into job (queue, payload) values ($1, $2)) select pg_notify('job', '')"
 )
@@ -94,6 +98,21 @@ async def produce(dsn: str, jobs: int, first: int, gap: float, size: int) -> lis
         await connection.execute(INSERT_NOTIFY, "default", json.dumps({"n": n, "text": text}))
 
     sent = await spaced(send, jobs, first, gap)
+    await connection.close()
+    return sent
+
+
+async def stream(dsn: str, rate: float, seconds: float, size: int) -> list[Batch]:
+    """Many at once by unnest, with one notification."""
+    connection = await asyncpg.connect(dsn)
+    text = "x" * size
+
+    async def send(numbers: range) -> None:
+        await connection.execute(
+            INSERT_MANY, "default", [json.dumps({"n": n, "text": text}) for n in numbers]
+        )
+
+    sent = await streamed(send, rate, seconds)
     await connection.close()
     return sent
 

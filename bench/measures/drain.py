@@ -58,12 +58,12 @@ def drain(
         return {"load_jobs_per_second": work.jobs / loaded["seconds"], **measured}
 
 
-def drained(here: Place, work: Work) -> dict[str, float]:
+def drained(here: Place, work: Work, **more: Any) -> dict[str, float]:
     """The rate counts from the first job seen running to the moment when the database calls none
     unfinished; the costs as well."""
     buffers = buffers_now(here.server, here.dbname)
     pid = here.watcher.info.backend_pid
-    options = {"history": work.history, "sleep_ms": work.sleep_ms}
+    options = {"history": work.history, "sleep_ms": work.sleep_ms, **more}
     with here.workers(work.workers, 2 * work.jobs, **options) as workers:
         workers.wait_ran(1, 0.001)
         used = workers.cpu_seconds()

@@ -39,3 +39,29 @@ def fill_waiting(watcher: Any, rows: int) -> None:
 
 def ready_left(watcher: Any) -> bool:
     return bool(one(watcher, "select exists (select from leasehold.job where ready)"))
+
+
+def multiply_schedules(watcher: Any, due: int, later: int) -> None:
+    """The rows of the samples ``due`` and ``later``, so many times; the samples go."""
+    for name, count in (("due", due), ("later", later)):
+        watcher.execute(_COPY_SCHEDULE, {"name": name, "count": count})
+    watcher.execute("delete from leasehold.schedule where name in ('due', 'later')")
+
+
+_COPY_SCHEDULE = """
+insert into leasehold.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
+                                release, next_at)
+select s.app, s.name || '-' || n, s.spec, s.described, 'noop',
+       jsonb_set(s.job, '{payload,n}', to_jsonb(n)), s.missed, s.grace_seconds, s.release, s.next_at
+from leasehold.schedule s, generate_series(0, %(count)s - 1) n where s.name = %(name)s
+"""
+
+
+def lateness(watcher: Any) -> tuple[int, int, float, float]:
+    """Jobs, schedules, and the median and the most seconds from a tick to its job's insertion."""
+    row = watcher.execute(
+        "select count(*), count(distinct schedule),"
+        " percentile_cont(0.5) within group (order by extract(epoch from created_at - tick_at)),"
+        " max(extract(epoch from created_at - tick_at))::float8 from leasehold.job_done"
+    ).fetchone()
+    return int(row[0]), int(row[1]), float(row[2] or 0), float(row[3] or 0)

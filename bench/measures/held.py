@@ -1,0 +1,128 @@
+"""A transaction that somebody holds open: dead rows cannot be removed meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+import psycopg
+
+from bench.command import common, run
+from bench.cost import Cost, cost_now
+from bench.measures.latency import percentile
+from bench.parties import RAW
+from bench.process import Contender, Side
+from bench.report import Result
+from bench.server import Server
+from bench.workers import Place, Wrong, place
+
+COLUMNS = {
+    "p99_first": "p99 ms, first stretch",
+    "p99_last": "p99 ms, last stretch",
+    "p99_growth": "growth",
+    "cpu_growth": "server CPU/job, growth",
+    "burst_before": "burst before, jobs/s",
+    "burst_after": "burst after, still held, jobs/s",
+    "burst_kept": "kept",
+}
+
+
+@contextmanager
+def open_transaction(dsn: str) -> Iterator[None]:
+    """Repeatable read, with an xid of its own: a forgotten report or a stuck web request."""
+    with psycopg.connect(dsn) as holder:
+        holder.execute("set transaction isolation level repeatable read")
+        holder.execute("select pg_current_xact_id()")
+        yield
+        holder.rollback()
+
+
+def held(
+    server: Server, contender: Contender, rate: float, seconds: float, stretch: float, burst: int
+) -> dict[str, float]:
+    """One slice: ``rate`` jobs a second for ``seconds``, the first and the last ``stretch``
+    compared; a burst of ``burst`` jobs before the transaction and at its end."""
+    with place(server, contender) as here:
+        before = _burst(here, burst)
+        database = here.database
+        with open_transaction(database):
+            waits, first, last = _stream(here, rate, seconds, stretch)
+            after = _burst(here, burst)
+    early = percentile([w for at, w in waits if at < stretch], 0.99)
+    late = percentile([w for at, w in waits if at >= seconds - stretch], 0.99)
+    return {
+        "p99_first": early,
+        "p99_last": late,
+        "p99_growth": late / early,
+        "cpu_growth": last / first,
+        "burst_before": before,
+        "burst_after": after,
+        "burst_kept": after / before,
+    }
+
+
+def _stream(
+    here: Place, rate: float, seconds: float, stretch: float
+) -> tuple[list[tuple[float, float]], float, float]:
+    """(seconds since the start, wait in ms) of each job; server CPU a job, first and last."""
+    here.fresh_ledgers()
+    jobs = int(rate * seconds)
+    pid = here.watcher.info.backend_pid
+    costs: list[tuple[Cost, int]] = []
+    with here.workers(1, 2 * jobs + 100, seconds + 60, timed=True) as workers:
+        time.sleep(3.0)
+        options = {"rate": rate, "seconds": seconds, "size": 80}
+        with Side(here.contender, "stream", dsn=here.dsn, **options) as producer:
+            producer.ready().go()
+            start = time.monotonic()
+            for at in (0.0, stretch, seconds - stretch, seconds):
+                workers.wait(lambda at=at: time.monotonic() >= start + at, 0.01)
+                costs.append((cost_now(here.server, here.dbname, pid), here.ledgers.count))
+            sent = producer.answer(seconds + 60)
+        workers.wait_ran(jobs)
+        workers.stop()
+    started = dict(here.ledgers.timed())
+    if len(started) != jobs or here.ledgers.count != jobs:
+        raise Wrong(f"{jobs} jobs, {here.ledgers.count} runs of {len(started)}")
+    base = sent[0][2]
+    waits = [
+        ((ns - base) / 1e9, (started[n] - ns) / 1e6)
+        for first, count, ns in sent
+        for n in range(first, first + count)
+    ]
+    return waits, _cpu_per_job(costs[0], costs[1]), _cpu_per_job(costs[2], costs[3])
+
+
+def _cpu_per_job(before: tuple[Cost, int], after: tuple[Cost, int]) -> float:
+    return (after[0] - before[0]).server_seconds / max(1, after[1] - before[1])
+
+
+def _burst(here: Place, jobs: int) -> float:
+    """Jobs a second of a loaded queue."""
+    here.fresh_ledgers()
+    here.call("load", jobs=jobs, size=80)
+    with here.workers(1, 2 * jobs) as workers:
+        workers.wait_ran(1, 0.001)
+        first, start = here.ledgers.count, time.monotonic()
+        workers.wait_ran(jobs)
+        rate = (jobs - first) / (time.monotonic() - start)
+        workers.wait(lambda: not here.unfinished(), 0.05)
+        workers.stop()
+    return rate
+
+
+@click.command("held")
+@common(rounds=1)
+@click.option("--minutes", default=10.0)
+@click.option("--stretch", default=60.0, help="seconds at either end that are compared")
+@click.option("--rate", default=1000.0, help="jobs a second")
+@click.option("--burst", default=30_000)
+def command(minutes: float, stretch: float, rate: float, burst: int, **options: Any) -> None:
+    """A transaction held open elsewhere, under a steady load."""
+    with run(**options) as this:
+        said = f"{rate:g} jobs/s for {minutes:g} minutes, stretches of {stretch:g} s"
+        result = Result("A transaction held open", said, COLUMNS, RAW.name)
+        this.interleave(result, lambda c: held(this.server, c, rate, minutes * 60, stretch, burst))
