@@ -5,6 +5,7 @@ Everything else gets an :class:`Env`; the simulation passes one of its own.
 
 from __future__ import annotations
 
+import getpass
 import os
 import random
 import secrets
@@ -84,6 +85,18 @@ class Env:
 
     def new_id(self) -> UUID:
         return self.ids.new()
+
+    def nonce(self) -> str:
+        """Text that nobody can guess."""
+        return secrets.token_urlsafe(18)
+
+    @property
+    def user(self) -> str:
+        """Who runs this process, for the record of what people do; proves nothing."""
+        try:
+            return getpass.getuser()
+        except (KeyError, OSError):
+            return f"uid {os.getuid()}"
 
     def jitter(self, seconds: float, share: float) -> float:
         """``seconds`` ± ``share`` of it."""

@@ -92,6 +92,9 @@ CATALOGUE: dict[str, Kind] = {
         ("deadline", "level", "name", "job", "due", "late"),
         stored=False,
     ),
+    # people
+    "person_acted": Kind("info", "a person did something", ("who", "via", "act", "on", "count")),
+    "login_refused": Kind("warning", "a wrong token or password", ("came_from",)),
     # the house
     "service_failed": Kind("error", "a service's round failed", ("service", "error")),
     "database_lost": Kind("warning", "the database does not answer", ("service", "error")),

@@ -22,6 +22,7 @@ from leasehold.app.definitions import Definitions, Task
 from leasehold.app.desk import Desk
 from leasehold.app.leader import Leader
 from leasehold.app.lock import Lock
+from leasehold.app.office import Office
 from leasehold.app.sync import SyncApp
 from leasehold.config import Settings, check_text
 from leasehold.env import Env
@@ -34,6 +35,7 @@ from leasehold.pg.store import PgStore
 from leasehold.pg.user import UserConnections
 from leasehold.services.client import Client, Job
 from leasehold.services.inspector import Inspector
+from leasehold.services.operator import Operator
 from leasehold.services.syncer import Planned
 from leasehold.services.tasks import Registry
 from leasehold.telemetry import logger
@@ -65,6 +67,7 @@ class App(Definitions, AdvisoryLocks):
         self._noted_locks: dict[Noted, float] = {}
         self.sync = SyncApp(self)
         self.desk = Desk(self)
+        self._office = Office(self)
 
     # -- jobs ------------------------------------------------------------------------------------
     async def enqueue(self, request: JobRequest, *, on: Any = None) -> Job:
@@ -128,6 +131,11 @@ class App(Definitions, AdvisoryLocks):
     async def inspect(self) -> Inspector:
         """For operators: nodes, leaders, schedules, events, and what is wrong."""
         return Inspector(await self.store(), self.env, self.settings.limits.text_chars)
+
+    async def operator(self, who: str, via: str) -> Operator:
+        """To look and to act as a person: each act is an event that says ``who``, and ``via``
+        what (``web``, ``cli``)."""
+        return await self._office.operator(who, via)
 
     def configure(self, **options: Any) -> None:
         """Settings that win over those of the code, such as the command line's. Raises
@@ -301,6 +309,7 @@ class App(Definitions, AdvisoryLocks):
 
     async def close(self) -> None:
         """Close the connections of the running loop."""
+        await self._office.close()
         store = self._stores.pop(asyncio.get_running_loop(), None)
         if store:
             await store.close()

@@ -15,6 +15,7 @@ from leasehold.cli.operate import events, jobs, leaders, locks, nodes, schedules
 from leasehold.cli.run import demo, worker
 from leasehold.cli.schema import schema
 from leasehold.cli.sim import sim
+from leasehold.cli.web import web
 from leasehold.errors import LeaseholdError
 
 _EPILOG = """\
@@ -58,5 +59,6 @@ for command in (
     schema,
     chaos,
     sim,
+    web,
 ):
     root.add_command(command)

@@ -30,6 +30,11 @@ class PgStore(
         self._pool = Pool(settings, role, connections)
 
     @property
+    def pool(self) -> Pool:
+        """For what reads beside the Store over the same connections."""
+        return self._pool
+
+    @property
     def facts(self) -> ServerFacts | None:
         """What the newest connection learned of the server; None before the first."""
         return self._pool.facts

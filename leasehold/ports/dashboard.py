@@ -70,7 +70,7 @@ class Reports(Protocol):
     async def job(self, job: UUID) -> dict[str, Any] | None:
         """One job with what the view does not show: claimed_at, run_at, unique_key, ahead."""
 
-    async def job_events(self, job: UUID, limit: int) -> Rows: ...
+    async def job_events(self, job: UUID, since: datetime, until: datetime, limit: int) -> Rows: ...
 
     async def schedules(self, limit: int) -> Rows: ...
 
@@ -83,7 +83,8 @@ class Reports(Protocol):
 
     async def events(
         self, kind: str | None, level: str | None, before: int | None, limit: int
-    ) -> Rows: ...
+    ) -> tuple[Rows, int | None]:
+        """The newest before an id; and the id from which to go on, if there is more."""
 
     async def tables(self) -> Rows: ...
 

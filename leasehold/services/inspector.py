@@ -105,6 +105,13 @@ class Inspector:
         return await self._switch(schedule, app, paused=False)
 
     async def _switch(self, name: str, app: str | None, paused: bool) -> str:
+        chosen = await self.app_of(name, app)
+        if not await self._store.pause_schedule(chosen, name, paused):
+            raise errors.BadSchedule(f"no schedule is named {name!r}")
+        return chosen
+
+    async def app_of(self, name: str, app: str | None = None) -> str:
+        """The application whose schedule is meant. Raises BadSchedule."""
         check_text("a schedule's name", name, self._text_chars)
         rows = await self._store.schedules(MOST_ROWS)
         apps = sorted(row["app"] for row in rows if row["name"] == name)
@@ -114,7 +121,7 @@ class Inspector:
                 do="Say which one: --app NAME",
             )
         chosen = app if app is not None else next(iter(apps), "")
-        if chosen not in apps or not await self._store.pause_schedule(chosen, name, paused):
+        if chosen not in apps:
             known = [row["name"] for row in rows if app is None or row["app"] == app]
             where = f" in the application {app!r}" if app is not None else ""
             raise errors.BadSchedule(

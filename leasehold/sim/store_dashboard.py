@@ -10,6 +10,7 @@ from uuid import UUID
 from leasehold.errors import Conflict
 from leasehold.model.history import class_of
 from leasehold.ports import Now, Rows
+from leasehold.sim.promises import set_deadlines
 from leasehold.sim.rows import DoneRow, JobRow, SimDatabase
 from leasehold.sim.store_control import ControlOperations
 
@@ -69,7 +70,7 @@ class DashboardOperations(ControlOperations):
             return False
         moment = db.at(now)
         if job not in db.jobs:
-            db.jobs[job] = JobRow(
+            db.jobs[job] = made = JobRow(
                 id=job,
                 queue=row.job["queue"],
                 task=row.task_name,
@@ -83,6 +84,12 @@ class DashboardOperations(ControlOperations):
                 payload=row.job["payload"],
                 schedule=name,
             )
+            if "deadline" in row.job:  # this moment stands for the tick
+                levels = [
+                    {**level, "since": "scheduled" if level["since"] == "tick" else level["since"]}
+                    for level in row.job["deadline"]
+                ]
+                set_deadlines(db, made, levels, moment)
             db.wake([row.job["queue"]])
         return True
 

@@ -7,7 +7,7 @@
 -- edge: scheduled -> available
 -- edge: retryable -> available
 -- locks: job rows FOR UPDATE SKIP LOCKED
--- index: job_pkey, job_done_pkey
+-- index: job_pkey, job_done_pkey, deadline_pkey
 with target as materialized (
     select id from leasehold.job where id = any (%(jobs)s::uuid[]) and node is null order by id for update skip locked
 ), sooner as (
@@ -21,9 +21,10 @@ with target as materialized (
     returning d.*
 ), again as (
     insert into leasehold.job (id, queue, task_name, priority, created_at, max_attempts, timeout_seconds, schedule,
-                               tick_at, payload, last_error, run_at)
+                               tick_at, payload, last_error, run_at, deadlines)
     select distinct on (id) id, queue, task_name, priority, created_at, max_attempts, timeout_seconds, schedule,
-           tick_at, payload, last_error, coalesce(%(now)s::timestamptz, now())
+           tick_at, payload, last_error, coalesce(%(now)s::timestamptz, now()),
+           exists (select 1 from leasehold.deadline x where x.id = undone.id and x.state = 'armed')
     from undone order by id, finished_at desc
     on conflict (id) do nothing
     returning id, queue

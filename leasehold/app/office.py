@@ -1,0 +1,43 @@
+"""Where people look and act: over connections of their own, so that no claim waits behind them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from leasehold.pg.reports import PgReports
+from leasehold.services.operator import Operator
+
+if TYPE_CHECKING:
+    from leasehold.app.core import App
+
+
+class Office:
+    """Opens nothing before somebody asks; each event loop has its own."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._pid = os.getpid()
+        self._reports: WeakKeyDictionary[asyncio.AbstractEventLoop, PgReports] = WeakKeyDictionary()
+
+    async def operator(self, who: str, via: str) -> Operator:
+        reports = await self._of_loop()
+        return Operator(reports.store, reports, self._app.env, self._app.settings, who, via)
+
+    async def _of_loop(self) -> PgReports:
+        if self._pid != os.getpid():  # a fork shares sockets with its parent
+            self._pid, self._reports = os.getpid(), WeakKeyDictionary()
+        loop = asyncio.get_running_loop()
+        reports = self._reports.get(loop)
+        if reports is None:
+            settings = await self._app.located()
+            reports = self._reports.setdefault(loop, PgReports(settings))
+        return reports
+
+    async def close(self) -> None:
+        """Close the connections of the running loop."""
+        reports = self._reports.pop(asyncio.get_running_loop(), None)
+        if reports:
+            await reports.close()

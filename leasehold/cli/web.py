@@ -1,0 +1,92 @@
+"""``leasehold web``: the dashboard as a process of its own."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from leasehold.cli.asking import database, database_options
+from leasehold.errors import ConfigError
+
+if TYPE_CHECKING:
+    from leasehold.app import App
+    from leasehold.web import Login
+
+PORT = 8420
+_LOCAL = ("127.0.0.1", "::1", "localhost")
+
+
+@click.command()
+@click.argument("target", metavar="[MODULE:APP]", required=False)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Listen at this address.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0: any free."
+)
+@click.option("--read-only", is_flag=True, help="Show everything, refuse every act.")
+@database_options
+def web(target: str | None, host: str, port: int, read_only: bool, **_: Any) -> None:
+    """The dashboard, in a browser.
+
+    It shows the database of --dsn or LEASEHOLD_DSN, or that of an application's App. On another
+    address than this machine's own it wants a login: LEASEHOLD_WEB_TOKEN, or LEASEHOLD_WEB_USER
+    and LEASEHOLD_WEB_PASSWORD.
+    """
+    try:
+        import jinja2  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn
+    except ImportError as error:
+        raise ConfigError(
+            f"the dashboard needs the package {error.name}", do="pip install 'leasehold[web]'"
+        ) from None
+    from leasehold.web import dashboard
+    from leasehold.web.gate import LOCAL
+
+    login = _login()
+    if login is None and host not in _LOCAL:
+        raise ConfigError(
+            "without a login the dashboard listens only at this machine's own address",
+            got=host,
+            do="Set LEASEHOLD_WEB_TOKEN, or LEASEHOLD_WEB_USER and LEASEHOLD_WEB_PASSWORD",
+        )
+    app = _app(target)
+    if login:
+        site = dashboard(app, login=login, read_only=read_only)
+    else:
+        site = dashboard(app, unprotected=True, read_only=read_only, hosts=LOCAL)
+    config = uvicorn.Config(
+        site,
+        host=host,
+        port=port,
+        log_level="warning",
+        server_header=False,
+        timeout_graceful_shutdown=1,  # streams are open for as long as somebody watches
+    )
+    server = uvicorn.Server(config)
+    sock = config.bind_socket()
+    shown = f"[{host}]" if ":" in host else host
+    click.echo(f"leasehold: the dashboard is at http://{shown}:{sock.getsockname()[1]}/")
+    server.run(sockets=[sock])
+
+
+def _login() -> Login | None:
+    from leasehold.web import Login
+
+    names = ("token", "user", "password")
+    given = {name: os.environ.get(f"LEASEHOLD_WEB_{name.upper()}", "") for name in names}
+    return Login(**given) if any(given.values()) else None
+
+
+def _app(target: str | None) -> App:
+    if target is None:
+        from leasehold.app import App
+
+        return App(**database())
+    from leasehold.cli.load import load_app
+
+    app = load_app(target)
+    if options := database():
+        app.configure(**options)
+    return app

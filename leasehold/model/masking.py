@@ -1,0 +1,30 @@
+"""Arguments and results as people may see them: what has a secret's name is not shown."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from leasehold.model.job import Unreadable
+
+SECRET = re.compile(
+    r"passw|passphrase|secret|token|api_?key|access_?key|private_?key|credential|authori[sz]ation"
+    r"|cookie|session_?id|\bdsn\b|\bpin\b|\bcvv\b|\biban\b|card_?number",
+    re.IGNORECASE,
+)
+MASK = "••••••"
+_DEEPEST = 100
+
+
+def masked(value: Any, secret: re.Pattern[str] = SECRET, depth: int = 0) -> Any:
+    """The same value with a mask in the place of each value under a secret's name."""
+    if depth > _DEEPEST or isinstance(value, Unreadable):
+        return MASK
+    if isinstance(value, dict):
+        return {
+            key: MASK if secret.search(str(key)) else masked(part, secret, depth + 1)
+            for key, part in value.items()
+        }
+    if isinstance(value, list):
+        return [masked(part, secret, depth + 1) for part in value]
+    return value

@@ -1,0 +1,28 @@
+-- The jobs that run: they stand at the head of their queue and priority, where the claims took them.
+-- So many of each head are looked at; ids, the oldest first.
+-- locks: none
+-- index: job_ready
+with recursive lane (queue, priority) as (
+    (select j.queue, j.priority from leasehold.job j where j.ready order by j.queue, j.priority limit 1)
+    union all
+    select n.queue, n.priority from lane l cross join lateral (
+        select j.queue, j.priority from leasehold.job j
+        where j.ready and (j.queue, j.priority) > (l.queue, l.priority)
+        order by j.queue, j.priority limit 1) n
+), looked as materialized (
+    select h.id, h.ok
+    from (select * from lane where %(queue)s::text is null or queue = %(queue)s limit 200) l
+    cross join lateral (
+        select j.id, j.node is not null and (%(queue)s::text is null or j.queue = %(queue)s)
+           and (%(task)s::text is null or j.task_name = %(task)s)
+           and (%(nodes)s::uuid[] is null or j.node = any (%(nodes)s::uuid[]))
+           and (cardinality(%(paths)s::text[]) = 0 or not exists (
+                select 1 from unnest(%(paths)s::text[], %(values)s::text[]) as w (path, value)
+                where (j.payload #>> string_to_array(w.path, '.')) is distinct from w.value)) as ok
+        from leasehold.job j
+        where j.ready and j.queue = l.queue and j.priority = l.priority
+        order by j.run_at, j.id limit %(scan)s) h
+)
+select (select count(*) from looked), null::uuid,
+       array(select id from looked
+             where ok and id > %(after)s and id >= %(first)s and id <= %(last)s order by id limit %(limit)s)

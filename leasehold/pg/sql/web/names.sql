@@ -1,0 +1,18 @@
+-- Names to suggest: queues, and tasks that nodes know, schedules name or the last minutes counted.
+-- locks: none
+-- index: job_ready, history_pkey; a scan of node and schedule
+with recursive q (queue) as (
+    select min(j.queue) from leasehold.job j where j.ready
+    union all
+    select (select min(j.queue) from leasehold.job j where j.ready and j.queue > q.queue) from q where q.queue is not null
+), recent as (
+    select h.queue, h.task_name from leasehold.history h order by h.at desc limit 2000
+)
+select array(select distinct queue from (
+                 (select queue from q where queue is not null limit 500)
+                 union select queue from recent
+                 union select jsonb_object_keys(n.queues) from leasehold.node n) x order by 1 limit 500),
+       array(select distinct t from (
+                 select unnest(n.tasks) as t from leasehold.node n
+                 union select s.task_name from leasehold.schedule s
+                 union select task_name from recent) x order by 1 limit 2000)

@@ -1,0 +1,6 @@
+-- The nodes, living and dead, whose worker id begins so, or that have this id.
+-- locks: none
+-- index: a scan of node and death
+select node from leasehold.workers
+where starts_with(worker_id, %(name)s) or node::text = %(name)s
+limit 1000

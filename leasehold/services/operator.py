@@ -1,0 +1,163 @@
+"""What a person does, each act an event with who did it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from uuid import UUID
+
+from leasehold import errors
+from leasehold.config import Settings, check_text
+from leasehold.env import Env
+from leasehold.model.filter import JobFilter
+from leasehold.ports import Now, Reports, Store
+from leasehold.services.inspector import Inspector
+from leasehold.telemetry import log, make_event
+
+MOST_AT_ONCE = 10_000
+"""Jobs that one bulk act takes in; then it is asked for again."""
+ACTS = ("retry", "cancel", "discard")
+_PAUSE_TRIES = 3
+
+
+class Operator:
+    """``who`` acts and by which way (``web``, ``cli``); reads nothing that others may not."""
+
+    def __init__(
+        self, store: Store, reports: Reports, env: Env, settings: Settings, who: str, via: str
+    ) -> None:
+        self.store = store
+        self.reports = reports
+        self.inspector = Inspector(store, env, settings.limits.text_chars)
+        self._env = env
+        self._settings = settings
+        self.who = errors.storable(who)[: settings.limits.text_chars]
+        self.via = via
+
+    # -- one job ---------------------------------------------------------------------------------
+    async def cancel(self, job: UUID, reason: str = "") -> str:
+        """``waiting`` (it ended), ``running`` (asked to), ``finished`` (nothing to do). Raises
+        JobNotFound, Conflict."""
+        where = await self.store.cancel(job, self._reason("cancelled", reason), self._now())
+        return await self._told("cancel", job, where, unchanged="finished")
+
+    async def retry(self, job: UUID) -> str:
+        """``waiting`` or ``finished`` (it may run now), ``running`` (left). Raises JobNotFound,
+        Conflict."""
+        where = await self.store.retry(job, self._now())
+        return await self._told("retry", job, where, unchanged="running")
+
+    async def discard(self, job: UUID, reason: str = "") -> str:
+        """``discarded``, or the state because of which nothing was changed. Raises JobNotFound,
+        Conflict."""
+        why = self._reason("discarded", reason)
+        for _ in range(_PAUSE_TRIES):
+            given_up = await self.store.discard([job], why, self._now())
+            if given_up:
+                return await self._told("discard", job, "discarded")
+            record = await self.store.get(job)
+            if record is None:
+                raise errors.JobNotFound("no such job", got=str(job))
+            if record.state == "running" or record.completed_at is not None:
+                return str(record.state)
+        raise errors.Conflict(
+            "a transaction holds the job's row", got=str(job), do="Try again when it has ended"
+        )
+
+    async def _told(self, act: str, job: UUID, where: str | None, unchanged: str = "") -> str:
+        if where is None:
+            raise errors.JobNotFound("no such job", got=str(job))
+        if where != unchanged:
+            await self._record(act, f"job {job}", 1)
+        return where
+
+    # -- many ------------------------------------------------------------------------------------
+    async def preview(self, wanted: JobFilter) -> tuple[int, bool]:
+        """How many jobs a filter matches, up to the most of one act; True: there may be more."""
+        found, more = await self.reports.matching(wanted, MOST_AT_ONCE)
+        return len(found), more
+
+    async def bulk(self, act: str, wanted: JobFilter, words: str) -> int:
+        """``retry``, ``cancel`` or ``discard`` what matches, at most MOST_AT_ONCE; how many were
+        changed. ``words``: the filter as it was typed, for the record."""
+        if act not in ACTS:
+            raise errors.BadJob("no such act", got=act, do=errors.suggest(act, ACTS))
+        found, _ = await self.reports.matching(wanted, MOST_AT_ONCE)
+        size, changed = self._settings.limits.batch_rows, 0
+        try:
+            for start in range(0, len(found), size):
+                changed += len(await self._batch(act, found[start : start + size]))
+        finally:
+            if changed:
+                await self._record(act, f"jobs {words or 'of any kind'}", changed)
+        return changed
+
+    async def _batch(self, act: str, jobs: Sequence[UUID]) -> set[UUID]:
+        now, batch = self._now(), list(jobs)
+        acts: dict[str, Callable[[], Awaitable[set[UUID]]]] = {
+            "retry": lambda: self.store.retry_many(batch, now),
+            "cancel": lambda: self.store.cancel_many(batch, self._reason("cancelled", ""), now),
+            "discard": lambda: self.store.discard(batch, self._reason("discarded", ""), now),
+        }
+        return await acts[act]()
+
+    # -- schedules -------------------------------------------------------------------------------
+    async def pause(self, name: str, app: str | None = None) -> str:
+        """See :meth:`Inspector.pause`."""
+        chosen = await self.inspector.pause(name, app)
+        await self._record("pause", f"schedule {name} of {chosen}", 1)
+        return chosen
+
+    async def resume(self, name: str, app: str | None = None) -> str:
+        """See :meth:`Inspector.resume`."""
+        chosen = await self.inspector.resume(name, app)
+        await self._record("resume", f"schedule {name} of {chosen}", 1)
+        return chosen
+
+    async def run_now(self, name: str, app: str | None = None) -> UUID:
+        """Enqueue a schedule's job beside its ticks; the job. Raises BadSchedule."""
+        chosen = await self.inspector.app_of(name, app)
+        job = self._env.new_id()
+        if not await self.store.run_schedule(chosen, name, job, self._now()):
+            raise errors.BadSchedule(f"no schedule is named {name!r}")
+        await self._record("run now", f"schedule {name} of {chosen}", 1)
+        return job
+
+    async def remove_schedule(self, name: str, app: str | None = None) -> str:
+        """Take a schedule away, for one whose code is gone; what defines it brings it back at
+        its next start. Its application's name. Raises BadSchedule."""
+        chosen = await self.inspector.app_of(name, app)
+        if not await self.store.remove_schedule(chosen, name):
+            raise errors.BadSchedule(f"no schedule is named {name!r}")
+        await self._record("remove", f"schedule {name} of {chosen}", 1)
+        return chosen
+
+    # -- the record ------------------------------------------------------------------------------
+    async def refused_login(self, came_from: str) -> None:
+        await self._event("login_refused", came_from=came_from)
+
+    async def _record(self, act: str, on: str, count: int) -> None:
+        await self._event("person_acted", who=self.who, via=self.via, act=act, on=on, count=count)
+
+    async def _event(self, kind: str, **fields: object) -> None:
+        """A log line and a row. What was done is done, also if the row cannot be written."""
+        event = make_event(kind, fields, self._env.boot_now())
+        log(event, self.via)
+        row = {
+            "age": 0.0,
+            "kind": event.kind,
+            "level": event.level,
+            "node": None,
+            "worker_id": None,
+            "fields": event.fields,
+        }
+        with suppress(errors.Unavailable):
+            await self.store.record([row], self._now())
+
+    def _reason(self, verb: str, given: str) -> str:
+        if given:
+            return check_text("reason", given, self._settings.limits.text_chars)
+        return f"{verb} by {self.who}"
+
+    def _now(self) -> Now:
+        return self._env.due_now()

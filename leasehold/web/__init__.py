@@ -1,0 +1,11 @@
+"""The dashboard: an ASGI application to mount, or to run with ``leasehold web``.
+
+    fastapi_app.mount("/leasehold", dashboard(app, login=Login(token=...)))
+
+It needs the extra ``web``: starlette and jinja2 (and uvicorn for ``leasehold web``).
+"""
+
+from leasehold.web.login import Login
+from leasehold.web.site import dashboard
+
+__all__ = ["Login", "dashboard"]

@@ -1,0 +1,98 @@
+"""What a person does: forms that are posted. Each act is an event with who did it."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from leasehold import errors
+from leasehold.services.operator import ACTS, MOST_AT_ONCE, Operator
+from leasehold.web.gate import COOKIE, keep
+from leasehold.web.jobs import job_of, read_filter
+from leasehold.web.login import SESSION_SECONDS
+from leasehold.web.site import Site, query_text
+
+
+async def on_job(site: Site, request: Request) -> Response:
+    job = job_of(request)
+    operator = await site.operator(request)
+    act = request.state.form.get("act", "")
+    if act == "cancel":
+        where = await operator.cancel(job)
+        said = {"waiting": "The job is cancelled.", "running": "The job was asked to end."}
+    elif act == "retry":
+        where = await operator.retry(job)
+        said = {"waiting": "The job may run now.", "finished": "The job may run now."}
+    elif act == "discard":
+        where = await operator.discard(job)
+        said = {"discarded": "The job was given up."}
+    else:
+        raise errors.BadJob("no such act", got=act[:40], do=errors.suggest(act, ACTS))
+    nothing = {"running": "It runs: cancel it first.", "finished": "It had finished already."}
+    told = said.get(where) or nothing.get(where, f"Nothing to do: it is {where}.")
+    return site.back(request, f"jobs/{job}", told, bad=where not in said)
+
+
+async def bulk(site: Site, request: Request) -> Response:
+    form = request.state.form
+    act, text = form.get("act", ""), form.get("q", "").strip()
+    operator = await site.operator(request)
+    count = await operator.bulk(act, read_filter(text), text)
+    verb = {"retry": "may run now", "cancel": "cancelled or asked to end", "discard": "given up"}
+    more = " Act again for those that are left." if count >= MOST_AT_ONCE else ""
+    said = f"{count:,} job{'' if count == 1 else 's'} {verb[act]}.{more}"
+    return site.back(request, f"jobs?{query_text({'q': text})}", said, bad=not count)
+
+
+async def on_schedule(site: Site, request: Request) -> Response:
+    form = request.state.form
+    name, app, act = form.get("name", ""), form.get("app") or None, form.get("act", "")
+    operator = await site.operator(request)
+    if act == "run":
+        return await _run(site, request, operator, name, app)
+    if act == "pause":
+        said = f"{name} of {await operator.pause(name, app)} is paused."
+    elif act == "resume":
+        said = f"{name} of {await operator.resume(name, app)} goes on."
+    elif act == "remove":
+        said = f"{name} of {await operator.remove_schedule(name, app)} was removed."
+    else:
+        known = ("run", "pause", "resume", "remove")
+        raise errors.BadSchedule("no such act", got=act[:40], do=errors.suggest(act, known))
+    return site.back(request, "schedules", said)
+
+
+async def _run(
+    site: Site, request: Request, operator: Operator, name: str, app: str | None
+) -> Response:
+    job = await operator.run_now(name, app)
+    return site.back(request, f"jobs/{job}", f"{name} runs now, beside its schedule.")
+
+
+# -- coming and going ------------------------------------------------------------------------------
+async def ask_login(site: Site, request: Request) -> Response:
+    return await _form(site, request, 200, "")
+
+
+async def login(site: Site, request: Request) -> Response:
+    gate = site.gate
+    who = await gate.enter(request) if gate else None
+    if who is None:
+        return await _form(site, request, 403, "That is not right.")
+    root = request.scope.get("root_path", "")
+    response = RedirectResponse(f"{root}/now", status_code=303)
+    cookie = site.sessions.pack(site.sessions.new(who))
+    keep(response, request, COOKIE, cookie, SESSION_SECONDS)
+    return response
+
+
+async def logout(site: Site, request: Request) -> Response:
+    root = request.scope.get("root_path", "")
+    response = RedirectResponse(f"{root}/login", status_code=303)
+    response.delete_cookie(COOKIE, path=root or "/")
+    return response
+
+
+async def _form(site: Site, request: Request, status: int, wrong: str) -> Response:
+    named = bool(site.rules.login and site.rules.login.user)
+    return await site.render(request, "login.html", status, page="", wrong=wrong, by_password=named)

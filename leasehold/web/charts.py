@@ -1,0 +1,119 @@
+"""Pictures as SVG, made here: no script draws them. Colours come from the style sheet's classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from markupsafe import Markup
+
+from leasehold.web.words import full
+
+_BAR_WIDTH, _BAR_HEIGHT = 720, 96
+DAY = timedelta(days=1)
+
+
+def _title(text: str) -> Markup:
+    return Markup("<title>{}</title>").format(text)
+
+
+def bars(minutes: Sequence[tuple[int, int]], since: datetime) -> Markup:
+    """Completed (up) and failed (on top of it) of each minute."""
+    top = max((done + failed for done, failed in minutes), default=0)
+    step = _BAR_WIDTH / max(len(minutes), 1)
+    scale = (_BAR_HEIGHT - 4) / max(top, 1)
+    parts = [Markup('<line class="axis" x1="0" x2="{}" y1="{}" y2="{}"/>').format(
+        _BAR_WIDTH, _BAR_HEIGHT - 0.5, _BAR_HEIGHT - 0.5)]  # fmt: skip
+    for place, (done, failed) in enumerate(minutes):
+        at = since + timedelta(minutes=place)
+        x, base = place * step, float(_BAR_HEIGHT)
+        parts.append(
+            Markup("<g>") + _title(f"{at:%H:%M} UTC: {done:,} completed, {failed:,} failed")
+        )
+        parts.append(_rect("hover", x, 0, step, _BAR_HEIGHT))
+        for name, value in (("done", done), ("bad", failed)):
+            if value:
+                height = max(value * scale, 1.5)
+                base -= height
+                parts.append(_rect(name, x + 1.5, base, step - 3, height, 1.5))
+        parts.append(Markup("</g>"))
+    label = f"Completed and failed jobs of the last hour, at most {top:,} in a minute"
+    return _svg("bars", _BAR_WIDTH, _BAR_HEIGHT, label, parts)
+
+
+def _rect(
+    name: str, x: float, y: float, width: float, height: float, radius: float = 0.0
+) -> Markup:
+    return Markup(
+        '<rect class="{}" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}" rx="{:.1f}"/>'
+    ).format(name, x, y, max(width, 0.5), height, radius)
+
+
+def _svg(
+    name: str, width: int, height: int, label: str, parts: Iterable[Markup], stretch: bool = True
+) -> Markup:
+    return Markup(
+        '<svg class="{}" viewBox="0 0 {} {}" role="img" aria-label="{}"{}>{}</svg>'
+    ).format(
+        name, width, height, label,
+        Markup(' preserveAspectRatio="none"') if stretch else "",
+        Markup("").join(parts),
+    )  # fmt: skip
+
+
+def strip(moments: Sequence[datetime], start: datetime, crowded: bool, words: str) -> Markup:
+    """The next 24 hours of a schedule: a mark for each moment, a band if there are too many."""
+    width, height = 960, 22
+    parts = [
+        Markup('<line class="hour" x1="{0}" x2="{0}" y1="0" y2="{1}"/>').format(x, height)
+        for x in range(0, width + 1, width // 8)
+    ]
+    if crowded:
+        parts.append(_rect("many", 0, 6, width, height - 12, 3))
+    for moment in () if crowded else moments:
+        x = (moment - start) / DAY * width
+        mark = _rect("mark", x - 1.5, 3, 3, height - 6, 1.5)
+        parts.append(Markup("<g>") + _title(full(moment)) + mark + Markup("</g>"))
+    label = f"The next 24 hours: {words}"
+    return _svg("strip", width, height, label, parts)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A stretch of one term, on one lane."""
+
+    first: datetime
+    last: datetime
+    kind: str
+    """``held`` (the database says so), ``believed`` (the process said so), ``overlap``."""
+    says: str
+    label: str = ""
+
+
+def lane(parts: Sequence[Bar], start: datetime, end: datetime, name: str) -> Markup:
+    """One node's terms of one election."""
+    width, height = 960, 34
+    whole = max((end - start).total_seconds(), 1.0)
+
+    def place(moment: datetime) -> float:
+        share = (min(max(moment, start), end) - start).total_seconds() / whole
+        return share * width
+
+    heights = {"held": (6.0, 15.0), "believed": (24.0, 5.0), "overlap": (0.0, float(height))}
+    drawn = [
+        Markup('<line class="axis" x1="0" x2="{}" y1="{}" y2="{}"/>').format(width, height, height)
+    ]
+    for bar in sorted(parts, key=lambda part: part.kind == "overlap"):
+        y, tall = heights[bar.kind]
+        x = place(bar.first)
+        span = max(place(bar.last) - x, 6.0 if bar.kind == "overlap" else 2.0)
+        drawn.append(Markup("<g>") + _title(bar.says) + _rect(bar.kind, x, y, span, tall, 2))
+        drawn.append(Markup("</g>"))
+    return _svg("lane", width, height, f"Terms of {name}", drawn)
+
+
+def ruler(start: datetime, end: datetime, marks: int = 4) -> list[str]:
+    """What stands under a lane, evenly apart."""
+    step = (end - start) / marks
+    return [f"{(start + step * n):%H:%M}" for n in range(marks)] + ["now"]

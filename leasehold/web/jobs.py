@@ -1,0 +1,226 @@
+"""The pages of jobs: a list by a filter, what a bulk act would do, and one job."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leasehold import errors
+from leasehold.model import filter as filters
+from leasehold.model.filter import JobFilter
+from leasehold.model.job import JobRecord
+from leasehold.model.masking import SECRET
+from leasehold.model.states import FINISHED
+from leasehold.ports import Rows
+from leasehold.services.operator import ACTS, MOST_AT_ONCE
+from leasehold.services.why import why_waiting
+from leasehold.web.site import Site
+from leasehold.web.words import short, term
+
+PER_PAGE = 50
+_SUGGESTED = 8
+
+
+def read_filter(text: str) -> JobFilter:
+    """Raises BadFilter."""
+    return filters.parse(text, SECRET)
+
+
+async def listing(site: Site, request: Request) -> Response:
+    text = request.query_params.get("q", "").strip()
+    after = request.query_params.get("after") or None
+    operator = await site.operator(request)
+    now = await operator.store.database_now("", None)
+    given: dict[str, Any] = {
+        "page": "jobs", "q": text, "after": after, "now": now, "wrong": "", "jobs": None,
+        "states": filters.STATES, "wanted": JobFilter(), "acts": ACTS,
+    }  # fmt: skip
+    try:
+        given["wanted"] = read_filter(text)
+        given["jobs"] = await operator.reports.job_page(given["wanted"], after, PER_PAGE)
+    except errors.BadFilter as error:
+        given["wrong"] = str(error)
+    return await site.render(request, "jobs.html", 400 if given["wrong"] else 200, **given)
+
+
+async def suggest(site: Site, request: Request) -> Response:
+    """What may stand in the place of the last word."""
+    text = request.query_params.get("q", "")[: filters.LONGEST]
+    head, space, word = text.rpartition(" ")
+    key, colon, value = word.partition(":")
+    operator = await site.operator(request)
+    if not colon:
+        offered = [f"{name}:" if name != "args." else name for name in filters.KEYS]
+        offered += [f"state:{state}" for state in filters.STATES] if key else []
+        hits = [word_ for word_ in offered if key.lower() in word_]
+    else:
+        values = await _values(operator, key)
+        hits = [f"{key}:{quoted(v)}" for v in values if value.lower().strip('"') in v.lower()]
+    found = [f"{head}{space}{hit}" for hit in hits[:_SUGGESTED]]
+    return await site.render(request, "suggest.html", found=found, shown=hits[:_SUGGESTED])
+
+
+async def _values(operator: Any, key: str) -> list[str]:
+    if key == "state":
+        return list(filters.STATES)
+    if key == "node":
+        return [str(node["worker_id"]) for node in await operator.store.nodes(200)]
+    if key in ("queue", "task"):
+        names: dict[str, list[str]] = await operator.reports.names()
+        return names[key]
+    return []
+
+
+def quoted(text: str) -> str:
+    """A value as the filter language reads it."""
+    if text and not any(c.isspace() or c == '"' for c in text):
+        return text
+    inner = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{inner}"'
+
+
+async def preview(site: Site, request: Request) -> Response:
+    """How many jobs a bulk act would take in, and the form to confirm it."""
+    text = request.query_params.get("q", "").strip()
+    act = request.query_params.get("act", "")
+    if act not in ACTS:
+        raise errors.BadJob("no such act", got=act, do=errors.suggest(act, ACTS))
+    count, more = await (await site.operator(request)).preview(read_filter(text))
+    return await site.render(
+        request,
+        "bulk.html",
+        page="jobs",
+        q=text,
+        act=act,
+        count=count,
+        more=more,
+        most=MOST_AT_ONCE,
+    )
+
+
+async def one(site: Site, request: Request) -> Response:
+    job_id = job_of(request)
+    operator = await site.operator(request)
+    record = await operator.store.get(job_id)
+    if record is None:
+        raise errors.JobNotFound(
+            "no such job", got=str(job_id), do="Its history may be past keeping"
+        )
+    more = await operator.reports.job(job_id)
+    now = await operator.store.database_now("", None)
+    attempts = await operator.store.attempts(job_id, 200)
+    until = (record.completed_at or now) + timedelta(minutes=2)
+    since = record.created_at - timedelta(seconds=2)
+    events = await operator.reports.job_events(job_id, since, until, 200)
+    nodes = [n for n in await operator.store.nodes(1000) if _lives(n)]
+    return await site.render(
+        request,
+        "job.html",
+        page="jobs",
+        job=record,
+        more=more,
+        now=now,
+        why=why_waiting(record, more, nodes),
+        timeline=timeline(record, more, attempts, events),
+        finished=record.state in FINISHED,
+        runs=(now - record.started_at).total_seconds() if record.started_at else None,
+    )
+
+
+def job_of(request: Request) -> UUID:
+    try:
+        return UUID(request.path_params["job"])
+    except ValueError:
+        raise errors.JobNotFound(
+            "a job's id is a UUID", got=request.path_params["job"][:60]
+        ) from None
+
+
+def _lives(node: dict[str, Any]) -> bool:
+    return node["age_seconds"] is not None and node["age_seconds"] <= node["lease_seconds"]
+
+
+_OUTCOMES = {
+    "retryable": "failed, and is tried again", "discarded": "failed for the last time",
+    "crashed": "ended when its worker died", "cancelled": "was cancelled",
+    "snoozed": "put it off", "unknown_task": "went back: the node does not know the task",
+}  # fmt: skip
+
+
+def timeline(
+    job: JobRecord, more: dict[str, Any] | None, attempts: Rows, events: Rows
+) -> list[dict[str, Any]]:
+    """Moments of a job, the oldest first: at, what, tone, worker, detail, took."""
+    due = more["run_at"] if more else job.scheduled_for
+    found = [_moment(job.created_at, "enqueued", f"queue {job.queue}, priority {job.priority}")]
+    if due > job.created_at + timedelta(milliseconds=1):
+        found.append(_moment(due, "due", ""))
+    for tried in attempts:
+        found += _attempt(tried)
+    found += _claim(job, more)
+    found += [_noted(event) for event in events if event["kind"] not in _SAID_ALREADY]
+    known = {tried["token"] for tried in attempts}
+    if job.completed_at and job.started_at and job.claim_token not in known:
+        said = f"claim {term(job.claim_token)}"
+        what = f"attempt {job.attempt} started"
+        found.append(_moment(job.started_at, what, said, "", job.worker_id))
+    if job.completed_at:
+        tone = "good" if job.state == "completed" else "bad"
+        found.append(
+            _moment(job.completed_at, str(job.state), "", tone, job.worker_id, job.started_at)
+        )
+    return sorted(found, key=lambda moment: moment["at"])
+
+
+_SAID_ALREADY = ("job_failed", "job_discarded")
+
+
+def _attempt(tried: dict[str, Any]) -> list[dict[str, Any]]:
+    number, worker, started = tried["attempt"], tried["worker_id"], tried["started_at"]
+    words = _OUTCOMES.get(tried["outcome"], tried["outcome"])
+    tone = "bad" if tried["outcome"] in ("retryable", "discarded", "crashed") else "warn"
+    what, error = f"attempt {number} {words}", tried["error"] or ""
+    found = [_moment(tried["ended_at"], what, error, tone, worker, started)]
+    if started:
+        claim = f"claim {term(tried['token'])}"
+        found.insert(0, _moment(started, f"attempt {number} started", claim, "", worker))
+    return found
+
+
+def _noted(event: dict[str, Any]) -> dict[str, Any]:
+    left_out = ("job", "task", "on", "count")
+    said = [f"{name}: {value}" for name, value in event["fields"].items() if name not in left_out]
+    tone = {"error": "bad", "warning": "warn"}.get(event["level"], "")
+    what = event["kind"].replace("_", " ")
+    return _moment(event["at"], what, "  ".join(said), tone, event["worker_id"])
+
+
+def _claim(job: JobRecord, more: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """The claim that is held now."""
+    if more is None or more["node"] is None:
+        return []
+    token = f"claim {term(job.claim_token)}"
+    found = [_moment(more["claimed_at"], "claimed", token, "live", job.worker_id)]
+    if more["started_at"]:
+        found.append(
+            _moment(more["started_at"], f"attempt {job.attempt} runs", "", "live", job.worker_id)
+        )
+    if job.cancel_requested:
+        found.append(_moment(more["now"], "asked to end", "its handler has not ended yet", "warn"))
+    return found
+
+
+def _moment(
+    at: datetime,
+    what: str,
+    detail: str,
+    tone: str = "",
+    worker: str | None = None,
+    since: datetime | None = None,
+) -> dict[str, Any]:
+    took = short(max((at - since).total_seconds(), 0.0)) if since else ""
+    return {"at": at, "what": what, "detail": detail, "tone": tone, "worker": worker, "took": took}

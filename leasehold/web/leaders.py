@@ -1,0 +1,142 @@
+"""The page of leaders: who led when, by the database and by what each process believed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leasehold.ports import Rows
+from leasehold.web.charts import Bar, lane, ruler
+from leasehold.web.site import Site
+from leasehold.web.words import full, term
+
+SPANS = {"1h": 3600, "6h": 6 * 3600, "24h": 86400, "7d": 7 * 86400}
+_MOST_TERMS = 2000
+_MOST_LANES = 12
+_ENDS = ("lease_lost", "lease_resigned")
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Two processes that both believed that they led."""
+
+    name: str
+    first: datetime
+    last: datetime
+    old: str
+    new: str
+
+
+@dataclass
+class Election:
+    name: str
+    row: dict[str, Any]
+    beliefs: list[tuple[str, int, bool]] = field(default_factory=list)
+    """(worker, the term that it believes to hold, does the database agree)"""
+    overlaps: list[Overlap] = field(default_factory=list)
+    lanes: list[tuple[str, Markup]] = field(default_factory=list)
+    hidden: int = 0
+    terms: Rows = field(default_factory=list)
+
+
+async def listing(site: Site, request: Request) -> Response:
+    span = request.query_params.get("span", "1h")
+    span = span if span in SPANS else "1h"
+    operator = await site.operator(request)
+    now = await operator.store.database_now("", None)
+    since = now - timedelta(seconds=SPANS[span])
+    terms = await operator.reports.terms(since, _MOST_TERMS)
+    events = await operator.reports.lease_events(since - timedelta(days=1), 5000)
+    leaders = await operator.store.leaders(100)
+    nodes = await operator.store.nodes(1000)
+    elections = [
+        election(row, [t for t in terms if t["name"] == row["name"]], events, nodes, since, now)
+        for row in leaders
+    ]
+    return await site.render(
+        request, "leaders.html", page="leaders", now=now, span=span, spans=SPANS,
+        elections=elections, ruler=ruler(since, now), full_since=since,
+    )  # fmt: skip
+
+
+def election(
+    row: dict[str, Any], terms: Rows, events: Rows, nodes: Rows, since: datetime, now: datetime
+) -> Election:
+    """``terms``: those of this election, any order."""
+    name = row["name"]
+    terms = sorted(terms, key=lambda t: int(t["token"]))
+    held, believed = stretches(name, row, terms, events, now)
+    found = Election(name, row, terms=list(reversed(terms))[:20])
+    found.overlaps = [o for o in overlaps(name, believed) if o.last >= since]
+    for node in nodes:
+        token = ((node["info"] or {}).get("leads") or {}).get(name)
+        if token is not None:
+            agrees = node["id"] == row["node"] and token == row["term"]
+            found.beliefs.append((node["worker_id"], int(token), agrees))
+    workers = list(dict.fromkeys(w for w, bar in reversed(held) if bar.last >= since))
+    found.hidden = max(len(workers) - _MOST_LANES, 0)
+    for worker in workers[:_MOST_LANES]:
+        parts = [bar for w, bar in [*held, *believed] if w == worker and bar.last >= since]
+        parts += [
+            Bar(o.first, o.last, "overlap", f"{o.old} and {o.new} both believed that they led")
+            for o in found.overlaps
+            if worker in (o.old, o.new)
+        ]
+        found.lanes.append((worker, lane(parts, since, now, f"{name} on {worker}")))
+    return found
+
+
+Stretch = tuple[str, Bar]
+
+
+def stretches(
+    name: str, row: dict[str, Any], terms: Rows, events: Rows, now: datetime
+) -> tuple[list[Stretch], list[Stretch]]:
+    """(worker, bar) of each term: as the database has it, and as the process said."""
+    ends = {
+        (int(event["fields"].get("term") or 0)): event
+        for event in events
+        if event["kind"] in _ENDS and event["fields"].get("name") == name
+    }
+    dead = {
+        str(event["fields"].get("dead")): event["at"]
+        for event in events
+        if event["kind"] in ("node_died", "node_certified")
+    }
+    held: list[Stretch] = []
+    believed: list[Stretch] = []
+    for place, one in enumerate(terms):
+        token, worker, first = int(one["token"]), one["worker_id"], one["acquired_at"]
+        following: datetime | None = None
+        if place + 1 < len(terms):
+            following = terms[place + 1]["acquired_at"]
+        current = row["term"] == token and row["node"] is not None
+        said: datetime | None = ends[token]["at"] if token in ends else None
+        by_row: datetime = following or (now if current else said or first)
+        label = f"term {term(token)}"
+        held.append(
+            (worker, Bar(first, by_row, "held", f"{label}: {full(first)} to {full(by_row)}", label))
+        )
+        # without a word of its end: until its death was seen, or until another term began
+        ended = said or (now if current else min(dead.get(worker, by_row), by_row))
+        says = f"{worker} believed in {label} until {full(ended)}"
+        believed.append((worker, Bar(first, max(ended, first), "believed", says, label)))
+    return held, believed
+
+
+def overlaps(name: str, believed: list[Stretch]) -> list[Overlap]:
+    """Stretches of belief of two processes that meet."""
+    found = []
+    ordered = sorted(believed, key=lambda stretch: stretch[1].first)
+    for place, (old, first) in enumerate(ordered):
+        for new, second in ordered[place + 1 :]:
+            if second.first >= first.last:
+                break
+            if new != old:
+                found.append(Overlap(name, second.first, min(first.last, second.last), old, new))
+    return found

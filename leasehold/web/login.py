@@ -1,0 +1,119 @@
+"""Who is there: logins, sessions without state on the server, and tokens against forged posts.
+
+A session is a signed cookie. Its key comes from the login's secret, so that every worker of a web
+application knows the sessions of the others.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from binascii import Error as BadBase64
+from dataclasses import dataclass
+
+from leasehold.config import Limits
+from leasehold.env import Env
+from leasehold.errors import ConfigError, storable
+
+SESSION_SECONDS = 12 * 3600.0
+SHORTEST_SECRET = 8
+
+
+@dataclass(frozen=True)
+class Login:
+    """``token`` alone, or ``user`` and ``password``. A browser is asked by a form; a program may
+    send ``Authorization: Basic`` (with a token: any name, and the token as the password)."""
+
+    token: str = ""
+    user: str = ""
+    password: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.token) == bool(self.user or self.password):
+            raise ConfigError("a login is a token, or a user and a password")
+        if not self.token and not (self.user and self.password):
+            raise ConfigError("a login needs both a user and a password")
+        if len(self.secret) < SHORTEST_SECRET:
+            raise ConfigError(
+                f"the login's secret must have at least {SHORTEST_SECRET} characters",
+                do="python -c 'import secrets; print(secrets.token_urlsafe())'",
+            )
+
+    @property
+    def secret(self) -> str:
+        return self.token or self.password
+
+    def who(self, name: str, secret: str) -> str | None:
+        """The name to be recorded, or None: refused. With a token the name is not proved."""
+        right = _same(secret, self.secret)
+        if self.user:
+            right = _same(name, self.user) and right
+        name = storable(name.strip())[: Limits.text_chars]
+        return (name or "token") if right else None
+
+    def __repr__(self) -> str:
+        return "<Login>"
+
+
+def _same(given: str, wanted: str) -> bool:
+    """In a time that does not tell how much of it was right."""
+    digests = [hashlib.sha256(text.encode("utf-8", "replace")).digest() for text in (given, wanted)]
+    return hmac.compare_digest(*digests)
+
+
+@dataclass(frozen=True)
+class Session:
+    who: str
+    nonce: str
+
+
+class Sessions:
+    """Signs and reads cookies. ``secret`` is shared by all processes that serve the dashboard."""
+
+    def __init__(self, env: Env, secret: str) -> None:
+        self._env = env
+        self._key = hashlib.sha256(f"leasehold dashboard\n{secret}".encode()).digest()
+
+    def new(self, who: str) -> Session:
+        return Session(who, self._env.nonce())
+
+    def pack(self, session: Session) -> str:
+        """The cookie of a session."""
+        return self.sign("session", [session.who, session.nonce], SESSION_SECONDS)
+
+    def unpack(self, cookie: str) -> Session | None:
+        """None when it is not ours, was changed, or is over."""
+        parts = self.read("session", cookie)
+        if isinstance(parts, list) and len(parts) == 2 and all(isinstance(p, str) for p in parts):
+            return Session(*parts)
+        return None
+
+    def form_token(self, session: Session) -> str:
+        """What each form of this session carries; another site can not know it."""
+        return self._mac("form", session.nonce)
+
+    def right_form_token(self, session: Session, given: str) -> bool:
+        return _same(given, self.form_token(session))
+
+    def sign(self, what: str, value: object, seconds: float) -> str:
+        """``value`` as text that only this class reads, until it is so old."""
+        until = self._env.wall_now().timestamp() + seconds
+        text = json.dumps([until, value])
+        body = base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+        return f"{body}.{self._mac(what, body)}"
+
+    def read(self, what: str, text: str) -> object:
+        """The value, or None."""
+        body, _, mac = text.partition(".")
+        if len(text) > 4096 or not _same(mac, self._mac(what, body)):
+            return None
+        try:
+            until, value = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+        except (ValueError, BadBase64):
+            return None
+        return value if until > self._env.wall_now().timestamp() else None
+
+    def _mac(self, what: str, text: str) -> str:
+        return hmac.new(self._key, f"{what}\n{text}".encode(), hashlib.sha256).hexdigest()

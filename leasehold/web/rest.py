@@ -1,0 +1,74 @@
+"""The pages of nodes, the database's health, and events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leasehold import errors
+from leasehold.services.inspector import check_kind
+from leasehold.telemetry import CATALOGUE
+from leasehold.web.site import Site
+
+LEVELS = ("info", "warning", "error")
+_EVENTS = 100
+OLD_SECONDS = 60.0
+"""A transaction that is open longer is worth a look."""
+DEAD_SHARE = 0.5
+"""So many dead rows for each living one, from a few thousand on, are too many."""
+DEAD_ROWS = 5000
+
+
+async def nodes(site: Site, request: Request) -> Response:
+    operator = await site.operator(request)
+    now = await operator.store.database_now("", None)
+    rows = await operator.store.nodes(1000)
+    for row in rows:
+        row["silent"] = row["age_seconds"] is None or row["age_seconds"] > row["lease_seconds"]
+        row["slots"] = sum(int(slots) for slots in (row["queues"] or {}).values())
+        row["info"] = row["info"] or {}
+    return await site.render(request, "nodes.html", page="nodes", now=now, nodes=rows)
+
+
+async def database(site: Site, request: Request) -> Response:
+    operator = await site.operator(request)
+    transactions = await operator.reports.transactions(20)
+    pinning = next((t for t in transactions if t["xmin_age"] is not None), None)
+    return await site.render(
+        request,
+        "database.html",
+        page="database",
+        now=await operator.store.database_now("", None),
+        tables=[{**table, "bloated": _bloated(table)} for table in await operator.reports.tables()],
+        transactions=transactions,
+        pinning=pinning if pinning and (pinning["open_seconds"] or 0) > OLD_SECONDS else None,
+        waits=await operator.reports.waits(50),
+        old=OLD_SECONDS,
+    )
+
+
+def _bloated(table: dict[str, Any]) -> bool:
+    dead, live = table["dead"] or 0, table["live"] or 0
+    return dead > DEAD_ROWS and dead > DEAD_SHARE * max(live, 1)
+
+
+async def events(site: Site, request: Request) -> Response:
+    kind = request.query_params.get("kind") or None
+    level = request.query_params.get("level") or None
+    check_kind(kind)
+    if level is not None and level not in LEVELS:
+        raise errors.ConfigError(f"no level is {level[:40]!r}", do=errors.suggest(level, LEVELS))
+    before = request.query_params.get("before") or None
+    if before is not None and not (before.isascii() and before.isdigit() and len(before) <= 18):
+        raise errors.ConfigError("before is an event's number", got=before[:40])
+    operator = await site.operator(request)
+    rows, more = await operator.reports.events(
+        kind, level, int(before) if before else None, _EVENTS
+    )
+    return await site.render(
+        request, "events.html", page="events", now=await operator.store.database_now("", None),
+        events=rows, more=more, kind=kind, level=level, before=before, kinds=CATALOGUE,
+        levels=LEVELS,
+    )  # fmt: skip

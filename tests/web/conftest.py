@@ -1,0 +1,117 @@
+"""A dashboard over a living application: worker and web server as processes of their own."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import httpx
+import psycopg
+import pytest
+
+from leasehold import App
+from leasehold.web import dashboard
+from tests.support import postgres as servers
+from tests.support.procs import Process, Processes
+from tests.support.wait import until
+
+TOKEN = "correct-horse-battery"
+
+
+@dataclass
+class Scene:
+    """``url`` of a dashboard that acts, without a login; ``dsn`` of its database."""
+
+    url: str
+    dsn: str
+    procs: Processes
+    worker: Process
+
+    def web(self, *options: str, **environ: str) -> str:
+        """Another dashboard on the same database; its address."""
+        env = {"LEASEHOLD_DSN": self.dsn, **environ}
+        name = f"web-{len(self.procs.all)}"
+        process = self.procs.start(
+            "-m", "leasehold", "web", "--port", "0", *options, name=name, env=env
+        )
+        return process.wait_for(r"dashboard is at (http://\S+/)", 60)[1]
+
+    def sql(self, query: str, *params: Any) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            cursor = connection.execute(query, params)
+            return cursor.fetchall() if cursor.description else []
+
+    def enqueue(self, task: str, queue: str, **options: Any) -> UUID:
+        request = {"task": task, "queue": queue, **options}
+        return self.sql("select id from leasehold.enqueue(%s)", json.dumps(request))[0][0]
+
+    def state(self, job: UUID) -> str:
+        rows = self.sql("select state from leasehold.jobs where id = %s", job)
+        return rows[0][0] if rows else "gone"
+
+    def wait_state(self, job: UUID, state: str) -> None:
+        until(lambda: self.state(job) == state, 60, f"job {job} {state}")
+
+
+@pytest.fixture(scope="module")
+def scene(postgres: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    folder: Path = tmp_path_factory.mktemp("dashboard")
+    with servers.database(postgres.dsn) as dsn, Processes(folder) as procs:
+        env = {"LEASEHOLD_DSN": dsn, "LEASEHOLD_RELEASE": "2026-11-21.3"}
+        applied = procs.start("-m", "leasehold", "schema", "apply", name="schema", env=env)
+        assert applied.wait(60) == 0
+        worker = procs.start(
+            "-m", "leasehold", "worker", "tests.web.scene:app", name="worker", env=env
+        )
+        made = Scene("", dsn, procs, worker)
+        made.url = made.web()
+        until(lambda: made.sql("select 1 from leasehold.leaders where holder is not null"), 60)
+        yield made
+
+
+@dataclass
+class Inside:
+    """A dashboard in this process, asked without a network."""
+
+    app: App
+    http: httpx.AsyncClient
+
+    async def form_token(self, path: str = "/jobs") -> str:
+        """As a browser finds it; the cookie is kept by the client."""
+        page = await self.http.get(path)
+        found = re.search(r'name="form_token" value="([0-9a-f]{64})"', page.text)
+        assert found, page.text
+        return found[1]
+
+    async def post(self, path: str, page: str = "/login", **form: str) -> httpx.Response:
+        token = form.pop("form_token", None) or await self.form_token(page)
+        return await self.http.post(path, data={"form_token": token, **form})
+
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+async def make(dsn: str) -> AsyncIterator[Make]:
+    """``async with make(login=…) as inside``: a dashboard over a fresh schema, with no node."""
+    app = App(dsn=dsn)
+    await app.apply_schema()
+
+    @asynccontextmanager
+    async def inside(**options: Any) -> AsyncIterator[Inside]:
+        given = options or {"unprotected": True}
+        transport = httpx.ASGITransport(dashboard(app, **given), raise_app_exceptions=False)
+        headers = {"accept": "text/html"}
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://leasehold.test", headers=headers
+        ) as http:
+            yield Inside(app, http)
+
+    yield inside
+    await app.close()

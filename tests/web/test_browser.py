@@ -1,0 +1,247 @@
+"""The dashboard in a real browser, over a real application."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.wait import until
+from tests.web.conftest import TOKEN, Scene
+
+sync_api = pytest.importorskip("playwright.sync_api")
+CHROMIUM = "/usr/bin/chromium"
+PAGES = ("now", "jobs", "schedules", "leaders", "nodes", "database", "events")
+PATIENCE = 30_000
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    import os
+
+    if not os.path.exists(CHROMIUM):
+        pytest.skip("chromium is not installed")
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def page_at(browser: Any) -> Iterator[Open]:
+    """A page of a fresh profile; a complaint of the browser's console fails the test."""
+    complaints: list[str] = []
+    contexts = []
+
+    def complain(kind: str, text: str) -> None:
+        if kind in ("error", "warning"):
+            complaints.append(text)
+
+    def open_page(url: str, width: int = 1280, theme: str = "light") -> Any:
+        context = browser.new_context(viewport={"width": width, "height": 860}, color_scheme=theme)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on(
+            "console",
+            lambda said: (
+                complaints.append(said.text) if said.type in ("error", "warning") else None
+            ),
+        )
+        page.goto(url)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not complaints
+
+
+@pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "dark")])
+def test_every_page_is_usable(scene: Scene, page_at: Open, width: int, theme: str):
+    done = scene.enqueue("send", "mail", payload={"user_id": 1, "password": "hunter2"})
+    bad = scene.enqueue("broken", "mail", payload={"says": "x" * 300}, max_attempts=1)
+    scene.wait_state(done, "completed")
+    scene.wait_state(bad, "discarded")
+    page = page_at(scene.url, width, theme)
+    for path in (*PAGES, f"jobs/{done}", f"jobs/{bad}", "jobs/bulk?act=retry&q=state:discarded"):
+        page.goto(scene.url + path)
+        assert page.locator("h1").count() == 1, path
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= width, f"{path} scrolls sideways: {wide}"
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (background == "rgb(19, 21, 22)") == (theme == "dark")
+
+
+def test_the_page_follows_what_happens(scene: Scene, page_at: Open):
+    page = page_at(scene.url + "jobs?q=queue:later")
+    assert "No job matches" in page.content()
+    scene.enqueue("send", "later", run_in=3600, payload={"user_id": 5})
+    page.wait_for_selector("text=user_id=5")
+    page.goto(scene.url + "now")
+    page.wait_for_selector(".link.on")
+
+
+def test_the_filter_suggests_and_finds(scene: Scene, page_at: Open):
+    job = scene.enqueue("send", "mail", payload={"user_id": 4711, "password": "hunter2"})
+    scene.wait_state(job, "completed")
+    page = page_at(scene.url + "jobs")
+    page.keyboard.press("/")
+    page.keyboard.type("stat")
+    page.wait_for_selector('#suggestions button:has-text("state:")')
+    page.fill("#q", "")
+    page.type("#q", "task:sen")
+    page.keyboard.press("ArrowDown")
+    page.wait_for_selector('#suggestions button:text-is("task:send")')
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/jobs?q=task%3Asend")
+    page.fill("#q", "task:send args.user_id:4711 state:completed")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(f'a.row[href$="{job}"]')
+    assert page.locator("a.row").count() == 1
+    assert "hunter2" not in page.content() and "••••••" in page.content()
+    page.keyboard.press("Escape")
+    page.locator("body").press("j")
+    page.locator("body").press("Enter")
+    page.wait_for_url(f"**/jobs/{job}")
+    assert "hunter2" not in page.content() and "&lt;4711@example.org&gt;" in page.content()
+
+
+def test_many_jobs_are_cancelled_after_a_preview(scene: Scene, page_at: Open):
+    jobs = [scene.enqueue("send", "parked", payload={"user_id": n}) for n in range(7)]
+    page = page_at(scene.url + "jobs?q=queue:parked")
+    page.click("text=Cancel …")
+    assert page.inner_text("#preview") == "7 jobs match"
+    assert {scene.state(job) for job in jobs} == {"available"}, "a preview changes nothing"
+    page.click("button:has-text('Cancel 7 jobs')")
+    page.wait_for_selector("text=7 jobs cancelled or asked to end")
+    assert {scene.state(job) for job in jobs} == {"cancelled"}
+    page.click("text=Retry …")
+    page.click("button:has-text('Retry 7 jobs')")
+    page.wait_for_selector("text=7 jobs may run now")
+    page.click("text=Discard …")
+    page.click("button:has-text('Discard 7 jobs')")
+    page.wait_for_selector("text=7 jobs given up")
+    assert {scene.state(job) for job in jobs} == {"discarded"}
+    page.goto(scene.url + "events?kind=person_acted")
+    assert "jobs queue:parked" in page.content() and "local" in page.content()
+
+
+def test_a_running_job_is_asked_to_end(scene: Scene, page_at: Open):
+    job = scene.enqueue("long", "work", payload={"pages": 20})
+    scene.wait_state(job, "running")
+    page = page_at(f"{scene.url}jobs/{job}")
+    page.wait_for_selector("text=page 7 of 20")
+    page.click("text=Ask to end")
+    page.wait_for_selector("text=The job was asked to end")
+    scene.wait_state(job, "cancelled")
+    page.wait_for_selector(".timeline li >> text=cancelled")
+    page.wait_for_selector(".timeline li >> text=person acted")
+
+
+def test_a_job_says_why_it_waits_and_what_went_wrong(scene: Scene, page_at: Open):
+    waits = scene.enqueue("send", "nobody-works-this", payload={"user_id": 1})
+    page = page_at(f"{scene.url}jobs/{waits}")
+    assert "No live node works the queue 'nobody-works-this'" in page.inner_text(".why")
+    page.click("text=Give up")
+    page.wait_for_selector("text=The job was given up")
+    failed = scene.enqueue("flaky", "work", max_attempts=2)
+    scene.wait_state(failed, "retryable")
+    page.goto(f"{scene.url}jobs/{failed}")
+    assert "Attempt 1 of 2 failed" in page.inner_text(".why")
+    page.click("text=Run now")
+    scene.wait_state(failed, "discarded")
+    page.goto(f"{scene.url}jobs/{failed}")
+    assert "TimeoutError: the API did not answer" in page.inner_text("pre.trace >> nth=0")
+    assert page.locator(".timeline li.bad").count() >= 3
+
+
+def test_a_schedule_runs_now_pauses_and_goes_on(scene: Scene, page_at: Open):
+    page = page_at(scene.url + "schedules")
+    card = page.locator("section.schedule", has_text="daily-report")
+    assert "At 15:00 every day" in card.inner_text()
+    assert card.locator(".strip .mark").count() == 1
+    card.get_by_role("button", name="Run now").click()
+    page.wait_for_url(re.compile(r"/jobs/[0-9a-f-]{36}$"))
+    assert "runs now, beside its schedule" in page.content()
+    page.wait_for_selector('h1 .state:text-is("completed")')
+    page.goto(scene.url + "schedules")
+    card.get_by_role("button", name="Pause").click()
+    page.wait_for_selector("text=daily-report of default is paused")
+    assert scene.sql("select paused from leasehold.schedule where name = 'daily-report'") == [
+        (True,)
+    ]
+    card.get_by_role("button", name="Resume").click()
+    page.wait_for_selector("text=daily-report of default goes on")
+    until(lambda: scene.sql("select 1 from leasehold.ticks where state = 'fired' limit 1"), 60)
+    page.goto(scene.url + "schedules")
+    page.wait_for_selector(".ticks .fired")
+
+
+def test_the_leaders_page_shows_what_the_process_believes(scene: Scene, page_at: Open):
+    page = page_at(scene.url + "leaders")
+    page.wait_for_selector("td >> text=agrees")
+    assert page.locator(".lane .held").count() >= 1
+    assert page.locator(".lane .overlap").count() == 0
+
+
+def test_what_is_wrong_is_said_in_the_words_of_status(scene: Scene, page_at: Open):
+    scene.enqueue("send", "unworked", payload={"user_id": 1})
+    page = page_at(scene.url + "now")
+    page.wait_for_selector("text=Queue 'unworked' has jobs to run, and no live node works it")
+    page.wait_for_selector("#troubles:not([hidden])")
+    scene.sql("delete from leasehold.job where queue = 'unworked'")
+    page.wait_for_selector("text=All is well", timeout=60_000)
+
+
+def test_an_open_transaction_that_pins_the_past_is_named(scene: Scene, page_at: Open):
+    import psycopg
+
+    with psycopg.connect(scene.dsn, application_name="forgotten-shell") as old:
+        old.execute("begin isolation level repeatable read")
+        old.execute("select 'a secret literal', 1 from leasehold.node")
+        page = page_at(scene.url + "database")
+        row = page.locator("tr", has_text="forgotten-shell").first
+        assert str(old.info.backend_pid) in row.inner_text()
+        assert "secret literal" not in page.content()
+
+
+def test_a_login_with_a_token_and_a_name(scene: Scene, page_at: Open):
+    url = scene.web(LEASEHOLD_WEB_TOKEN=TOKEN)
+    page = page_at(url + "jobs")
+    page.wait_for_url("**/login")
+    page.fill("#name", "Ada")
+    page.fill("#secret", TOKEN)
+    page.click("button:has-text('Log in')")
+    page.wait_for_selector("nav >> text=Schedules")
+    job = scene.enqueue("send", "parked", payload={"user_id": 1})
+    page.goto(f"{url}jobs/{job}")
+    page.click("button:has-text('Cancel')")
+    page.wait_for_selector("text=The job is cancelled")
+    found = scene.sql(
+        "select fields ->> 'act' from leasehold.events where fields ->> 'who' = %s", "Ada"
+    )
+    assert found == [("cancel",)]
+    page.click("text=Log out")
+    page.wait_for_url("**/login")
+    page.goto(url + "now")
+    page.wait_for_url("**/login")
+
+
+def test_a_read_only_dashboard_shows_no_buttons(scene: Scene, page_at: Open):
+    job = scene.enqueue("send", "parked", payload={"user_id": 1})
+    url = scene.web("--read-only")
+    page = page_at(f"{url}jobs/{job}")
+    assert page.locator("main button").count() == 0
+    page.goto(url + "schedules")
+    assert page.locator("main button").count() == 0
+    page.goto(url + "jobs?q=queue:parked")
+    assert page.locator(".bulk").count() == 0
+    assert page.locator("text=read-only").count() == 1
