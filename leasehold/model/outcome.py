@@ -59,6 +59,9 @@ class Unknown:
     seconds: float = 1.0
 
 
+PLAIN = Complete()
+"""What most attempts come to."""
+
 Outcome = Complete | Fail | Snooze | Cancel | Discard | Unknown
 
 
@@ -76,6 +79,9 @@ class Decision:
     held_because: str | None = None
 
 
+COMPLETED = Decision(State.COMPLETED)
+
+
 def decide(job: ClaimedJob, outcome: Outcome, backoff: Backoff, draw: float) -> Decision:
     """From a job and its outcome to what is written; ``draw`` in [0, 1) is for the jitter.
 
@@ -83,6 +89,8 @@ def decide(job: ClaimedJob, outcome: Outcome, backoff: Backoff, draw: float) -> 
     waiting state makes it ``cancelled`` if the row's flag is set.
     """
     match outcome:
+        case Complete(None):
+            return COMPLETED
         case Complete(result):
             return Decision(State.COMPLETED, result=result)
         case Cancel(reason):

@@ -18,6 +18,7 @@ from leasehold.node.reach import reach_database
 from leasehold.node.watchdog import Watchdog
 from leasehold.ports import NodeIdentity, Signal, Wake
 from leasehold.services.acker import Acker
+from leasehold.services.attempt import Attempts
 from leasehold.services.deadlines import DeadlineSweeper
 from leasehold.services.executor import Executor, Lane
 from leasehold.services.guard import Guard
@@ -60,6 +61,7 @@ class Node:
     # -- the table of services -------------------------------------------------------------------
     def _build(self) -> None:
         settings, env, limits = self._settings, self._env, self._settings.limits
+        slots = sum(self._plan.queues.values()) or 1
         self.recorder = Recorder(env, self._store)
         self._emit = self.recorder.emit
         self.running = Running()
@@ -70,24 +72,26 @@ class Node:
         self.processes = ProcessPool(
             env,
             limits,
-            sum(self._plan.queues.values()) or 1,
+            slots,
             self._store.progress,
-            lambda: self.executor.worker_id,
+            lambda: self.attempts.worker_id,
         )
         self.acker = Acker(
             self._store, env, limits, self._registry, self.running, self._emit, self._on_written
         )
-        self.executor = Executor(
+        self.attempts = Attempts(
             self._store,
             env,
             limits,
             self._registry,
-            self.running,
             self._emit,
             self._tools.on_connection,
-            self._finished,
             self._may_start,
             self.processes.run,
+            slots,
+        )
+        self.executor = Executor(
+            env, limits, self.running, self._emit, self._finished, self._may_start, self.attempts
         )
         self._sleepers = Sleepers(self._store, self.guard)
         self._desk = ClaimDesk(self._store, env, self.guard, self.executor, self._emit)
@@ -200,7 +204,7 @@ class Node:
     async def _leave(self) -> None:
         self._emit("node_stopped", given_back=self._given_back, cancelled=self._cancelled)
         await self.processes.close()
-        self.executor.close()
+        self.attempts.close()
         for loop in self._loops.values():
             await loop.stop()
         with suppress(errors.LeaseholdError):
@@ -326,7 +330,7 @@ class Node:
         self._pinging = False
 
     def _on_joined(self, identity: NodeIdentity) -> None:
-        self.executor.worker_id = identity.worker_id
+        self.attempts.worker_id = identity.worker_id
         self._sleepers.forget()
         if not self._joined.done():
             self._joined.set_result(None)

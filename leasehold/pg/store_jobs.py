@@ -75,6 +75,29 @@ class JobOperations:
         return bool(await self._pool.fetch("job/start", params))
 
     async def ack(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
+        """The many that simply succeeded have a short statement of their own."""
+        completed = [item for item in items if item.decision.state is State.COMPLETED]
+        if len(completed) == len(items):
+            return await self._ack_completed(node, items, now)
+        others = [item for item in items if item.decision.state is not State.COMPLETED]
+        acked = await self._ack_others(node, others, now)
+        if not completed:
+            return acked
+        more = await self._ack_completed(node, completed, now)
+        return Acked(acked.written | more.written, acked.locked | more.locked)
+
+    async def _ack_completed(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
+        params = {
+            "node": node,
+            "ids": [item.job for item in items],
+            "tokens": [item.token for item in items],
+            "results": [item.decision.result for item in items],
+            "ran": [item.ran_seconds for item in items],
+            "now": now,
+        }
+        return _acked(await self._pool.fetch("job/ack_completed", params))
+
+    async def _ack_others(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
         decisions = [item.decision for item in items]
         params = {
             "node": node,
@@ -89,11 +112,7 @@ class JobOperations:
             "held": [d.held_because for d in decisions],
             "now": now,
         }
-        rows = await self._pool.fetch("job/ack", params)
-        return Acked(
-            frozenset(job for job, written in rows if written),
-            frozenset(job for job, written in rows if not written),
-        )
+        return _acked(await self._pool.fetch("job/ack", params))
 
     async def ack_again(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
         acked = await self.ack(node, items, now)
@@ -184,6 +203,13 @@ class JobOperations:
     ) -> list[JobRecord]:
         params = {"state": state, "queue": queue, "task": task, "limit": limit}
         return [_record(row) for row in await self._pool.fetch("job/list", params)]
+
+
+def _acked(rows: Sequence[Row]) -> Acked:
+    return Acked(
+        frozenset(job for job, written in rows if written),
+        frozenset(job for job, written in rows if not written),
+    )
 
 
 def _record(row: Row) -> JobRecord:

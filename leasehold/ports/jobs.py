@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from leasehold.model.job import ClaimedJob, JobRecord, JobRequest
@@ -13,8 +13,7 @@ from leasehold.model.outcome import Decision
 from leasehold.ports.common import Now, Term
 
 
-@dataclass(frozen=True, slots=True)
-class AckItem:
+class AckItem(NamedTuple):
     """One outcome to be written under its token."""
 
     job: UUID

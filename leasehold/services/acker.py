@@ -12,7 +12,7 @@ from leasehold.config import Limits
 from leasehold.env import Env
 from leasehold.errors import storable
 from leasehold.model.backoff import Backoff
-from leasehold.model.outcome import Decision, Outcome, decide
+from leasehold.model.outcome import COMPLETED, PLAIN, Decision, Outcome, decide
 from leasehold.model.states import State
 from leasehold.ports import Acked, AckItem, JobStore
 from leasehold.services.running import Claim, Running
@@ -69,9 +69,7 @@ class Acker(Service):
         return len(self._queue) + len(self._locked)
 
     def put(self, claim: Claim, outcome: Outcome) -> None:
-        task = self._registry.find(claim.job.task)
-        backoff = task.options.backoff if task else _DEFAULT_BACKOFF
-        decision = decide(claim.job, outcome, backoff, self._env.rng.random())
+        decision = COMPLETED if outcome is PLAIN else self._decide(claim, outcome)
         now = self._env.boot_now()
         ran = now - (claim.started_at if claim.started_at is not None else now)
         if not self._queue:
@@ -80,6 +78,11 @@ class Acker(Service):
         if decision.state is not State.COMPLETED:
             self._tell(claim, decision)
         self.wake()
+
+    def _decide(self, claim: Claim, outcome: Outcome) -> Decision:
+        task = self._registry.find(claim.job.task)
+        backoff = task.options.backoff if task else _DEFAULT_BACKOFF
+        return decide(claim.job, outcome, backoff, self._env.rng.random())
 
     def _tell(self, claim: Claim, decision: Decision) -> None:
         job = claim.job

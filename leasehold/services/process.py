@@ -20,7 +20,7 @@ from leasehold import errors
 from leasehold.config import Limits
 from leasehold.env import Env
 from leasehold.model.outcome import Cancel, Complete, Discard, Fail, Outcome, Snooze
-from leasehold.services.executor import _timed_out, describe
+from leasehold.services.attempt import describe, timed_out
 from leasehold.services.process_child import Message, find
 from leasehold.services.process_handle import Child, Gone
 from leasehold.services.running import Claim
@@ -231,7 +231,7 @@ class ProcessPool:
                     message = await child.receive(self._message_bytes)
         except TimeoutError:
             if limit.expired():
-                raise _timed_out(claim) from None
+                raise timed_out(claim) from None
             raise
         return _outcome_of(message)
 

@@ -32,8 +32,8 @@ from leasehold.model.deadline import DueLevel
 from leasehold.model.job import ClaimedJob, encode
 from leasehold.model.outcome import Cancel, Discard, Snooze, as_outcome
 from leasehold.ports import JobStore
+from leasehold.services.attempt import describe
 from leasehold.services.context import Context, SyncContext
-from leasehold.services.executor import describe
 from leasehold.services.running import Claim
 
 PR_SET_PDEATHSIG = 1

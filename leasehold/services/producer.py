@@ -105,6 +105,24 @@ class ClaimDesk:
             return jobs
         return await self._store.claim(node, epoch, lane.queue, sorted(self.not_tasks), limit, now)
 
+    @property
+    def exclusive(self) -> bool:
+        """A suspect has this node for itself: nothing is claimed meanwhile."""
+        return self._executor.exclusive
+
+    async def give_back(self, lane: Lane) -> None:
+        """What waits for a slot, for others to run."""
+        async with self._one:
+            membership = self._guard.membership
+            claims = self._executor.take_waiting(lane)
+            if not claims:
+                return
+            try:
+                await self._store.give_back(membership.identity.id, claims)
+            except Exception:
+                self._unknown = membership  # rows may be ours still that we do not know any more
+                raise
+
     async def _give_back_unknown(self, membership: Membership) -> None:
         node = membership.identity.id
         epoch = await self._store.new_epoch(node, membership.token, membership.epoch + 1)
@@ -156,12 +174,18 @@ class Producer(Service):
 
     def wants_more(self) -> bool:
         """Enough room to be worth a statement, and more is there: asked when a job has ended."""
+        if self._desk.exclusive:
+            return bool(self._lane.waiting)
         return not self._lane.drained and self.room() * 2 >= min(
             self._lane.slots, self._limits.batch_rows
         )
 
     async def tick(self, now: datetime | None) -> float:
         self._measure()
+        if self._desk.exclusive:
+            await self._desk.give_back(self._lane)
+            self._lane.drained = False  # we look again when it has ended
+            return 5.0  # its end wakes us
         if self._acker.backlog > self._limits.unrecorded_outcomes:
             return self._limits.flush_seconds
         limit = min(self.room(), self._limits.batch_rows)

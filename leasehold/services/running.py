@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from uuid import UUID
 
 from leasehold.model.deadline import DueLevel
@@ -27,11 +27,23 @@ class Claim:
     """Ends the run, as far as its executor can."""
     stop_reason: str = ""
     """``cancel``, ``lost``, ``stopping``; empty: go on."""
-    cancelled: threading.Event = field(default_factory=threading.Event)
-    """Seen by handlers as ``ctx.cancelled``."""
     overdue_told: bool = False
     completed_elsewhere: bool = False
     """The handler completed it in a transaction of its own; nothing is left to write."""
+    _cancelled: threading.Event | None = None
+
+    @property
+    def cancelled(self) -> threading.Event:
+        """Seen by handlers as ``ctx.cancelled``; made when somebody asks, for most never do."""
+        if self._cancelled is None:
+            self._cancelled = threading.Event()
+            if self.stop_reason:
+                self._cancelled.set()
+        return self._cancelled
+
+    @property
+    def stopping(self) -> bool:
+        return bool(self.stop_reason)
 
     deadlines: tuple[DueLevel, ...] = ()
     """As they were when the run started."""
@@ -46,7 +58,8 @@ class Claim:
             return  # too late: its completion may be committing at this moment
         if not self.stop_reason:
             self.stop_reason = reason
-        self.cancelled.set()
+        if self._cancelled is not None:
+            self._cancelled.set()
         if self.stop:
             self.stop()
 

@@ -15,6 +15,7 @@ from leasehold.config import Limits
 from leasehold.env import Env
 from leasehold.model.job import ClaimedJob
 from leasehold.model.outcome import Complete
+from leasehold.services.attempt import Attempts
 from leasehold.services.executor import Executor, Lane
 from leasehold.services.running import Claim, Running
 from leasehold.services.tasks import Registry, TaskOptions
@@ -37,10 +38,15 @@ class Hands:
         for function in (self.hang, self.run, self.wait):
             registry.add(function.__name__, function, TaskOptions())
         stands: Any = self
+        self.attempts = Attempts(
+            stands, Env(), Limits(), registry, self.emit, stands, self._may_start, stands, 4
+        )
         self.executor = Executor(
-            stands, Env(), Limits(), registry, Running(), self.emit, stands,
-            self.put, lambda claim: self.valid, stands,
-        )  # fmt: skip
+            Env(), Limits(), Running(), self.emit, self.put, self._may_start, self.attempts
+        )
+
+    def _may_start(self, claim: Claim) -> bool:
+        return self.valid
 
     # -- handlers --------------------------------------------------------------------------------
     def hang(self, name: str) -> None:
@@ -84,7 +90,7 @@ async def hands() -> AsyncIterator[Hands]:
     hands.gate.set()
     hands.open.set()
     await hands.executor.wait_idle(10)
-    hands.executor.close()
+    hands.attempts.close()
 
 
 async def test_a_hanging_thread_of_one_queue_holds_up_no_other_queue(hands):

@@ -24,6 +24,7 @@ from leasehold.errors import BadJob, Unavailable
 from leasehold.model.job import ClaimedJob
 from leasehold.model.outcome import Cancel, Complete, Discard, Fail, Outcome, Snooze
 from leasehold.services import process, process_handle
+from leasehold.services.attempt import Attempts
 from leasehold.services.executor import Executor, Lane
 from leasehold.services.process import ProcessPool, check_importable
 from leasehold.services.running import Claim, Running
@@ -65,20 +66,31 @@ class Bench:
         self._outcomes: dict[UUID, Outcome] = {}
         env, self._registry = Env(), Registry()
         self.pool = ProcessPool(env, Limits(**limits), slots, self._progress, lambda: "worker-7")
-        self.executor = Executor(
+        self.attempts = Attempts(
             None,  # type: ignore[arg-type]
             env,
             Limits(**limits),
             self._registry,
-            Running(),
-            lambda name, **fields: self.events.append((name, fields)),  # type: ignore[arg-type]
+            self._emit,
             None,  # type: ignore[arg-type]
-            lambda claim, outcome: self._outcomes.update({claim.job.id: outcome}),
             lambda claim: True,
             self.pool.run,
+            slots,
+        )
+        self.executor = Executor(
+            env,
+            Limits(**limits),
+            Running(),
+            self._emit,
+            lambda claim, outcome: self._outcomes.update({claim.job.id: outcome}),
+            lambda claim: True,
+            self.attempts,
         )
         self.lane = Lane("default", 100)
         self.executor.lanes = {"default": self.lane}
+
+    def _emit(self, name: str, **fields: Any) -> None:
+        self.events.append((name, fields))
 
     async def _progress(
         self, node: UUID, job: UUID, token: int, share: float, note: str | None
@@ -251,8 +263,8 @@ async def test_a_thread_that_a_handler_left_behind_cannot_speak_for_the_next_job
 async def test_a_handler_can_complete_its_job_on_a_connection_of_its_own(bench, tmp_path, task):
     file = tmp_path / "connection"
     claim = bench.start(task, file=str(file))
-    bench.executor._check_completion = _it_was_committed
-    await until_async(lambda: bench.executor.busy() == 0, 30)
+    bench.attempts._check_completion = _it_was_committed
+    await until_async(lambda: claim.started_at and bench.executor.busy() == 0, 30)
     assert claim.completed_elsewhere
     lines = file.read_text().splitlines()
     assert lines[-1].startswith(f"complete {claim.job.id} {NODE} 41 ")

@@ -1,0 +1,244 @@
+"""One attempt of a job: from a claim to its outcome, whatever its handler does."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from leasehold import errors
+from leasehold.config import Limits
+from leasehold.env import Env
+from leasehold.model.job import encode
+from leasehold.model.outcome import (
+    PLAIN,
+    Cancel,
+    Complete,
+    Discard,
+    Fail,
+    Outcome,
+    Snooze,
+    Unknown,
+    as_outcome,
+)
+from leasehold.ports import Completion, Store
+from leasehold.services.context import Context, OnConnection, SyncContext
+from leasehold.services.running import Claim
+from leasehold.services.tasks import Registry, TaskFunction
+from leasehold.telemetry import Emit
+
+_FIRST_LOOK = 0.01
+_LONGEST_LOOK = 1.0
+"""Seconds between two looks at a completion whose transaction is open."""
+
+RunInProcess = Callable[[TaskFunction, Claim], Awaitable[Outcome]]
+
+
+class Attempts:
+    """``of`` a claim: run its handler where its task wants it."""
+
+    def __init__(
+        self,
+        store: Store,
+        env: Env,
+        limits: Limits,
+        registry: Registry,
+        emit: Emit,
+        on: OnConnection,
+        may_start: Callable[[Claim], bool],
+        in_process: RunInProcess,
+        slots: int,
+    ) -> None:
+        self._store = store
+        self._env = env
+        self._limits = limits
+        self._registry = registry
+        self._emit = emit
+        self._on = on
+        self._may_start = may_start
+        self._in_process = in_process
+        self._slots = slots
+        self._threads: ThreadPoolExecutor | None = None
+        self.worker_id = ""
+
+    async def of(self, claim: Claim) -> Outcome | None:
+        """One attempt; None when nothing is to be written."""
+        try:
+            return await self._attempt(claim)
+        except errors.Unavailable:
+            return Snooze(1.0)
+        except asyncio.CancelledError:  # by claim.end(), after the handler had ended
+            return None if claim.lost else stopped(claim)
+        except Exception as error:  # never a handler's: those are outcomes
+            self._emit("service_failed", service="executor", error=repr(error))
+            return Fail(f"leasehold could not run it: {error!r}")
+
+    async def _attempt(self, claim: Claim) -> Outcome | None:
+        """One attempt; None when nothing is to be written."""
+        job = claim.job
+        task = self._registry.find(job.task)
+        if task is None:
+            return Unknown()
+        if claim.stop_reason:
+            return stopped(claim)
+        if not isinstance(job.payload, dict):
+            return Discard(f"its arguments cannot be read: {errors.shorten(job.payload)}")
+        if job.crashes and not await self._store.start(
+            claim.node, job.id, job.claim_token, self._env.due_now()
+        ):
+            claim.end("lost")
+            return None
+        if job.deadlines:
+            claim.deadlines = await self._store.start_deadlines(
+                claim.node, job.id, job.claim_token, self._env.due_now()
+            )
+        if claim.stopping:  # asked for while the mark was written
+            return None if claim.lost else stopped(claim)
+        if (job.crashes or job.deadlines) and not self._may_start(claim):  # it ran out meanwhile
+            return Snooze(0.0)
+        outcome = await self._execute(task, claim)
+        if claim.completed_elsewhere:
+            return await self._check_completion(claim, outcome)
+        return None if claim.lost else outcome
+
+    async def _execute(self, task: TaskFunction, claim: Claim) -> Outcome:
+        run = {
+            "async": self._run_async,
+            "thread": self._run_thread,
+            "process": self._in_process,
+        }[task.executor]
+        try:
+            return await run(task, claim)
+        except asyncio.CancelledError:
+            if not claim.stop_reason:
+                return Fail("the handler raised CancelledError")
+            return stopped(claim)
+        except errors.JobTimeout as error:
+            return Fail(str(error))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit, and what foreign code derives from the base
+            return Fail(describe(error, self._limits.error_chars))
+
+    async def _run_async(self, task: TaskFunction, claim: Claim) -> Outcome:
+        me = asyncio.current_task()
+        assert me is not None
+        claim.stop = partial(_cancel, me)
+        job = claim.job
+        arguments = (self._context(Context, claim),) if task.takes_context else ()
+        if job.timeout is None:
+            return self._outcome_of(task, await task.function(*arguments, **job.payload))
+        limit = asyncio.timeout(job.timeout)
+        try:
+            async with limit:
+                returned = await task.function(*arguments, **job.payload)
+        except TimeoutError:
+            if limit.expired():
+                raise timed_out(claim) from None
+            raise
+        return self._outcome_of(task, returned)
+
+    async def _run_thread(self, task: TaskFunction, claim: Claim) -> Outcome:
+        """Nothing ends a thread: a timeout or a cancel sets ``ctx.cancelled`` and waits."""
+        loop = asyncio.get_running_loop()
+        job = claim.job
+        context = self._context(SyncContext, claim)
+        context._run = lambda work: asyncio.run_coroutine_threadsafe(work, loop).result()  # type: ignore[arg-type]
+        arguments = (context,) if task.takes_context else ()
+
+        def call() -> tuple[Any, BaseException | None]:
+            # as a value: a future takes no StopIteration, and a SystemExit would end the loop
+            try:
+                return task.function(*arguments, **job.payload), None
+            except BaseException as error:
+                return None, error
+
+        timer = loop.call_later(job.timeout, claim.cancelled.set) if job.timeout else None
+        try:
+            returned, error = await loop.run_in_executor(self._pool(), call)
+        finally:
+            if timer:
+                timer.cancel()
+        if error is not None:
+            return Fail(describe(error, self._limits.error_chars))
+        if claim.stop_reason == "cancel" and returned is None:
+            return stopped(claim)
+        return self._outcome_of(task, returned)
+
+    def _pool(self) -> ThreadPoolExecutor:
+        if self._threads is None:
+            # threads are made as they are needed; a job that runs must not wait for one
+            self._threads = ThreadPoolExecutor(self._slots, thread_name_prefix="leasehold-job")
+        return self._threads
+
+    def _context(self, kind: type[Context], claim: Claim) -> Context:
+        return kind(claim, self.worker_id, self._store, self._on)
+
+    def _outcome_of(self, task: TaskFunction, returned: Any) -> Outcome:
+        if returned is None:
+            return PLAIN
+        outcome = as_outcome(returned)
+        if outcome is not None:
+            return outcome
+        return Complete(encode(f"result of {task.name}", returned, self._limits.result_bytes))
+
+    async def _check_completion(self, claim: Claim, outcome: Outcome) -> Outcome | None:
+        """The handler completed its job in a transaction of its own: did that commit?"""
+        claim.stop = None  # the handler has ended
+        job = claim.job
+        pause = _FIRST_LOOK
+        while not claim.stop_reason or claim.stop_reason == "cancel":
+            with suppress(errors.Unavailable):
+                found = await self._store.completion(claim.node, job.id, job.claim_token)
+                if found is Completion.ROLLED_BACK:
+                    claim.completed_elsewhere = False
+                    why = "the transaction in which the job was completed was rolled back"
+                    return Fail(why) if isinstance(outcome, Complete) else outcome
+                if found is Completion.OVER:
+                    if isinstance(outcome, Fail):
+                        self._emit("job_failed", job=job.id, task=job.task, attempt=job.attempt,
+                                   error=f"after it was completed: {outcome.error}")  # fmt: skip
+                    return None
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_LOOK)
+        return None
+
+    def close(self) -> None:
+        if self._threads:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _cancel(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+
+
+def stopped(claim: Claim) -> Outcome:
+    match claim.stop_reason:
+        case "cancel":
+            return Cancel("cancelled while it ran")
+        case _:
+            return Snooze(0)
+
+
+def timed_out(claim: Claim) -> errors.JobTimeout:
+    return errors.JobTimeout(f"ran longer than its timeout of {claim.job.timeout:g} s")
+
+
+def describe(error: BaseException, limit: int) -> str:
+    """Type and message first, then the traceback, the end of it if it is long."""
+    try:
+        head = f"{type(error).__name__}: {error}"[:1000]
+    except Exception as odd:
+        head = f"{type(error).__name__}: (its str() raised {type(odd).__name__})"
+    with suppress(Exception):
+        start = trace = error.__traceback__
+        while trace:  # from the handler on: the frames before are ours, or the thread pool's
+            ours = trace.tb_frame.f_code.co_filename == __file__
+            start, trace = (trace.tb_next if ours else None) or start, trace.tb_next
+        lines = traceback.format_exception(type(error), error, start)
+        return f"{head}\n{''.join(lines)[-(limit - len(head) - 1) :]}"
+    return head

@@ -1,0 +1,213 @@
+"""How the executor runs jobs: no task for a handler that never waits, and nothing of one job in
+the next."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from leasehold.config import Limits
+from leasehold.env import Env
+from leasehold.model.job import ClaimedJob
+from leasehold.model.outcome import Cancel, Complete, Fail
+from leasehold.services.attempt import Attempts
+from leasehold.services.executor import Executor, Lane
+from leasehold.services.running import Claim, Running
+from leasehold.services.tasks import Registry, TaskOptions
+from tests.support.wait import until_async
+
+NODE = UUID(int=1)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+MARK: ContextVar[str] = ContextVar("MARK", default="")
+
+
+class Workshop:
+    """An executor with one queue; its jobs are coroutine functions of a number."""
+
+    def __init__(self) -> None:
+        self.outcomes: dict[int, Any] = {}
+        self._registry = Registry()
+        env, limits = Env(), Limits()
+        stands: Any = self
+        self.attempts = Attempts(
+            stands, env, limits, self._registry, self.emit, stands, self.may_start, stands, 4
+        )
+        self.executor = Executor(
+            env, limits, Running(), self.emit, self.put, self.may_start, self.attempts
+        )
+        self.lane = Lane("default", 3)
+        self.executor.lanes["default"] = self.lane
+
+    def emit(self, kind: str, **fields: Any) -> None: ...
+
+    def may_start(self, claim: Claim) -> bool:
+        return True
+
+    def put(self, claim: Claim, outcome: Any) -> None:
+        self.outcomes[claim.job.payload["n"]] = outcome
+
+    async def start(self, *mark: Any) -> bool:
+        return True
+
+    def submit(self, function: Any, numbers: range, crashes: int = 0) -> list[Claim]:
+        if self._registry.find(function.__name__) is None:
+            self._registry.add(function.__name__, function, TaskOptions())
+        claims = [
+            Claim(
+                ClaimedJob(uuid4(), function.__name__, "default", {"n": n}, 0, 1, 5, crashes, n,
+                           None, None, NOW, NOW, True, None),
+                NODE,
+            )
+            for n in numbers
+        ]  # fmt: skip
+        self.executor.submit(self.lane, claims)
+        return claims
+
+    async def done(self, count: int) -> None:
+        await until_async(lambda: len(self.outcomes) == count, 30, f"{count} outcomes")
+
+
+@pytest.fixture
+def shop() -> Iterator[Workshop]:
+    made = Workshop()
+    yield made
+    made.attempts.close()
+
+
+async def test_handlers_that_never_wait_share_one_task(shop: Workshop) -> None:
+    tasks: set[Any] = set()
+
+    async def quick(n: int) -> None:
+        tasks.add(asyncio.current_task())
+
+    shop.submit(quick, range(500))
+    await shop.done(500)
+    assert len(tasks) == 1
+    assert set(shop.outcomes.values()) == {Complete()}
+
+
+async def test_what_a_handler_sets_in_its_context_is_not_seen_by_the_next(shop: Workshop) -> None:
+    seen: list[str] = []
+
+    async def marks(n: int) -> None:
+        seen.append(MARK.get())
+        MARK.set(f"job {n}")
+        if n % 3 == 0:
+            await asyncio.sleep(0)
+        assert MARK.get() == f"job {n}"
+
+    shop.submit(marks, range(30))
+    await shop.done(30)
+    assert seen == [""] * 30
+    assert set(shop.outcomes.values()) == {Complete()}
+
+
+async def test_handlers_that_wait_run_side_by_side_up_to_the_slots(shop: Workshop) -> None:
+    gate = asyncio.Event()
+    inside: list[int] = []
+
+    async def waits(n: int) -> None:
+        inside.append(n)
+        async with asyncio.timeout(30):
+            await gate.wait()
+
+    shop.submit(waits, range(7))
+    await until_async(lambda: len(inside) == 3)
+    await asyncio.sleep(0.01)
+    assert inside == [0, 1, 2] and shop.executor.busy() == 3
+    gate.set()
+    await shop.done(7)
+    assert shop.executor.busy() == 0 and not shop.lane.taking
+
+
+async def test_the_event_loop_gets_its_turn_between_handlers_that_burn(shop: Workshop) -> None:
+    turns = 0
+
+    async def burns(n: int) -> None:
+        end = time.monotonic() + 0.003
+        while time.monotonic() < end:
+            pass
+
+    async def other() -> None:
+        nonlocal turns
+        while len(shop.outcomes) < 50:
+            turns += 1
+            await asyncio.sleep(0)
+
+    shop.submit(burns, range(50))
+    await other()
+    assert turns >= 40
+
+
+async def test_a_cancel_ends_its_job_and_not_the_next(shop: Workshop) -> None:
+    inside = asyncio.Event()
+
+    async def hangs(n: int) -> None:
+        if n == 0:
+            inside.set()
+            await asyncio.Event().wait()
+
+    first, *_ = shop.submit(hangs, range(20))
+    await inside.wait()
+    first.end("cancel")
+    await shop.done(20)
+    assert isinstance(shop.outcomes.pop(0), Cancel)
+    assert set(shop.outcomes.values()) == {Complete()}
+
+
+async def test_a_handler_that_cancels_its_own_task_harms_nobody_else(shop: Workshop) -> None:
+    async def suicidal(n: int) -> None:
+        if n == 0:
+            me = asyncio.current_task()
+            assert me
+            me.cancel()
+
+    shop.submit(suicidal, range(20))
+    await shop.done(20)
+    assert set(shop.outcomes.values()) == {Complete()}
+
+
+async def test_a_handler_may_fail_after_it_waited(shop: Workshop) -> None:
+    async def fails(n: int) -> None:
+        await asyncio.sleep(0)
+        raise StopIteration("odd")
+
+    shop.submit(fails, range(5))
+    await shop.done(5)
+    assert all(isinstance(outcome, Fail) for outcome in shop.outcomes.values())
+
+
+async def test_while_a_suspect_has_the_node_nothing_starts_and_what_waits_can_be_given_back(
+    shop: Workshop,
+) -> None:
+    gate = asyncio.Event()
+    woken = 0
+
+    def wake() -> None:
+        nonlocal woken
+        woken += 1
+
+    async def waits(n: int) -> None:
+        await gate.wait()
+
+    shop.lane.on_room = wake
+    shop.submit(waits, range(1), crashes=2)
+    await until_async(lambda: shop.executor.busy() == 1)
+    assert shop.executor.exclusive and woken
+    others = shop.submit(waits, range(1, 5))
+    await asyncio.sleep(0.01)
+    assert shop.executor.busy() == 1
+    given_back = shop.executor.take_waiting(shop.lane)
+    assert given_back == [(claim.job.id, claim.job.claim_token) for claim in others]
+    gate.set()
+    await shop.done(1)
+    assert not shop.executor.exclusive
+    shop.submit(waits, range(1, 3))
+    await shop.done(3)
