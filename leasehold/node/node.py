@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -11,9 +10,10 @@ from typing import Any
 
 from leasehold import errors
 from leasehold.config import Settings
-from leasehold.env import Env, assigned_node_id, take_assigned_node_id
+from leasehold.env import Env, take_assigned_node_id
 from leasehold.model.outcome import Outcome, Unknown
-from leasehold.node.plan import EXIT_FENCED, NodePlan, Tools
+from leasehold.node.host import GuardsHost
+from leasehold.node.plan import NodePlan, Tools
 from leasehold.node.reach import reach_database
 from leasehold.node.watchdog import Watchdog
 from leasehold.ports import NodeIdentity, Signal, Wake
@@ -36,7 +36,7 @@ from leasehold.services.tasks import Registry
 _UNKNOWN_TASKS = 1000  # so many names a claim leaves out at most
 
 
-class Node:
+class Node(GuardsHost):
     """``start``, then ``stop``. All of it belongs to one event loop and one process."""
 
     def __init__(
@@ -52,8 +52,6 @@ class Node:
         self._loop = asyncio.get_running_loop()
         self._joined: asyncio.Future[None] = self._loop.create_future()
         self._stopping = False
-        self._ping_sent = 0.0
-        self._pinging = False
         self._given_back = 0
         self._cancelled = 0
         self._build()
@@ -231,104 +229,7 @@ class Node:
         with suppress(RuntimeError):  # the user's loop is closed: the process is going down
             self._loop.call_soon_threadsafe(call, *arguments)
 
-    # -- Host: what the guard asks and tells, in its thread --------------------------------------
-    def new_identity(self) -> NodeIdentity:
-        self._watchdog.call_off()  # nothing of the identity before can hang any more
-        assigned, self._assigned = self._assigned, None
-        identity = NodeIdentity(
-            id=assigned or self._env.new_id(),
-            app=self._settings.name,
-            release=self._plan.release,
-            host=self._env.host,
-            pid=self._env.pid,
-            version=self._plan.version,
-            executes=bool(self._plan.queues),
-            tasks=self._registry.names() if self._plan.queues else (),
-            queues=self._plan.queues,
-        )
-        self.recorder.identity = identity
-        return identity
-
-    def joined(self, identity: NodeIdentity) -> None:
-        self.recorder.identity = identity
-        self._emit(
-            "node_started",
-            app=identity.app,
-            release=identity.release,
-            queues=list(identity.queues),
-        )
-        self._in_loop(self._on_joined, identity)
-
-    def refused(self, error: errors.LeaseholdError) -> None:
-        self._in_loop(self._on_refused, error)
-
-    def fenced(self, why: str) -> None:
-        self._emit("node_fenced", why=why, running=self.running.started())
-        if self._plan.hard_exit:
-            # the guard lives, or it would not call: it ends the process itself if it must
-            self._watchdog.put_off(2 * self._settings.timings.grace)
-        # child processes end from here: the user's loop may be blocked
-        self.processes.kill_all()
-        self._in_loop(self._on_fenced)
-
-    def quiet(self) -> bool:
-        return not self.executor.busy()
-
-    def unrecorded(self) -> int:
-        return self.acker.backlog
-
-    def grace_over(self) -> None:
-        if not self._plan.hard_exit:
-            self._emit("node_overlaps", running=self.running.started())
-            return
-        self._emit("node_exits", running=self.running.started())
-        os._exit(EXIT_FENCED)
-
-    def leadership(self, name: str, gained: bool) -> None:
-        self._in_loop(self._on_leadership)
-
-    def signals(self, signals: tuple[Signal, ...]) -> None:
-        self._in_loop(self._on_signals, signals)
-
-    def nodes_changed(self) -> None:
-        self._in_loop(self._on_nodes_changed)
-
-    def loop_lag(self) -> float:
-        now = self._env.boot_now()
-        if self._pinging:
-            return now - self._ping_sent
-        self._pinging, self._ping_sent = True, now
-        self._in_loop(self._pong)
-        return 0.0
-
-    def info(self) -> dict[str, Any]:
-        return {
-            "assigned": str(assigned_node_id() or "") or None,
-            "leads": {**self.guard.elections.held(), **self.guard.contests.held()},
-            "running": self.running.started(),
-            "in_hand": len(self.running),
-            "unrecorded": self.acker.backlog,
-            "listening": self.wakeups.healthy,
-            "overdue": self._overdue.listing(),
-        }
-
-    def renewed(self) -> None:
-        if self._plan.hard_exit:
-            left = self.guard.membership.lease.deadline - self._env.boot_now()
-            self._watchdog.put_off(left + self._settings.timings.grace)
-
-    async def look_after_jobs(self) -> None:
-        for claim in self._overdue.to_take_away():
-            taken = await self.guard.requeue(claim.job.id, claim.job.claim_token)
-            if taken:
-                self._overdue.taken(claim)
-            if taken is not False:  # a transaction of the handler's holds it: at the next look
-                self._in_loop(claim.end, "lost")
-
     # -- in the user's loop ----------------------------------------------------------------------
-    def _pong(self) -> None:
-        self._pinging = False
-
     def _on_joined(self, identity: NodeIdentity) -> None:
         self.attempts.worker_id = identity.worker_id
         self._sleepers.forget()
