@@ -11,6 +11,7 @@ from leasehold.cli.asking import Group
 from leasehold.cli.bench import bench
 from leasehold.cli.chaos import chaos
 from leasehold.cli.deadlines import deadlines
+from leasehold.cli.lock import lock
 from leasehold.cli.operate import events, jobs, leaders, locks, nodes, schedules, status
 from leasehold.cli.run import demo, worker
 from leasehold.cli.schema import schema
@@ -52,6 +53,7 @@ for command in (
     jobs,
     schedules,
     leaders,
+    lock,
     locks,
     deadlines,
     nodes,

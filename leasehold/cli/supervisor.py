@@ -95,7 +95,7 @@ def _ask_settings(target: str, options: Mapping[str, str]) -> Settings | None:
             [sys.executable, "-c", _PROBE, target, str(writer)],
             pass_fds=[writer],
             stdin=subprocess.PIPE,
-            preexec_fn=_die_with(os.getpid()),
+            preexec_fn=die_with(os.getpid()),
         )
         os.close(writer)
         assert probe.stdin
@@ -232,7 +232,7 @@ class Supervisor:
             env={**os.environ, **self._environ, ASSIGNED_NODE: assign_node_id(node)},
             stdin=subprocess.DEVNULL,
             process_group=0,
-            preexec_fn=_die_with(os.getpid()),
+            preexec_fn=die_with(os.getpid()),
         )
         child = Child(number, node, process, self._env.boot_now())
         self._children[process.pid] = child
@@ -315,7 +315,7 @@ def _group_exists(group: int) -> bool:
     return True
 
 
-def _die_with(parent: int) -> Callable[[], None]:
+def die_with(parent: int) -> Callable[[], None]:
     """For a child between fork and exec: SIGTERM when its parent is gone, however that ended."""
 
     def prepare() -> None:

@@ -92,3 +92,18 @@ async def test_what_a_buried_node_held_is_free(world: World):
     found = (await look(world.a)).seen
     assert (found.node, found.token) == (None, held.token)
     assert f"e:{LOCK}" in await world.heard()
+
+
+async def test_the_list_of_locks_shows_who_holds_and_who_waits(world: World):
+    await world.a.store.ensure_election(LOCK, LEASE)
+    await take(world.a)
+    await look(world.b, wait=True)
+    rows = [
+        row
+        for row in await world.a.store.locks(100)
+        if (row["name"], row["mode"]) == ("billing", "lock")
+    ]
+    assert [(row["granted"], row["client"]) for row in rows] == [
+        (True, world.a.identity.worker_id),
+        (False, world.b.identity.worker_id),
+    ]

@@ -64,7 +64,7 @@ def last_json(process: Process) -> Any:
 
 
 @pytest.mark.parametrize(
-    "name", ["fastapi_gunicorn", "content_engine", "job_queue", "fenced_store"]
+    "name", ["fastapi_gunicorn", "content_engine", "job_queue", "singleton_cron", "fenced_store"]
 )
 def test_each_example_says_how_to_run_it(name):
     readme = (EXAMPLES / name / "README.md").read_text()

@@ -28,6 +28,7 @@ VERBS = (
     "jobs",
     "schedules",
     "leaders",
+    "lock",
     "locks",
     "nodes",
     "events",

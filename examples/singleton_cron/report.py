@@ -1,0 +1,16 @@
+"""The nightly report: must not run twice at once, and need not run twice a night."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+SECONDS = float(os.environ.get("REPORT_SECONDS", "10"))
+
+print(f"report: begins, token {os.environ['LEASEHOLD_LOCK_TOKEN']}", flush=True)
+ends_at = time.monotonic() + SECONDS
+while time.monotonic() < ends_at:
+    time.sleep(0.1)
+print("report: done", flush=True)
+sys.exit(int(os.environ.get("REPORT_STATUS", "0")))

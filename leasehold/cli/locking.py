@@ -1,0 +1,146 @@
+"""One run of ``leasehold lock``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+
+    from leasehold.app import App
+    from leasehold.app.lock import Lock
+
+EXIT_NOT_FOUND = 127
+_FORWARDED = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+
+
+def run_locked(
+    app: App,
+    name: str,
+    command: tuple[str, ...],
+    wait: float | None,
+    grace: float | None,
+    loser: int,
+) -> int:
+    """The exit status; ``loser`` when another holds the lock."""
+    runner = _Runner(app, name, command, app.settings.timings.grace if grace is None else grace)
+    return asyncio.run(runner.run(wait, loser))
+
+
+class _Runner:
+    """One run. Signals go to the command; before it runs they end the waiting."""
+
+    def __init__(self, app: App, name: str, command: tuple[str, ...], grace: float) -> None:
+        self._app = app
+        self._name = name
+        self._command = command
+        self._grace = grace
+        self._process: Process | None = None
+        self._signal: int | None = None
+
+    async def run(self, wait: float | None, loser: int) -> int:
+        me = asyncio.current_task()
+        assert me
+        loop = asyncio.get_running_loop()
+        for number in _FORWARDED:
+            loop.add_signal_handler(number, self._on_signal, number, me)
+        lock = self._app.lock(self._name, cancel=False)
+        try:
+            try:
+                won = await self._win(lock, wait)
+                return await self._hold(lock) if won else loser
+            finally:
+                await lock.release()
+        except asyncio.CancelledError:
+            return 128 + (self._signal or 0)
+        finally:
+            await asyncio.to_thread(self._app.desk.close)
+            await self._app.close()
+
+    def _on_signal(self, number: int, me: asyncio.Task[Any]) -> None:
+        if self._process is None:
+            self._signal = number
+            me.cancel()
+        else:
+            _send(self._process, number)
+
+    async def _win(self, lock: Lock, wait: float | None) -> bool:
+        from leasehold.errors import LockNotAcquired
+
+        if wait is None:
+            won = await lock.try_acquire(sure=True)
+        else:
+            try:
+                await lock.acquire(timeout=wait)
+                won = True
+            except LockNotAcquired:
+                won = False
+        if not won:
+            self._say(f"held by {await self._holder()}; {self._command[0]} was not run")
+        return won
+
+    async def _holder(self) -> str:
+        rows = await (await self._app.inspect()).locks(10_000)
+        found = [
+            r for r in rows if (r["name"], r["mode"], r["granted"]) == (self._name, "lock", True)
+        ]
+        return f"{found[0]['client']} since {found[0]['since']:%Y-%m-%d %H:%M:%S}" if found else (
+            "another process until just now"
+        )  # fmt: skip
+
+    async def _hold(self, lock: Lock) -> int:
+        from leasehold.cli.supervisor import die_with
+
+        environ = {
+            **os.environ,
+            "LEASEHOLD_LOCK": self._name,
+            "LEASEHOLD_LOCK_TOKEN": str(lock.token),
+        }
+        try:
+            process = self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                env=environ,
+                process_group=0,
+                preexec_fn=die_with(os.getpid()),
+            )
+        except OSError as error:
+            self._say(f"{self._command[0]} cannot be run: {error.strerror}")
+            return EXIT_NOT_FOUND
+        ended = asyncio.ensure_future(process.wait())
+        lost = asyncio.ensure_future(lock.lost.wait())
+        await asyncio.wait({ended, lost}, return_when=asyncio.FIRST_COMPLETED)
+        lost.cancel()
+        if not lock.held:
+            self._say(f"the lock was lost while {self._command[0]} ran; it is ended")
+            await self._end(process, ended)
+            return 1
+        code = await ended
+        return code if code >= 0 else 128 - code
+
+    async def _end(self, process: Process, ended: asyncio.Future[int]) -> None:
+        _send(process, signal.SIGTERM)
+        await asyncio.wait({ended}, timeout=self._grace)
+        _send(process, signal.SIGKILL)
+        await ended
+
+    def _say(self, what: str) -> None:
+        click.echo(f"leasehold: lock {self._name}: {what}", err=True)
+
+
+def _send(process: Process, number: int) -> None:
+    """To the command and all that it started."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)

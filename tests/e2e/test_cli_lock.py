@@ -1,0 +1,106 @@
+"""``leasehold lock`` as real processes, with the commands of examples/singleton_cron."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from leasehold.config import Settings, Timings, wait_seconds
+from leasehold.pg import migrate
+from tests.support.procs import ROOT, Process, Processes
+from tests.support.wait import until
+
+TIMES = Timings.derive(9)
+Lock = Callable[..., Process]
+REPORT = str(ROOT / "examples" / "singleton_cron" / "report.py")
+
+
+@pytest.fixture
+async def lock(dsn: str, direct_dsn: str, procs: Processes) -> Lock:
+    await migrate.apply(Settings(dsn=direct_dsn))
+
+    def start(*arguments: str, name: str = "lock", **env: str) -> Process:
+        base = {"LEASEHOLD_DSN": dsn, "LEASEHOLD_RECOVER_WITHIN": "9", "REPORT_SECONDS": "60"}
+        return procs.start("-m", "leasehold", "lock", *arguments, name=name, env={**base, **env})
+
+    return start
+
+
+def report(lock: Lock, *options: str, **env: str) -> Process:
+    return lock("nightly", *options, "--", sys.executable, REPORT, **env)
+
+
+def test_the_first_runs_the_command_and_the_second_says_who_and_exits_well(lock: Lock) -> None:
+    first = report(lock)
+    first.wait_for("report: begins, token 1", 30)
+    second, third = report(lock), report(lock, "--fail")
+    assert second.wait(30) == 0
+    assert f":{first.pid}:" in second.output and "was not run" in second.output
+    assert third.wait(30) == 1 and "was not run" in third.output
+    assert "begins" not in second.output + third.output
+    waits = report(lock, "--wait", "0.3")
+    assert waits.wait(30) == 0 and "was not run" in waits.output
+    next_one = report(lock, "--wait", "60", REPORT_SECONDS="0", REPORT_STATUS="3")
+    os.kill(first.pid, signal.SIGTERM)
+    assert first.wait(30) == 128 + signal.SIGTERM, "the command's end, by the signal passed on"
+    next_one.wait_for("report: begins, token 2", 30)
+    assert next_one.wait(30) == 3, "the command's own status"
+
+
+def test_a_signal_while_it_waits_ends_the_waiting(lock: Lock, direct_dsn: str) -> None:
+    first = report(lock)
+    first.wait_for("report: begins", 30)
+    waits = report(lock, "--wait", "60")
+    with psycopg.connect(direct_dsn, autocommit=True) as sql:
+        bids = "select 1 from leasehold.bid"
+        until(lambda: sql.execute(bids).fetchall(), 30, "the second waits")
+        waits.kill(signal.SIGTERM)
+        assert waits.wait(30) == 128 + signal.SIGTERM
+        assert not sql.execute(bids).fetchall()
+        nodes = "select pid from leasehold.node"
+        assert sql.execute(nodes).fetchall() == [(first.pid,)], "it left in good order"
+
+
+def test_the_command_ends_with_a_lost_lock_also_one_that_ignores_it(
+    lock: Lock, direct_dsn: str
+) -> None:
+    deaf = "trap '' TERM; echo runs $$; sleep 60 & wait; wait"
+    runs = lock("x", "--grace", "0.3", "--", "sh", "-c", deaf)
+    shell = int(runs.wait_for(r"runs (\d+)", 30)[1])
+    with psycopg.connect(direct_dsn, autocommit=True) as sql:
+        sql.execute("delete from leasehold.node")
+    assert runs.wait(30) == 1
+    assert "lost" in runs.output
+    until(lambda: not _group_lives(shell), 10, "the end of what it started")
+
+
+def _group_lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_the_lock_of_a_machine_that_died_is_taken_over_by_who_asks(lock: Lock) -> None:
+    first = report(lock)
+    first.wait_for("report: begins, token 1", 30)
+    first.kill(signal.SIGKILL, group=True)
+    second = report(lock, REPORT_SECONDS="0")
+    second.wait_for("report: begins, token 2", wait_seconds(TIMES.lease) + 30)
+    assert second.wait(30) == 0
+
+
+def test_wrong_use_is_said(lock: Lock, dsn: str) -> None:
+    assert lock("x").wait(30) == 2
+    assert lock("x", "--wait", "-1", "--", "true").wait(30) == 2
+    missing = lock("x", "--", "no-such-command")
+    assert missing.wait(30) == 127 and "cannot be run" in missing.output
+    nowhere = lock("x", "--dsn", make_conninfo(dsn, dbname="no_such"), "--", "true")
+    assert nowhere.wait(30) == 1 and "no_such" in nowhere.output
