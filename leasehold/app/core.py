@@ -16,7 +16,7 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from leasehold import __version__
-from leasehold.app.advisory import AdvisoryLocks
+from leasehold.app.advisory_locks import AdvisoryLocks
 from leasehold.app.deadlines import StandingDeadline, standing_deadline
 from leasehold.app.definitions import Definitions, Task
 from leasehold.app.desk import Desk
