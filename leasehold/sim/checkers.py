@@ -15,6 +15,7 @@ from uuid import UUID
 
 from leasehold.model.states import FINISHED
 from leasehold.ports import Acked, AckItem, Term
+from leasehold.sim.check_deadlines import Promises
 from leasehold.sim.loop import here
 from leasehold.sim.rows import JobRow, SimDatabase
 from leasehold.sim.store_control import state_of
@@ -52,6 +53,7 @@ class Watch:
     acknowledged: set[UUID] = field(default_factory=set)
     effects: list[tuple[UUID, int]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    promises: Promises = field(default_factory=Promises)
     _tokens: dict[Any, int] = field(default_factory=dict)
     _released: set[int] = field(default_factory=set)
     """Claims that ended while their handlers may run on."""
@@ -99,6 +101,11 @@ class Watch:
                 self._fenced(name, args[0], bool(answer))
             case "ack" | "ack_again":
                 self._acked(args[1], answer, again=name == "ack_again")
+            case "end_deadline":
+                self.promises.ended(self.db, args[0])
+            case "sweep":
+                self.promises.swept(answer, self.wrong)
+                self.acknowledged |= self.promises.callbacks
             case "requeue" if answer:
                 self._released.add(args[1])
             case "retry" if answer == "finished":
@@ -132,6 +139,7 @@ class Watch:
                 self.wrong(f"OneBeliever: {process} was buried and trusts its lease")
 
     def finished(self, row: JobRow) -> None:
+        self.promises.ended(self.db, row.id)
         self._finished[row.id] += 1
         if row.claim_token is not None:
             self._released.add(row.claim_token)
@@ -204,6 +212,7 @@ class Watch:
             self.wrong(f"NoStuck: {len(open_deaths)} deaths are not settled")
         self._effects_once()
         self._ticks_once()
+        self.promises.last_look(self.db, self.wrong)
 
     def _known(self, row: JobRow) -> bool:
         assert row.claim_token is not None

@@ -9,17 +9,20 @@ from typing import Any
 from uuid import UUID
 
 from leasehold.config import Settings
-from leasehold.env import Rng
+from leasehold.env import Env, Rng
 from leasehold.errors import JobError, LostLease, Unavailable
 from leasehold.model.backoff import Backoff
+from leasehold.model.deadline import Callback, Level
 from leasehold.model.job import JobRequest
 from leasehold.model.missed import Missed
 from leasehold.model.outcome import Snooze
 from leasehold.model.schedule import every
+from leasehold.ports import Store
 from leasehold.services.client import Client
 from leasehold.services.context import Context
 from leasehold.services.syncer import Planned
 from leasehold.services.tasks import Registry, TaskOptions
+from leasehold.sim.check_deadlines import PAGE
 from leasehold.sim.checkers import Watch
 from leasehold.sim.env import SimClock, SimEnv
 from leasehold.sim.link import FaultyStore, Link
@@ -57,6 +60,7 @@ class Workload:
         registry.add("flaky", self._handler(self._flaky), QUICK)
         registry.add("effect", self._handler(self._effect), QUICK)
         registry.add("stubborn", self._handler(self._stubborn), QUICK)
+        registry.add(PAGE, self._page, QUICK)
         registry.add("tick", self._handler(self._plain), QUICK)
         if release >= NEW_IN:
             registry.add("new", self._handler(self._plain), QUICK)
@@ -71,6 +75,14 @@ class Workload:
                 self._watch.ended(ctx)
 
         return handler
+
+    async def _page(self, ctx: Context, breach: dict[str, Any]) -> None:
+        """Told of a breach."""
+        self._watch.started(ctx, here())
+        try:
+            await self._plain(ctx)
+        finally:
+            self._watch.ended(ctx)
 
     async def _plain(self, ctx: Context) -> None:
         draw = self._rng.random()
@@ -124,6 +136,8 @@ class Workload:
             await asyncio.sleep(rng.random() * 1.2)
             with suppress(Unavailable, LostLease):
                 await self._once(client)
+                if rng.random() < 0.1:
+                    await self._promise_alone(store, env)
 
     async def _once(self, client: Client) -> None:
         rng, watch = self._rng, self._watch
@@ -138,6 +152,26 @@ class Workload:
             self.enqueues += len(jobs)
             watch.acknowledged.update(job.id for job in jobs)
             self._known.extend(job.id for job in jobs)
+
+    def _promise(self) -> Level:
+        rng = self._rng
+        return Level(
+            Callback(PAGE),
+            since=rng.choice(["scheduled", "enqueued", "started"]),
+            seconds=0.05 + rng.random() ** 3 * 8,
+            until=rng.choice(["success", "finished"]),
+            on_cancel=rng.choice(["cancel", "keep"]),
+        )
+
+    async def _promise_alone(self, store: Store, env: Env) -> None:
+        """Armed by one client or by several at once; met in time, too late or never."""
+        rng = self._rng
+        level = Level(Callback(PAGE), since="enqueued", seconds=0.1 + rng.random())
+        name = f"promise-{rng.randrange(3)}"
+        deadline, _ = await store.arm_deadline(env.new_id(), name, [level], None)
+        await asyncio.sleep(rng.random() * 2)
+        if rng.random() < 0.7:
+            await store.end_deadline(deadline, rng.choice(["met", "cancelled"]), None)
 
     def _some_job(self) -> UUID:
         return self._rng.choice(self._known)
@@ -159,4 +193,6 @@ class Workload:
         elif draw < 0.5:
             options["timeout"] = 0.5
         options["priority"] = rng.choice([0, 0, 1])
+        if rng.random() < 0.2:
+            options["deadline"] = tuple(self._promise() for _ in range(rng.choice([1, 1, 2])))
         return JobRequest(task, "{}", **options)

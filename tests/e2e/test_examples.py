@@ -63,9 +63,7 @@ def last_json(process: Process) -> Any:
     return json.loads(process.output.splitlines()[-1])
 
 
-@pytest.mark.parametrize(
-    "name", ["fastapi_gunicorn", "content_engine", "job_queue", "singleton_cron", "fenced_store"]
-)
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in EXAMPLES.glob("*/README.md")))
 def test_each_example_says_how_to_run_it(name):
     readme = (EXAMPLES / name / "README.md").read_text()
     scripts = {path.name for path in (EXAMPLES / name).glob("*.py")}
