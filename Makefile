@@ -13,7 +13,7 @@ export PIP_NO_INPUT := 1
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -qq
 
-.PHONY: help demo test bench prove soak mutants lint fmt clean mutants-sim
+.PHONY: help demo test bench prove soak mutants lint fmt clean mutants-sim web-speed
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -43,6 +43,9 @@ mutants: .venv/.has-test  ## broken builds, which the campaign must catch (ARGS=
 
 mutants-sim: .venv/.has-test  ## broken builds against the simulation: how many seeds find each (ARGS="--only NoFence")
 	@$(BIN)/python -m tests.sim.search $(ARGS)
+
+web-speed: .venv/.has-test  ## every page of the dashboard with ten million finished jobs (some minutes, 6 GB)
+	@LEASEHOLD_LONG=1 $(BIN)/python -m pytest -s tests/web/test_speed.py
 
 lint: .venv/.has-test  ## style, types, and who may import whom
 	@$(BIN)/ruff check .

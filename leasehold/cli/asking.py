@@ -11,6 +11,7 @@ from leasehold.errors import suggest
 
 if TYPE_CHECKING:
     from leasehold.app import App
+    from leasehold.services.operator import Operator
 
 T = TypeVar("T")
 Function = Callable[..., Any]
@@ -88,3 +89,8 @@ def ask(work: Callable[[App], Awaitable[T]]) -> T:
             await app.close()
 
     return asyncio.run(run())
+
+
+async def operator(app: App) -> Operator:
+    """Whoever runs this command, to act."""
+    return await app.operator(app.env.user, "cli")

@@ -14,24 +14,16 @@ from leasehold.cli.asking import (
     end_badly,
     given,
     limit_option,
+    operator,
     reading_options,
 )
-from leasehold.cli.output import Column, show_json, show_pairs, show_table
+from leasehold.cli.output import Column, show_json, show_table
 from leasehold.errors import LeaseholdError
 
 if TYPE_CHECKING:
-    from leasehold.app import App
+    from uuid import UUID
 
-STATES = (
-    "scheduled",
-    "available",
-    "running",
-    "retryable",
-    "completed",
-    "cancelled",
-    "discarded",
-    "quarantined",
-)
+    from leasehold.app import App
 
 
 def _show(rows: list[dict[str, Any]], columns: list[Column], empty: str) -> None:
@@ -43,13 +35,17 @@ def _show(rows: list[dict[str, Any]], columns: list[Column], empty: str) -> None
 
 # -- status ----------------------------------------------------------------------------------------
 @click.command()
+@click.option(
+    "--app", "apps", metavar="NAME", multiple=True, help="Only this application; may be repeated."
+)
 @reading_options
-def status(**_: Any) -> None:
+def status(apps: tuple[str, ...], **_: Any) -> None:
     """A short overview, and what is wrong in words. Exit status 1 if anything is."""
     from leasehold.cli import overview
 
     async def work(app: App) -> overview.Overview:
-        return overview.of_facts(await (await app.inspect()).facts(), app.settings.schema)
+        facts = await (await app.inspect()).facts()
+        return overview.of_facts(facts, app.settings.schema, apps)
 
     try:
         found = ask(work)
@@ -60,74 +56,6 @@ def status(**_: Any) -> None:
     else:
         overview.show(found)
     if not found.ok:
-        end_badly()
-
-
-# -- jobs ------------------------------------------------------------------------------------------
-@click.group(cls=Group, invoke_without_command=True)
-@click.option("--state", type=click.Choice(STATES), help="Only these.")
-@click.option("--queue", metavar="NAME", help="Only of this queue.")
-@click.option("--task", metavar="NAME", help="Only of this task.")
-@limit_option(50)
-@reading_options
-def jobs(
-    state: str | None,
-    queue: str | None,
-    task: str | None,
-    limit: int,
-    **_: Any,
-) -> None:
-    """The newest jobs; or one of them: show, cancel, retry."""
-    if click.get_current_context().invoked_subcommand:
-        return
-
-    async def work(app: App) -> list[dict[str, Any]]:
-        found = await app.jobs(state=state, queue=queue, task=task, limit=limit)
-        return [tables.as_row(job) for job in found]
-
-    _show(ask(work), tables.JOBS, "No jobs.")
-
-
-@jobs.command("show")
-@click.argument("job_id", metavar="ID")
-@reading_options
-def show_job(job_id: str, **_: Any) -> None:
-    """All of one job."""
-    row = ask(lambda app: _one(app, job_id))
-    if given("as_json"):
-        show_json(row)
-    else:
-        show_pairs(row)
-
-
-async def _one(app: App, job_id: str) -> dict[str, Any]:
-    return tables.as_row(await app.get(job_id))
-
-
-@jobs.command("cancel")
-@click.argument("job_id", metavar="ID")
-@click.option("--reason", default="cancelled by an operator", help="Is kept with the job.")
-@database_options
-def cancel_job(job_id: str, reason: str, **_: Any) -> None:
-    """End a waiting job; ask a running one to end."""
-    if ask(lambda app: app.cancel(job_id, reason)):
-        row = ask(lambda app: _one(app, job_id))
-        asked = row["state"] == "running"
-        click.echo(f"Job {job_id} {'was asked to end' if asked else 'is ' + row['state']}.")
-    else:
-        click.echo(f"leasehold: Job {job_id} had finished already.", err=True)
-        end_badly()
-
-
-@jobs.command("retry")
-@click.argument("job_id", metavar="ID")
-@database_options
-def retry_job(job_id: str, **_: Any) -> None:
-    """Run a finished job again, or a waiting one now."""
-    if ask(lambda app: app.retry(job_id)):
-        click.echo(f"Job {job_id} may run now.")
-    else:
-        click.echo(f"leasehold: Job {job_id} runs already.", err=True)
         end_badly()
 
 
@@ -167,7 +95,7 @@ def pause_schedule(name: str, app_name: str | None, **_: Any) -> None:
     """Fire no tick until it is resumed."""
 
     async def work(app: App) -> str:
-        return await (await app.inspect()).pause(name, app_name)
+        return await (await operator(app)).pause(name, app_name)
 
     click.echo(f"Schedule {name} of {ask(work)} is paused.")
 
@@ -180,9 +108,35 @@ def resume_schedule(name: str, app_name: str | None, **_: Any) -> None:
     """Go on; what was missed is decided by the schedule's own policy."""
 
     async def work(app: App) -> str:
-        return await (await app.inspect()).resume(name, app_name)
+        return await (await operator(app)).resume(name, app_name)
 
     click.echo(f"Schedule {name} of {ask(work)} goes on.")
+
+
+@schedules.command("run")
+@click.argument("name")
+@_app_option
+@database_options
+def run_schedule(name: str, app_name: str | None, **_: Any) -> None:
+    """Run its job once now, beside its ticks."""
+
+    async def work(app: App) -> UUID:
+        return await (await operator(app)).run_now(name, app_name)
+
+    click.echo(f"Job {ask(work)} of the schedule {name} may run now.")
+
+
+@schedules.command("remove")
+@click.argument("name")
+@_app_option
+@database_options
+def remove_schedule(name: str, app_name: str | None, **_: Any) -> None:
+    """Take away a schedule whose code is gone; code that defines it brings it back."""
+
+    async def work(app: App) -> str:
+        return await (await operator(app)).remove_schedule(name, app_name)
+
+    click.echo(f"Schedule {name} of {ask(work)} was removed.")
 
 
 @schedules.command("ticks")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from leasehold.services.health import (
     Problem,
     database_problem,
     duration,
+    of_apps,
     problems,
 )
 
@@ -46,7 +48,9 @@ def of_error(error: LeaseholdError) -> Overview:
     return Overview(found=[database_problem(error)])
 
 
-def of_facts(facts: Facts, schema: str) -> Overview:
+def of_facts(everything: Facts, schema: str, only: Collection[str] = ()) -> Overview:
+    """``only``: of these applications; jobs are everybody's."""
+    facts = of_apps(everything, only) if only else everything
     summary = facts.summary
     running = sum(_running(node) for node in facts.live_nodes)
     apps = Counter(node["app"] for node in facts.live_nodes)
@@ -68,7 +72,7 @@ def of_facts(facts: Facts, schema: str) -> Overview:
             "paused": sum(bool(row["paused"]) for row in facts.schedules),
         },
     }
-    return Overview(figures, _lines(facts, running, apps), problems(facts))
+    return Overview(figures, _lines(facts, running, apps), problems(everything, only))
 
 
 def _lines(facts: Facts, running: int, apps: Counter[str]) -> dict[str, str]:

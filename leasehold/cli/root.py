@@ -11,8 +11,9 @@ from leasehold.cli.asking import Group
 from leasehold.cli.bench import bench
 from leasehold.cli.chaos import chaos
 from leasehold.cli.deadlines import deadlines
+from leasehold.cli.jobs import jobs
 from leasehold.cli.lock import lock
-from leasehold.cli.operate import events, jobs, leaders, locks, nodes, schedules, status
+from leasehold.cli.operate import events, leaders, locks, nodes, schedules, status
 from leasehold.cli.run import demo, worker
 from leasehold.cli.schema import schema
 from leasehold.cli.sim import sim

@@ -98,6 +98,14 @@ JOBS: list[Column] = [
     ("worker", _key("worker_id")),
     ("last error", _first_line("last_error")),
 ]
+ATTEMPTS: list[Column] = [
+    ("attempt", _key("attempt")),
+    ("started", _key("started_at")),
+    ("ended", _key("ended_at")),
+    ("outcome", _key("outcome")),
+    ("worker", _key("worker_id")),
+    ("error", _first_line("error")),
+]
 SCHEDULES: list[Column] = [
     ("app", _key("app")),
     ("name", _key("name")),

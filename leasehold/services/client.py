@@ -112,7 +112,7 @@ class Client:
         raise errors.Unavailable("the database did not answer")
 
     async def get(self, job: UUID | str) -> JobRecord:
-        record = await self._store.get(_job_id(job))
+        record = await self._store.get(job_id_of(job))
         if record is None:
             raise errors.JobNotFound("no such job", got=str(job))
         return record
@@ -136,7 +136,7 @@ class Client:
         """A waiting job ends now, a running one is asked to: True. False: finished already.
         Raises JobNotFound."""
         check_text("reason", reason, self._settings.limits.text_chars)
-        where = await self._store.cancel(_job_id(job), reason, self._env.due_now())
+        where = await self._store.cancel(job_id_of(job), reason, self._env.due_now())
         if where is None:
             raise errors.JobNotFound("no such job", got=str(job))
         return where != "finished"
@@ -144,7 +144,7 @@ class Client:
     async def retry(self, job: UUID | str) -> bool:
         """A finished job runs again, a waiting one is due now: True. False: it runs already.
         Raises JobNotFound."""
-        where = await self._store.retry(_job_id(job), self._env.due_now())
+        where = await self._store.retry(job_id_of(job), self._env.due_now())
         if where is None:
             raise errors.JobNotFound("no such job", got=str(job))
         return where != "running"
@@ -174,7 +174,8 @@ def _result(record: JobRecord) -> Any:
     raise kind(f"job {record.id} was {record.state}", got=record.last_error or "no reason")
 
 
-def _job_id(job: UUID | str) -> UUID:
+def job_id_of(job: UUID | str) -> UUID:
+    """Raises JobNotFound for what is no id."""
     if isinstance(job, UUID):
         return job
     try:

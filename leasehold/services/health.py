@@ -5,8 +5,8 @@ Ages come from the database's clock and are for people; nothing of the protocol 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -57,19 +57,34 @@ class Facts:
         return [node for node in self.nodes if not _stale(node)]
 
 
-def problems(facts: Facts) -> list[Problem]:
-    """All that is wrong, the worst first; then what is only worth knowing."""
+def problems(facts: Facts, apps: Collection[str] = ()) -> list[Problem]:
+    """All that is wrong, the worst first; then what is only worth knowing. ``apps``: only of
+    these applications; what all share (jobs, queues, breaches) is judged in any case."""
+    mine = of_apps(facts, apps) if apps else facts
     found = [
-        *_nodes(facts),
-        *_leaders(facts),
-        *_schedules(facts),
-        *_overdue(facts),
+        *_nodes(mine),
+        *_leaders(mine),
+        *_schedules(mine),
+        *_overdue(mine),
         *_breaches(facts),
         *_jobs(facts),
-        *_failures(facts),
-        *_versions(facts),
+        *_failures(mine),
+        *_versions(mine),
     ]
     return sorted(found, key=lambda problem: problem.info)
+
+
+def of_apps(facts: Facts, apps: Collection[str]) -> Facts:
+    """Nodes, leaders, schedules and failures of these applications alone."""
+    nodes = [node for node in facts.nodes if node["app"] in apps]
+    ids, workers = {node["id"] for node in nodes}, {node["worker_id"] for node in nodes}
+    return replace(
+        facts,
+        nodes=nodes,
+        leaders=[row for row in facts.leaders if row["name"] in apps or row["node"] in ids],
+        schedules=[row for row in facts.schedules if row["app"] in apps],
+        events=[event for event in facts.events if event["worker_id"] in workers],
+    )
 
 
 _DATABASE_KINDS: tuple[tuple[type[errors.LeaseholdError], str], ...] = (

@@ -11,6 +11,7 @@ from leasehold.config import Settings, check_text
 from leasehold.env import Env
 from leasehold.model.filter import JobFilter
 from leasehold.ports import Now, Reports, Store
+from leasehold.services.client import job_id_of
 from leasehold.services.inspector import Inspector
 from leasehold.telemetry import log, make_event
 
@@ -35,26 +36,28 @@ class Operator:
         self.via = via
 
     # -- one job ---------------------------------------------------------------------------------
-    async def cancel(self, job: UUID, reason: str = "") -> str:
+    async def cancel(self, given: UUID | str, reason: str = "") -> str:
         """``waiting`` (it ended), ``running`` (asked to), ``finished`` (nothing to do). Raises
         JobNotFound, Conflict."""
+        job = job_id_of(given)
         where = await self.store.cancel(job, self._reason("cancelled", reason), self._now())
         return await self._told("cancel", job, where, unchanged="finished")
 
-    async def retry(self, job: UUID) -> str:
+    async def retry(self, given: UUID | str) -> str:
         """``waiting`` or ``finished`` (it may run now), ``running`` (left). Raises JobNotFound,
         Conflict."""
+        job = job_id_of(given)
         where = await self.store.retry(job, self._now())
         return await self._told("retry", job, where, unchanged="running")
 
-    async def discard(self, job: UUID, reason: str = "") -> str:
-        """``discarded``, or the state because of which nothing was changed. Raises JobNotFound,
+    async def discard(self, given: UUID | str, reason: str = "") -> str:
+        """``given up``, or the state because of which nothing was changed. Raises JobNotFound,
         Conflict."""
-        why = self._reason("discarded", reason)
+        job, why = job_id_of(given), self._reason("discarded", reason)
         for _ in range(_PAUSE_TRIES):
             given_up = await self.store.discard([job], why, self._now())
             if given_up:
-                return await self._told("discard", job, "discarded")
+                return await self._told("discard", job, "given up")
             record = await self.store.get(job)
             if record is None:
                 raise errors.JobNotFound("no such job", got=str(job))

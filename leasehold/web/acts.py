@@ -25,7 +25,7 @@ async def on_job(site: Site, request: Request) -> Response:
         said = {"waiting": "The job may run now.", "finished": "The job may run now."}
     elif act == "discard":
         where = await operator.discard(job)
-        said = {"discarded": "The job was given up."}
+        said = {"given up": "The job was given up."}
     else:
         raise errors.BadJob("no such act", got=act[:40], do=errors.suggest(act, ACTS))
     nothing = {"running": "It runs: cancel it first.", "finished": "It had finished already."}

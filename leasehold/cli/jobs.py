@@ -1,0 +1,183 @@
+"""``leasehold jobs``: list, show, cancel, retry, discard; one by its id, or all that match."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from leasehold.cli import tables
+from leasehold.cli.asking import (
+    Group,
+    ask,
+    database_options,
+    end_badly,
+    given,
+    limit_option,
+    operator,
+    reading_options,
+)
+from leasehold.cli.output import show_json, show_pairs, show_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leasehold.app import App
+
+STATES = (
+    "scheduled",
+    "available",
+    "running",
+    "retryable",
+    "completed",
+    "cancelled",
+    "discarded",
+    "quarantined",
+)
+_MOST_ATTEMPTS = 200
+
+
+@click.group(cls=Group, invoke_without_command=True)
+@click.option("--state", type=click.Choice(STATES), help="Only these.")
+@click.option("--queue", metavar="NAME", help="Only of this queue.")
+@click.option("--task", metavar="NAME", help="Only of this task.")
+@limit_option(50)
+@reading_options
+def jobs(
+    state: str | None,
+    queue: str | None,
+    task: str | None,
+    limit: int,
+    **_: Any,
+) -> None:
+    """The newest jobs; or one of them: show, cancel, retry, discard."""
+    if click.get_current_context().invoked_subcommand:
+        return
+
+    async def work(app: App) -> list[dict[str, Any]]:
+        found = await app.jobs(state=state, queue=queue, task=task, limit=limit)
+        return [tables.as_row(job) for job in found]
+
+    rows = ask(work)
+    if given("as_json"):
+        show_json(rows)
+    else:
+        show_table(rows, tables.JOBS, "No jobs.")
+
+
+@jobs.command("show")
+@click.argument("job_id", metavar="ID")
+@reading_options
+def show_job(job_id: str, **_: Any) -> None:
+    """All of one job, and its attempts that did not simply succeed."""
+    row = ask(lambda app: _one(app, job_id))
+    if given("as_json"):
+        show_json(row)
+        return
+    attempts = row.pop("attempts")
+    show_pairs(row)
+    if attempts:
+        click.echo()
+        show_table(attempts, tables.ATTEMPTS, "")
+
+
+async def _one(app: App, job_id: str) -> dict[str, Any]:
+    record = await app.get(job_id)
+    attempts = await (await app.store()).attempts(record.id, _MOST_ATTEMPTS)
+    return {**tables.as_row(record), "attempts": attempts}
+
+
+# -- acts ------------------------------------------------------------------------------------------
+def _act_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    where = click.option(
+        "--where", metavar="FILTER", help="All that match, like 'state:discarded queue:mail'."
+    )
+    yes = click.option("--yes", is_flag=True, help="Do not ask.")
+    decorated: Callable[..., Any] = click.argument("job_id", metavar="[ID]", required=False)(
+        where(yes(database_options(function)))
+    )
+    return decorated
+
+
+@jobs.command("cancel")
+@_act_options
+@click.option("--reason", default="", help="Is kept with the job.")
+def cancel_job(job_id: str | None, where: str | None, yes: bool, reason: str, **_: Any) -> None:
+    """End waiting jobs; ask running ones to end."""
+    if _many("cancel", job_id, where, yes, "cancelled or asked to end"):
+        return
+
+    async def work(app: App) -> str:
+        return await (await operator(app)).cancel(str(job_id), reason)
+
+    told = {"waiting": "is cancelled", "running": "was asked to end"}
+    _say(job_id, told, ask(work), "had finished already")
+
+
+@jobs.command("retry")
+@_act_options
+def retry_job(job_id: str | None, where: str | None, yes: bool, **_: Any) -> None:
+    """Run finished jobs again, or waiting ones now."""
+    if _many("retry", job_id, where, yes, "may run now"):
+        return
+
+    async def work(app: App) -> str:
+        return await (await operator(app)).retry(str(job_id))
+
+    told = {"waiting": "may run now", "finished": "may run now"}
+    _say(job_id, told, ask(work), "runs already")
+
+
+@jobs.command("discard")
+@_act_options
+@click.option("--reason", default="", help="Is kept with the job.")
+def discard_job(job_id: str | None, where: str | None, yes: bool, reason: str, **_: Any) -> None:
+    """Give up waiting jobs, and quarantined ones."""
+    if _many("discard", job_id, where, yes, "given up"):
+        return
+
+    async def work(app: App) -> str:
+        return await (await operator(app)).discard(str(job_id), reason)
+
+    found = ask(work)
+    why = "runs: cancel it" if found == "running" else f"is {found} already"
+    _say(job_id, {"given up": "was given up"}, found, why)
+
+
+def _say(job_id: str | None, told: dict[str, str], found: str, otherwise: str) -> None:
+    if found in told:
+        click.echo(f"Job {job_id} {told[found]}.")
+    else:
+        click.echo(f"leasehold: Job {job_id} {otherwise}.", err=True)
+        end_badly()
+
+
+def _many(act: str, job_id: str | None, where: str | None, yes: bool, told: str) -> bool:
+    """Act on all that match, after a preview; False: it is about one job."""
+    if (job_id is None) == (where is None):
+        raise click.UsageError("Give a job's ID, or --where FILTER.")
+    if where is None:
+        return False
+    wanted, words = _filter(where), where
+
+    async def preview(app: App) -> tuple[int, bool]:
+        return await (await operator(app)).preview(wanted)
+
+    async def work(app: App) -> int:
+        return await (await operator(app)).bulk(act, wanted, words)
+
+    if not yes:
+        count, more = ask(preview)
+        number = f"{count:,}" + (" or more" if more else "")
+        if not count:
+            click.echo("No job matches.")
+            return True
+        click.confirm(f"{act.capitalize()} {number} jobs?", abort=True)
+    click.echo(f"{ask(work):,} jobs {told}.")
+    return True
+
+
+def _filter(text: str) -> Any:
+    from leasehold.model.filter import parse
+
+    return parse(text)

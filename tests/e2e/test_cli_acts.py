@@ -1,0 +1,130 @@
+"""What a person does from the command line: each act an event, many at once after a preview."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from click.testing import CliRunner, Result
+
+from leasehold.cli.root import root
+
+
+class Cli:
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+
+    def __call__(self, *arguments: str, exits: int = 0, typed: str = "") -> Result:
+        environ = {"LEASEHOLD_DSN": self.dsn, "NO_COLOR": "1"}
+        done = CliRunner().invoke(
+            root, arguments, prog_name="leasehold", env=environ, input=typed or None
+        )
+        assert done.exit_code == exits, f"{arguments}: {done.output}\n{done.exception!r}"
+        return done
+
+    def sql(self, query: str, *params: Any) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            cursor = connection.execute(query.encode(), params or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def enqueue(self, **request: Any) -> UUID:
+        given = json.dumps({"task": "t", **request})
+        return self.sql("select id from leasehold.enqueue(%s)", given)[0][0]
+
+    def state(self, job: UUID) -> str:
+        return self.sql("select state from leasehold.jobs where id = %s", job)[0][0]
+
+    def acts(self) -> list[tuple[Any, ...]]:
+        query = "select fields ->> 'act', (fields ->> 'count')::int, fields ->> 'via'"
+        return self.sql(f"{query} from leasehold.events where kind = 'person_acted' order by id")
+
+
+@pytest.fixture
+def cli(dsn: str, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    monkeypatch.delenv("LEASEHOLD_SCHEMA", raising=False)
+    monkeypatch.setenv("LOGNAME", "ada")
+    made = Cli(dsn)
+    made("schema", "apply")
+    return made
+
+
+SCHEDULE = """
+insert into leasehold.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
+    release, next_at) values (%s, %s, '{"kind": "every", "seconds": 60, "anchor": null}', 'd', 't',
+    '{"queue": "default", "priority": 0, "max_attempts": 5, "history": true, "payload": {}}',
+    'latest', 5, 'r', now() - interval '3 days')
+"""
+
+
+def test_a_job_is_given_up_and_its_event_says_by_whom(cli: Cli):
+    job = cli.enqueue()
+    assert "was given up" in cli("jobs", "discard", str(job), "--reason", "enough").stdout
+    assert cli.state(job) == "discarded"
+    assert "is discarded already" in cli("jobs", "discard", str(job), exits=1).stderr
+    assert cli.acts() == [("discard", 1, "cli")]
+    assert cli.sql("select fields ->> 'who' from leasehold.events") == [("ada",)]
+    assert "no such job" in cli("jobs", "discard", str(UUID(int=1)), exits=1).stderr
+
+
+def test_many_jobs_are_acted_on_after_a_question(cli: Cli):
+    jobs = [cli.enqueue(queue="mail", payload={"user": n % 2}) for n in range(6)]
+    other = cli.enqueue(queue="other")
+    asked = cli("jobs", "cancel", "--where", "queue:mail args.user:1", typed="n\n", exits=1)
+    assert "Cancel 3 jobs?" in asked.stdout
+    assert {cli.state(job) for job in jobs} == {"available"}
+    cli("jobs", "cancel", "--where", "queue:mail args.user:1", typed="y\n")
+    assert [cli.state(job) for job in jobs] == ["available", "cancelled"] * 3
+    assert (
+        "3 jobs may run now" in cli("jobs", "retry", "--where", "state:cancelled", "--yes").stdout
+    )
+    assert "6 jobs given up" in cli("jobs", "discard", "--where", "queue:mail", "--yes").stdout
+    assert cli.state(other) == "available"
+    assert "No job matches" in cli("jobs", "cancel", "--where", "queue:none").stdout
+    assert cli.acts() == [("cancel", 3, "cli"), ("retry", 3, "cli"), ("discard", 6, "cli")]
+    assert "Did you mean 'queue'" in cli("jobs", "cancel", "--where", "queu:x", exits=1).stderr
+    for wrong in (["jobs", "cancel"], ["jobs", "cancel", str(other), "--where", "queue:mail"]):
+        assert "or --where" in cli(*wrong, exits=2).stderr
+
+
+def test_a_job_is_shown_with_its_attempts(cli: Cli):
+    job = cli.enqueue()
+    cli.sql(
+        "insert into leasehold.attempt (job_id, claim_token, attempt, outcome, error)"
+        " values (%s, 7, 1, 'retryable', 'ValueError: no')",
+        job,
+    )
+    [attempt] = json.loads(cli("jobs", "show", str(job), "--json").stdout)["attempts"]
+    assert (attempt["attempt"], attempt["token"], attempt["outcome"]) == (1, 7, "retryable")
+    assert "ValueError: no" in cli("jobs", "show", str(job)).stdout
+
+
+def test_a_schedule_runs_now_and_is_removed(cli: Cli):
+    cli.sql(SCHEDULE, "default", "nightly")
+    told = cli("schedules", "run", "nightly").stdout
+    [(job,)] = cli.sql("select id from leasehold.jobs where schedule = 'nightly'")
+    assert str(job) in told
+    assert "of default was removed" in cli("schedules", "remove", "nightly").stdout
+    assert cli.sql("select 1 from leasehold.schedule") == []
+    assert "no schedule is named" in cli("schedules", "run", "nightly", exits=1).stderr
+    assert [act for act, _, _ in cli.acts()] == ["run now", "remove"]
+
+
+def test_status_of_one_application_leaves_out_those_that_are_gone(cli: Cli):
+    cli.sql(SCHEDULE, "gone-for-good", "nightly")
+    cli.sql(
+        "insert into leasehold.node (id, token, lease_seconds, app, release, host, pid, version)"
+        " values (gen_random_uuid(), 1, 1000, 'shop', 'r', 'h', 1, '0')"
+    )
+    cli.sql(
+        "insert into leasehold.leader (name, node, token, lease_seconds, acquired_at, renewed_at)"
+        " select 'shop', id, 1, 1000, now(), now() from leasehold.node"
+    )
+    cli.sql("insert into leasehold.fence values ('shop', 1)")
+    assert "'nightly' of 'gone-for-good' is silent" in cli("status", exits=1).stdout
+    shown = cli("status", "--app", "shop").stdout
+    assert "All is well" in shown and "gone-for-good" not in shown
+    assert json.loads(cli("status", "--app", "shop", "--json").stdout)["ok"] is True
+    assert "No live node" in cli("status", "--app", "gone-for-good", exits=1).stdout
