@@ -24,6 +24,13 @@ def _peer(name: str, module: str, settings: str, share: float, *packages: str) -
 
 RAW = Contender("raw loop", "raw", "asyncpg, LISTEN, claims and acks of 100 on one connection")
 LEASEHOLD = Contender("leasehold", "lease", "defaults")
+ADVISORY = Contender(
+    "advisory",
+    "lease",
+    'leasehold with app.queue("default", claim="advisory")',
+    share=0.2,
+    work=(("claim", "advisory"),),
+)
 _PEERS = (
     _peer("pgqueuer", "pgq", "asyncpg, uvloop, batches of 1000", 0.4, *_PGQUEUER),
     _peer("procrastinate", "procra", "psycopg, concurrency 100", 0.02, "procrastinate"),
@@ -31,18 +38,22 @@ _PEERS = (
     _peer("celery", "celer", _CELERY, 0.05, "celery[redis]"),
 )
 PEERS = {peer.name: peer for peer in _PEERS}
+OTHERS = {**PEERS, ADVISORY.name: ADVISORY}
 
 
 def chosen(names: Sequence[str]) -> list[Contender]:
-    """The raw loop, leasehold, and the peers of these names; ``peers`` is all of them."""
+    """The raw loop, leasehold, and those of these names; ``peers`` is all of them."""
+    unknown = [name for name in names if name not in (*OTHERS, "peers")]
+    if unknown:
+        raise SystemExit(f"unknown: {', '.join(unknown)}. Known: peers, {', '.join(OTHERS)}")
     wanted = list(PEERS) if "peers" in names else list(names)
-    return [RAW, LEASEHOLD, *(made(PEERS[name]) for name in wanted)]
+    return [RAW, LEASEHOLD, *(made(OTHERS[name]) for name in wanted)]
 
 
 def made(peer: Contender) -> Contender:
     """With its environment: the newest of PyPI when it is made."""
     folder = Path(peer.python).parents[1]
-    if not Path(peer.python).exists():
+    if peer.packages and not Path(peer.python).exists():
         print(f"installing {' '.join(peer.packages)} in {folder}", file=sys.stderr)
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         pip = [peer.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]

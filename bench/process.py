@@ -33,6 +33,8 @@ class Contender:
     """What of PyPI is in the environment that ``python`` is of."""
     share: float = 1.0
     """Of the jobs of a drain: a slow one gets fewer, so that a slice stays short."""
+    work: tuple[tuple[str, Any], ...] = ()
+    """Options of its workers."""
     redis: bool = False
     """It works on a redis, not on the Postgres."""
 

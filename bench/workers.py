@@ -70,6 +70,7 @@ class Place:
     ) -> Iterator[Workers]:
         """``count`` processes that work, all started at one moment."""
         given = {"dsn": self.dsn, "folder": str(self.folder), "entries": entries, **options}
+        given.update(self.contender.work)
         with ExitStack() as stack:
             sides = [
                 stack.enter_context(Side(self.contender, "work", **given)) for _ in range(count)

@@ -15,9 +15,16 @@ _work: dict[str, Any] = {}
 
 
 def _app(
-    dsn: str, ran: Any = None, history: bool = True, sleep_ms: float = 0.0, queues: int = 1
+    dsn: str,
+    ran: Any = None,
+    history: bool = True,
+    sleep_ms: float = 0.0,
+    queues: int = 1,
+    claim: str = "rows",
 ) -> Any:
     app = App(dsn, name="bench", release="bench")
+    if claim != "rows":
+        app.queue("default", claim=claim)
 
     async def run(n: int, text: str) -> None:
         ran(n)
@@ -107,7 +114,9 @@ def work(
     timed: bool = False,
     sleep_ms: float = 0.0,
     queues: int = 1,
+    claim: str = "rows",
 ) -> int:
     ran = Ledger.of_this_process(folder, entries).recorder(timed)
-    _work.update(dsn=dsn, ran=ran, history=history, sleep_ms=sleep_ms, queues=queues)
+    options = {"history": history, "sleep_ms": sleep_ms, "queues": queues, "claim": claim}
+    _work.update(dsn=dsn, ran=ran, **options)
     return run_worker(f"{__name__}:made", {}, None, execute=True)

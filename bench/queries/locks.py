@@ -1,0 +1,1 @@
+"""Locks leave no jobs."""
