@@ -98,7 +98,8 @@ class ChaosApp:
         if self._writer:
             node = ctx.claim.node
             job = {"ref": ref, "job": ctx.job_id, "token": ctx.token, "node": node}
-            self._writer.note(kind, **job, attempt=ctx.attempt, **fields)
+            task = ctx.claim.job.task
+            self._writer.note(kind, **job, task=task, attempt=ctx.attempt, **fields)
 
     @asynccontextmanager
     async def _run(self, ctx: Context, ref: str) -> AsyncIterator[None]:

@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from leasehold.pg.chaos import Tables
 
 JOIN_SECONDS = 60.0
 _POLL_SECONDS = 0.1
+_QUIET_SECONDS = 3.0
 _EVERY = {"process": 1.0, "network": 1.0, "database": 1.1, "all": 0.9, "none": 1.0}
 """Seconds between two faults, on average."""
 
@@ -46,6 +47,10 @@ class Order:
     drain_seconds: float = 35.0
     dsn: str = ""
     plan: Plan = field(default_factory=Plan)
+    aim: Sequence[str] = ()
+    """Only these faults, by name; empty: those of the profile."""
+    every: float | None = None
+    """Seconds between two faults, on average."""
     settings: Settings | None = None
     """Of somebody's application (``plan.target``)."""
     keep: Path | None = None
@@ -113,10 +118,11 @@ async def _play(order: Order, folder: Path, server: Server | None, say: Say) -> 
         watcher.start()
         say("waiting for a leader")
         await _until_it_runs(fleet, watcher, env)
-        faults = Faults(fleet, server, watcher, env, rng, settings.timings.lease)
+        faults = Faults(fleet, server, watcher, env, rng, settings.timings.lease, order.aim)
         began_at = env.boot_now()
         say(f"{order.profile}, seed {order.seed}: {order.seconds:g} s of faults")
-        await faults.run(order.profile, order.seconds, _EVERY[order.profile])
+        every = order.every or _EVERY[order.profile]
+        await faults.run(order.profile, order.seconds, every)
         healed_at, load = env.boot_now(), os.getloadavg()[0]
         say(f"{len(faults.done)} faults; draining")
         await fleet.stop("producer")
@@ -157,14 +163,16 @@ async def _drain(order: Order, watcher: Watcher, env: Env, settings: Settings) -
     if order.plan.target:
         await asyncio.sleep(min(order.drain_seconds, settings.recover_within * 2))
         return True
-    # a schedule of each second has a job in hand now and then
+    # whatever the last fault left behind is dead by then
+    not_before = env.boot_now() + settings.timings.failover
     quiet_since: float | None = None
     while env.boot_now() < give_up_at:
         with suppress(LeaseholdError):
+            # a schedule of each second has a job in hand now and then
             still = await watcher.open_jobs() <= 2
             now = env.boot_now()
             quiet_since = (quiet_since or now) if still else None
-            if quiet_since and now - quiet_since > settings.timings.failover:
+            if quiet_since and now - quiet_since > _QUIET_SECONDS and now > not_before:
                 return True
         await asyncio.sleep(_POLL_SECONDS)
     return False

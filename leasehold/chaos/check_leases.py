@@ -31,6 +31,8 @@ class Span:
     process: Process
     token: int
     me: str = ""
+    why: str = ""
+    """... it ended; empty: at its deadline, or with its process."""
 
 
 def beliefs(process: Process, of: str) -> list[Span]:
@@ -48,7 +50,7 @@ def beliefs(process: Process, of: str) -> list[Span]:
             open_[key] = (open_[key][0], line["until"])
         elif line["kind"] == "down" and key in open_:
             start, _ = open_.pop(key)
-            spans.append(Span(start, line["until"], process, key[1], key[0]))
+            spans.append(Span(start, line["until"], process, key[1], key[0], line["why"]))
     for (me, token), (start, until) in open_.items():
         # killed: a process that is dead believes nothing
         end = min(until, process.ended_at) if process.ended_at else until
@@ -163,11 +165,15 @@ def overlaps(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[s
             yield 1
             end = ends.get((job, line["token"]), process.ended_at or campaign.ended_at)
             lease = held.get(line["node"])
-            if later["at"] < end and lease and later["at"] < lease.end:
+            if later["at"] >= end or lease is None:
+                continue
+            if later["at"] < lease.end:
                 yield (
                     f"{line['ref']} began on {other} while it ran on {process}, whose lease held "
                     f"for {lease.end - later['at']:.2f} s more"
                 )
+            elif lease.why == "stopped" and line["task"] != "stubborn":
+                yield f"{line['ref']} began on {other} while it ran on {process}, which had left"
 
 
 # -- gaps ----------------------------------------------------------------------------------------

@@ -250,6 +250,36 @@ def _stood_still(process: Process) -> bool:
     return last is not None and ended_at - last["at"] > 1.0
 
 
+def _clean_stops(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
+    """What stops in good order, with nothing done to it, leaves nothing to be rescued."""
+    left: dict[int, Process] = {}
+    for process in campaign.nodes():
+        began = next((line["at"] for line in process.of("stopping")), None)
+        ended = next((line["at"] for line in process.of("left")), None)
+        if began is None or ended is None or _hit(campaign, process, began, ended):
+            continue
+        yield 1
+        left[process.pid] = process
+    for process in campaign.nodes():
+        for line in process.of("event"):
+            if line["event"] == "job_rescued":
+                dead = left.get(int(line["fields"]["dead"].split(":")[1]))
+                if dead and not any(True for _ in dead.of("too_late")):
+                    yield f"{dead} left in good order, and {line['fields']['job']} was rescued"
+
+
+def _hit(campaign: Campaign, process: Process, start: float, end: float) -> bool:
+    """Was anything done to it, or to the database, that a stop has to suffer from? What was left
+    of its lives under other identities before is not its stop's either."""
+    lives = sum(line["event"] == "node_started" for line in process.of("event"))
+    mine = (process.name, "database")
+    return lives > 1 or any(
+        fault.target in mine and fault.start < end and fault.end > start - 2
+        for fault in campaign.faults
+        if fault.kind not in ("restart", "clock")
+    )
+
+
 def _services(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
     """No service met with what it did not expect."""
     for process in campaign.nodes():
@@ -291,6 +321,7 @@ _CHECKS: list[tuple[str, str, bool, bool, Look]] = [
     ("leaderless gaps", "somebody leads again within F", False, False, gaps),
     ("step down", "no handler starts without a lease", False, True, steps_down),
     ("overlap", "a job runs twice only if its first node was dead", False, True, overlaps),
+    ("clean stops", "what stops in good order leaves nothing behind", False, True, _clean_stops),
     ("processes", "none ends for no reason, each stops when told", False, False, _ends),
     ("services", "no service meets the unexpected", False, True, _services),
     ("no change without a fault", "no leadership is lost for nothing", False, True, _still),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -42,6 +42,8 @@ class Faults:
     env: Env
     rng: Rng
     lease: float
+    aim: Sequence[str] = ()
+    """Only these, by the names of their methods; empty: those of the profile."""
     done: list[Fault] = field(default_factory=list)
     _server_busy: bool = False
 
@@ -76,6 +78,8 @@ class Faults:
                 self.server.clock.set(0.0)
 
     def _menu(self, profile: str) -> Menu:
+        if self.aim:
+            return [(getattr(self, f"_{name}"), 1.0) for name in self.aim]
         process: Menu = [(self._pause, 5.0), (self._kill, 2.0), (self._restart, 1.5)]
         if any(m.clock for m in self.fleet.members.values()):
             process.append((self._step_worker, 0.7))
@@ -135,9 +139,12 @@ class Faults:
                 member.busy = False
 
     # -- processes -------------------------------------------------------------------------------
-    async def _pause(self) -> None:
+    async def _pause_leader(self) -> None:
+        await self._pause(leader=1.0)
+
+    async def _pause(self, leader: float = 0.5) -> None:
         """Half of them the leader; others wherever they are, or between an act and its answer."""
-        member = self._someone("node", "producer")
+        member = self._someone("node", "producer", leader=leader)
         if member is None:
             return
         seconds = self.lease * self.rng.uniform(0.5, 2.0)
@@ -227,17 +234,20 @@ class Faults:
         return self.rng.choice((-1, 1)) * self.rng.choice((1.0, 3.0, 10.0, 30.0))
 
     # -- the network -----------------------------------------------------------------------------
-    async def _hole(self) -> None:
+    async def _hole_leader(self) -> None:
+        await self._hole(leader=1.0)
+
+    async def _hole(self, leader: float = 0.5) -> None:
         """Nothing passes in one direction or in both; later what was held back arrives, or the
         connections are reset."""
-        member = self._someone("node", "producer")
+        member = self._someone("node", "producer", leader=leader)
         if member is None:
             return
         requests, answers, words = self.rng.choice(
             ((True, True, "both ways"), (True, False, "requests"), (False, True, "answers"))
         )
         late = self.rng.random() < 0.5
-        seconds = self.lease * self.rng.uniform(0.2, 1.6)
+        seconds = self.lease * (self.rng.uniform(0.2, 1.6) if leader < 1 else 1.8)
         words = f"{words} {seconds:.1f} s, then " + ("all arrives" if late else "reset")
         async with self._acting("hole", member, words):
             try:

@@ -166,7 +166,7 @@ class Fleet:
             "role": member.role,
             "name": member.name,
             "pace": self._plan.pace,
-            "hard_exit": int(member.name[-1:]) % 2 == 1,
+            "hard_exit": member.name == "node1",
             "history": str(self._folder / f"{label}.jsonl"),
         }
         return [*self._plan.child, json.dumps(orders)]

@@ -68,7 +68,7 @@ async def _several(order: Order, say: Say, profiles: Sequence[str], minimum: Cou
     with ExitStack() as stack:
         if os.getloadavg()[0] < 2 * LOAD:
             _burn(stack)
-        results = [await run(calm, say)]
+        results = [await run(_kept_apart(calm, "0-none"), say)]
     _tell(results[-1], say)
     void = []
     if results[0].campaign.load <= LOAD:
@@ -77,10 +77,14 @@ async def _several(order: Order, say: Say, profiles: Sequence[str], minimum: Cou
         this = replace(
             calm, profile=profile, seconds=FAULT_SECONDS, seed=order.seed * 1000 + number
         )
-        results.append(await run(this, say))
+        results.append(await run(_kept_apart(this, f"{number + 1}-{profile}"), say))
         _tell(results[-1], say)
     total = sum((result.counts for result in results), Counts())
     return Verdict(results, total, void + missing(total, minimum))
+
+
+def _kept_apart(order: Order, name: str) -> Order:
+    return replace(order, keep=order.keep / name if order.keep else None)
 
 
 def _tell(result: Result, say: Say) -> None:

@@ -13,8 +13,9 @@ from leasehold.model.job import JobRequest
 _LANES = 3
 _BATCH = (22, 45)
 """So many that COPY is taken."""
-_MIX = (("note", 0.50), ("nap", 0.62), ("effect", 0.80), ("stubborn", 1.0))
-_NAP_SECONDS = 1.8
+_MIX = (("note", 0.50), ("nap", 0.58), ("effect", 0.74), ("stubborn", 1.0))
+_NAP_SECONDS = 2.0
+"""The longest: jobs that were hit by two crashes run alone, one after the other."""
 _CALL_SECONDS = 3.0
 
 
@@ -77,6 +78,6 @@ class _Producer:
     def _job(self, ref: str, kind: str) -> JobRequest:
         draw = self._env.rng.random()
         task = "note" if kind == "many" else next(n for n, most in _MIX if draw < most)
-        seconds = round(0.1 + _NAP_SECONDS * 2 * self._env.rng.random() ** 2, 2)
+        seconds = round(0.1 + _NAP_SECONDS * self._env.rng.random() ** 1.5, 2)
         options: dict[str, Any] = {"run_in": 2 * self._env.rng.random()} if kind == "later" else {}
         return self._chaos.tasks[task].job(ref=ref, seconds=seconds, **options)

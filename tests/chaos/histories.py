@@ -84,7 +84,7 @@ class World:
     def _run(self, number: int, token: int, attempt: int, at: float) -> list[dict[str, Any]]:
         fields = {
             "ref": f"p-{number}", "job": uuid(1000 + number), "token": token, "node": uuid(2),
-            "attempt": attempt,
+            "attempt": attempt, "task": "note",
         }  # fmt: skip
         return [line("start", at, **fields), line("end", at + 0.5, how="ended", **fields)]
 

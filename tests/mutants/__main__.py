@@ -1,0 +1,92 @@
+"""``make mutants``: the campaign against each broken build, and the table of what caught it.
+
+Arguments: names of mutants (all without), ``--write`` for the table in the docs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from leasehold.chaos.campaign import Order, run
+from leasehold.chaos.fleet import Plan
+from leasehold.errors import LeaseholdError
+from tests.mutants.builds import BY_NAME, MUTANTS, SOUND, Mutant
+
+ROOT = Path(__file__).resolve().parents[2]
+LAUNCH = Path(__file__).with_name("launch.py")
+TABLE = ROOT / "docs" / "explanation" / "mutants.md"
+MARK = "<!-- campaign -->"
+SEEDS = (1, 2, 3)
+DRAIN_SECONDS = 14.0
+
+
+@dataclass
+class Caught:
+    mutant: Mutant
+    by: str
+    """The checks that failed; empty: it was not caught."""
+    what: str
+    seconds: float
+    seeds: int
+
+
+def hunt(mutant: Mutant) -> Caught:
+    """Short aimed runs, until a check fails."""
+    child = (sys.executable, str(LAUNCH), mutant.name)
+    began = time.monotonic()
+    for tried, seed in enumerate(SEEDS, 1):
+        order = Order(
+            "all", seed, mutant.seconds, DRAIN_SECONDS, plan=Plan(nodes=3, child=child),
+            aim=mutant.aim, every=mutant.every,
+        )  # fmt: skip
+        try:
+            result = asyncio.run(run(order))
+        except LeaseholdError as error:
+            return Caught(mutant, "its start", str(error), time.monotonic() - began, tried)
+        failed = [check for check in result.checks if check.violations]
+        if failed:
+            # what is left over at the end is the least telling
+            failed.sort(key=lambda check: check.name in ("finished", "lost"))
+            by = ", ".join(check.name for check in failed)
+            took = time.monotonic() - began
+            return Caught(mutant, by, failed[0].violations[0], took, tried)
+    return Caught(mutant, "", "", time.monotonic() - began, len(SEEDS))
+
+
+def rows(found: list[Caught]) -> list[str]:
+    lines = ["| mutant | takes out | caught by the checks | after |", "|---|---|---|---|"]
+    for one in found:
+        by, after = one.by or "nothing", f"{one.seconds:.0f} s"
+        lines.append(f"| {one.mutant.name} | {one.mutant.takes_out} | {by} | {after} |")
+    for mutant in MUTANTS:
+        if not mutant.chaos:
+            lines.append(f"| {mutant.name} | {mutant.takes_out} | needs a promotion | |")
+    return lines
+
+
+def main() -> int:
+    names = [name for name in sys.argv[1:] if not name.startswith("-")]
+    every = [SOUND, *[m for m in MUTANTS if m.chaos]]
+    wanted = [BY_NAME[name] for name in names] or every
+    found = []
+    for mutant in wanted:
+        one = hunt(mutant)
+        found.append(one)
+        print(
+            f"{mutant.name:22} {one.seconds:5.0f} s, {one.seeds} run(s): "
+            f"{one.by or 'nothing was seen'}\n    {one.what}",
+            flush=True,
+        )
+    if "--write" in sys.argv:
+        before, _, rest = TABLE.read_text().partition(MARK)
+        _, _, after = rest.partition(MARK)
+        TABLE.write_text(f"{before}{MARK}\n{chr(10).join(rows(found))}\n{MARK}{after}")
+    return 0 if all(bool(one.by) == (one.mutant is not SOUND) for one in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

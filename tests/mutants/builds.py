@@ -1,0 +1,226 @@
+"""The broken builds: what each takes out, and which faults bring it to light."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+Sql = Mapping[str, tuple[tuple[str, str], ...]]
+"""``noun/verb`` -> (text, what stands there instead)."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    takes_out: str
+    aim: tuple[str, ...]
+    """The faults that are done, by the names of the methods of ``Faults``."""
+    sql: Sql = field(default_factory=dict)
+    patch: Callable[[], None] = lambda: None
+    seconds: float = 14.0
+    every: float = 1.0
+    chaos: bool = True
+    """False: it can only be seen where this campaign does not go; the simulation's."""
+
+
+_SEEN = """l.node is not distinct from %(seen_node)s and l.token = %(seen_token)s
+      and l.seq = %(seen_seq)s and leasehold.timeline() = %(seen_timeline)s"""
+_STALE = """(l.node is null
+       or l.renewed_at < clock_timestamp() - make_interval(secs => l.lease_seconds))"""
+_NEWEST = "where name = %(name)s and token = %(term)s"
+_MINE = """and claim_token = cast(%(token)s as bigint)
+      and node = cast(%(node)s as uuid)"""
+_REFUSE = (
+    "case when exists (select 1 from gone) then 1 else leasehold.refuse('the claim was lost') end"
+)
+_RAISED = "token = greatest(l.token + 1, leasehold.timeline() - 1 << 32)"
+_GONE = "not exists (select 1 from leasehold.node n where n.id = j.node)"
+_LATE = "renewed_at < clock_timestamp() - make_interval(secs => lease_seconds)"
+
+
+def _act_at_once() -> None:
+    """The candidate does not wait: the statement decides."""
+    from leasehold.model.lease import Lease, Phase
+
+    def may_act_at(self: Lease) -> float:
+        seen = self.watch.seen
+        if self.phase is not Phase.FOLLOWER or seen is None:
+            return float("inf")
+        return self.watch.since + self.jitter
+
+    setattr(Lease, "may_act_at", may_act_at)  # noqa: B010
+
+
+def _believe_for_ever() -> None:
+    from leasehold.model.lease import Lease, Phase
+
+    def valid(self: Lease, now: float) -> bool:
+        return self.phase is Phase.HOLDER
+
+    def expire(self: Lease, now: float) -> bool:
+        return False
+
+    def renewed(self: Lease, token: int, sent_at: float, received_at: float) -> None:
+        if token == self.token and self.phase is Phase.HOLDER:
+            self.deadline = sent_at + self.timings.trust
+
+    for name, method in {"valid": valid, "expire": expire, "renewed": renewed}.items():
+        setattr(Lease, name, method)
+
+
+def _new_ids_for_each_try() -> None:
+    from leasehold.pg.store_jobs import JobOperations
+
+    enqueue = JobOperations.enqueue
+
+    async def anew(self: Any, jobs: Any, limit: int, retried: bool, now: Any) -> Any:
+        if retried:
+            jobs = [(uuid4(), job) for _, job in jobs]
+        return await enqueue(self, jobs, limit, False, now)
+
+    setattr(JobOperations, "enqueue", anew)  # noqa: B010
+
+
+def _no_drain() -> None:
+    from leasehold.node.node import Node
+
+    async def nothing(self: Node) -> None:
+        return None
+
+    for name in ("_drain", "_give_back"):
+        setattr(Node, name, nothing)
+
+
+def _take_over_early() -> None:
+    from leasehold.model.lease import Watch
+
+    def silent_at(self: Watch) -> float:
+        return self.since + 3.0 if self.seen else float("inf")
+
+    setattr(Watch, "silent_at", silent_at)  # noqa: B010
+
+
+SOUND = Mutant(
+    "sound",
+    "nothing: the same faults, and no check may fail",
+    ("pause_leader", "hole_leader", "restart", "crash", "step_database", "lose_answers"),
+    seconds=20,
+)
+MUTANTS = (
+    Mutant(
+        "no-claim-guard",
+        "a claim does not ask whether the job is claimed already",
+        ("restart", "kill"),
+        {"job/claim": (("where ready and node is null and queue", "where ready and queue"),)},
+        seconds=6,
+    ),
+    Mutant(
+        "no-idempotency-key",
+        "an enqueue that is tried again is another job",
+        ("lose_answers", "hole"),
+        patch=_new_ids_for_each_try,
+    ),
+    Mutant(
+        "no-fence",
+        "a leader's duty does not look whether a later term was acquired",
+        ("pause_leader", "hole_leader"),
+        {
+            "chaos/fenced": ((_NEWEST, "where name = %(name)s"),),
+            "job/stage": (("exists (select 1 from f)", "true"),),
+            "node/bury": (("exists (select 1 from f)", "true"),),
+            "schedule/fire": (("exists (select 1 from f)", "true"),),
+        },
+        seconds=22,
+    ),
+    Mutant(
+        "key-share",
+        "the fence is locked FOR KEY SHARE, which does not keep a takeover waiting",
+        ("restart",),
+        {
+            name: (("for share", "for key share"),)
+            for name in ("chaos/fenced", "job/stage", "node/bury", "schedule/fire")
+        },
+        seconds=20,
+    ),
+    Mutant(
+        "takeover-by-the-clock",
+        "the database's clock decides that a leader is dead",
+        ("step_database",),
+        {"leader/acquire": ((_SEEN, _STALE),)},
+        _act_at_once,
+    ),
+    Mutant(
+        "merged-renew-acquire",
+        "one statement renews or takes over, by the clock, and keeps the token",
+        ("step_database", "pause_leader"),
+        {
+            "leader/acquire": (
+                (_SEEN, _STALE),
+                (_RAISED, "token = greatest(l.token, 1)"),
+                ("and f.token < taken.token", ""),
+                ("from taken\n)\nselect", "from taken on conflict do nothing)\nselect"),
+            )
+        },
+        _act_at_once,
+    ),
+    Mutant(
+        "reaper-by-now",
+        "the database's clock decides whose jobs go back",
+        ("step_database",),
+        {
+            "node/deaths": (
+                (
+                    "where not settled order by died_at",
+                    "where not settled union all select id, leasehold.worker_id(host, pid, id)"
+                    f" from leasehold.node where {_LATE}",
+                ),
+            ),
+            "job/rescue": ((_GONE, f"{_GONE[:-1]} and not ({_LATE}))"),),
+        },
+    ),
+    Mutant(
+        "renew-after-expiry",
+        "a leader believes in its term until somebody tells it otherwise",
+        ("hole_leader",),
+        patch=_believe_for_ever,
+        seconds=22,
+    ),
+    Mutant(
+        "asynchronous-commits",
+        "commits are acknowledged before they are on the disk",
+        ("crash",),
+        {"session/settings": (("%(commit)s", "'off'"),)},
+    ),
+    Mutant(
+        "cancel-without-drain",
+        "a process that stops leaves its jobs running and its row gone",
+        ("restart",),
+        patch=_no_drain,
+    ),
+    Mutant(
+        "complete-without-token",
+        "whoever comes last completes the job, with its effect",
+        ("pause", "hole"),
+        {
+            "user/complete": ((_MINE, ""), (_REFUSE, "1")),
+        },
+        seconds=25,
+    ),
+    Mutant(
+        "takeover-too-early",
+        "a candidate waits for half a lease",
+        ("hole_leader", "pause_leader"),
+        patch=_take_over_early,
+        seconds=20,
+    ),
+    Mutant(
+        "token-plus-one",
+        "a promotion does not lift the tokens: one that was lost in it comes again",
+        (),
+        {"leader/acquire": ((_RAISED, "token = l.token + 1"),)},
+        chaos=False,
+    ),
+)  # fmt: skip
+BY_NAME = {mutant.name: mutant for mutant in (SOUND, *MUTANTS)}
