@@ -196,9 +196,12 @@ class Faults:
             fault.end = self.env.boot_now()
             await process.wait()
 
-    async def _restart(self) -> None:
+    async def _restart_leader(self) -> None:
+        await self._restart(leader=1.0)
+
+    async def _restart(self, leader: float = 0.6) -> None:
         """A deploy: SIGTERM, and the next process takes its place."""
-        member = self._someone("node", leader=0.6)
+        member = self._someone("node", leader=leader)
         if member is None or not member.process:
             return
         async with self._acting("restart", member, "SIGTERM"):

@@ -5,33 +5,53 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from leasehold.chaos.campaign import Order, run
+from leasehold.chaos.campaign import Order, Result, run
 from leasehold.chaos.counts import missing_of_one
 from leasehold.chaos.fleet import Plan
 from leasehold.chaos.report import to_html, to_json
+from leasehold.cli.load import load_app
+from leasehold.config import Settings
+from leasehold.pg import migrate
 
 pytestmark = pytest.mark.timeout(180)
-SECONDS = 14.0
+SECONDS = 12.0
 SEED = 20261
+TARGET = "tests.chaos.staging:app"
+
+
+async def both(folder: Path, dsn: str) -> tuple[Result, Result]:
+    """Both take their time: they are played together."""
+    campaign = Order("all", SEED, SECONDS, 60.0, plan=Plan(nodes=3), keep=folder / "own")
+    settings = load_app(TARGET).settings
+    theirs = Order(
+        "process", SEED, 8.0, 20.0, dsn=dsn, plan=Plan(2, 0, target=TARGET),
+        settings=replace(settings, dsn=dsn), keep=folder / "staging",
+    )  # fmt: skip
+    own, staging = await asyncio.gather(run(campaign, print), run(theirs, print))
+    return own, staging
 
 
 @pytest.mark.slow
-def test_a_short_campaign_with_every_fault_holds_and_shows_enough(tmp_path: Path) -> None:
-    said: list[str] = []
-    order = Order("all", SEED, SECONDS, 60.0, plan=Plan(nodes=3), keep=tmp_path)
-    result = asyncio.run(run(order, said.append))
-    print(*said, result.counts, *result.logs.items(), sep="\n")
+def test_a_short_campaign_with_every_fault_holds_and_shows_enough(
+    tmp_path: Path, direct_dsn: str
+) -> None:
+    asyncio.run(migrate.apply(Settings(dsn=direct_dsn)))
+    result, staging = asyncio.run(both(tmp_path, direct_dsn))
+    print(result.counts, *result.logs.items(), staging.counts, *staging.logs.items(), sep="\n")
+    assert staging.violations == [] and not staging.unknown
+    assert staging.counts.faults >= 2 and staging.counts.ticks >= 5
     assert result.violations == []
     assert result.tables is not None and not result.unknown
     assert missing_of_one(result.counts, "all", SECONDS / 2, True) == []
     kinds = {fault.kind for fault in result.campaign.faults}
     assert len(kinds) >= 5, kinds
     assert all(fault.end < float("inf") for fault in result.campaign.faults), "all were undone"
-    assert len(list(tmp_path.glob("*.jsonl"))) >= 5
+    assert len(list((tmp_path / "own").glob("*.jsonl"))) >= 5
 
     page = to_html([result], result.counts, [])
     assert page.count("<rect") > 20, "a timeline"

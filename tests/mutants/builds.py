@@ -137,7 +137,7 @@ MUTANTS = (
     Mutant(
         "key-share",
         "the fence is locked FOR KEY SHARE, which does not keep a takeover waiting",
-        ("restart",),
+        ("restart_leader",),
         {
             name: (("for share", "for key share"),)
             for name in ("chaos/fenced", "job/stage", "node/bury", "schedule/fire")
