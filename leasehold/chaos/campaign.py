@@ -30,7 +30,7 @@ from leasehold.pg.chaos import Tables
 JOIN_SECONDS = 60.0
 _POLL_SECONDS = 0.1
 _QUIET_SECONDS = 3.0
-_EVERY = {"process": 1.0, "network": 1.0, "database": 1.1, "all": 0.9, "none": 1.0}
+_EVERY = {"process": 0.6, "network": 0.8, "database": 1.0, "all": 0.7, "none": 1.0}
 """Seconds between two faults, on average."""
 
 Say = Callable[[str], None]
@@ -127,12 +127,13 @@ async def _play(order: Order, folder: Path, server: Server | None, say: Say) -> 
         say(f"{len(faults.done)} faults; draining")
         await fleet.stop("producer")
         drained = await _drain(order, watcher, env, settings)
+        stopping_at = env.boot_now()
         await fleet.stop("node")
         ended_at = env.boot_now()
         final = await watcher.final(after_event, not order.plan.target)
         campaign = Campaign(
             order.profile, order.seed, began_at, healed_at, ended_at, fleet.processes, faults.done,
-            watcher.rows, drained, load, not order.plan.target,
+            watcher.rows, drained, load, stopping_at, not order.plan.target,
         )  # fmt: skip
         fleet.read_histories()
         logs = {

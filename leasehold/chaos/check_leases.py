@@ -104,11 +104,11 @@ def terms(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[str 
         if span.token <= last:
             yield f"term {span.token} was acquired by {span.process} after term {last}"
         last = max(last, span.token)
-    if campaign.own_tasks:
-        known = {token for _, token, _ in tables.terms}
-        for token in holder:
-            if token not in known:
-                yield f"term {token} of {holder[token]} is in no row"
+    known = {token for _, token, _ in tables.terms}
+    for token in holder:
+        if token not in known:
+            yield f"term {token} of {holder[token]} is in no row"
+    yield from _rows_grow(campaign)
     for job, starts in _starts(campaign).items():
         yield len(starts)
         highest = 0
@@ -116,6 +116,23 @@ def terms(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[str 
             if line["token"] <= highest and not _just_resumed(campaign, process, line["at"]):
                 yield f"{process} starts job {job} as claim {line['token']}, after {highest}"
             highest = max(highest, line["token"])
+
+
+def _rows_grow(campaign: Campaign) -> Iterator[str | int]:
+    """The leader's row, as the campaign saw it all the time: its term never goes back, and never
+    is that of two nodes."""
+    last, holder = 0, None
+    for row in campaign.rows:
+        yield 1
+        if row["token"] < last:
+            yield f"the leader's row had term {last}, and then {row['token']}"
+        if row["token"] > last:
+            holder = None
+        if row["node"] is not None:
+            if holder not in (None, row["node"]):
+                yield f"the leader's row gave term {row['token']} to {holder} and to {row['node']}"
+            holder = row["node"]
+        last = max(last, row["token"])
 
 
 def _starts(campaign: Campaign) -> dict[str, list[tuple[Line, Process]]]:
@@ -201,9 +218,9 @@ def gaps(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[str |
 
 
 def leaderless(campaign: Campaign, timings: Timings) -> list[Gap]:
-    """All stretches without a leader between the first one and the end of the drain."""
+    """All stretches without a leader between the first one and the moment when all are stopped."""
     spans = leaderships(campaign) if campaign.own_tasks else _by_rows(campaign)
-    end = _end_of_all(campaign)
+    end = campaign.stopping_at
     found: list[Gap] = []
     until = None
     for span in [*spans, None]:
@@ -216,18 +233,11 @@ def leaderless(campaign: Campaign, timings: Timings) -> list[Gap]:
     return found
 
 
-def _end_of_all(campaign: Campaign) -> float:
-    """From here on the processes are told to stop."""
-    stopping = [line["at"] for p in campaign.nodes() for line in p.of("stopping")]
-    last = [at for at in stopping if at > campaign.healed_at]
-    return min(last, default=campaign.ended_at)
-
-
 def _by_rows(campaign: Campaign) -> list[Span]:
     """Somebody's processes write no history: leading is what the row says, while it changes."""
     nobody = Process("", "node", 0, 0.0)
     rows = campaign.rows
-    nexts = [row["at"] for row in rows[1:]] + [campaign.healed_at]
+    nexts = [row["at"] for row in rows[1:]] + [campaign.stopping_at]
     return [
         Span(row["at"], at, nobody, row["token"])
         for row, at in zip(rows, nexts, strict=True)
@@ -249,6 +259,8 @@ def _stood_by(campaign: Campaign, timings: Timings, start: float, end: float) ->
 
 def well(campaign: Campaign, process: Process, timings: Timings) -> list[tuple[float, float]]:
     """When a process renewed its own lease at its pace, and nothing was done to it."""
+    if not campaign.own_tasks:
+        return _untouched(campaign, process, timings)
     beats = [
         span_line["at"]
         for span_line in process.of("gained", "renewed")
@@ -268,6 +280,20 @@ def well(campaign: Campaign, process: Process, timings: Timings) -> list[tuple[f
         else:
             spans.append((before, after))
     return spans
+
+
+def _untouched(campaign: Campaign, process: Process, timings: Timings) -> list[tuple[float, float]]:
+    """Somebody's process writes no history: when nothing had been done to it for a lease, in which
+    it may have had to notice, to join again, or to start."""
+    since = process.started_at + timings.lease
+    spans = []
+    for fault in sorted(campaign.faults, key=lambda fault: fault.start):
+        if _hurts(fault, process) or (fault.target == process.name and fault.kind == "restart"):
+            if fault.start > since:
+                spans.append((since, fault.start))
+            since = max(since, fault.end + timings.lease)
+    end = process.ended_at or campaign.ended_at
+    return [*spans, (since, end)] if end > since else spans
 
 
 def _hurts(fault: Fault, process: Process) -> bool:

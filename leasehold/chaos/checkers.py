@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from signal import SIGKILL
 
 from leasehold.chaos.check_leases import (
     believers,
@@ -21,11 +22,13 @@ from leasehold.chaos.check_leases import (
 from leasehold.chaos.history import Campaign, Line, Process
 from leasehold.config import Timings
 from leasehold.model.states import FINISHED
+from leasehold.node import EXIT_FENCED
 from leasehold.pg.chaos import FinalJob, Tables
 
 _NAMED = 10
 _TICK_SECONDS = 1.0
 _TICKS_UNDER_WAY_SECONDS = 15.0
+_BY_ITSELF = "ended by itself: "
 _STATES = frozenset(str(state) for state in FINISHED)
 
 
@@ -102,6 +105,7 @@ def _duplicated(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
         if len(found) > 1:
             yield f"{ref} is {len(found)} jobs: {', '.join(str(job.id) for job in found)}"
     for job, many in Counter(job.id for job in tables.jobs).items():
+        yield 1
         if many > 1:
             yield f"job {job} is there {many} times"
 
@@ -232,15 +236,17 @@ def _ends(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
         yield 1
         if process.how == "did not stop":
             yield f"{process} did not stop when it was told to"
-        elif process.how.startswith("ended by itself") and not _had_to_end(process):
+        elif process.how.startswith(_BY_ITSELF) and not _had_to_end(process):
             yield f"{process} {process.how}"
 
 
 def _had_to_end(process: Process) -> bool:
     """Work of a lost lease went on after the grace, or the database was away at the start."""
-    exits = any(line["event"] in ("node_exits", "node_fenced") for line in process.of("event"))
-    never_up = not any(process.of("up"))
-    return exits or never_up or _stood_still(process)
+    if process.how == f"{_BY_ITSELF}{EXIT_FENCED}":
+        return any(line["event"] == "node_exits" for line in process.of("event"))
+    if process.how == f"{_BY_ITSELF}{-SIGKILL}":
+        return _stood_still(process)
+    return not any(process.of("up"))
 
 
 def _stood_still(process: Process) -> bool:

@@ -28,8 +28,10 @@ Menu = list[tuple[Callable[[], Awaitable[None]], float]]
 _DUTY = b"chaos_duty (duty"
 _TRAP_SECONDS = 3.0
 _SETTLE_SECONDS = 0.5
-_SPARED = 0.8
-"""The chance that a node is left alone while most of them are hit: somebody has to take over."""
+_JOIN_SECONDS = 2.5
+_SPARED = 0.85
+"""The chance that nobody more is hit while others are: somebody has to take over, and somebody has
+to bring work."""
 
 
 @dataclass
@@ -89,7 +91,7 @@ class Faults:
             (self._delay, 1.5),
             (self._reset, 2.0),
             (self._half_open, 1.5),
-            (self._restart, 0.7),
+            (self._restart, 1.5),
         ]
         database: Menu = [(self._break_half, 4.0), (self._restart, 1.2)]
         if self.server:
@@ -107,12 +109,12 @@ class Faults:
 
     def _someone(self, *roles: str, leader: float = 0.5) -> Member | None:
         """The leader with that chance, or else anybody of these roles to whom nothing is done."""
-        found = self._leader()
-        if found and not found.busy and self.rng.random() < leader:
-            return found
-        nodes = self.fleet.nodes
-        if sum(m.busy for m in nodes) > len(nodes) // 2 and self.rng.random() < _SPARED:
+        found, nodes = self._leader(), self.fleet.nodes
+        hit = sum(m.busy or not self._stands(m) for m in nodes)
+        if hit >= max(1, len(nodes) // 2) and self.rng.random() < _SPARED:
             roles = tuple(role for role in roles if role != "node")
+        elif found and not found.busy and self.rng.random() < leader:
+            return found
         role = self.rng.choice(("node", "node", "producer"))
         free = [
             m
@@ -120,7 +122,15 @@ class Faults:
             if m.role in roles and m.alive and not m.busy and not m.why
         ]
         wanted = [m for m in free if m.role == role] or free
+        producers = [m for m in self.fleet.members.values() if m.role == "producer"]
+        if any(m.busy for m in producers) and self.rng.random() < _SPARED:
+            wanted = [m for m in wanted if m.role != "producer"]
         return self.rng.choice(wanted) if wanted else None
+
+    def _stands(self, member: Member) -> bool:
+        """It lives, and has had the time to join."""
+        started_at = member.record.started_at if member.record else self.env.boot_now()
+        return member.alive and self.env.boot_now() - started_at > _JOIN_SECONDS
 
     @asynccontextmanager
     async def _acting(
@@ -147,11 +157,13 @@ class Faults:
         member = self._someone("node", "producer", leader=leader)
         if member is None:
             return
-        seconds = self.lease * self.rng.uniform(0.5, 2.0)
+        # in a long one it is declared dead before it goes on
+        long = member.role == "node" and self.rng.random() < 0.5
+        seconds = self.lease * (self.rng.uniform(1.4, 2.0) if long else self.rng.uniform(0.5, 2.0))
         aimed = self.rng.random() < (0.8 if member.role == "producer" else 0.3)
         what, text = "a write on its way", b""
-        if member is self._leader() and self.rng.random() < 0.6:
-            seconds = self.lease * self.rng.uniform(1.3, 2.0)
+        if member is self._leader() and self.rng.random() < 0.75:
+            seconds = self.lease * self.rng.uniform(1.5, 2.0)
             aimed, what, text = True, "a duty begun", _DUTY
         words = f"SIGSTOP {seconds:.1f} s" + (f", with {what}" if aimed else "")
         async with self._acting("pause", member, words) as fault:
@@ -250,7 +262,9 @@ class Faults:
             ((True, True, "both ways"), (True, False, "requests"), (False, True, "answers"))
         )
         late = self.rng.random() < 0.5
-        seconds = self.lease * (self.rng.uniform(0.2, 1.6) if leader < 1 else 1.8)
+        # a leader that is cut off for less than its trust goes on leading
+        shortest = 0.7 if member is self._leader() else 0.2
+        seconds = self.lease * self.rng.uniform(shortest, 1.8)
         words = f"{words} {seconds:.1f} s, then " + ("all arrives" if late else "reset")
         async with self._acting("hole", member, words):
             try:

@@ -36,8 +36,8 @@ class Plan:
     """What kinds of processes there are."""
 
     nodes: int = 4
-    producers: int = 2
-    pace: float = 0.12
+    producers: int = 3
+    pace: float = 0.15
     child: Sequence[str] = CHILD
     target: str = ""
     """``MODULE:APP`` of somebody's application; then there are no producers of ours."""

@@ -86,6 +86,8 @@ class Campaign:
     drained: bool = False
     load: float = 0.0
     """The machine's load average at the end of the faults."""
+    stopping_at: float = 0.0
+    """When the nodes were told to stop."""
     own_tasks: bool = True
     """False: somebody's application, of whose tasks nothing is known."""
 

@@ -17,7 +17,7 @@ _POLL_SECONDS = 0.02
 _DUTY_SECONDS = 0.4
 """A duty stands still so long in its transaction: time for faults to hit it."""
 _REST_SECONDS = 0.3
-_EARLY = 0.35
+_EARLY = 0.25
 _PATIENCE_SECONDS = 60.0
 
 

@@ -13,7 +13,7 @@ from leasehold.model.job import JobRequest
 _LANES = 3
 _BATCH = (22, 45)
 """So many that COPY is taken."""
-_MIX = (("note", 0.50), ("nap", 0.58), ("effect", 0.74), ("stubborn", 1.0))
+_MIX = (("note", 0.44), ("nap", 0.50), ("effect", 0.62), ("stubborn", 1.0))
 _NAP_SECONDS = 2.0
 """The longest: jobs that were hit by two crashes run alone, one after the other."""
 _CALL_SECONDS = 3.0

@@ -72,7 +72,9 @@ class World:
             line("unknown", 8.0, refs=["p-3", "p-4"], how="many", error="Unavailable"),
         ]
         processes = [self.one, self.two, self.producer]
-        self.campaign = Campaign("process", 1, 3.0, 50.0, 60.0, processes, drained=True)
+        self.campaign = Campaign(
+            "process", 1, 3.0, 50.0, 60.0, processes, drained=True, stopping_at=58.0
+        )
         self.tables = Tables(
             jobs=[self.job(1), self.job(2, task="effect", token=31), *map(self.tick_job, range(5))],
             ticks=[self.tick(number) for number in range(5)],

@@ -29,7 +29,7 @@ def test_a_history_in_which_all_is_well_has_no_violation_and_everything_was_look
     checks = world.checks()
     assert not world.verdict()
     idle = {name for name, check in checks.items() if not check.looked_at}
-    assert idle == {"overlap", "no change without a fault", "services"}
+    assert idle == {"overlap", "no change without a fault", "services", "clean stops"}
 
 
 def test_without_the_final_read_nothing_that_needs_it_is_held(world: World) -> None:
@@ -142,6 +142,29 @@ def test_a_term_that_went_back_is_seen(world: World) -> None:
     assert any("after term 2" in text for text in world.verdict()["tokens"])
 
 
+@pytest.mark.parametrize("later", [{"token": 4, "node": "b"}, {"token": 5, "node": "b"}])
+def test_a_leaders_row_that_went_back_or_is_shared_is_seen(world: World, later: dict) -> None:
+    row = {"token": 5, "node": "a", "seq": 1}
+    world.campaign.rows = [line("row", 1.0, **row), line("row", 2.0, **{**row, **later})]
+    caught(world, "tokens", "the leader's row")
+
+
+def test_somebodys_application_is_judged_by_its_tables_alone(world: World) -> None:
+    world.campaign.own_tasks = False
+    world.campaign.rows = [
+        line("row", 4.0, token=1, node="a", seq=1),
+        line("row", 10.0, token=1, node=None, seq=2),
+        line("row", 26.0, token=2, node="b", seq=3),
+    ]
+    for process in (world.one, world.two):
+        process.lines.clear()
+        process.started_at = -10.0
+    caught(world, "leaderless gaps", "nobody led from 10.00 for 16.00 s")
+    world.hit("pause", "node1", 14.0, 20.0)
+    world.hit("frozen", "database", 14.0, 20.0)
+    assert not world.verdict()
+
+
 def test_a_claim_that_ran_twice_is_seen(world: World) -> None:
     start = next(entry for entry in world.two.lines if entry["kind"] == "start")
     world.two.lines.append({**start, "at": 9.0})
@@ -212,11 +235,37 @@ def test_a_job_that_runs_beside_itself_while_its_first_node_is_alive_is_seen(wor
     caught(world, "overlap", "it ran on node2")
 
 
+def test_a_process_that_left_in_good_order_and_left_a_job_behind_is_seen(world: World) -> None:
+    world.two.lines += [line("stopping", 58.0), line("left", 59.2)]
+    rescued = line("event", 59.5, event="job_rescued", fields={"job": uuid(5), "dead": "h:102:ab"})
+    world.one.lines.append(rescued)
+    caught(world, "clean stops", "left in good order")
+    world.hit("hole", "node2", 58.2, 58.4)
+    assert not world.verdict(), "it was cut off while it left"
+
+
+def test_a_job_that_goes_on_after_its_process_has_left_is_seen(world: World) -> None:
+    world.one.lines += [
+        line("start", 58.5, ref="p-1", job=uuid(1001), token=32, node=uuid(1), attempt=2,
+             task="nap"),
+    ]  # fmt: skip
+    world.two.lines.append(
+        line("start", 59.5, ref="p-1", job=uuid(1001), token=33, node=uuid(3), attempt=3,
+             task="nap")
+    )  # fmt: skip
+    world.two.lines += beats("node", uuid(3), 13, 59.1, 59.9)
+    caught(world, "overlap", "which had left")
+
+
 def test_a_process_that_ends_for_no_reason_is_seen(world: World) -> None:
     world.two.how = "ended by itself: 1"
     world.two.lines.append(line("up", 2.0))
     world.two.lines.append(line("event", 59.9, event="node_started", fields={}))
     caught(world, "processes", "ended by itself")
+    world.two.how = "ended by itself: 75"
+    caught(world, "processes", "ended by itself")
+    world.two.lines.append(line("event", 59.95, event="node_exits", fields={}))
+    assert not world.verdict(), "work went on after the grace"
 
 
 def test_a_process_that_does_not_stop_is_seen(world: World) -> None:

@@ -49,8 +49,8 @@ def hunt(mutant: Mutant) -> Caught:
             return Caught(mutant, "its start", str(error), time.monotonic() - began, tried)
         failed = [check for check in result.checks if check.violations]
         if failed:
-            # what is left over at the end is the least telling
-            failed.sort(key=lambda check: check.name in ("finished", "lost"))
+            # what is left over at the end, and who did not live to see it, tells least
+            failed.sort(key=lambda check: check.name in ("finished", "lost", "processes"))
             by = ", ".join(check.name for check in failed)
             took = time.monotonic() - began
             return Caught(mutant, by, failed[0].violations[0], took, tried)
