@@ -11,6 +11,7 @@ from leasehold.app import App
 from leasehold.chaos.history import Writer
 from leasehold.errors import LeaseholdError, LostClaim
 from leasehold.model.backoff import Backoff
+from leasehold.model.deadline import Deadline
 from leasehold.pg.chaos import ChaosSession
 from leasehold.services.context import Context
 
@@ -20,6 +21,8 @@ RECOVER_WITHIN = 9.0
 """The shortest: T = 6 seconds."""
 QUEUES = {"quick": 20, "slow": 24}
 _ATTEMPTS = 1000
+_PROMISED_SECONDS = 1.5
+"""Of naps: many come just in time, or just too late."""
 _CALL_SECONDS = 4.0
 _BACKOFF = Backoff(base=0.2, longest=2.0)
 
@@ -60,7 +63,14 @@ class ChaosApp:
             async with self._run(ctx, ref):
                 pass
 
-        @app.task(name="nap", queue="slow", max_attempts=_ATTEMPTS)
+        @app.task(name="page", queue="quick", max_attempts=_ATTEMPTS)
+        async def page(ctx: Context, breach: dict[str, Any]) -> None:
+            async with self._run(ctx, f"page-{breach['deadline']}"):
+                pass
+
+        promised = Deadline(seconds=_PROMISED_SECONDS, on_breach=page)
+
+        @app.task(name="nap", queue="slow", max_attempts=_ATTEMPTS, deadline=promised)
         async def nap(ctx: Context, ref: str, seconds: float) -> None:
             async with self._run(ctx, ref):
                 await asyncio.sleep(seconds)

@@ -29,6 +29,7 @@ _NAMED = 10
 _TICK_SECONDS = 1.0
 _TICKS_UNDER_WAY_SECONDS = 15.0
 _BY_ITSELF = "ended by itself: "
+_VERDICTS = frozenset({"met", "breached", "cancelled"})
 _STATES = frozenset(str(state) for state in FINISHED)
 
 
@@ -181,6 +182,28 @@ def _stale(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
                 yield f"{process}: {line['ref']} was completed, and its effect is nowhere"
 
 
+# -- deadlines ---------------------------------------------------------------------------------
+def _deadlines(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
+    """Each finished job has one verdict; a breach is told by one job, and nothing else is."""
+    states = {job.id: job.state for job in tables.jobs}
+    told = Counter(callback for _, _, callback in tables.deadlines if callback)
+    for promised, verdict, callback in tables.deadlines:
+        yield 1
+        if verdict not in _VERDICTS and states.get(promised) in _STATES:
+            yield f"job {promised} is {states[promised]}, and its deadline is {verdict}"
+        if (verdict == "breached") != (callback is not None):
+            yield f"the deadline of {promised} is {verdict} and was told by {callback}"
+        if callback is not None and (callback not in states or told[callback] > 1):
+            where = "nowhere" if callback not in states else "of several deadlines"
+            yield f"the breach of {promised} was told by {callback}, which is {where}"
+    with_one = Counter(job for job, _, _ in tables.deadlines)
+    for job in tables.jobs:
+        if job.task == "page" and campaign.own_tasks and job.id not in told:
+            yield f"job {job.id} tells of a breach that is not there"
+        if job.task == "nap" and with_one[job.id] != 1:
+            yield f"job {job.id} has {with_one[job.id]} deadlines"
+
+
 # -- schedules ---------------------------------------------------------------------------------
 def _ticks(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
     jobs = Counter((job.schedule, job.scheduled_for) for job in tables.jobs if job.schedule)
@@ -319,6 +342,7 @@ _CHECKS: list[tuple[str, str, bool, bool, Look]] = [
     ("finished", "every job reaches a final state; nothing is stuck", True, False, _finished),
     ("effect once", "effects in the completing transaction apply once", True, True, _effects),
     ("stale completions", "a claim that was lost writes nothing", True, True, _stale),
+    ("deadline once", "a promised time is met or breached, once", True, True, _deadlines),
     ("tick once", "one job for each moment of a schedule", True, False, _ticks),
     ("missed ticks", "no moment is passed over", True, True, _missed),
     ("tokens", "tokens are unique and only grow", True, False, terms),

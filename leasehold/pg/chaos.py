@@ -62,6 +62,8 @@ class Tables:
     effects: list[tuple[str, UUID, int]] = field(default_factory=list)
     duties: list[tuple[str, int]] = field(default_factory=list)
     events: dict[str, int] = field(default_factory=dict)
+    deadlines: list[tuple[UUID, str, UUID | None]] = field(default_factory=list)
+    """(job, verdict, the job that was told of the breach)"""
 
 
 class ChaosSession:
@@ -153,6 +155,7 @@ class ChaosSession:
             [(ref, job, token) for ref, job, token in effects],
             [(duty, term) for duty, term in duties],
             dict(await self._read("chaos/final_events", read, after=after_event)),
+            [(job, s, told) for job, s, told in await self._read("chaos/final_deadlines", read)],
         )
 
 

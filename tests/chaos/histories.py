@@ -76,11 +76,18 @@ class World:
             "process", 1, 3.0, 50.0, 60.0, processes, drained=True, stopping_at=58.0
         )
         self.tables = Tables(
-            jobs=[self.job(1), self.job(2, task="effect", token=31), *map(self.tick_job, range(5))],
+            jobs=[
+                self.job(1),
+                self.job(2, task="effect", token=31),
+                *[self.job(number, task="nap", ref=None) for number in (6, 7)],
+                self.job(8, task="page", ref=None),
+                *map(self.tick_job, range(5)),
+            ],
             ticks=[self.tick(number) for number in range(5)],
             terms=[("chaos", 1, "host:101:aaaaaa"), ("chaos", 2, "host:102:bbbbbb")],
             effects=[("p-2", UUID(int=1002), 31)],
             duties=[("101-1", 1), ("102-1", 2)],
+            deadlines=[(UUID(int=1006), "met", None), (UUID(int=1007), "breached", UUID(int=1008))],
         )
 
     def _run(self, number: int, token: int, attempt: int, at: float) -> list[dict[str, Any]]:

@@ -108,6 +108,28 @@ def test_a_refused_completion_whose_effect_is_there_is_seen(world: World) -> Non
     caught(world, "stale completions", "was refused")
 
 
+MET, BREACHED, PAGE = UUID(int=1006), UUID(int=1007), UUID(int=1008)
+
+
+@pytest.mark.parametrize(
+    "deadlines, words",
+    [
+        ([(MET, "armed", None), (BREACHED, "breached", PAGE)], "its deadline is armed"),
+        ([(MET, "met", UUID(int=1002)), (BREACHED, "breached", PAGE)], "is met and was told"),
+        ([(MET, "met", None), (BREACHED, "breached", None)], "was told by None"),
+        ([(MET, "met", None), (BREACHED, "breached", UUID(int=9))], "which is nowhere"),
+        ([(MET, "breached", PAGE), (BREACHED, "breached", PAGE)], "of several deadlines"),
+        ([(MET, "met", None), (BREACHED, "met", None)], "tells of a breach that is not there"),
+        ([(BREACHED, "breached", PAGE)], "has 0 deadlines"),
+    ],
+)
+def test_a_deadline_with_another_verdict_or_callback_than_one_is_seen(
+    world: World, deadlines: list, words: str
+) -> None:
+    world.change(deadlines=deadlines)
+    caught(world, "deadline once", words)
+
+
 def test_a_moment_with_two_jobs_is_seen(world: World) -> None:
     again = world.tick_job(2)._replace(id=UUID(int=88))
     world.change(jobs=[*world.tables.jobs, again])
