@@ -14,7 +14,7 @@ from leasehold.cli.output import show_json
 if TYPE_CHECKING:
     from leasehold.sim.cluster import Result
 
-_PROFILES = ("calm", "process", "network", "database", "everything")
+_PROFILES = ("calm", "deploy", "process", "network", "database", "everything")
 _TOLD = {
     "faults": "faults",
     "enqueues": "enqueues",

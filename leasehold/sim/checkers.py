@@ -57,6 +57,8 @@ class Watch:
     _tokens: dict[Any, int] = field(default_factory=dict)
     _released: set[int] = field(default_factory=set)
     """Claims that ended while their handlers may run on."""
+    _deadlines: dict[UUID, float] = field(default_factory=dict)
+    """Until when each node's lease is trusted, by its process's own clock."""
     _finished: Counter[UUID] = field(default_factory=Counter)
     _again: Counter[UUID] = field(default_factory=Counter)
 
@@ -151,6 +153,19 @@ class Watch:
         leaders = [process for process in self.processes if process.leads()]
         if len(leaders) > 1:
             self.wrong(f"OneBeliever: {leaders} lead at once")
+        for process in self.processes:
+            self._down_is_final(process)
+
+    def _down_is_final(self, process: Process) -> None:
+        """StepDown: what was trusted until a moment is not trusted again after it."""
+        trusted = process.trusts()
+        if trusted is None:
+            return
+        now, (node, deadline) = process.boot_now(), trusted
+        before = self._deadlines.get(node, deadline)
+        if deadline > before and now > before + _INSTANT:
+            self.wrong(f"StepDown: {process} goes on {now - before:.3f} s after its deadline")
+        self._deadlines[node] = deadline
 
     # -- handlers --------------------------------------------------------------------------------
     def started(self, ctx: Context, process: Process) -> None:

@@ -83,6 +83,8 @@ class Cluster:
         self.watch = self.db.watch = Watch(self.db, loop.time, trace=story)
         self.aimed: list[faults.Fault] = []
         """They strike at the next acquisition or renewal, between its effect and its answer."""
+        self.brink: tuple[Process, float] | None = None
+        """Who is to come near its end, from its next renewal on."""
         self.server = Server(loop, make_store(self.db), self._observe)
         self.work = Workload(self.watch, loop, self._fork(), self.settings)
         hosts = rng.choice([2, 3, 3, 4])
@@ -98,6 +100,7 @@ class Cluster:
         ]  # fmt: skip
         self.watch.processes = self.processes
         lease = self.settings.timings.lease
+        self.injector = faults.Injector(self)
         self.script = faults.script(rng, self.profile, hosts, FAULT_SECONDS, lease)
 
     def _fork(self) -> Rng:
@@ -114,6 +117,9 @@ class Cluster:
 
     def _observe(self, name: str, args: tuple[Any, ...], answer: Any, who: str) -> None:
         self.watch.statement(name, args, answer, who)
+        if self.brink and name == "heartbeat" and self.brink[0].is_node(args[0]):
+            self.injector.renewed(*self.brink)
+            self.brink = None
         if not self.aimed or not answer:
             return
         mine = args[1].id if name == "acquire" else args[0] if name == "heartbeat" else None
@@ -140,7 +146,7 @@ class Cluster:
             asyncio.ensure_future(self.work.client(link, FAULT_SECONDS))
             for link in self.links[-CLIENTS:]
         ]
-        injector = faults.Injector(self)
+        injector = self.injector
         for fault in self.script:
             self.later(fault.at, partial(injector.apply, fault))
         await asyncio.sleep(FAULT_SECONDS)
@@ -150,7 +156,7 @@ class Cluster:
         await self._failover()
         await self._drain(clients)
         self.watch.last_look()
-        if self.profile == "calm":
+        if self.profile in ("calm", "deploy"):
             self._nothing_happened()
 
     async def _failover(self) -> None:
@@ -188,13 +194,18 @@ class Cluster:
         return deaths or dead or any(row.node is not None for row in self.db.jobs.values())
 
     def _nothing_happened(self) -> None:
-        """Without a fault there is one term, and no alarm."""
+        """Without a fault there is one term and no alarm; a deployment hands over."""
         counts = self.watch.counts
-        if len(self.db.terms) != 1:
-            self.watch.wrong(f"{len(self.db.terms)} terms in a calm run")
-        for kind in ("node_fenced", "lease_lost", "claim_unknown", "job_rescued"):
+        if self.profile == "calm" and len(self.db.terms) != 1:
+            self.watch.wrong(f"Calm: {len(self.db.terms)} terms")
+        for kind in ("node_fenced", "lease_lost", "claim_unknown"):
             if counts[kind]:
-                self.watch.wrong(f"{counts[kind]} {kind} in a calm run")
+                self.watch.wrong(f"Calm: {counts[kind]} {kind}")
+        for (job, _), attempt in self.db.attempts.items():
+            row = self.db.done[job].job if job in self.db.done else self.db.jobs[job]
+            # who refuses to end, or leaves a transaction open, is left behind
+            if attempt.outcome == "crashed" and row.task not in ("stubborn", "effect"):
+                self.watch.wrong(f"Calm: {row.task} {job} was left behind")
 
     def unhandled(self, loop: Any, context: dict[str, Any]) -> None:
         """An error that nobody took: asyncio says so."""

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from leasehold.env import Rng
-from leasehold.sim.link import Weather
+from leasehold.sim.link import Link, Weather
 from leasehold.sim.workload import NEW_IN
 
 if TYPE_CHECKING:
     from leasehold.sim.cluster import Cluster
     from leasehold.sim.process import Process
 
-BETWEEN_SECONDS = 2.0
+BETWEEN_SECONDS = 1.6
 """Between two faults, on average."""
 Profile = str
-PROFILES: tuple[Profile, ...] = ("calm", "process", "network", "database", "everything")
+PROFILES: tuple[Profile, ...] = (
+    "calm", "deploy", "process", "network", "database", "everything",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +41,18 @@ class Fault:
 _KINDS: dict[Profile, tuple[str, ...]] = {
     "calm": (),
     "process": ("pause", "pause", "block", "crash", "crash", "stop", "aim"),
-    "network": ("cut", "cut", "storm", "storm", "pause", "aim", "aim"),
-    "database": ("down", "promote", "step", "step", "storm", "crash"),
+    "deploy": ("stop",),
+    "network": (
+        *("cut", "storm", "aim") * 3,
+        *("stall", "stall", "handover", "brink", "pause"),
+    ),
+    "database": ("down", "restart", "promote", "step", "step", "storm", "crash"),
 }
 _KINDS["everything"] = tuple(kind for kinds in _KINDS.values() for kind in kinds)
 
 
 def profile_of(rng: Rng) -> Profile:
-    return rng.choices(PROFILES, weights=(1, 3, 3, 2, 3))[0]
+    return rng.choices(PROFILES, weights=(1, 1, 3, 3, 2, 3))[0]
 
 
 def script(rng: Rng, profile: Profile, hosts: int, until: float, lease: float) -> list[Fault]:
@@ -73,7 +80,7 @@ def script(rng: Rng, profile: Profile, hosts: int, until: float, lease: float) -
 
 def weather(rng: Rng, profile: Profile) -> Weather:
     """What the calls of a run meet all the time."""
-    if profile in ("calm", "process"):
+    if profile in ("calm", "deploy", "process"):
         return Weather(latency=rng.choice([0.001, 0.01]))
     return Weather(
         latency=rng.choice([0.001, 0.01, 0.1]),
@@ -120,7 +127,7 @@ class Injector:
         # ahead of all that was ever decided by it, so that nobody waits for it to catch up
         cluster.clock.step(max(0.0, cluster.furthest_step - cluster.clock.stepped))
         for link in cluster.links:
-            link.cut = ""
+            link.cut, link.stalled_until = "", 0.0
             link.weather = Weather()
         for process in cluster.processes:
             if process.paused:
@@ -183,6 +190,49 @@ class Injector:
             link.weather = before
 
         self._undo(fault.seconds * 2, clear)
+
+    def _stall(self, process: Process, fault: Fault) -> None:
+        """What it sends is held back, and arrives all at once: late first tries."""
+        link = process.link
+        link.stalled_until = self._cluster.loop.time() + fault.seconds * (0.2 + fault.draw)
+        link.stalled_line = "work" if fault.draw < 0.4 else ""
+
+    def _handover(self, process: Process, fault: Fault) -> None:
+        """Its duties are on their way when it resigns: another leads before they arrive."""
+        link = process.link
+        link.stalled_until = self._cluster.loop.time() + 2.5 * fault.draw
+        link.stalled_line = "work"
+        self._undo(0.5 * fault.draw, lambda: self._stop(process, fault))
+
+    def _brink(self, process: Process, fault: Fault) -> None:
+        """It renews at the last moment, and the leader does not see it."""
+        if process.alive and not process.paused:
+            self._cluster.brink = process, fault.draw
+
+    def renewed(self, process: Process, draw: float) -> None:
+        """A process on the brink was renewed: nothing more gets through for nearly its trust."""
+        cluster = self._cluster
+        timings = cluster.settings.timings
+        leader = next((p for p in cluster.processes if p.leads() and p is not process), None)
+        if leader is None or self._over:
+            return
+        last_moment = timings.trust - 0.6 * draw
+        process.link.cut = "requests"
+
+        def mend(link: Link) -> None:
+            link.cut = ""
+
+        self._undo(last_moment, partial(mend, process.link))
+        self._undo(last_moment - 0.3, lambda: setattr(leader.link, "cut", "answers"))
+        self._undo(last_moment + 2 * timings.renew, partial(mend, leader.link))
+
+    def _restart(self, process: Process, fault: Fault) -> None:
+        """The server crashes: open transactions end, what is under way is lost."""
+        cluster = self._cluster
+        for transaction in list(cluster.server.transactions):
+            transaction.abort()
+        cluster.db.crash()
+        self._down(process, replace(fault, seconds=0.2 + fault.draw))
 
     def _down(self, process: Process, fault: Fault) -> None:
         server = self._cluster.server

@@ -57,6 +57,8 @@ class Server:
         """When the faults stopped: what was sent before is not under way for longer than the
         latency of a bad day."""
         self.context = copy_context()
+        self.transactions: set[Any] = set()
+        """Of users, open: a crash of the server ends them."""
         self.statements = 0
         self.note: Callable[[str, str], None] | None = None
         """Told who waits in vain, when somebody wants to know."""
@@ -87,6 +89,10 @@ class Link:
     closed: bool = False
     unknown: int = 0
     """Calls whose outcome the caller was not told."""
+    stalled_until: float = 0.0
+    """What is sent before arrives then: held back on the way, not lost."""
+    stalled_line: str = ""
+    """Of which connection: ``work``, ``guard``, or empty for both."""
     wakeups: list[SimWakeups] = field(default_factory=list)
     name: str = ""
     """Whose it is."""
@@ -110,6 +116,7 @@ class Link:
         *,
         never_late: bool = False,
         on_end: Callable[[], None] | None = None,
+        line: str = "work",
     ) -> asyncio.Future[Any]:
         """Ask for ``act`` at the server; the answer, or Unavailable after ``seconds``. ``on_end``
         is called then, also when nobody waits for the answer any more."""
@@ -122,6 +129,8 @@ class Link:
         arrives_in = float("inf")
         if not self.loses(weather.request_lost, "requests"):
             arrives_in = self.way()
+            if loop.now < self.stalled_until and self.stalled_line in ("", line):
+                arrives_in += self.stalled_until - loop.now
             loop.call_later(arrives_in, call.arrive, context=server.context)
         if loop.now + arrives_in >= call.give_up_at:
             loop.call_at(call.give_up_at, call.give_up)
@@ -204,15 +213,16 @@ def _name(act: Callable[[], Any]) -> str:
 class FaultyStore:
     """A Store over a link, with one connection: calls wait their turn."""
 
-    def __init__(self, link: Link, call_timeout: float) -> None:
+    def __init__(self, link: Link, call_timeout: float, line: str = "work") -> None:
         self._link = link
+        self._line = line
         self._call_timeout = call_timeout
         self._busy = False
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @classmethod
-    def over(cls, link: Link, call_timeout: float) -> Store:
-        return cast(Store, cls(link, call_timeout))
+    def over(cls, link: Link, call_timeout: float, line: str = "work") -> Store:
+        return cast(Store, cls(link, call_timeout, line))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not hasattr(SimStore, name):
@@ -231,6 +241,7 @@ class FaultyStore:
                 seconds,
                 never_late=never_late,
                 on_end=self._next,
+                line=self._line,
             )
 
         setattr(self, name, call)

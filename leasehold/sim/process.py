@@ -13,6 +13,7 @@ from uuid import UUID
 from leasehold.config import Settings
 from leasehold.env import Rng, seeded
 from leasehold.errors import LeaseholdError
+from leasehold.model.lease import Phase
 from leasehold.node.plan import NodePlan, Tools
 from leasehold.services.tasks import Registry
 from leasehold.sim.checkers import Watch
@@ -76,6 +77,18 @@ class Process:
         membership = self.node.guard.membership
         return membership.identity.id == node and membership.valid(self._clock.boot_now() - ago)
 
+    def boot_now(self) -> float:
+        """By its own clock."""
+        return self._clock.boot_now()
+
+    def trusts(self) -> tuple[UUID, float] | None:
+        """The identity whose lease it holds, and its deadline by its own clock."""
+        if not self.alive or self.node is None:
+            return None
+        me = self.node.guard.membership
+        holds = me.lease.phase is Phase.HOLDER
+        return (me.identity.id, me.lease.deadline) if holds else None
+
     def is_node(self, node: UUID) -> bool:
         return self.node is not None and self.node.guard.membership.identity.id == node
 
@@ -111,7 +124,7 @@ class Process:
         env = SimEnv(self._clock, rng, f"h{self.number}", self._starts)
         tools = Tools(
             FaultyStore.over(self.link, call_timeout),
-            lambda: FaultyStore.over(self.link, call_timeout),
+            lambda: FaultyStore.over(self.link, call_timeout, "guard"),
             lambda on_wake, emit: SimWakeups(self.link, on_wake),
             OnTransaction(),
         )

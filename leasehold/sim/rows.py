@@ -210,6 +210,9 @@ class SimDatabase:
     def at(self, now: datetime | None) -> datetime:
         return self.clock() if now is None else now
 
+    def crash(self) -> None:
+        """The server ends at once and starts again: what was committed is there."""
+
     def promote(self) -> None:
         """Another server goes on, with all that was committed: a new timeline."""
         self.timeline += 1

@@ -35,6 +35,7 @@ class Transaction:
             raise LostClaim("the claim was lost", got=str(job))
         self._row = row
         self._db.locked.add(job)
+        self._link.server.transactions.add(self)
         server = self._link.server
         server.loop.call_later(IDLE_SECONDS, self.abort, context=server.context)
 
@@ -53,6 +54,7 @@ class Transaction:
     def abort(self) -> None:
         """Its locks go; what was not committed never was."""
         self._open = False
+        self._link.server.transactions.discard(self)
         if self._row is not None:
             self._db.locked.discard(self._row.id)
             self._row = None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from leasehold.model.lease import Lease, Watch
+from leasehold.node.node import Node
 from leasehold.sim.cluster import Result, run_seed
 from leasehold.sim.enqueue import Enqueue
 from leasehold.sim.rows import SimDatabase
@@ -122,6 +123,56 @@ class AcquireWhateverWasSeen(SimStore):
         return False
 
 
+class TakeoverByTheClock(SimStore):
+    """Whose renewal is older than the lease, by the database's clock, holds nothing."""
+
+    def _leader_seen(self, name: str) -> Any:
+        seen = super()._leader_seen(name)
+        return replace(seen, node=None) if _late(self.db, name) else seen
+
+    def _changed(self, name: str, seen: Any) -> bool:
+        row = self.db.leaders[name]
+        return (row.token, row.seq) != (seen.token, seen.seq)
+
+
+class RenewMayAcquire(TakeoverByTheClock):
+    """One statement for both: mine, nobody's, or late by the clock; no token is named."""
+
+    async def heartbeat(self, node: Any, token: int, held: Any, *args: Any) -> Any:
+        for term in held:
+            row = self.db.leaders[term.leader]
+            if row.node in (node, None) or _late(self.db, term.leader):
+                row.node, row.token = node, term.token
+        return await super().heartbeat(node, token, held, *args)
+
+
+def _late(db: SimDatabase, name: str) -> bool:
+    row = db.leaders[name]
+    span = timedelta(seconds=row.lease_seconds)
+    return row.renewed_at is not None and row.renewed_at < db.clock() - span
+
+
+class LateCommit(SimStore):
+    """synchronous_commit = off: a crash of the server loses the last acknowledged commits."""
+
+    def __init__(self, db: SimDatabase) -> None:
+        super().__init__(db)
+        self._last: list[tuple[Any, Any]] = []
+        db.crash = self._crash  # type: ignore[method-assign]
+
+    async def enqueue(self, jobs: Any, *args: Any) -> Any:
+        answers = await super().enqueue(jobs, *args)
+        self._last += [(job_id, self.db.clock()) for job_id, created in answers if created]
+        return answers
+
+    def _crash(self) -> None:
+        flushed = self.db.clock() - timedelta(seconds=0.2)
+        for job_id, at in self._last:
+            row = self.db.jobs.get(job_id)
+            if at > flushed and row is not None and row.node is None:
+                del self.db.jobs[job_id]
+
+
 @contextmanager
 def _patched(owner: type, name: str, new: Any) -> Iterator[None]:
     old = getattr(owner, name)
@@ -157,6 +208,28 @@ def _no_wait() -> Iterator[None]:
 
 
 @contextmanager
+def _renewal_after_the_end() -> Iterator[None]:
+    def expire(self: Lease, now: float) -> bool:
+        return False
+
+    def renewed(self: Lease, token: int, sent_at: float, received_at: float) -> None:
+        if token == self.token:
+            self.deadline = max(self.deadline, sent_at + self.timings.trust)
+
+    with _patched(Lease, "expire", expire), _patched(Lease, "renewed", renewed):
+        yield
+
+
+@contextmanager
+def _no_drain() -> Iterator[None]:
+    async def at_once(self: Node) -> None:
+        return None
+
+    with _patched(Node, "_drain", at_once):
+        yield
+
+
+@contextmanager
 def _nothing() -> Iterator[None]:
     yield
 
@@ -186,6 +259,11 @@ MUTANTS = [
     Mutant("FireWithoutMark", "the schedule's high-water mark", FireWithoutMark),
     Mutant("NoIdempotency", "an enqueue looks for its id", NoIdempotency),
     Mutant("AcquireWhateverWasSeen", "a takeover compares and swaps", AcquireWhateverWasSeen),
+    Mutant("TakeoverByTheClock", "no wall clock decides a takeover", TakeoverByTheClock),
+    Mutant("RenewMayAcquire", "renew and acquire are two statements", RenewMayAcquire),
+    Mutant("LateCommit", "a commit is durable when it is answered", LateCommit),
+    Mutant("RenewalAfterTheEnd", "down is final", patch=_renewal_after_the_end),
+    Mutant("StopWithoutDrain", "a stop waits for what runs", patch=_no_drain),
     Mutant("TrustFromReceipt", "trust counts from the sending", patch=_trust_from_receipt),
     Mutant("TakeoverTooEarly", "a candidate waits a whole lease", patch=_no_wait),
 ]

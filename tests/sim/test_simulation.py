@@ -24,6 +24,9 @@ QUICKLY_FOUND = (
     "AckWithoutToken",
     "AcquireWhateverWasSeen",
     "TakeoverTooEarly",
+    "TakeoverByTheClock",
+    "LateCommit",
+    "RenewalAfterTheEnd",
 )
 """Within a few seeds, whatever changes elsewhere; ``make mutants-sim`` looks for all of them."""
 PATIENCE = 120
