@@ -114,16 +114,17 @@ class Acker(Service):
     async def flush(self, now: datetime | None) -> None:
         """Write one batch. What was not written stays in the queue."""
         batch: list[Pair] = []
-        jobs: set[UUID] = set()
+        jobs: set[int] = set()
         node = self._queue[0][0].node
         most = 1 if self._suspects else self._limits.batch_rows
         # one identity a statement: after a self-fencing the old one's outcomes are refused; and
         # one outcome of a job: it may have been taken away from us and claimed by us again
-        while self._queue and len(batch) < most and self._queue[0][0].node == node:
-            if self._queue[0][1].job in jobs:
+        while self._queue and len(batch) < most and self._queue[0][0].node is node:
+            number = self._queue[0][1].job.int
+            if number in jobs:
                 break
             batch.append(self._queue.popleft())
-            jobs.add(batch[-1][1].job)
+            jobs.add(number)
         try:
             acked = await self._write(node, [item for _, item in batch], now)
         except (errors.UsageError, ValueError, TypeError) as error:
@@ -154,6 +155,9 @@ class Acker(Service):
         return await self._store.ack(node, items, now)
 
     def _written(self, batch: Sequence[Pair], acked: Acked) -> None:
+        if len(acked.written) == len(batch) and not self._unknown:
+            self._running.remove_all(claim for claim, _ in batch)
+            batch = ()
         for claim, item in batch:
             if item.job in acked.locked:
                 self._locked.append((claim, item))

@@ -6,7 +6,7 @@ Written in the user's loop, read by the guard's thread: each access is one step 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -65,21 +65,24 @@ class Claim:
 
 
 class Running:
-    """All claims of this process by job id."""
+    """All claims of this process by token."""
 
     def __init__(self) -> None:
-        self._claims: dict[UUID, Claim] = {}
+        self._claims: dict[int, Claim] = {}
 
     def add(self, claim: Claim) -> None:
-        self._claims[claim.job.id] = claim
+        self._claims[claim.job.claim_token] = claim
 
     def remove(self, claim: Claim) -> None:
-        if self._claims.get(claim.job.id) is claim:
-            del self._claims[claim.job.id]
+        self._claims.pop(claim.job.claim_token, None)
+
+    def remove_all(self, claims: Iterable[Claim]) -> None:
+        for claim in claims:
+            self._claims.pop(claim.job.claim_token, None)
 
     def find(self, job: UUID, token: int) -> Claim | None:
-        claim = self._claims.get(job)
-        return claim if claim and claim.job.claim_token == token else None
+        claim = self._claims.get(token)
+        return claim if claim and claim.job.id == job else None
 
     def snapshot(self) -> list[Claim]:
         return list(self._claims.values())

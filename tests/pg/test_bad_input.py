@@ -209,7 +209,7 @@ async def test_an_outcome_that_the_database_refuses_fails_alone(
     def unchecked(label: str, value: Any, limit: int) -> str:
         return json.dumps(value)
 
-    monkeypatch.setattr("leasehold.services.executor.encode", unchecked)
+    monkeypatch.setattr("leasehold.services.attempt.encode", unchecked)
 
     @app.task(name="t")
     async def work(n: int) -> Any:

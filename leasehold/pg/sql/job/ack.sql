@@ -1,9 +1,11 @@
 -- Write the outcomes of attempts, each fenced by its token. Finished jobs move to job_done;
--- others wait for their next attempt, unless somebody asked to cancel them meanwhile.
--- The answer: (id, true) for what was written, (id, false) for a row that somebody holds locked (it
--- must not stop the others); an id that is not in it was refused: the claim was lost.
--- By id and not by ctid: a row that was changed meanwhile (a cancel, progress) has a version that
--- this statement's snapshot would not find by its place.
+-- others wait for their next attempt, unless somebody asked to cancel them meanwhile. Rows locked
+-- by somebody are passed over, so that they do not stop the others. What was locked is found by its
+-- place: a row that was changed meanwhile (a cancel, progress) has moved, is left, and is answered
+-- as ours still; it is written at the next try.
+-- The answer: what was not written, and whether it is ours still (false: the claim was lost).
+-- LATERAL, so that each row is found by its key, and (select ...) around the arrays, which hides their
+-- length from the planner: else it may scan the table for the node's rows. The ids come sorted.
 -- edge: running -> completed
 -- edge: running -> cancelled
 -- edge: running -> discarded
@@ -11,55 +13,54 @@
 -- edge: running -> scheduled
 -- locks: job rows by id FOR UPDATE SKIP LOCKED, then unique keys
 -- index: job_pkey, job_key_pkey
-with a as materialized (
-    select * from unnest(%(ids)s::uuid[], %(tokens)s::bigint[], %(states)s::text[], %(run_in)s::float8[],
-                         %(errors)s::text[], %(results)s::jsonb[], %(ran)s::float8[], %(counts)s::bool[],
-                         %(held)s::text[])
-         as t (id, claim_token, state, run_in, error, result, ran, counts, held_because)
-), held as materialized (
-    select a.id,
+with held as materialized (
+    select l.at_row, l.attempt, l.node, a.*,
            case when a.state in ('completed', 'cancelled', 'discarded') then a.state
-                when j.cancel_requested then 'cancelled' end as over,
-           j.attempt, j.node
-    from a join leasehold.job j on j.id = a.id and j.claim_token = a.claim_token and j.node = %(node)s
-    order by j.id
-    for update of j skip locked
+                when l.cancel_requested then 'cancelled' end as over
+    from unnest((select %(ids)s::uuid[]), (select %(tokens)s::bigint[]), (select %(states)s::text[]),
+                (select %(run_in)s::float8[]), (select %(errors)s::text[]), (select %(results)s::jsonb[]),
+                (select %(ran)s::float8[]), (select %(counts)s::bool[]), (select %(held)s::text[]))
+         as a (id, token, state, run_in, error, result, ran, counts, held_because),
+         lateral (select ctid as at_row, attempt, node, cancel_requested from leasehold.job j
+                  where j.id = a.id and j.claim_token = a.token and j.node = %(node)s
+                  for update skip locked) l
 ), gone as (
     delete from leasehold.job j using held h
-    where j.id = h.id and h.over is not null
-    returning j.*
+    where j.ctid = h.at_row and h.over is not null
+    returning j.*, h.over, h.result, h.ran, h.error, h.state as outcome
 ), done as (
     insert into leasehold.job_done (id, finished_at, queue, task_name, priority, run_at, created_at, started_at,
         max_attempts, attempt, crashes, timeout_seconds, state, schedule, tick_at, node, claim_token, payload,
         result, last_error)
     select g.id, m.clock, g.queue, g.task_name, g.priority, g.run_at, g.created_at,
-           m.clock - make_interval(secs => a.ran), g.max_attempts, g.attempt, g.crashes, g.timeout_seconds,
-           h.over, g.schedule, g.tick_at, g.node, g.claim_token, g.payload, a.result,
-           coalesce(a.error, g.last_error)
-    from gone g join held h on h.id = g.id join a on a.id = g.id,
-         (select coalesce(%(now)s::timestamptz, now()) as clock) m
-    where g.history or h.over <> 'completed'
+           m.clock - make_interval(secs => g.ran), g.max_attempts, g.attempt, g.crashes, g.timeout_seconds,
+           g.over, g.schedule, g.tick_at, g.node, g.claim_token, g.payload, g.result,
+           coalesce(g.error, g.last_error)
+    from gone g, (select coalesce(%(now)s::timestamptz, now()) as clock) m
+    where g.history or g.over <> 'completed'
 ), back as (
     update leasehold.job j
     set ready = false, node = null, started_at = null, progress = null, progress_note = null,
-        held_because = coalesce(a.held_because, a.state), last_error = coalesce(a.error, j.last_error),
-        attempt = j.attempt - case when a.counts then 0 else 1 end,
-        run_at = coalesce(%(now)s::timestamptz, now()) + make_interval(secs => a.run_in)
-    from held h join a on a.id = h.id
-    where j.id = h.id and h.over is null
+        held_because = coalesce(h.held_because, h.state), last_error = coalesce(h.error, j.last_error),
+        attempt = j.attempt - case when h.counts then 0 else 1 end,
+        run_at = coalesce(%(now)s::timestamptz, now()) + make_interval(secs => h.run_in)
+    from held h
+    where j.ctid = h.at_row and h.over is null
+    returning j.id, h.token, h.attempt, h.node, h.ran, coalesce(h.held_because, h.state) as outcome, h.error
 ), keys as (
     delete from leasehold.job_key k using gone g
     where g.unique_key is not null and k.key = g.unique_key and k.job_id = g.id and k.held_until is null
 ), tries as (
     insert into leasehold.attempt (job_id, claim_token, attempt, node, started_at, ended_at, outcome, error)
-    select a.id, a.claim_token, h.attempt, h.node, m.clock - make_interval(secs => a.ran), m.clock,
-           coalesce(h.over, a.held_because, a.state), a.error
-    from a join held h on h.id = a.id, (select coalesce(%(now)s::timestamptz, now()) as clock) m
-    where a.state <> 'completed'
+    select t.id, t.token, t.attempt, t.node, m.clock - make_interval(secs => t.ran), m.clock, t.outcome, t.error
+    from (select id, claim_token as token, attempt, node, ran, over as outcome, error from gone
+          where outcome <> 'completed'
+          union all select * from back) t,
+         (select coalesce(%(now)s::timestamptz, now()) as clock) m
     on conflict do nothing
 )
-select id, true from held
-union all
-select a.id, false
-from a join leasehold.job j on j.id = a.id and j.claim_token = a.claim_token and j.node = %(node)s
-where a.id not in (select id from held)
+select a.id, exists (select 1 from leasehold.job j
+                     where j.id = a.id and j.claim_token = a.token and j.node = %(node)s)
+from unnest(%(ids)s::uuid[], %(tokens)s::bigint[]) as a (id, token)
+where (select count(*) from gone) + (select count(*) from back) < cardinality(%(ids)s::uuid[])
+  and a.id <> all (array(select id from gone union all select id from back))

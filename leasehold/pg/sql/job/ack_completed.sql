@@ -1,11 +1,6 @@
--- Write attempts that simply succeeded, each fenced by its token: the usual outcome, as one row's
--- move to job_done. Rows locked by somebody are passed over, so that they do not stop the others.
--- What was locked is found by its place: a row that was changed meanwhile (a cancel, progress) has
--- moved, is left, and is answered as locked; it is written at the next try.
--- The answer: (id, true) for what was written, (id, false) for what is ours still; an id that is
--- not in it was refused: the claim was lost.
--- LATERAL, so that each row is found by its key, and (select ...) around the ids, which hides their
--- number from the planner: else it may scan the table for the node's rows. The ids come sorted.
+-- Write attempts that simply succeeded, each fenced by its token: the usual outcome, and one move
+-- of a row to job_done. In all else as job/ack, with its answer: what was not written, and whether
+-- it is ours still.
 -- edge: running -> completed
 -- locks: job rows by id FOR UPDATE SKIP LOCKED, then unique keys
 -- index: job_pkey, job_key_pkey
@@ -13,14 +8,16 @@ with held as materialized (
     select l.at_row, a.result, a.ran
     from unnest((select %(ids)s::uuid[]), (select %(tokens)s::bigint[]), (select %(results)s::jsonb[]),
                 (select %(ran)s::float8[]))
-         as a (id, claim_token, result, ran),
+         as a (id, token, result, ran),
          lateral (select ctid as at_row from leasehold.job j
-                  where j.id = a.id and j.claim_token = a.claim_token and j.node = %(node)s
+                  where j.id = a.id and j.claim_token = a.token and j.node = %(node)s
                   for update skip locked) l
 ), gone as (
     delete from leasehold.job j using held h
     where j.ctid = h.at_row
-    returning j.*, h.result, h.ran
+    returning j.id, j.queue, j.task_name, j.priority, j.run_at, j.created_at, j.max_attempts, j.attempt, j.crashes,
+              j.timeout_seconds, j.schedule, j.tick_at, j.node, j.claim_token, j.payload, j.last_error,
+              j.unique_key, j.history, h.result, h.ran
 ), done as (
     insert into leasehold.job_done (id, finished_at, queue, task_name, priority, run_at, created_at, started_at,
         max_attempts, attempt, crashes, timeout_seconds, state, schedule, tick_at, node, claim_token, payload,
@@ -34,11 +31,8 @@ with held as materialized (
     delete from leasehold.job_key k using gone g
     where g.unique_key is not null and k.key = g.unique_key and k.job_id = g.id and k.held_until is null
 )
-select id, true from gone
-union all
-select a.id, false
-from unnest(%(ids)s::uuid[], %(tokens)s::bigint[]) as a (id, claim_token),
-     lateral (select 1 from leasehold.job j
-              where j.id = a.id and j.claim_token = a.claim_token and j.node = %(node)s offset 0) l
+select a.id, exists (select 1 from leasehold.job j
+                     where j.id = a.id and j.claim_token = a.token and j.node = %(node)s)
+from unnest(%(ids)s::uuid[], %(tokens)s::bigint[]) as a (id, token)
 where (select count(*) from gone) < cardinality(%(ids)s::uuid[])
   and a.id <> all (array(select id from gone))
