@@ -282,9 +282,31 @@ async def test_what_is_no_connection_is_refused(other: Any) -> None:
         await claim_rows(other, select(orders), of="orders")
 
 
-def test_hand_made_claims_in_share_mode_hand_a_row_to_two(
+# -- the versions by hand that this replaces -------------------------------------------------------
+def test_hand_made_claims_hand_a_row_to_two(sessions: tuple[Session, Session]) -> None:
+    """No lock; a lock that excludes nobody of its kind; a lock that ends with its statement."""
+    first = select(Order).where(Order.id == 1)
+    for weak in (first, first.with_for_update(read=True, skip_locked=True)):
+        assert [[o.id for o in s.scalars(weak)] for s in sessions] == [[1], [1]]
+        for session in sessions:
+            session.rollback()
+    engine = sessions[0].get_bind()
+    with engine.connect() as one, engine.connect() as two:
+        rows = []
+        for connection in (one, two):
+            auto = connection.execution_options(isolation_level="AUTOCOMMIT")
+            rows.append(auto.execute(first.with_for_update(skip_locked=True)).first().id)
+        assert rows == [1, 1]
+
+
+def test_a_hand_made_claim_of_a_join_locks_all_its_tables(
     sessions: tuple[Session, Session],
 ) -> None:
-    """The version that this replaces: a weaker lock, which excludes nobody else of its kind."""
-    weak = select(Order).where(Order.id == 1).with_for_update(read=True, skip_locked=True)
-    assert [[o.id for o in s.scalars(weak)] for s in sessions] == [[1], [1]]
+    one, two = sessions
+    joined = select(Order.id).join(Customer, Order.customer_id == Customer.id).order_by(Order.id)
+    limited = joined.limit(2)
+    assert one.scalars(limited.with_for_update(skip_locked=True)).all() == [1, 2]
+    assert two.scalars(limited.with_for_update(skip_locked=True)).all() == [], "the customer"
+    one.rollback()
+    two.rollback()
+    assert [claim_rows(s, limited, of=Order) for s in (one, two)] == [[(1,), (2,)], [(3,), (4,)]]
