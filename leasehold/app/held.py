@@ -48,6 +48,18 @@ class Held:
     def _token(self) -> int | None:
         return self._bid.token if self._bid and self._bid.valid() else None
 
+    @property
+    def vacant_seconds(self) -> float:
+        """For how long nobody was known to hold it, up to now: since the one before gave it up, or
+        was last heard of."""
+        bid = self._bid
+        return max(0.0, self._app.env.boot_now() - bid.vacant_since) if bid and bid.token else 0.0
+
+    @property
+    def found_vacant(self) -> bool:
+        """Nobody held it when this process looked for the first time."""
+        return self._bid is not None and self._bid.found_vacant
+
     async def _verify(self, connection: Any, idle_timeout: float) -> None:
         if not 0.001 <= idle_timeout <= 3600:
             raise ConfigError("idle_timeout must be seconds from 0.001 to 3600", got=idle_timeout)

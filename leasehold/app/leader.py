@@ -82,9 +82,15 @@ class Leader(Held):
     async def leading(self) -> AsyncIterator[int]:
         """Wait to lead, then run the block; gives the term. At the loss the block is cancelled,
         and LostLease is raised."""
-        term = await self.wait()
-        bid = self._bid
-        if bid is None or bid.token != term:
+        await self.wait()
+        async with self.while_leading() as term:
+            yield term
+
+    @asynccontextmanager
+    async def while_leading(self) -> AsyncIterator[int]:
+        """As :meth:`leading`, without a wait: raises LostLease when this process does not lead."""
+        bid, term = self._bid, self.term
+        if bid is None or term is None:
             raise self._is_lost()
         scope = Scope(bid)
         self._begin(bid)

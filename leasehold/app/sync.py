@@ -97,9 +97,9 @@ class SyncApp:
                 "app.sync was called inside an event loop, which would stand still",
                 do="Use `await app.enqueue(...)` there",
             )
-        return asyncio.run_coroutine_threadsafe(work, self._background()).result()
+        return asyncio.run_coroutine_threadsafe(work, self.background()).result()
 
-    def _background(self) -> asyncio.AbstractEventLoop:
+    def background(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None or self._pid != os.getpid():
                 self._loop = asyncio.new_event_loop()

@@ -96,6 +96,10 @@ class Bid:
         self.patience = patience
         self.has_body = has_body
         self.token = 0
+        self.vacant_since = 0.0
+        """By the boot clock: since when the one before was not heard of any more."""
+        self.found_vacant = False
+        """Nobody held it when this process looked for the first time."""
         self.answer: Future[int | None] = Future()
         self.released: Future[None] = Future()
         self.lost = Lost(self.valid)

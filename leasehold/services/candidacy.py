@@ -199,6 +199,7 @@ class Candidacy(ABC):
             seen = lease.wants(now)
             if seen is None or not membership.valid(now):
                 return False
+            since = lease.watch.since
             lease.watch.forget()  # whatever comes of it, observe anew
             token = await self._lease_store().acquire(
                 contest.name,
@@ -215,6 +216,9 @@ class Candidacy(ABC):
             return False
         contest.own = replace(seen, node=membership.identity.id, token=token, seq=seen.seq + 1)
         contest.told = contest.resigning = False
+        if contest.waiting:
+            contest.waiting[0].vacant_since = since
+            contest.waiting[0].found_vacant = seen.node is None and seen == contest.seen_at_first
         self._grant(contest, token, membership)
         self._poke()
         return True

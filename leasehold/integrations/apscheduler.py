@@ -1,0 +1,362 @@
+"""APScheduler 3.11 in many processes: the leader's runs, or each run once.
+
+    async with leader_gate(scheduler, app, "content-engine") as lead:    # in an event loop
+    with leader_gate_in_thread(scheduler, app, "content-engine"): ...    # BackgroundScheduler
+    run_blocking(scheduler, app, "content-engine")                       # BlockingScheduler
+
+The gate starts the scheduler paused, resumes it while this process leads, and asks before each
+run whether it still does: ``pause()`` does not stop what was submitted already. A coroutine that
+runs when the leadership is lost is cancelled; a thread cannot be.
+
+    adopt(scheduler, app, queue="scheduled")
+
+gives each run to leasehold's queue instead, as one job for (job id, run time), whichever process
+comes first; leasehold's workers run it, with retries, timeouts and history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any
+
+from apscheduler.events import (
+    EVENT_EXECUTOR_ADDED,
+    EVENT_JOB_EXECUTED,
+    EVENT_JOB_MISSED,
+    EVENT_SCHEDULER_STARTED,
+    JobExecutionEvent,
+)
+from apscheduler.executors.base import BaseExecutor
+from apscheduler.jobstores.memory import MemoryJobStore
+from apscheduler.schedulers.base import STATE_STOPPED
+from apscheduler.triggers.combining import BaseCombiningTrigger
+from apscheduler.triggers.interval import IntervalTrigger
+
+from leasehold.errors import ConfigError, LostLease, Unavailable
+
+if TYPE_CHECKING:
+    from leasehold.app import App
+    from leasehold.app.leader import Leader
+    from leasehold.app.threads import SyncLeader
+
+EXECUTOR = "leasehold"
+KEY_KEPT_SECONDS = 86400.0
+"""How long a run that was enqueued is remembered: no process is later than this with it."""
+_TRIES = 6
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+# -- the gate --------------------------------------------------------------------------------------
+@asynccontextmanager
+async def leader_gate(scheduler: Any, app: App, name: str) -> AsyncIterator[Leader]:
+    """While the block runs, the scheduler runs here if this process leads ``name``. For an
+    AsyncIOScheduler, or a BackgroundScheduler in an application with a loop."""
+    gate = _Gate(scheduler, app)
+    lead = app.leader(name, on_gain=gate.open, on_loss=gate.close)
+    gate.guard_runs(lead)
+    async with gate.started(), lead:
+        yield lead
+
+
+@contextmanager
+def leader_gate_in_thread(scheduler: Any, app: App, name: str) -> Iterator[SyncLeader]:
+    """The same without a loop, for a BackgroundScheduler."""
+    gate = _Gate(scheduler, app)
+    lead = app.sync.leader(name, on_gain=gate.open, on_loss=gate.close)
+    gate.guard_runs(lead)
+    gate.start()
+    try:
+        with lead:
+            yield lead
+    finally:
+        gate.stop()
+
+
+def run_blocking(scheduler: Any, app: App, name: str) -> None:
+    """``scheduler.start()`` of a BlockingScheduler behind the gate: returns when it is shut
+    down."""
+    gate = _Gate(scheduler, app)
+    lead = app.sync.leader(name, on_gain=gate.open, on_loss=gate.close)
+    gate.guard_runs(lead)
+
+    def enter(event: Any) -> None:
+        lead.__enter__()
+
+    scheduler.add_listener(enter, EVENT_SCHEDULER_STARTED)
+    try:
+        scheduler.start(paused=True)
+    finally:
+        lead.__exit__(None, None, None)
+
+
+class _Gate:
+    def __init__(self, scheduler: Any, app: App) -> None:
+        self._scheduler = scheduler
+        self._app = app
+        self._ours = False
+        self._opened = False
+
+    # -- the scheduler ---------------------------------------------------------------------------
+    @asynccontextmanager
+    async def started(self) -> AsyncIterator[None]:
+        self.start()
+        try:
+            yield
+        finally:
+            self.stop()
+            await asyncio.sleep(0)  # an AsyncIOScheduler shuts down at its loop's next turn
+
+    def start(self) -> None:
+        """Paused; one that runs already is paused."""
+        if self._scheduler.state == STATE_STOPPED:
+            self._ours = True
+            self._scheduler.start(paused=True)
+        else:
+            self._scheduler.pause()
+            self._guard_executors()
+
+    def stop(self) -> None:
+        if self._scheduler.state == STATE_STOPPED:
+            return
+        if self._ours:
+            self._scheduler.shutdown(wait=False)
+        else:
+            self._scheduler.pause()
+
+    def open(self, lead: Leader | SyncLeader) -> None:
+        if self._scheduler.state == STATE_STOPPED:
+            return
+        if self._opened or not lead.found_vacant:
+            ago = timedelta(seconds=lead.vacant_seconds)
+            self._skip_before(self._app.env.wall_now() - ago)
+        self._opened = True
+        self._scheduler.resume()
+
+    def close(self, lead: Leader | SyncLeader) -> None:
+        if self._scheduler.state != STATE_STOPPED:
+            self._scheduler.pause()
+
+    def _skip_before(self, moment: datetime) -> None:
+        """What was due while another led was that one's to run. What was due since is late, and
+        APScheduler's own misfire settings decide. A shared job store knows by itself."""
+        for job in self._scheduler.get_jobs():
+            store = self._scheduler._jobstores.get(job._jobstore_alias)
+            due = job.next_run_time
+            if due is None or due >= moment or not isinstance(store, MemoryJobStore):
+                continue
+            following = job.trigger.get_next_fire_time(None, moment.astimezone(due.tzinfo))
+            if following is None or following < moment:
+                job.remove()
+            else:
+                job.modify(next_run_time=following)
+
+    # -- each run --------------------------------------------------------------------------------
+    def guard_runs(self, lead: Leader | SyncLeader) -> None:
+        self._lead = lead
+        self._scheduler.add_listener(
+            lambda event: self._guard_executors(), EVENT_SCHEDULER_STARTED | EVENT_EXECUTOR_ADDED
+        )
+
+    def _guard_executors(self) -> None:
+        for alias, executor in self._scheduler._executors.items():
+            if type(executor).__name__ == "ProcessPoolExecutor":
+                raise ConfigError(
+                    "a run in another process cannot be asked whether this one still leads",
+                    got=f"executor {alias!r}",
+                    do="Use the thread pool or the event loop, or adopt() and executor='process'",
+                )
+            if not isinstance(executor._do_submit_job, partial):
+                executor._do_submit_job = partial(self._submit, executor._do_submit_job)
+
+    def _submit(self, submit: Callable[[Any, Any], None], job: Any, run_times: Any) -> None:
+        submit(_Guarded(job, self._lead), run_times)
+
+
+class _Guarded:
+    """A job whose function asks first; in all else the job itself."""
+
+    def __init__(self, job: Any, lead: Any) -> None:
+        self._job = job
+        self.func = _guarded(job.func, job.id, lead)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._job, name)
+
+    def __str__(self) -> str:
+        return str(self._job)
+
+
+def _guarded(function: Any, job: str, lead: Any) -> Any:
+    bare = function
+    while isinstance(bare, partial):
+        bare = bare.func
+    if inspect.iscoroutinefunction(bare):
+
+        @wraps(bare)
+        async def guarded(*args: Any, **kwargs: Any) -> Any:
+            _check(lead, job)
+            if not hasattr(lead, "while_leading"):
+                return await function(*args, **kwargs)
+            async with lead.while_leading():
+                return await function(*args, **kwargs)
+
+        return guarded
+
+    @wraps(bare)
+    def guarded_in_thread(*args: Any, **kwargs: Any) -> Any:
+        _check(lead, job)
+        return function(*args, **kwargs)
+
+    return guarded_in_thread
+
+
+def _check(lead: Any, job: str) -> None:
+    if not lead.is_leader:
+        raise LostLease("the run was left out: this process does not lead any more", got=job)
+
+
+# -- each run once ---------------------------------------------------------------------------------
+def adopt(
+    scheduler: Any,
+    app: App,
+    *,
+    queue: str = "default",
+    prefix: str = "apscheduler",
+    **options: Any,
+) -> list[str]:
+    """From now on the scheduler's runs are jobs of leasehold, one for each (job id, run time);
+    their tasks' names. ``options`` as for ``app.task``.
+
+    Call it in every process after the jobs were added and before the scheduler starts, and start
+    the scheduler in all of them. Each job needs an id of its own that is the same everywhere. An
+    interval that counts from the start of the process is made to count from 1970: every process
+    must see the same moments. Raises ConfigError for what differs between processes: jitter, ids
+    made up by APScheduler, combined triggers with intervals.
+    """
+    jobs = scheduler.get_jobs()
+    for job in jobs:
+        _check_adoptable(job)
+    if EXECUTOR not in scheduler._executors:
+        scheduler.add_executor(_Enqueues(app, prefix), EXECUTOR)
+    names = []
+    for job in jobs:
+        name = f"{prefix}/{job.id}"
+        app.task(name=name, queue=queue, **options)(_handler(job))
+        changes: dict[str, Any] = {"executor": EXECUTOR, "max_instances": 1000}
+        job.modify(**changes)
+        if isinstance(job.trigger, IntervalTrigger) and job.trigger.start_date.microsecond:
+            job.reschedule(_of_the_epoch(job.trigger))
+        names.append(name)
+    return names
+
+
+def _check_adoptable(job: Any) -> None:
+    if len(job.id) == 32 and all(letter in "0123456789abcdef" for letter in job.id):
+        raise ConfigError(
+            "the job has no id of its own: each process would make up another one",
+            got=f"{job.name} ({job.id})",
+            do="scheduler.add_job(..., id='nightly-report')",
+        )
+    _check_trigger(job.trigger, job.id)
+
+
+def _check_trigger(trigger: Any, job: str, *, inside: bool = False) -> None:
+    if getattr(trigger, "jitter", None):
+        raise ConfigError(
+            "jitter gives each process another run time, and a job for each",
+            got=job,
+            do="Leave jitter out: the run happens once anyway",
+        )
+    if inside and isinstance(trigger, IntervalTrigger) and trigger.start_date.microsecond:
+        raise ConfigError(
+            "an interval inside a combined trigger counts from the start of the process",
+            got=job,
+            do="Give it a start_date that is the same in every process",
+        )
+    if isinstance(trigger, BaseCombiningTrigger):
+        for part in trigger.triggers:
+            _check_trigger(part, job, inside=True)
+
+
+def _of_the_epoch(trigger: Any) -> IntervalTrigger:
+    """The same interval, at moments that every process agrees on."""
+    return IntervalTrigger(
+        seconds=trigger.interval_length,
+        start_date=_EPOCH,
+        end_date=trigger.end_date,
+        timezone=trigger.timezone,
+    )
+
+
+def _handler(job: Any) -> Callable[..., Any]:
+    function, args, kwargs = job.func, job.args, job.kwargs
+    bare = function
+    while isinstance(bare, partial):
+        bare = bare.func
+
+    if inspect.iscoroutinefunction(bare):
+
+        async def run() -> Any:
+            return await function(*args, **kwargs)
+
+        return run
+
+    def run_in_thread() -> Any:
+        return function(*args, **kwargs)
+
+    return run_in_thread
+
+
+class _Enqueues(BaseExecutor):  # type: ignore[misc]
+    """An executor that runs nothing here."""
+
+    def __init__(self, app: App, prefix: str) -> None:
+        super().__init__()
+        self._app = app
+        self._prefix = prefix
+
+    def _do_submit_job(self, job: Any, run_times: list[datetime]) -> None:
+        late = job.misfire_grace_time
+        now = self._app.env.wall_now()
+        events, due = [], []
+        for at in run_times:
+            if late is not None and now - at > timedelta(seconds=late):
+                events.append(JobExecutionEvent(EVENT_JOB_MISSED, job.id, job._jobstore_alias, at))
+            else:
+                due.append(at)
+        loop = self._app.sync.background()
+        work = asyncio.run_coroutine_threadsafe(self._enqueue(job, due, events), loop)
+        work.add_done_callback(partial(self._done, job.id))
+
+    def _done(self, job: str, work: Any) -> None:
+        error = work.exception()
+        if error:
+            self._run_job_error(job, error)
+        else:
+            self._run_job_success(job, work.result())
+
+    async def _enqueue(self, job: Any, due: list[datetime], events: list[Any]) -> list[Any]:
+        task = self._app.registry.find(f"{self._prefix}/{job.id}")
+        assert task
+        for at in due:
+            key = f"{self._prefix}/{job.id}@{at.astimezone(UTC).isoformat()}"
+            request = task.job(unique=key, unique_for=KEY_KEPT_SECONDS)
+            await self._try(request)
+            events.append(JobExecutionEvent(EVENT_JOB_EXECUTED, job.id, job._jobstore_alias, at))
+        return events
+
+    async def _try(self, request: Any) -> None:
+        """The database may be away for a moment; the key lets it be asked again."""
+        for attempt in range(_TRIES):
+            try:
+                await self._app.enqueue(request)
+                return
+            except Unavailable:
+                if attempt == _TRIES - 1:
+                    raise
+            await asyncio.sleep(0.2 * 2**attempt)

@@ -1,0 +1,214 @@
+"""The gate and the adapter for APScheduler's three schedulers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from apscheduler.executors.pool import ProcessPoolExecutor
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.schedulers.base import STATE_PAUSED, STATE_RUNNING, STATE_STOPPED
+from apscheduler.schedulers.blocking import BlockingScheduler
+from apscheduler.triggers.combining import OrTrigger
+from apscheduler.triggers.cron import CronTrigger
+from apscheduler.triggers.interval import IntervalTrigger
+
+from leasehold import App
+from leasehold.errors import ConfigError
+from leasehold.integrations.apscheduler import (
+    _Gate,
+    adopt,
+    leader_gate,
+    leader_gate_in_thread,
+    run_blocking,
+)
+from tests.services.several import Database, several_apps
+from tests.support.wait import forever, until_async
+
+FAR = datetime(2100, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+async def database(dsn: str, direct_dsn: str) -> AsyncIterator[Database]:
+    async with several_apps(dsn, direct_dsn) as database:
+        yield database
+
+
+def nothing() -> None: ...
+
+
+async def test_a_scheduler_runs_here_only_while_this_process_leads(database):
+    one, two = database.app(), database.app()
+    ran: list[str] = []
+
+    async def work(who: str) -> None:
+        ran.append(who)
+
+    schedulers = [AsyncIOScheduler(timezone="UTC") for _ in range(2)]
+    for who, scheduler in zip("ab", schedulers, strict=True):
+        scheduler.add_job(work, "interval", seconds=0.05, args=[who], id="work")
+    async with leader_gate(schedulers[0], one, "engine"):
+        await until_async(lambda: len(ran) > 2, 30)
+        async with leader_gate(schedulers[1], two, "engine") as other:
+            assert schedulers[1].state == STATE_PAUSED and set(ran) == {"a"}
+            await database.sql(
+                "delete from leasehold.node where id in"
+                " (select node from leasehold.leader where name = 'leader:engine')"
+            )
+            await until_async(lambda: schedulers[0].state == STATE_PAUSED or other.is_leader, 30)
+            await until_async(lambda: len(ran) > 5, 30)
+    assert schedulers[0].state == schedulers[1].state == STATE_STOPPED
+
+
+async def test_a_coroutine_that_runs_at_the_loss_is_cancelled(database):
+    app = database.app()
+    seen: list[str] = []
+
+    async def work() -> None:
+        seen.append("runs")
+        try:
+            await forever()
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    scheduler = AsyncIOScheduler(timezone="UTC")
+    scheduler.add_job(work, id="work")
+    async with leader_gate(scheduler, app, "engine"):
+        await until_async(lambda: seen == ["runs"], 30)
+        await database.sql("delete from leasehold.node")
+        await until_async(lambda: seen == ["runs", "cancelled"], 30)
+
+
+async def test_a_run_that_was_submitted_before_the_loss_does_nothing(database):
+    """What ``pause`` cannot take back."""
+    app = database.app()
+    ran: list[int] = []
+    scheduler = BackgroundScheduler(timezone="UTC")
+    async with leader_gate(scheduler, app, "engine") as lead:
+        await lead.wait(timeout=30)
+        job = scheduler.add_job(lambda: ran.append(1), next_run_time=FAR, id="work")
+        executor = scheduler._executors["default"]
+        await asyncio.to_thread(executor.submit_job, job, [datetime.now(UTC)])
+        await until_async(lambda: ran == [1])
+        lead.lost.set("as at a deadline")
+        await asyncio.to_thread(executor.submit_job, job, [datetime.now(UTC)])
+        await until_async(lambda: job.id not in executor._instances)
+    assert ran == [1]
+
+
+async def test_background_and_blocking_schedulers_in_threads(database):
+    app = database.app()
+    ran = threading.Event()
+
+    def in_background() -> None:
+        scheduler = BackgroundScheduler(timezone="UTC")
+        scheduler.add_job(ran.set, "interval", seconds=0.05)
+        with leader_gate_in_thread(scheduler, app, "engine") as lead:
+            assert lead.wait(30) and ran.wait(30)
+            assert scheduler.state == STATE_RUNNING
+        assert scheduler.state == STATE_STOPPED
+
+    def blocking() -> None:
+        scheduler = BlockingScheduler(timezone="UTC")
+        scheduler.add_job(lambda: scheduler.shutdown(wait=False), "interval", seconds=0.05)
+        run_blocking(scheduler, app, "engine")
+        assert scheduler.state == STATE_STOPPED
+
+    await asyncio.to_thread(in_background)
+    await asyncio.wait_for(asyncio.to_thread(blocking), 30)
+
+
+async def test_what_was_due_while_another_led_is_not_run_again_and_what_was_missed_is_late(
+    database,
+):
+    scheduler = BackgroundScheduler(timezone="UTC")
+    scheduler.start(paused=True)
+    now = datetime.now(UTC).replace(microsecond=0)
+    hour_ago = now - timedelta(hours=1)
+    minutes = IntervalTrigger(minutes=1, start_date=hour_ago)
+    scheduler.add_job(nothing, minutes, id="each-minute", next_run_time=hour_ago)
+    scheduler.add_job(nothing, "date", run_date=hour_ago, id="once", misfire_grace_time=None)
+    late = now - timedelta(seconds=2)
+    scheduler.add_job(nothing, "date", run_date=late, id="missed", misfire_grace_time=None)
+    gate = _Gate(scheduler, database.app())
+    gate._skip_before(now - timedelta(seconds=5))
+    left = {job.id: job.next_run_time for job in scheduler.get_jobs()}
+    scheduler.shutdown()
+    assert left.keys() == {"each-minute", "missed"}
+    assert left["missed"] == late
+    assert now - timedelta(seconds=5) <= left["each-minute"] <= now + timedelta(seconds=60)
+
+
+async def test_a_process_pool_is_refused(database):
+    scheduler = BackgroundScheduler(timezone="UTC")
+    scheduler.add_executor(ProcessPoolExecutor(1))
+    gate = _Gate(scheduler, database.app())
+    gate.guard_runs(Any)
+    scheduler.start(paused=True)
+    with pytest.raises(ConfigError, match="another process"):
+        gate._guard_executors()
+    scheduler.shutdown(wait=False)
+
+
+# -- the adapter -----------------------------------------------------------------------------------
+async def test_each_run_becomes_one_job_with_its_arguments(database):
+    apps = [database.app(), database.app()]
+    ran: list[Any] = []
+    moment = datetime.now(UTC) + timedelta(seconds=1)
+    schedulers = []
+    for app in apps:
+        scheduler = BackgroundScheduler(timezone="UTC")
+        scheduler.add_job(ran.append, "date", run_date=moment, args=[("any", "object")], id="once")
+        assert adopt(scheduler, app, queue="scheduled") == ["apscheduler/once"]
+        schedulers.append(scheduler)
+    async with apps[0].node():
+        for scheduler in schedulers:
+            scheduler.start()
+        await until_async(lambda: bool(ran), 30)
+        await until_async(lambda: all(not s.get_jobs() for s in schedulers), 30)
+        rows = await until_async(
+            lambda: database.sql(
+                "select queue, state from leasehold.jobs where state = 'completed'"
+            )
+        )
+    for scheduler in schedulers:
+        scheduler.shutdown()
+    assert ran == [("any", "object")] and rows == [("scheduled", "completed")]
+
+
+def test_intervals_that_count_from_the_start_of_a_process_count_from_1970() -> None:
+    scheduler = BackgroundScheduler(timezone="UTC")
+    scheduler.add_job(nothing, "interval", minutes=5, id="five")
+    fixed = IntervalTrigger(minutes=5, start_date=datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
+    scheduler.add_job(nothing, fixed, id="fixed")
+    adopt(scheduler, App("postgresql://nowhere"))
+    moments = {
+        job.id: job.trigger.get_next_fire_time(None, datetime.now(UTC))
+        for job in scheduler.get_jobs()
+    }
+    assert moments["five"].timestamp() % 300 == 0
+    assert moments["fixed"].timestamp() % 300 == 60
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"trigger": "cron", "minute": "*"}, "no id of its own"),
+        ({"trigger": "cron", "minute": "*", "jitter": 5, "id": "a"}, "jitter"),
+        (
+            {"trigger": OrTrigger([CronTrigger(hour=3), IntervalTrigger(hours=1)]), "id": "a"},
+            "counts from the start",
+        ),
+    ],
+)
+def test_what_differs_between_processes_is_refused_with_the_reason(options, reason) -> None:
+    scheduler = BackgroundScheduler(timezone="UTC")
+    scheduler.add_job(nothing, **options)
+    with pytest.raises(ConfigError, match=reason):
+        adopt(scheduler, App("postgresql://nowhere"))
