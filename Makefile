@@ -13,7 +13,7 @@ export PIP_NO_INPUT := 1
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -qq
 
-.PHONY: help demo test bench prove soak mutants lint fmt clean mutants-sim web-speed
+.PHONY: help demo test bench prove soak mutants lint fmt clean mutants-sim web-speed web-shots
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -46,6 +46,10 @@ mutants-sim: .venv/.has-test  ## broken builds against the simulation: how many 
 
 web-speed: .venv/.has-test  ## every page of the dashboard with ten million finished jobs (some minutes, 6 GB)
 	@LEASEHOLD_LONG=1 $(BIN)/python -m pytest -s tests/web/test_speed.py
+
+web-shots: .venv/.has-test  ## pictures of every page of the dashboard, light and dark, wide and narrow (TO=build/shots)
+	@mkdir -p "$(or $(TO),build/shots)"
+	@LEASEHOLD_SHOTS="$(abspath $(or $(TO),build/shots))" $(BIN)/python -m pytest -q tests/web/test_browser.py -k usable
 
 lint: .venv/.has-test  ## style, types, and who may import whom
 	@$(BIN)/ruff check .

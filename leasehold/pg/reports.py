@@ -16,12 +16,15 @@ from leasehold.pg.store import PgStore
 from leasehold.ports import JobPage, Now, Rows
 
 CALL_SECONDS = 5.0
-LOOK_ROWS = 20_000
+LOOK_ROWS = 10_000
 """How many jobs one page looks at, at most, to find those that match."""
-LANE_ROWS = 5_000
-"""How many at the head of each queue and priority, to find those that run."""
-COUNT_ROWS = 10_000
-EVENT_ROWS = 50_000
+BAD_ROWS = 3_000
+"""The same among those that did not complete: each lies on another page of the table."""
+LANE_ROWS = 20_000
+"""How many at the heads of all queues together, to find those that run, and to count."""
+EVENT_ROWS = 20_000
+FAR_ROWS = 1_000_000
+"""How many jobs a bulk act looks at, in several looks."""
 _LAST = UUID(int=(1 << 128) - 1)
 _FIRST = UUID(int=0)
 _LONG_AGO = datetime(1, 1, 2, tzinfo=UTC)
@@ -47,16 +50,28 @@ class PgReports:
 
     # -- jobs ------------------------------------------------------------------------------------
     async def job_page(self, wanted: JobFilter, after: str | None, limit: int) -> JobPage:
-        scan = LOOK_ROWS if _narrow(wanted) else limit + 1
+        scan = _scan(wanted) if _narrow(wanted) else limit + 1
         ids, cursors, end, looked = await self._look(wanted, after, limit + 1, scan)
         more = cursors[limit - 1] if len(ids) > limit else end
         rows = named(_SHOWN, await self._pool.fetch("web/jobs_shown", {"ids": ids[:limit]}))
         by_id = {row["id"]: row for row in rows}  # one that moved meanwhile may be gone
         return JobPage([by_id[i] for i in ids[:limit] if i in by_id], more, looked)
 
-    async def matching(self, wanted: JobFilter, most: int) -> tuple[list[UUID], bool]:
-        ids, _, end, _ = await self._look(wanted, None, most + 1, 5 * LOOK_ROWS)
-        return ids[:most], len(ids) > most or end is not None
+    async def matching(
+        self, wanted: JobFilter, most: int, *, far: bool = False
+    ) -> tuple[list[UUID], bool]:
+        found: list[UUID] = []
+        after: str | None = None
+        looked = 0
+        while True:
+            left = most - len(found)
+            scan = max(_scan(wanted), left + 1) if far else 2 * _scan(wanted)
+            ids, _, after, seen = await self._look(wanted, after, left + 1, scan)
+            found, looked = found + ids, looked + seen
+            if len(found) > most:
+                return found[:most], True
+            if after is None or not far or looked >= FAR_ROWS:
+                return found, after is not None
 
     async def _look(self, wanted: JobFilter, after: str | None, limit: int, scan: int) -> Look:
         params: dict[str, Any] = {
@@ -119,9 +134,9 @@ class PgReports:
         return named(_EVENT, await self._pool.fetch("web/job_events", params))
 
     async def queues(self, now: Now) -> Rows:
-        params = {"most": COUNT_ROWS, "now": now}
+        params = {"most": LANE_ROWS, "now": now}
         rows = await self._pool.fetch("web/queues", params)
-        return named("queue ready capped oldest_seconds", rows)
+        return named("queue ready capped oldest_seconds about", rows)
 
     async def names(self) -> dict[str, list[str]]:
         queues, tasks = (await self._pool.fetch("web/names", {}))[0]
@@ -183,6 +198,10 @@ _EVENT = "id at kind level worker_id fields"
 def _narrow(wanted: JobFilter) -> bool:
     """Does it leave out jobs that a look meets?"""
     return bool(wanted.state or wanted.queue or wanted.task or wanted.node or wanted.arguments)
+
+
+def _scan(wanted: JobFilter) -> int:
+    return BAD_ROWS if wanted.state in FINISHED - {State.COMPLETED} else LOOK_ROWS
 
 
 def _uuid(text: str) -> UUID:

@@ -60,12 +60,15 @@ class Reports(Protocol):
     ever waits behind one of them; every answer is bounded."""
 
     async def queues(self, now: Now) -> Rows:
-        """queue, ready (capped), capped, oldest_seconds."""
+        """queue, ready (at least, if capped), capped, oldest_seconds, about (None: not known)."""
 
     async def job_page(self, wanted: JobFilter, after: str | None, limit: int) -> JobPage: ...
 
-    async def matching(self, wanted: JobFilter, most: int) -> tuple[list[UUID], bool]:
-        """The ids that a filter matches, at most so many; and whether there may be more."""
+    async def matching(
+        self, wanted: JobFilter, most: int, *, far: bool = False
+    ) -> tuple[list[UUID], bool]:
+        """The ids that a filter matches, at most so many; and whether there may be more. One
+        look, as for a page; ``far``: as many as it takes, up to a million jobs."""
 
     async def job(self, job: UUID) -> dict[str, Any] | None:
         """One job with what the view does not show: claimed_at, run_at, unique_key, ahead."""

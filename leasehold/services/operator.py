@@ -76,7 +76,8 @@ class Operator:
 
     # -- many ------------------------------------------------------------------------------------
     async def preview(self, wanted: JobFilter) -> tuple[int, bool]:
-        """How many jobs a filter matches, up to the most of one act; True: there may be more."""
+        """How many jobs a filter matches, up to the most of one act; True: there may be more,
+        which the act would find."""
         found, more = await self.reports.matching(wanted, MOST_AT_ONCE)
         return len(found), more
 
@@ -85,7 +86,7 @@ class Operator:
         changed. ``words``: the filter as it was typed, for the record."""
         if act not in ACTS:
             raise errors.BadJob("no such act", got=act, do=errors.suggest(act, ACTS))
-        found, _ = await self.reports.matching(wanted, MOST_AT_ONCE)
+        found, _ = await self.reports.matching(wanted, MOST_AT_ONCE, far=True)
         size, changed = self._settings.limits.batch_rows, 0
         try:
             for start in range(0, len(found), size):

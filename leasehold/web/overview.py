@@ -147,6 +147,7 @@ def _queues(rows: Rows, by_queue: dict[str, Rate], facts: Facts) -> list[dict[st
             "name": name,
             "ready": ready.get(name, {}).get("ready", 0),
             "capped": ready.get(name, {}).get("capped", False),
+            "about": ready.get(name, {}).get("about"),
             "oldest": ready.get(name, {}).get("oldest_seconds"),
             "slots": slots.get(name, 0),
             "rate": by_queue.get(name, Rate(name)),

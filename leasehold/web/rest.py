@@ -8,12 +8,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leasehold import errors
+from leasehold.model.deadline import STATES
 from leasehold.services.inspector import check_kind
 from leasehold.telemetry import CATALOGUE
 from leasehold.web.site import Site
 
 LEVELS = ("info", "warning", "error")
 _EVENTS = 100
+_ROWS = 200
 OLD_SECONDS = 60.0
 """A transaction that is open longer is worth a look."""
 DEAD_SHARE = 0.5
@@ -30,6 +32,29 @@ async def nodes(site: Site, request: Request) -> Response:
         row["slots"] = sum(int(slots) for slots in (row["queues"] or {}).values())
         row["info"] = row["info"] or {}
     return await site.render(request, "nodes.html", page="nodes", now=now, nodes=rows)
+
+
+async def locks(site: Site, request: Request) -> Response:
+    operator = await site.operator(request)
+    rows = await operator.store.locks(_ROWS)
+    rows.sort(key=lambda row: (bool(row["granted"]), str(row["name"])))
+    return await site.render(
+        request, "locks.html", page="locks", now=await operator.store.database_now("", None),
+        locks=rows, waiting=sum(not row["granted"] for row in rows),
+    )  # fmt: skip
+
+
+async def deadlines(site: Site, request: Request) -> Response:
+    state = request.query_params.get("state") or None
+    if state is not None and state not in STATES:
+        raise errors.ConfigError(f"no state is {state[:40]!r}", do=errors.suggest(state, STATES))
+    operator = await site.operator(request)
+    return await site.render(
+        request, "deadlines.html", page="deadlines", state=state, states=STATES,
+        now=await operator.store.database_now("", None),
+        deadlines=await operator.store.deadlines(state, None, _ROWS),
+        unhandled=await operator.inspector.unhandled_breaches(20),
+    )  # fmt: skip
 
 
 async def database(site: Site, request: Request) -> Response:

@@ -22,6 +22,8 @@ def routes() -> list[tuple[str, Page, bool]]:
         ("/schedules/act", acts.on_schedule, True),
         ("/leaders", leaders.listing, False),
         ("/nodes", rest.nodes, False),
+        ("/locks", rest.locks, False),
+        ("/deadlines", rest.deadlines, False),
         ("/database", rest.database, False),
         ("/events", rest.events, False),
         ("/login", acts.ask_login, False),

@@ -37,6 +37,8 @@ PAGES = (
     ("schedules", "Schedules", "s"),
     ("leaders", "Leaders", "l"),
     ("nodes", "Nodes", "o"),
+    ("locks", "Locks", "k"),
+    ("deadlines", "Deadlines", "r"),
     ("database", "Database", "d"),
     ("events", "Events", "e"),
 )

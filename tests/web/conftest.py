@@ -47,7 +47,7 @@ class Scene:
 
     def sql(self, query: str, *params: Any) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.dsn, autocommit=True) as connection:
-            cursor = connection.execute(query, params)
+            cursor = connection.execute(query, params or None)
             return cursor.fetchall() if cursor.description else []
 
     def enqueue(self, task: str, queue: str, **options: Any) -> UUID:

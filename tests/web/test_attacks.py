@@ -16,7 +16,7 @@ from tests.web.conftest import TOKEN, Make
 
 XSS = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
 SQL = "x' or 1=1; drop table leasehold.job; --"
-EVERY = ("now", "jobs", "schedules", "leaders", "nodes", "database", "events")
+EVERY = ("now", "jobs", "schedules", "leaders", "nodes", "locks", "deadlines", "database", "events")
 
 
 async def sql(dsn: str, query: str, *params: Any) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,14 +14,12 @@ from tests.web.conftest import TOKEN, Scene
 
 sync_api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = "/usr/bin/chromium"
-PAGES = ("now", "jobs", "schedules", "leaders", "nodes", "database", "events")
+PAGES = ("now", "jobs", "schedules", "leaders", "nodes", "locks", "deadlines", "database", "events")
 PATIENCE = 30_000
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    import os
-
     if not os.path.exists(CHROMIUM):
         pytest.skip("chromium is not installed")
     with sync_api.sync_playwright() as playwright:
@@ -63,18 +62,52 @@ def page_at(browser: Any) -> Iterator[Open]:
     assert not complaints
 
 
-@pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "dark")])
+SIZES = [(1280, "light"), (390, "dark")]
+SHOTS = os.environ.get("LEASEHOLD_SHOTS", "")
+"""A folder for pictures of every page (make web-shots); then in every size and theme."""
+if SHOTS:
+    SIZES += [(1280, "dark"), (390, "light")]
+
+
+def shoot(page: Any, path: str, width: int, theme: str) -> None:
+    name = re.sub(r"[^a-z]+.*", "", path)
+    name = {"jobs": "job" if "/" in path and "bulk" not in path else "jobs"}.get(name, name)
+    name += "-bulk" if "bulk" in path else ""
+    page.wait_for_timeout(100)
+    page.screenshot(path=f"{SHOTS}/{name}-{theme}{'' if width > 400 else '-phone'}.png")
+
+
+HISTORY = """
+insert into leasehold.history (at, queue, task_name, completed, failed, wait, run)
+select date_trunc('minute', now()) - interval '1 min' * n, q, t, c, f,
+    jsonb_build_object('12', c * 6 / 10, '20', c * 3 / 10, '33', c / 10 + 1),
+    jsonb_build_object('18', c * 7 / 10, '27', c * 2 / 10, '41', c / 10 + 1)
+from generate_series(2, 60) n,
+    (values ('mail', 'send', 90), ('mail', 'broken', 4), ('work', 'flaky', 12),
+            ('ticks', 'tick', 60), ('reports', 'report', 1)) k (q, t, base),
+    lateral (select (base * (1 + sin(n / 7.0) / 3))::int as c,
+                    case when t in ('broken', 'flaky') and n % 5 = 0 then 3 else 0 end as f) x
+on conflict do nothing
+"""
+
+
+@pytest.mark.parametrize("width, theme", SIZES)
 def test_every_page_is_usable(scene: Scene, page_at: Open, width: int, theme: str):
     done = scene.enqueue("send", "mail", payload={"user_id": 1, "password": "hunter2"})
     bad = scene.enqueue("broken", "mail", payload={"says": "x" * 300}, max_attempts=1)
     scene.wait_state(done, "completed")
     scene.wait_state(bad, "discarded")
+    running = scene.enqueue("long", "work", payload={"pages": 20})
+    scene.wait_state(running, "running")
+    scene.sql(HISTORY)
     page = page_at(scene.url, width, theme)
     for path in (*PAGES, f"jobs/{done}", f"jobs/{bad}", "jobs/bulk?act=retry&q=state:discarded"):
         page.goto(scene.url + path)
         assert page.locator("h1").count() == 1, path
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= width, f"{path} scrolls sideways: {wide}"
+        if SHOTS:
+            shoot(page, path, width, theme)
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (background == "rgb(19, 21, 22)") == (theme == "dark")
 

@@ -6,6 +6,7 @@ tables.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import statistics
 import time
@@ -76,22 +77,25 @@ def full(postgres: Any) -> Iterator[str]:
     from tests.support.postgres import database
 
     with database(postgres.dsn) as dsn:
-        import asyncio
-
-        asyncio.run(_apply(dsn))
-        with psycopg.connect(dsn, autocommit=True) as connection:
-            connection.execute("set synchronous_commit = off")
-            connection.execute(ID)
-            connection.execute("select leasehold.partitions(now() - interval '6 days', 6, 36500)")
-            step = 500_000
-            for first in range(1, FINISHED + 1, step):
-                last = min(first + step - 1, FINISHED)
-                connection.execute(DONE, {"first": first, "last": last, "all": FINISHED})
-            connection.execute(WAITING, {"all": READY})
-            for statement in (NODES, RUNNING, EVENTS.replace("%%", "%")):
-                connection.execute(statement)
-            connection.execute("vacuum analyze")
+        fill(dsn)
         yield dsn
+
+
+def fill(dsn: str) -> None:
+    """The schema and the rows, into an empty database."""
+    asyncio.run(_apply(dsn))
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("set synchronous_commit = off")
+        connection.execute(ID)
+        connection.execute("select leasehold.partitions(now() - interval '6 days', 6, 36500)")
+        step = 500_000
+        for first in range(1, FINISHED + 1, step):
+            last = min(first + step - 1, FINISHED)
+            connection.execute(DONE, {"first": first, "last": last, "all": FINISHED})
+        connection.execute(WAITING, {"all": READY})
+        for statement in (NODES, RUNNING, EVENTS.replace("%%", "%")):
+            connection.execute(statement)
+        connection.execute("vacuum analyze")
 
 
 async def _apply(dsn: str) -> None:
@@ -107,7 +111,7 @@ PAGES = (
     "jobs?q=args.user_id:77", "jobs?q=args.user_id:none", "jobs?q=node:host-1",
     "jobs?q=node:host-1 state:running", "jobs?q=queue:queue-1 state:running args.user_id:41",
     "jobs/bulk?act=retry&q=state:discarded", "jobs/bulk?act=cancel&q=queue:queue-3",
-    "jobs/suggest?q=task:", "schedules", "leaders?span=7d", "nodes", 
+    "jobs/suggest?q=task:", "schedules", "leaders?span=7d", "nodes", "locks", "deadlines", 
     "database", "events", "events?kind=job_failed", "events?kind=clock_stepped",
 )  # fmt: skip
 

@@ -1,5 +1,5 @@
 -- The jobs that run: they stand at the head of their queue and priority, where the claims took them.
--- So many of each head are looked at; ids, the oldest first.
+-- So many are looked at, the same number of each head; ids, the oldest first.
 -- locks: none
 -- index: job_ready
 with recursive lane (queue, priority) as (
@@ -9,9 +9,11 @@ with recursive lane (queue, priority) as (
         select j.queue, j.priority from leasehold.job j
         where j.ready and (j.queue, j.priority) > (l.queue, l.priority)
         order by j.queue, j.priority limit 1) n
+), lanes as materialized (
+    select * from lane where %(queue)s::text is null or queue = %(queue)s limit 200
 ), looked as materialized (
     select h.id, h.ok
-    from (select * from lane where %(queue)s::text is null or queue = %(queue)s limit 200) l
+    from lanes l
     cross join lateral (
         select j.id, j.node is not null and (%(queue)s::text is null or j.queue = %(queue)s)
            and (%(task)s::text is null or j.task_name = %(task)s)
@@ -21,7 +23,7 @@ with recursive lane (queue, priority) as (
                 where (j.payload #>> string_to_array(w.path, '.')) is distinct from w.value)) as ok
         from leasehold.job j
         where j.ready and j.queue = l.queue and j.priority = l.priority
-        order by j.run_at, j.id limit %(scan)s) h
+        order by j.run_at, j.id limit (select greatest(%(scan)s::bigint / greatest(count(*), 1), 100) from lanes)) h
 )
 select (select count(*) from looked), null::uuid,
        array(select id from looked

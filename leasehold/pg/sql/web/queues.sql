@@ -1,5 +1,6 @@
--- Each queue with work: how many are ready (counted up to a limit in each priority), and for how
--- long the oldest that could run has been due.
+-- Each queue with work: how many are ready, and for how long the oldest that could run has been due.
+-- So many are counted at the head of each queue and priority; where there are more, the planner's
+-- statistics give an estimate (null: there are none yet).
 -- locks: none
 -- index: job_ready
 with recursive lane (queue, priority) as (
@@ -9,19 +10,29 @@ with recursive lane (queue, priority) as (
         select j.queue, j.priority from leasehold.job j
         where j.ready and (j.queue, j.priority) > (l.queue, l.priority)
         order by j.queue, j.priority limit 1) n
+), lanes as materialized (
+    select * from lane limit 200
+), most as materialized (
+    select greatest(%(most)s::bigint / greatest(count(*), 1), 100) as rows from lanes
 ), counted as (
-    select l.queue, c.n, h.oldest
-    from (select * from lane limit 200) l
+    select l.queue, c.n, c.oldest
+    from lanes l
     cross join lateral (
-        select count(*) as n from (select 1 from leasehold.job j
-                                   where j.ready and j.queue = l.queue and j.priority = l.priority
-                                   limit %(most)s) x) c
-    cross join lateral (
-        select min(x.run_at) filter (where x.node is null) as oldest
+        select count(*) as n, min(x.run_at) filter (where x.node is null) as oldest
         from (select j.run_at, j.node from leasehold.job j
               where j.ready and j.queue = l.queue and j.priority = l.priority
-              order by j.run_at, j.id limit 1000) x) h
+              order by j.run_at, j.id limit (select rows from most)) x) c
+), common as (
+    select v.queue, v.share * c.reltuples as rows
+    from pg_class c
+    join pg_stats s on s.schemaname = 'leasehold' and s.tablename = 'job' and s.attname = 'queue'
+    cross join lateral unnest(s.most_common_vals::text::text[], s.most_common_freqs) as v (queue, share)
+    where c.oid = 'leasehold.job'::regclass and c.reltuples > 0
 )
-select queue, sum(n)::bigint, bool_or(n >= %(most)s),
-       extract(epoch from coalesce(%(now)s::timestamptz, now()) - min(oldest))::float8
-from counted group by queue order by queue
+select t.queue, t.n, t.capped, t.oldest_seconds,
+       (select greatest(c.rows, t.n)::bigint from common c where t.capped and c.queue = t.queue)
+from (
+    select queue, sum(n)::bigint as n, bool_or(n >= (select rows from most)) as capped,
+           extract(epoch from coalesce(%(now)s::timestamptz, now()) - min(oldest))::float8 as oldest_seconds
+    from counted group by queue) t
+order by t.queue

@@ -1,0 +1,169 @@
+"""What pages say, from rows: overlaps of leaders, why a job waits, what happened to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from leasehold.model.job import JobRecord
+from leasehold.model.masking import MASK, masked
+from leasehold.model.schedule import cron, every
+from leasehold.model.states import State
+from leasehold.services.why import why_waiting
+from leasehold.web.charts import bars
+from leasehold.web.jobs import quoted, timeline
+from leasehold.web.leaders import election
+from leasehold.web.schedules import next_day
+from leasehold.web.words import inline, short, term
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def at(minutes: float) -> datetime:
+    return NOW + timedelta(minutes=minutes)
+
+
+# -- leaders ---------------------------------------------------------------------------------------
+def led(token: int, worker: str, minutes: float) -> dict[str, Any]:
+    return {
+        "name": "app", "token": token, "node": UUID(int=token), "worker_id": worker,
+        "acquired_at": at(minutes),
+    }  # fmt: skip
+
+
+def said(kind: str, worker: str, minutes: float, **fields: Any) -> dict[str, Any]:
+    return {"kind": kind, "worker_id": worker, "at": at(minutes), "fields": fields}
+
+
+def seen(events: list[dict[str, Any]], leads: dict[str, int] | None = None) -> Any:
+    row = {"name": "app", "node": UUID(int=2), "term": 2, "lease_seconds": 10.0}
+    node = {"id": UUID(int=2), "worker_id": "b", "info": {"leads": leads or {"app": 2}}}
+    terms = [led(2, "b", -10), led(1, "a", -30)]
+    return election(row, terms, events, [node], NOW - HOUR, NOW)
+
+
+def test_a_leader_that_noticed_late_overlaps_with_the_next():
+    found = seen([said("lease_lost", "a", -9, name="app", term=1, why="renewal")])
+    [overlap] = found.overlaps
+    assert (overlap.old, overlap.new) == ("a", "b")
+    assert (overlap.first, overlap.last) == (at(-10), at(-9))
+    assert all('class="overlap"' in picture for _, picture in found.lanes)
+
+
+def test_leaders_one_after_the_other_do_not_overlap():
+    lost = [said("lease_lost", "a", -11, name="app", term=1, why="renewal")]
+    resigned = [said("lease_resigned", "a", -10.5, name="app", term=1, why="stopped")]
+    buried = [said("node_died", "b", -10, dead="a", silent=10)]
+    for events in (lost, resigned, buried, []):
+        found = seen(events)
+        assert found.overlaps == [] and [worker for worker, _ in found.lanes] == ["b", "a"]
+
+
+def test_what_a_process_believes_is_held_against_the_database():
+    assert seen([]).beliefs == [("b", 2, True)]
+    assert seen([], {"app": 1}).beliefs == [("b", 1, False)]
+    assert seen([], {"other": 1}).beliefs == []
+
+
+# -- why a job waits -------------------------------------------------------------------------------
+JOB = JobRecord(
+    id=UUID(int=1), task_name="send", queue="mail", payload={}, state=State.AVAILABLE, priority=0,
+    created_at=NOW, scheduled_for=NOW, started_at=None, completed_at=None, attempt=1,
+    max_attempts=5, claim_token=None, worker_id=None, last_error=None, result=None, progress=None,
+    progress_note=None, cancel_requested=False, crashes=0, held_because=None,
+)  # fmt: skip
+NODE = {"executes": True, "queues": {"mail": 5}, "tasks": ["send"], "info": {"leads": {"app": 1}}}
+MORE = {"run_at": NOW, "now": NOW, "ahead": 0}
+
+
+def test_why_an_available_job_waits():
+    assert "No live node works the queue 'mail'" in why_waiting(JOB, MORE, [])[0]
+    ignorant = {**NODE, "tasks": ["other"]}
+    assert "knows the task 'send'" in why_waiting(JOB, MORE, [ignorant])[0]
+    busy = why_waiting(JOB, {**MORE, "ahead": 12}, [NODE])
+    assert busy == [
+        "12 jobs of this queue come before it.", "1 live node works this queue, 5 jobs at once.",
+    ]  # fmt: skip
+    assert "1,000 or more jobs" in why_waiting(JOB, {**MORE, "ahead": 1000}, [NODE])[0]
+    assert "It is next" in why_waiting(JOB, MORE, [NODE])[-1]
+    alone = why_waiting(replace(JOB, crashes=1), MORE, [NODE])
+    assert any("run alone" in sentence for sentence in alone)
+
+
+def test_why_a_job_for_later_waits():
+    later = replace(JOB, state=State.SCHEDULED, held_because="scheduled")
+    more = {**MORE, "run_at": NOW + HOUR}
+    assert why_waiting(later, more, [NODE]) == ["It was scheduled for later: it is due in 1 h."]
+    tried = replace(JOB, state=State.RETRYABLE, held_because="retryable", attempt=2)
+    assert "Attempt 2 of 5 failed; it is tried again in 1 h" in why_waiting(tried, more, [NODE])[0]
+    late = {**MORE, "run_at": NOW - HOUR}
+    assert "No live node leads" in why_waiting(later, late, [{**NODE, "info": {}}])[-1]
+    unknown = replace(JOB, state=State.SCHEDULED, held_because="unknown_task")
+    assert "start a worker" in why_waiting(unknown, more, [{**NODE, "tasks": []}])[-1]
+
+
+def test_what_runs_or_has_finished_waits_for_nothing():
+    for state in (State.RUNNING, State.COMPLETED, State.QUARANTINED):
+        assert why_waiting(replace(JOB, state=state), MORE, []) == []
+
+
+# -- what happened ---------------------------------------------------------------------------------
+def test_the_timeline_of_a_job_that_failed_and_then_succeeded():
+    done = replace(
+        JOB, state=State.COMPLETED, started_at=at(5), completed_at=at(6), attempt=2, claim_token=9,
+        worker_id="b",
+    )  # fmt: skip
+    tried = {
+        "attempt": 1, "token": 7, "worker_id": "a", "started_at": at(1), "ended_at": at(2),
+        "outcome": "crashed", "error": "its worker died",
+    }  # fmt: skip
+    events = [said("job_rescued", "b", 3, job="1", dead="a"), said("job_failed", "a", 2, job="1")]
+    found = timeline(done, None, [tried], [{**e, "level": "warning"} for e in events])
+    assert [moment["what"] for moment in found] == [
+        "enqueued", "attempt 1 started", "attempt 1 ended when its worker died", "job rescued",
+        "attempt 2 started", "completed",
+    ]  # fmt: skip
+    assert [moment["at"] for moment in found] == sorted(moment["at"] for moment in found)
+    assert found[-1]["took"] == "1 min"
+
+
+# -- schedules, figures ----------------------------------------------------------------------------
+def test_the_next_day_of_a_schedule():
+    assert next_day(every(seconds=1), NOW) == ([], True)
+    assert next_day(cron("* * * * *"), NOW) == ([], True)
+    moments, crowded = next_day(cron("0 15 * * *", "Asia/Seoul"), NOW)
+    assert not crowded and moments == [datetime(2026, 1, 2, 6, tzinfo=UTC)]
+
+
+def test_secrets_are_masked_wherever_they_are():
+    value = {"user": 1, "auth": {"API_KEY": "x", "n": [{"password": ["y"]}]}, "tokens": 3}
+    assert masked(value) == {
+        "user": 1, "auth": {"API_KEY": MASK, "n": [{"password": MASK}]}, "tokens": MASK,
+    }  # fmt: skip
+    deep: Any = "bottom"
+    for _ in range(500):
+        deep = {"a": deep}
+    assert "bottom" not in str(masked(deep))
+    assert inline({"user": 1, "password": "x"}) == f"user=1  password={MASK}"
+
+
+def test_figures_are_short():
+    assert [short(s) for s in (None, 0.0123, 3.21, 59, 3599, 7300)] == [
+        "\N{EN DASH}", "12 ms", "3.2 s", "59 s", "60 min", "2 h 1 min",
+    ]  # fmt: skip
+    assert (term(7), term((1 << 32) + 3), term(None)) == ("7", "2.3", "\N{EN DASH}")
+
+
+def test_a_value_is_quoted_for_the_filter():
+    from leasehold.model.filter import parse
+
+    for text in ("plain", "two words", 'a "quote"', "back\\slash \\"):
+        assert parse(f"task:{quoted(text)}").task == text
+
+
+def test_the_hour_is_drawn_without_a_division_by_zero():
+    assert bars([(0, 0)] * 60, NOW).count("<rect") == 60
+    assert 'class="bad"' in bars([(3, 1)], NOW)
