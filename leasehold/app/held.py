@@ -46,7 +46,7 @@ class Held:
         return self._bid.lost if self._bid and self._bid.token else _NEVER_HELD
 
     def _token(self) -> int | None:
-        return self._bid.token if self._bid and self._bid.valid() else None
+        return self._bid.token if self._bid and self._valid() else None
 
     @property
     def vacant_seconds(self) -> float:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from leasehold.app.held import VERIFY_IDLE_SECONDS, Held, Scope
 from leasehold.app.lock import check_timeout
 from leasehold.config import LEADER_PREFIX
-from leasehold.errors import ConfigError, LeaseholdError, LostLease
+from leasehold.errors import ConfigError, LeaseholdError, LostLease, Unavailable
 from leasehold.services.bids import Bid, Patience
 
 if TYPE_CHECKING:
+    from leasehold.app.advisory import AdvisoryLock
     from leasehold.app.core import App
     from leasehold.services.guard import Guard
 
@@ -30,6 +31,10 @@ class Leader(Held):
     ``on_gain(lead)`` and ``on_loss(lead)``: called in the block's loop, plain or async. A gain
     callback that still runs at the loss is cancelled. After a loss the next process leads when
     ``on_loss``, :meth:`run` and :meth:`leading` have ended, or when the lease is over.
+
+    ``also_advisory_key``: for a rollout, while an older version still elects by an advisory lock of
+    PostgreSQL: a name, a number or a (class, object) pair, as for ``app.advisory_lock``. This
+    process leads only while it has the lease and that lock.
     """
 
     def __init__(
@@ -39,8 +44,13 @@ class Leader(Held):
         *,
         on_gain: Callback | None = None,
         on_loss: Callback | None = None,
+        also_advisory_key: str | int | tuple[str | int, int] | None = None,
     ) -> None:
         super().__init__(app, LEADER_PREFIX, name)
+        self._also: AdvisoryLock | None = None
+        if also_advisory_key is not None:
+            self._also = app.advisory_lock(also_advisory_key, scope="session", cancel=False)
+            self._also.on_lost(self._also_lost)
         self._on_gain = on_gain
         self._on_loss = on_loss
         self._gained = asyncio.Event()
@@ -48,6 +58,13 @@ class Leader(Held):
         self._no_bodies = asyncio.Event()
         self._no_bodies.set()
         self._task: asyncio.Task[None] | None = None
+
+    def _valid(self) -> bool:
+        return super()._valid() and (self._also is None or self._also.held)
+
+    def _also_lost(self, why: str) -> None:
+        if self._bid:
+            self._bid.lost.set(f"the advisory lock: {why}")
 
     # -- what the user asks ----------------------------------------------------------------------
     @property
@@ -161,8 +178,10 @@ class Leader(Held):
                         await self._tenure(guard)
                 finally:
                     self._app.desk.give_back(guard)
-            except LeaseholdError:
+            except LeaseholdError as error:
                 # its node has stopped, or the database refuses us: another node, a while later
+                if guard and not isinstance(error, Unavailable):
+                    guard.emit("service_failed", service=self._full_name, error=str(error))
                 guard = None
                 await asyncio.sleep(_RETRY_SECONDS)
 
@@ -173,6 +192,8 @@ class Leader(Held):
         try:
             guard.ask(bid)
             await asyncio.wrap_future(bid.answer)
+            if self._also and not await self._lock_too(self._also, bid):
+                return
             if self._on_gain or self._on_loss:
                 self._begin(bid)
             self._bid, self._guard = bid, guard
@@ -189,6 +210,17 @@ class Leader(Held):
                 await work
                 raise
 
+    async def _lock_too(self, also: AdvisoryLock, bid: Bid) -> bool:
+        """We have the lease; the old version may have the advisory lock still. False: the lease
+        was lost before that was given up."""
+        while not await also.acquire():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_RETRY_SECONDS):
+                    await bid.lost.wait()
+            if bid.lost.is_set():
+                return False
+        return not bid.lost.is_set()
+
     async def _lose(self, bid: Bid, guard: Guard, called: asyncio.Task[None] | None) -> None:
         if called:
             called.cancel()
@@ -201,6 +233,9 @@ class Leader(Held):
             if self._on_gain or self._on_loss:
                 self._end(bid)
             await self._no_bodies.wait()
+        if self._also:
+            with suppress(LeaseholdError):  # lost before, or with its connection
+                await self._also.release()
         guard.done(bid)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._app.settings.call_timeout):

@@ -274,6 +274,39 @@ async def test_a_takeover_waits_for_a_verified_transaction_and_no_longer_than_it
     assert term > 1
 
 
+# -- a rollout from advisory locks -----------------------------------------------------------------
+async def test_a_new_version_leads_only_with_the_old_ones_advisory_lock_too(database, direct_dsn):
+    app, other = database.app(), database.app()
+    key = 0x52494F4C
+    try_lock = "select pg_try_advisory_lock(%s)"
+    async with await psycopg.AsyncConnection.connect(direct_dsn, autocommit=True) as old:
+        assert await (await old.execute(try_lock.encode(), [key])).fetchone() == (True,)
+        async with app.leader("engine", also_advisory_key=key) as lead:
+            row = "select 1 from leasehold.leader where name = 'leader:engine' and node is not null"
+            await until_async(lambda: database.sql(row), 30)
+            with pytest.raises(TimeoutError):
+                await lead.wait(timeout=1.0)
+            assert not lead.is_leader and lead.term is None
+            await old.execute(b"select pg_advisory_unlock(%s)", [key])
+            await lead.wait(timeout=30)
+            assert await (await old.execute(try_lock.encode(), [key])).fetchone() == (False,)
+            lost, term = lead.lost, lead.term
+            holder = (
+                "select pid from pg_locks where locktype = 'advisory' and objid = %s and granted"
+            )
+            [[pid]] = await database.sql(holder, key)
+            await database.sql("select pg_terminate_backend(%s)", pid)
+            began = asyncio.get_running_loop().time()
+            async with asyncio.timeout(30):
+                await lost.wait()
+            took = asyncio.get_running_loop().time() - began
+            print(f"\nMEASURED lost {took:.2f} s after the advisory lock was")
+            assert took < 3.0
+            assert await lead.wait(timeout=30) > (term or 0), "both anew"
+        async with other.leader("engine", also_advisory_key=key) as next_one:
+            await next_one.wait(timeout=30)
+
+
 # -- a process that was stopped --------------------------------------------------------------------
 LEADS = """
 import asyncio, sys, time
