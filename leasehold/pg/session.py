@@ -20,6 +20,7 @@ from psycopg.types.json import set_json_loads
 from leasehold import errors
 from leasehold.config import Settings
 from leasehold.model.job import decode
+from leasehold.pg.connect import connect
 from leasehold.pg.dsn import read_dsn
 from leasehold.pg.faults import translate
 from leasehold.pg.sql import statement
@@ -80,9 +81,7 @@ class Session:
         give_up_at = loop.time() + (settings.call_timeout if timeout is None else timeout)
         try:
             async with asyncio.timeout_at(give_up_at):
-                connection = await psycopg.AsyncConnection.connect(
-                    **{**defaults, **given}, autocommit=True
-                )
+                connection = await connect({**defaults, **given})
         except TimeoutError:
             raise errors.Unavailable("the database did not answer in time") from None
         except (psycopg.Error, OSError) as error:
