@@ -51,6 +51,15 @@ web-shots: .venv/.has-test  ## pictures of every page of the dashboard, light an
 	@mkdir -p "$(or $(TO),build/shots)"
 	@LEASEHOLD_SHOTS="$(abspath $(or $(TO),build/shots))" $(BIN)/python -m pytest -q tests/web/test_browser.py -k usable
 
+.PHONY: failover hosts
+failover: .venv/.has-failover  ## kill, hand over and freeze the primary of three servers under Patroni (REPORT=failover.json; ARGS="sync-kill" for one)
+	@scripts/test-setup
+	@$(BIN)/python -m tests.failover --report "$(or $(REPORT),build/failover.json)" $(ARGS)
+
+hosts: .venv/.has-test  ## hosts in network namespaces that lose their links, one way at a time (as root)
+	@scripts/test-setup
+	@$(BIN)/python -m pytest tests/hosts/all_hosts.py -s $(ARGS)
+
 lint: .venv/.has-test  ## style, types, and who may import whom
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -78,3 +87,9 @@ clean:  ## remove the venv, caches and build output
 	@echo "Installing leasehold[test] into .venv ..."
 	@$(PIP) -e '.[test]'
 	@touch .venv/.has-embedded $@
+
+# Patroni has dependencies of its own: beside the venv's, for an account that cannot read the venv.
+.venv/.has-failover: .venv/.has-test
+	@echo "Installing Patroni into .venv/failover ..."
+	@$(PIP) --target .venv/failover --upgrade 'patroni[etcd3,psycopg3]>=4,<5' 'psycopg[binary]>=3.2'
+	@touch $@

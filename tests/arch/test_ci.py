@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.arch import tree
+from tests.support.no_skips import CANNOT
 
 SUITE = """
 import pytest
@@ -55,6 +56,12 @@ def test_with_ci_set_each_kind_of_skip_is_a_failure_and_is_listed(run_suite):
     for reason in ("marked so", "said so", "not done", "empty parameter set"):
         assert reason in out
     assert "skipped" not in closing
+
+
+def test_with_ci_set_what_the_machine_cannot_do_stays_a_skip_and_is_listed(run_suite):
+    text = f"import pytest\ndef test_it(): pytest.skip({CANNOT + 'no such hooks'!r})\n"
+    code, out = run_suite("true", text)
+    assert code == 0 and "1 skipped" in out and "no such hooks" in out
 
 
 def test_with_ci_set_a_whole_file_that_skips_is_an_error(run_suite):
