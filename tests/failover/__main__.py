@@ -24,6 +24,7 @@ from tests.support.wait import until
 
 WORKERS, PRODUCERS = 3, 2
 WARM_SECONDS = 6.0
+BOTH_SECONDS = 2.0
 SLACK_SECONDS = 5.0
 """For a machine that does other things as well."""
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,7 +103,7 @@ def freeze(cluster: Cluster, old: str, load: Load) -> None:
     frozen = cluster.freeze(old)
     try:
         until(lambda: cluster.leader() not in (None, old), 120, "another primary")
-        time.sleep(2.0)  # a while with two that take themselves for the primary
+        time.sleep(BOTH_SECONDS)  # two that take themselves for the primary
     finally:
         for one in frozen:
             one.resume()
@@ -121,7 +122,7 @@ def kill_ahead(cluster: Cluster, old: str, load: Load) -> None:
     began = now()
     next(one for one in load.workers if one.pid == row[0]).terminate()
     until(lambda: load.entries("term", began), 30, "a term that will be lost")
-    time.sleep(1.0)
+    until(lambda: len(load.entries("acked", began)) > 20, 30, "jobs that will be lost")
     cluster.kill(old)
     until(lambda: cluster.leader() not in (None, old), 90, "another primary")
 
@@ -222,7 +223,7 @@ def _wait(there: Callable[[], bool], seconds: float) -> bool:
                 return True
         except OSError:
             pass
-        time.sleep(0.2)
+        time.sleep(0.1)
     return False
 
 

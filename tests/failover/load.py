@@ -46,7 +46,7 @@ async def produce() -> None:
             job = await work.enqueue(n=n)
         except LeaseholdError as error:
             note("unknown", n=n, why=type(error).__name__)
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.1)
         else:
             note("acked", n=n, job=str(job.id))
             await asyncio.sleep(0.005)
@@ -74,7 +74,7 @@ async def main() -> None:
                 await stop.wait()
         except LeaseholdError as error:
             note("start_failed", why=str(error))
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.1)
 
 
 if __name__ == "__main__":
