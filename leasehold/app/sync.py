@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from leasehold.app.advisory_sync import SyncAdvisoryLock
+from leasehold.app.deadlines import SyncStandingDeadline
 from leasehold.app.held import without_loop
 from leasehold.app.threads import SyncLeader, SyncLock
 from leasehold.errors import ConfigError
@@ -61,6 +62,22 @@ class SyncApp:
 
     def retry(self, job: UUID | str) -> bool:
         return self._call(self._app.retry(job))
+
+    def deadline(self, name: str, **options: Any) -> SyncStandingDeadline:
+        """As ``App.deadline``; with ``on=`` a connection of a sync driver."""
+        return SyncStandingDeadline(self._over(self._app.deadline, options)(name), self._over)
+
+    def _over(self, call: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
+        """``call`` with these options: here, over the user's connection, or in our loop."""
+        on = options.get("on")
+
+        def run(*arguments: Any) -> Any:
+            if on is None:
+                return self._call(call(*arguments, **options))
+            self._app.on_connection.need_sync(on)
+            return without_loop(call(*arguments, **options))
+
+        return run
 
     def wait(self, job: UUID | str, timeout: float | None = None) -> Any:
         """Wait until a job has finished; its result. See :meth:`Job.wait`."""

@@ -16,6 +16,7 @@ import pytest
 from leasehold import App, Context, Deadline, Discard
 from leasehold.errors import BadDeadline, DeadlineNotFound
 from leasehold.model.deadline import DueLevel
+from tests.pg import deadline_handlers
 from tests.support.wait import until_async
 
 NEVER = Deadline(hours=1, on_breach="page")
@@ -79,6 +80,17 @@ async def test_a_job_without_a_deadline_has_none_in_its_context(app: App):
     assert seen == [(None, ())]
 
 
+async def test_a_handler_in_a_child_process_knows_its_deadline(app: App):
+    page_task(app)
+    told = app.task(name="told", executor="process", deadline=[NEVER, NEVER])(
+        deadline_handlers.next_deadline
+    )
+    async with app.node():
+        job = await told.enqueue()
+        due, levels = await job.wait(60)
+    assert levels == 2 and due == f"{job.id}:1"
+
+
 async def test_a_schedules_tick_that_fails_is_told_with_its_moment(app: App):
     told = page_task(app)
 
@@ -122,6 +134,21 @@ async def test_one_that_stands_alone_in_a_transaction_of_the_users(
     fixed = await app.deadline("books", due=moment, on_breach="page")
     assert await fixed.cancel() and not await fixed.met()
     assert (await app.deadline("books", due=moment, on_breach="page")).id == fixed.id
+
+
+def test_the_same_without_a_loop(dsn: str, migrated: str):
+    app = App(dsn)
+    page_task(app)
+    promise = app.sync.deadline("books", due=3600, on_breach="page")
+    again = app.sync.deadline("books")
+    assert (promise.created, again.created, again.id) == (True, False, promise.id)
+    with psycopg.connect(migrated) as user:
+        other = app.sync.deadline("papers", due=3600, on_breach="page", on=user)
+        assert other.cancel(on=user) and not other.met(on=user)
+        user.rollback()
+    with pytest.raises(DeadlineNotFound):
+        app.sync.deadline("papers")
+    assert promise.met() and not again.cancel()
 
 
 async def test_what_was_met_after_its_time_and_before_a_sweep_is_an_event(app: App, sql: Any):
