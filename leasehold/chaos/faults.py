@@ -82,11 +82,13 @@ class Faults:
     def _menu(self, profile: str) -> Menu:
         if self.aim:
             return [(getattr(self, f"_{name}"), 1.0) for name in self.aim]
-        process: Menu = [(self._pause, 5.0), (self._kill, 2.0), (self._restart, 1.5)]
+        process: Menu = [(self._pause, 4.0), (self._pause_leader, 3.0), (self._kill, 2.0)]
+        process.append((self._restart, 1.5))
         if any(m.clock for m in self.fleet.members.values()):
             process.append((self._step_worker, 0.7))
         network: Menu = [
-            (self._hole, 3.0),
+            (self._hole, 2.5),
+            (self._hole_leader, 2.0),
             (self._lose_answers, 3.0),
             (self._delay, 1.5),
             (self._reset, 2.0),
@@ -162,7 +164,7 @@ class Faults:
         seconds = self.lease * (self.rng.uniform(1.4, 2.0) if long else self.rng.uniform(0.5, 2.0))
         aimed = self.rng.random() < (0.8 if member.role == "producer" else 0.3)
         what, text = "a write on its way", b""
-        if member is self._leader() and self.rng.random() < 0.75:
+        if member is self._leader() and self.rng.random() < 0.85:
             seconds = self.lease * self.rng.uniform(1.5, 2.0)
             aimed, what, text = True, "a duty begun", _DUTY
         words = f"SIGSTOP {seconds:.1f} s" + (f", with {what}" if aimed else "")
@@ -261,7 +263,7 @@ class Faults:
         requests, answers, words = self.rng.choice(
             ((True, True, "both ways"), (True, False, "requests"), (False, True, "answers"))
         )
-        late = self.rng.random() < 0.5
+        late = self.rng.random() < 0.6
         # a leader that is cut off for less than its trust goes on leading
         shortest = 0.7 if member is self._leader() else 0.2
         seconds = self.lease * self.rng.uniform(shortest, 1.8)
