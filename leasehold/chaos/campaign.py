@@ -169,8 +169,9 @@ async def _drain(order: Order, watcher: Watcher, env: Env, settings: Settings) -
     quiet_since: float | None = None
     while env.boot_now() < give_up_at:
         with suppress(LeaseholdError):
+            enqueued, ticks = await watcher.open_jobs()
             # a schedule of each second has a job in hand now and then
-            still = await watcher.open_jobs() <= 2
+            still = enqueued == 0 and ticks <= 2
             now = env.boot_now()
             quiet_since = (quiet_since or now) if still else None
             if quiet_since and now - quiet_since > _QUIET_SECONDS and now > not_before:

@@ -283,8 +283,8 @@ def well(campaign: Campaign, process: Process, timings: Timings) -> list[tuple[f
 
 
 def _untouched(campaign: Campaign, process: Process, timings: Timings) -> list[tuple[float, float]]:
-    """Somebody's process writes no history: when nothing had been done to it for a lease, in which
-    it may have had to notice, to join again, or to start."""
+    """When nothing had been done to it for a lease, in which it may have had to notice, to join
+    again, or to start. (Of somebody's process that is all that is known: it writes no history.)"""
     since = process.started_at + timings.lease
     spans = []
     for fault in sorted(campaign.faults, key=lambda fault: fault.start):
@@ -294,6 +294,23 @@ def _untouched(campaign: Campaign, process: Process, timings: Timings) -> list[t
             since = max(since, fault.end + timings.lease)
     end = process.ended_at or campaign.ended_at
     return [*spans, (since, end)] if end > since else spans
+
+
+def renewals(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[str | int]:
+    """A node that was left alone renews its own lease, before its trust ends."""
+    longest = timings.trust + SLACK_SECONDS
+    for process in campaign.nodes():
+        lines = process.of("gained", "renewed", "stopping")
+        beats = [line["at"] for line in lines if line.get("of", "node") == "node"]
+        if not any(process.of("stopping")):
+            beats.append(process.ended_at or campaign.ended_at)
+        calm = _untouched(campaign, process, timings)
+        for before, after in itertools.pairwise(beats):
+            yield 1
+            for low, high in calm:
+                alone = min(high, after) - max(low, before)
+                if alone > longest:
+                    yield f"{process} was left alone for {alone:.2f} s and did not renew its lease"
 
 
 def _hurts(fault: Fault, process: Process) -> bool:

@@ -16,6 +16,7 @@ from leasehold.chaos.check_leases import (
     believers,
     gaps,
     overlaps,
+    renewals,
     steps_down,
     terms,
 )
@@ -349,6 +350,7 @@ _CHECKS: list[tuple[str, str, bool, bool, Look]] = [
     ("one believer", "no two processes believe that they lead", False, True, believers),
     ("commit order", "no duty commits after a later acquisition", True, True, _duties),
     ("leaderless gaps", "somebody leads again within F", False, False, gaps),
+    ("renewals", "who is left alone keeps its lease", False, True, renewals),
     ("step down", "no handler starts without a lease", False, True, steps_down),
     ("overlap", "a job runs twice only if its first node was dead", False, True, overlaps),
     ("clean stops", "what stops in good order leaves nothing behind", False, True, _clean_stops),

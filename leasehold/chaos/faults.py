@@ -248,7 +248,7 @@ class Faults:
             fault.end = self.env.boot_now()
 
     def _a_step(self) -> float:
-        return self.rng.choice((-1, 1)) * self.rng.choice((1.0, 3.0, 10.0, 30.0))
+        return self.rng.choice((-1, 1)) * self.rng.choice((1.0, 3.0, 10.0, 20.0))
 
     # -- the network -----------------------------------------------------------------------------
     async def _hole_leader(self) -> None:

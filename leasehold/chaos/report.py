@@ -138,7 +138,7 @@ def _checks(results: Sequence[Result]) -> str:
             f"{f'<ul>{more}</ul>' if more else ''}</td>"
             f'<td class="n">{looked:,}</td><td>{verdict}</td></tr>'
         )
-    head = "<tr><th>check</th><th>promise</th><th>looked at</th><th>verdict</th></tr>"
+    head = '<tr><th>check</th><th>promise</th><th class="n">looked at</th><th>verdict</th></tr>'
     return f'<div class="wide"><table>{head}{"".join(rows)}</table></div>'
 
 
@@ -169,8 +169,8 @@ def _gaps(results: Sequence[Result]) -> str:
         f"{SLACK_SECONDS:g} s for a busy machine.</p>"
     )
     head = (
-        "<tr><th>run</th><th>at</th><th>nobody led</th><th>a well process waited</th>"
-        "<th>of the bound</th></tr>"
+        '<tr><th>run</th><th class="n">at</th><th class="n">nobody led</th>'
+        '<th class="n">a well process waited</th><th>of the bound</th></tr>'
     )
     return f'{note}<div class="wide"><table>{head}{"".join(rows)}</table></div>'
 

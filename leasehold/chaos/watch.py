@@ -58,7 +58,7 @@ class Watcher:
     async def backends(self) -> list[int]:
         return await self._ask(lambda session: session.backends())
 
-    async def open_jobs(self) -> int:
+    async def open_jobs(self) -> tuple[int, int]:
         return await self._ask(lambda session: session.open_jobs())
 
     async def last_event(self) -> int:

@@ -130,8 +130,10 @@ class ChaosSession:
         rows = await self._read("chaos/look", 1.0, name=name)
         return LeaderRow(*rows[0]) if rows else None
 
-    async def open_jobs(self) -> int:
-        return int((await self._read("chaos/open_jobs", 5.0))[0][0])
+    async def open_jobs(self) -> tuple[int, int]:
+        """(enqueued ones, those of schedules)"""
+        enqueued, ticks = (await self._read("chaos/open_jobs", 5.0))[0]
+        return enqueued, ticks
 
     async def break_half(self, which: int) -> int:
         """Terminate the backends with odd (1) or even (0) pids; how many."""

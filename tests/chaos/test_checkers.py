@@ -220,6 +220,15 @@ def test_a_gap_beside_a_process_that_was_well_is_seen(world: World) -> None:
     caught(world, "leaderless gaps", "nobody led from 20.00 for 12.00 s")
 
 
+def test_a_node_that_does_not_renew_though_it_is_left_alone_is_seen(world: World) -> None:
+    world.one.lines[:] = [
+        e for e in world.one.lines if e["kind"] != "renewed" or not 30 < e["at"] < 40
+    ]
+    caught(world, "renewals", "did not renew")
+    world.hit("hole", "node1", 31.0, 36.0)
+    assert not world.verdict()
+
+
 @pytest.mark.parametrize("kind, target", [("pause", "node"), ("frozen", "database")])
 def test_a_gap_in_which_something_was_done_to_everybody_is_none(
     world: World, kind: str, target: str
