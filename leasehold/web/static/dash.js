@@ -19,6 +19,9 @@
     const body = document.body;
     const link = document.getElementById("link");
     const help = document.getElementById("help");
+    const pages = document.querySelector(".side nav");
+    const current = pages?.querySelector("[aria-current]");
+    if (current) pages.scrollLeft = current.offsetLeft - (pages.clientWidth - current.offsetWidth) / 2;
     let paused = false;
 
     // -- live: the server says "look", unless somebody reads, types or has opened something
