@@ -35,7 +35,7 @@ class JobOperations:
     async def copy(self, jobs: Sequence[tuple[UUID, JobRequest]]) -> None:
         rows = [
             (
-                job_id,
+                job_id.hex,
                 job.queue,
                 job.task,
                 job.priority,
