@@ -65,6 +65,14 @@ class JobRequest:
         waits = self.run_at is not None or self.run_in is not None
         return not waits and self.unique is None and not self.deadline
 
+    def of(self, payload: str) -> JobRequest:
+        """The same job with other arguments; everything else was checked before."""
+        made = object.__new__(JobRequest)
+        for name in JobRequest.__slots__:
+            object.__setattr__(made, name, getattr(self, name))
+        object.__setattr__(made, "payload", payload)
+        return made
+
     def as_request(self, job_id: UUID, payload_limit: int) -> dict[str, Any]:
         """The object that ``leasehold.enqueue(jsonb)`` takes."""
         request: dict[str, Any] = {
@@ -220,6 +228,9 @@ def _deep(value: Any) -> bool:
     return True
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
 def encode(label: str, value: Any, limit: int) -> str:
     """``value`` as JSON text that PostgreSQL's jsonb can hold.
 
@@ -228,7 +239,7 @@ def encode(label: str, value: Any, limit: int) -> str:
     bytes.
     """
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = _ENCODER.encode(value)
         size = len(text.encode())
     except RecursionError:
         raise BadPayload(f"{label}: nested too deeply, or contains itself") from None

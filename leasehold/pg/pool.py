@@ -38,7 +38,7 @@ class Pool:
         seconds = self._settings.call_timeout if timeout is None else timeout
         return await self._detached(self._fetch(name, params, seconds))
 
-    async def copy(self, name: str, rows: Sequence[Row]) -> None:
+    async def copy(self, name: str, rows: Sequence[str]) -> None:
         """COPY; its timeout grows with the number of rows."""
         seconds = self._settings.call_timeout + len(rows) / 5000
         await self._detached(self._copy(name, rows, seconds))
@@ -59,7 +59,7 @@ class Pool:
             self.statements += 1
             return await session.fetch(name, params, left)
 
-    async def _copy(self, name: str, rows: Sequence[Row], seconds: float) -> None:
+    async def _copy(self, name: str, rows: Sequence[str], seconds: float) -> None:
         async with self._session(seconds) as (session, left):
             self.statements += 1
             await session.copy(name, rows, left)

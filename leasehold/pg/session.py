@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +21,7 @@ from leasehold import errors
 from leasehold.config import Settings
 from leasehold.model.job import decode
 from leasehold.pg.connect import connect
+from leasehold.pg.copying import batched
 from leasehold.pg.dsn import read_dsn
 from leasehold.pg.faults import translate
 from leasehold.pg.sql import statement
@@ -34,6 +35,8 @@ _TCP = {
     "keepalives_count": 2,
 }
 _STRONG = ("on", "remote_apply")
+
+_COPY_LINES = 500  # in one write, so that the loop has its turn
 
 Row = tuple[Any, ...]
 Params = dict[str, Any]
@@ -102,8 +105,8 @@ class Session:
             cursor = await self.connection.execute(text, params)
             return await cursor.fetchall() if cursor.description else []
 
-    async def copy(self, name: str, rows: Sequence[Row], timeout: float) -> None:
-        """COPY ``rows`` in; all of them or none.
+    async def copy(self, name: str, lines: Iterable[str], timeout: float) -> None:
+        """COPY lines of text in (see pg/copying.py); all of them or none.
 
         The COMMIT is a message of its own, sent when the rows are known to be in the table: a
         COPY that the server carries out when we have given up is never committed, and whoever
@@ -118,8 +121,8 @@ class Session:
                 self.connection.cursor() as cursor,
                 cursor.copy(text) as copy,
             ):
-                for row in rows:
-                    await copy.write_row(row)
+                for block in batched(lines, _COPY_LINES):
+                    await copy.write("".join(block))
             await self._allow(usual)
 
     async def _allow(self, seconds: float) -> None:

@@ -11,6 +11,7 @@ from uuid import UUID
 from leasehold.errors import Conflict, Unavailable
 from leasehold.model.job import ClaimedJob, JobRecord, JobRequest
 from leasehold.model.states import State
+from leasehold.pg import copying
 from leasehold.pg.pool import Pool
 from leasehold.pg.session import Row
 from leasehold.ports import Acked, AckItem, Completion, Now, Rescued, Staged, Term
@@ -25,6 +26,10 @@ class JobOperations:
     async def enqueue(
         self, jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int, retried: bool, now: Now
     ) -> list[tuple[UUID, bool]]:
+        if len(jobs) == 1 and jobs[0][1].plain and not retried:
+            job_id, job = jobs[0]
+            if len(job.payload) * 4 <= payload_limit:  # at most so many bytes
+                return [(job_id, await self._enqueue_plain(job_id, job, now))]
         requests = [job.as_request(job_id, payload_limit) for job_id, job in jobs]
         if retried:
             requests = [{**request, "retried": True} for request in requests]
@@ -32,21 +37,23 @@ class JobOperations:
         rows = await self._pool.fetch("job/enqueue", params)
         return [(job_id, created) for job_id, created in rows]
 
+    async def _enqueue_plain(self, job_id: UUID, job: JobRequest, now: Now) -> bool:
+        params = {
+            "id": job_id.hex,
+            "queue": job.queue,
+            "task": job.task,
+            "priority": job.priority,
+            "max_attempts": job.max_attempts,
+            "timeout": job.timeout,
+            "requeue": job.requeue_after,
+            "history": job.history,
+            "payload": job.payload,
+            "now": now,
+        }
+        return bool((await self._pool.fetch("job/enqueue_plain", params))[0][0])
+
     async def copy(self, jobs: Sequence[tuple[UUID, JobRequest]]) -> None:
-        rows = [
-            (
-                job_id.hex,
-                job.queue,
-                job.task,
-                job.priority,
-                job.max_attempts,
-                job.timeout,
-                job.requeue_after,
-                job.history,
-                job.payload,
-            )
-            for job_id, job in jobs
-        ]
+        rows = [_copy_line(job_id, job) for job_id, job in jobs]
         await self._pool.copy("job/copy", rows)
         queues = sorted({job.queue for _, job in jobs})
         # The jobs are in; a wake-up that is lost costs one poll and is no error of the caller's.
@@ -187,6 +194,16 @@ class JobOperations:
     ) -> list[JobRecord]:
         params = {"state": state, "queue": queue, "task": task, "limit": limit}
         return [_record(row) for row in await self._pool.fetch("job/list", params)]
+
+
+def _copy_line(job_id: UUID, job: JobRequest) -> str:
+    """A row of job/copy."""
+    return (
+        f"{job_id.hex}\t{copying.text(job.queue)}\t{copying.text(job.task)}\t{job.priority}"
+        f"\t{job.max_attempts}\t{copying.number(job.timeout)}"
+        f"\t{copying.number(job.requeue_after)}\t{copying.boolean(job.history)}"
+        f"\t{copying.json_text(job.payload)}\n"
+    )
 
 
 def _job_number(item: AckItem) -> int:

@@ -73,7 +73,8 @@ class TaskFunction:
         )
         self._signature = inspect.Signature(parameters[1:] if self.takes_context else parameters)
         self.executor = self._executor()
-        self._request({}, {})  # the defaults are checked here, not at the first job
+        self._plain = self._request({}, {})  # the defaults are checked here, not at the first job
+        self._named, self._required = _names(self._signature)
 
     def _executor(self) -> Executor:
         chosen = self.options.executor or ("async" if self._is_async else "thread")
@@ -98,7 +99,10 @@ class TaskFunction:
         that are not JSON.
         """
         options = {name: given.pop(name) for name in JOB_OPTIONS if name in given}
-        self._check_arguments(given, options)
+        if not self._required <= given.keys() <= self._named:
+            self._check_arguments(given, options)
+        if not options:
+            return self._plain.of(encode(f"arguments of {self.name}", given, self._payload_limit))
         if "on_conflict" in options:
             options["on_conflict"] = _conflict(options["on_conflict"])
         if "deadline" in options:
@@ -139,6 +143,19 @@ class TaskFunction:
                 got=sorted(given) + sorted(options),
                 do=suggest(wrong, accepted) if wrong else "Pass each argument by its name",
             ) from None
+
+
+def _names(signature: inspect.Signature) -> tuple[frozenset[str], frozenset[str]]:
+    """The arguments that may be given by name, and those that must; what these two do not settle
+    is left to ``bind``."""
+    parameters = signature.parameters.values()
+    if any(p.kind is p.POSITIONAL_ONLY for p in parameters):
+        return frozenset(), frozenset(signature.parameters)
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    return (
+        frozenset(p.name for p in named),
+        frozenset(p.name for p in named if p.default is p.empty),
+    )
 
 
 def _conflict(value: object) -> OnConflict:

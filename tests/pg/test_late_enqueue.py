@@ -97,7 +97,7 @@ async def test_a_copy_whose_end_lay_in_the_socket_is_not_committed(
     await session.connection.execute("set client_connection_check_interval = 0")
     await session.connection.execute("set statement_timeout = 0")
     rows = StopsTheServerHalfWay(
-        (job, "default", r.task, 0, 5, None, None, True, r.payload) for job, r in jobs
+        f"{job}\tdefault\t{r.task}\t0\t5\t\\N\t\\N\tt\t{r.payload}\n" for job, r in jobs
     )
     rows.pid = pid
     try:

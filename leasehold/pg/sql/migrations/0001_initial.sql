@@ -919,6 +919,31 @@ begin
     return query select u.i, u.m from unnest(ids, made) as u (i, m);
 end $$;
 
+-- One job that leasehold's client made and checked, due at once and without key and deadline: the
+-- usual one. False: it is there, or has run already (see leasehold.enqueue).
+create function leasehold.enqueue_plain(new_id uuid, to_queue text, task text, prio smallint, most smallint,
+    seconds real, requeue real, keep boolean, arguments jsonb, moment timestamptz)
+returns boolean
+language plpgsql volatile as $$
+begin
+    insert into leasehold.job (id, queue, task_name, priority, run_at, created_at, max_attempts, timeout_seconds,
+                               requeue_seconds, history, payload)
+    values (new_id, to_queue, task, prio, moment, moment, most, seconds, requeue, keep, arguments)
+    on conflict on constraint job_pkey do nothing;
+    if not found then
+        return false;
+    end if;
+    if exists (select 1 from leasehold.job_done d where d.id = new_id
+               and d.finished_at between moment - interval '2 hours' and moment + interval '2 hours') then
+        delete from leasehold.job j where j.id = new_id;
+        return false;
+    end if;
+    if exists (select 1 from leasehold.node n where to_queue = any (n.sleeping)) then
+        perform pg_notify('leasehold', 'q:' || to_queue);
+    end if;
+    return true;
+end $$;
+
 -- ---------------------------------------------------------------------------------------------
 -- Views: the contract for people and other tools
 -- ---------------------------------------------------------------------------------------------

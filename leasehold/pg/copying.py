@@ -1,0 +1,36 @@
+"""Rows as COPY's text format: much faster to make than psycopg's general way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+
+
+def text(value: str) -> str:
+    """A field of any text."""
+    return value.translate(_ESCAPES)
+
+
+def json_text(value: str) -> str:
+    """A field of JSON as the encoder makes it: control characters are escaped in it already."""
+    return value.replace("\\", "\\\\") if "\\" in value else value
+
+
+def number(value: float | None) -> str:
+    return "\\N" if value is None else str(value)
+
+
+def boolean(value: bool) -> str:
+    return "t" if value else "f"
+
+
+def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Lists of at most ``size``."""
+    source = iter(items)
+    while block := list(islice(source, size)):
+        yield block
