@@ -1,13 +1,55 @@
-"""Each contract test runs on the simulated Store and on PostgreSQL."""
+"""Each contract test runs on the simulated Store and on PostgreSQL.
+
+There the tests share one database: to make one, migrate it and drop it would take most of the
+suite's time. Each test gets it empty, with its sequences at their start and nobody connected.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
+import psycopg
 import pytest
 import pytest_asyncio
 
+from leasehold.config import Settings
+from leasehold.pg import migrate
 from tests.contract.world import World, real, simulated
+from tests.support import postgres as servers
+
+_EMPTY = """
+do $$
+begin
+    perform pg_terminate_backend(pid, 5000) from pg_stat_activity
+        where datname = current_database() and pid <> pg_backend_pid();
+    execute (
+        select 'truncate ' || string_agg(oid::regclass::text, ', ') || ' restart identity cascade'
+        from pg_class
+        where relnamespace = 'leasehold'::regnamespace and relkind in ('r', 'p')
+            and relname not in ('migration', 'lock_name')
+    );
+    delete from leasehold.lock_name where used_at <> 'infinity';  -- the rest is the schema's own
+    perform setval(oid::regclass, 1, false) from pg_class
+        where relnamespace = 'leasehold'::regnamespace and relkind = 'S';
+end $$
+"""
+
+
+@pytest.fixture(scope="session")
+def shared(postgres: Any) -> Iterator[str]:
+    """One database with the schema, for all of these tests."""
+    with servers.database(postgres.dsn) as dsn:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute(migrate.script(Settings().schema).encode())
+        yield dsn
+
+
+@pytest.fixture
+def direct_dsn(shared: str) -> str:
+    with psycopg.connect(shared, autocommit=True) as connection:
+        connection.execute(_EMPTY)
+    return shared
 
 
 @pytest_asyncio.fixture(params=["sim", "pg"])

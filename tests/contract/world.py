@@ -18,7 +18,6 @@ from leasehold.model.lease import Seen
 from leasehold.model.outcome import Decision
 from leasehold.model.schedule import every
 from leasehold.model.states import State
-from leasehold.pg import migrate
 from leasehold.pg.store import PgStore
 from leasehold.ports import (
     Acked,
@@ -219,7 +218,6 @@ async def simulated() -> AsyncIterator[World]:
 @asynccontextmanager
 async def real(dsn: str, direct_dsn: str) -> AsyncIterator[World]:
     settings = Settings(dsn=dsn)
-    await migrate.apply(settings)
     stores = [PgStore(settings, f"contract{n}") for n in (1, 2)]
 
     @asynccontextmanager
