@@ -144,7 +144,7 @@ async def _rounds(
     return found, cut
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 async def test_300_expired_deadlines_have_300_callbacks_whoever_is_killed(
     migrated: str, sql: Callable[..., Any]
 ):
@@ -233,7 +233,7 @@ async def _complete(bench: Bench, job: ClaimedJob, number: int) -> None:
         await bench.user.execute(text, params)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 async def test_a_completion_races_the_sweep_and_there_is_one_verdict(
     direct_dsn: str, sql: Callable[..., Any]
 ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 from leasehold import App, Deadline
 from leasehold.errors import BadDeadline, BadJob, LeaseholdError, UnknownTask
 from leasehold.model.deadline import Level
+from leasehold.ports import Summary
+from leasehold.services.health import Facts, problems
 
 SOON = datetime(2040, 1, 1, tzinfo=UTC)
 
@@ -163,3 +166,25 @@ def test_an_unknown_option_of_a_job_names_deadline():
     app, _ = an_app()
     with pytest.raises(BadJob, match="deadline"):
         app.task(name="w")(work).job(dedline=1)
+
+
+@pytest.mark.parametrize(
+    ("why", "says", "do"),
+    [
+        ("unknown", "no live node knows the task 'page'", "Start a worker"),
+        ("discarded", "'page' was discarded", "leasehold jobs retry j1, j2"),
+    ],
+)
+def test_status_names_breaches_of_which_nobody_is_told(why: str, says: str, do: str):
+    calm = Summary(0, 0, 0, 0, None, (), ())
+    rows = [
+        {"id": "d", "level": 1, "name": "books", "task": "page", "callback_job": job, "why": why}
+        for job in ("j1", "j2")
+    ]
+    facts = Facts(SOON, calm, [], [], [], [], rows)
+    [problem] = [p for p in problems(facts) if p.kind == "breach_unhandled"]
+    assert (
+        not problem.info and says in problem.sentence and "'books' and 1 more" in problem.sentence
+    )
+    assert do in problem.do
+    assert not [p for p in problems(replace(facts, unhandled=[])) if "breach" in p.kind]
