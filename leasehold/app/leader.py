@@ -55,6 +55,7 @@ class Leader(Held):
         self._on_loss = on_loss
         self._gained = asyncio.Event()
         self._bodies = 0
+        self._refused = False
         self._no_bodies = asyncio.Event()
         self._no_bodies.set()
         self._task: asyncio.Task[None] | None = None
@@ -180,7 +181,8 @@ class Leader(Held):
                     self._app.desk.give_back(guard)
             except LeaseholdError as error:
                 # its node has stopped, or the database refuses us: another node, a while later
-                if guard and not isinstance(error, Unavailable):
+                if guard and not isinstance(error, Unavailable) and not self._refused:
+                    self._refused = True
                     guard.emit("service_failed", service=self._full_name, error=str(error))
                 guard = None
                 await asyncio.sleep(_RETRY_SECONDS)
