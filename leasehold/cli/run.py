@@ -67,6 +67,7 @@ def _target(context: click.Context, parameter: click.Parameter, value: str) -> s
     help="So many worker processes, watched over and started again.",
 )
 @click.option("--no-execute", is_flag=True, help="Elect and schedule, but run no jobs.")
+@click.option("--drain", is_flag=True, help="Ask the running workers to finish and end; wait.")
 @click.option("--log", type=click.Choice(["text", "json"]), help="Log lines. [env: LEASEHOLD_LOG]")
 @database_options
 def worker(
@@ -74,13 +75,15 @@ def worker(
     queues: dict[str, int] | None,
     processes: int,
     no_execute: bool,
+    drain: bool,
     log: str | None,
     **_: Any,
 ) -> None:
     """Take part: elect, schedule, and run the jobs of an application.
 
     MODULE:APP is where the App is (or a function that makes it), such as myproject.jobs:app.
-    SIGTERM and SIGINT stop cleanly; a second one at once.
+    SIGTERM and SIGINT stop cleanly; a second one at once. --drain runs nothing: it asks the
+    workers of the application to finish what they have and to end, and waits for that.
     """
     if no_execute and queues:
         raise click.UsageError("--no-execute runs no jobs: leave --queue out")
@@ -92,6 +95,10 @@ def worker(
         **database(),
         **({"log": log} if log else {}),
     }
+    if drain:
+        from leasehold.cli.drain import run_drain
+
+        sys.exit(run_drain(target, options))
     if processes == 1:
         from leasehold.cli.worker import run_worker
 

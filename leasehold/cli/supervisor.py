@@ -26,6 +26,7 @@ from leasehold.cli.logs import set_up_logging
 from leasehold.config import Settings
 from leasehold.env import ASSIGNED_NODE, GIVEN_DSN, Env, assign_node_id
 from leasehold.errors import ConfigError, LeaseholdError
+from leasehold.node.plan import EXIT_DRAINED
 from leasehold.telemetry import logger
 
 QUICK_SECONDS = 10.0
@@ -221,6 +222,8 @@ class Supervisor:
             else:
                 await child.ended.wait()
                 await self._bury(child)
+                if child.process.returncode == EXIT_DRAINED:
+                    self._stop(signal.SIGTERM)
                 lived = self._env.boot_now() - child.started_at
                 quick = quick + 1 if lived < QUICK_SECONDS else 0
             await self._pause(number, quick)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from leasehold.cli.load import load_app
 from leasehold.cli.logs import set_up_logging
 from leasehold.env import ASSIGNED_NODE
+from leasehold.node.plan import EXIT_DRAINED
 
 if TYPE_CHECKING:
     from leasehold.app import App
@@ -41,6 +42,7 @@ class _Stop:
         self._handled = 0
         self._heard = 0
         self._supervised = _supervised()
+        self.code = 0
 
     def listen(self) -> None:
         reader, writer = os.pipe()
@@ -72,6 +74,12 @@ class _Stop:
             os._exit(128 + number)
         with suppress(RuntimeError):  # the loop is closed: the process is going down
             self._loop.call_soon_threadsafe(self._ask, signal.Signals(number).name)
+
+    def drain(self) -> None:
+        """Asked through the database, by ``leasehold worker --drain``."""
+        self._ask("drain")
+        if self._supervised:
+            self.code = EXIT_DRAINED  # so that it is not started again
 
     def _ask(self, name: str) -> None:
         if not self.asked.is_set():
@@ -109,8 +117,9 @@ async def _serve(app: App, queues: dict[str, int] | None, execute: bool) -> int:
     stop.listen()
     try:
         async with app.node(queues=queues, execute=execute, hard_exit=True) as node:
+            node.on_drain = stop.drain
             await stop.asked.wait()
-        return 0
+        return stop.code
     finally:
         await app.close()
 

@@ -38,6 +38,8 @@ class GuardsHost(ABC):
     _ping_sent = 0.0
     _pinging = False
     recorder: Recorder
+    on_drain: Callable[[], None] | None = None
+    """Ends the process, after its jobs; a process of its own sets it, a web worker does not."""
     guard: Guard
     running: Running
     executor: Executor
@@ -142,6 +144,7 @@ class GuardsHost(ABC):
     def info(self) -> dict[str, Any]:
         return {
             "assigned": str(assigned_node_id() or "") or None,
+            "drains": self.on_drain is not None,
             "leads": {**self.guard.elections.held(), **self.guard.contests.held()},
             "running": self.running.started(),
             "in_hand": len(self.running),

@@ -256,6 +256,8 @@ class Node(GuardsHost):
 
     def _on_signals(self, signals: tuple[Signal, ...]) -> None:
         for signal in signals:
+            if signal.kind == "drain" and self.on_drain:
+                self.on_drain()
             claim = self.running.find(signal.job, signal.token)
             if claim and signal.kind == "cancel":
                 claim.end("cancel")

@@ -13,6 +13,8 @@ from leasehold.telemetry import Emit
 
 EXIT_FENCED = 75
 """The exit code of a worker that could not stop its work after it lost its lease (EX_TEMPFAIL)."""
+EXIT_DRAINED = 76
+"""The exit code of a worker under a supervisor that was asked to drain: it is not started again."""
 
 
 @dataclass(frozen=True)

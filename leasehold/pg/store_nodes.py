@@ -93,6 +93,9 @@ class NodeOperations:
         worker_id: str | None = rows[0][0]
         return worker_id
 
+    async def drain(self, app: str) -> list[tuple[UUID, str]]:
+        return [(n, w) for n, w in await self._pool.fetch("node/drain", {"app": app})]
+
     async def deaths(self, limit: int) -> list[tuple[UUID, str]]:
         return [(n, w) for n, w in await self._pool.fetch("node/deaths", {"limit": limit})]
 

@@ -101,6 +101,10 @@ class NodeStore(Protocol):
         it any more, or (``process``: with every identity that it took since) the parent that
         gave it and saw it die. Its worker_id, or None if it had no row."""
 
+    async def drain(self, app: str) -> list[tuple[UUID, str]]:
+        """Ask the application's workers to drain and end: (id, worker_id) of those that will.
+        Their heartbeats bring it back as a signal of the kind ``drain``."""
+
     async def deaths(self, limit: int) -> list[tuple[UUID, str]]:
         """Dead nodes whose jobs were not all freed: (id, worker_id)."""
 

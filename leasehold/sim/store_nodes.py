@@ -107,6 +107,18 @@ class NodeOperations:
             db.notify("d:")
         return names[-1] if names else None
 
+    async def drain(self, app: str) -> list[tuple[UUID, str]]:
+        db = self.db
+        asked = [
+            (node, row.identity.worker_id)
+            for node, row in db.nodes.items()
+            if row.identity.app == app and row.info.get("drains") is True
+        ]
+        for node, _ in asked:
+            db.signals[node, node, "drain"] = 0
+            db.notify(f"c:{node}")
+        return asked
+
     async def deaths(self, limit: int) -> list[tuple[UUID, str]]:
         waiting = [(n, d) for n, d in self.db.deaths.items() if not d.settled]
         waiting.sort(key=lambda pair: pair[1].died_at)

@@ -196,6 +196,18 @@ async def test_a_death_is_settled_only_when_its_jobs_are_free(world: World):
     assert await world.a.store.deaths(10) == []
 
 
+async def test_workers_that_say_so_are_asked_to_drain_and_hear_of_it_once(world: World):
+    await world.a.beat(info={"drains": True})
+    await world.b.beat(info={"drains": False})
+    await world.heard()
+    assert await world.b.store.drain("another") == []
+    assert await world.b.store.drain("default") == [(world.a.id, world.a.identity.worker_id)]
+    assert await world.heard() == [f"c:{world.a.id}"]
+    assert [s.kind for s in (await world.a.beat()).signals] == ["drain"]
+    assert (await world.a.beat(heard=[world.a.id])).signals == ()
+    assert (await world.b.beat()).signals == ()
+
+
 async def test_a_new_epoch_needs_the_node_and_its_token(world: World):
     store = world.a.store
     assert await store.new_epoch(world.a.id, world.a.token + 1, 2) is None

@@ -1,0 +1,11 @@
+-- Ask the worker processes of an application to drain and end: those that say that they do so.
+-- locks: their signal rows
+-- index: signal_pkey, node_pkey; a scan of node
+with asked as (
+    insert into leasehold.signal (node, job_id, kind, claim_token)
+    select id, id, 'drain', 0 from leasehold.node where app = %(app)s and info ->> 'drains' = 'true'
+    on conflict (node, job_id, kind) do update set claim_token = 0
+    returning node, pg_notify('leasehold', 'c:' || node)
+)
+select n.id, leasehold.worker_id(n.host, n.pid, n.id)
+from asked a join leasehold.node n on n.id = a.node order by n.started_at, n.id

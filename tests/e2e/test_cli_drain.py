@@ -1,0 +1,60 @@
+"""``leasehold worker MODULE:APP --drain`` as real processes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import psycopg
+import pytest
+
+from leasehold.config import Settings
+from leasehold.pg import migrate
+from tests.support.procs import Process, Processes
+from tests.support.wait import until
+
+SHOP = """
+import asyncio
+from leasehold import App
+app = App(name="shop")
+
+@app.task(name="long")
+async def long(ctx) -> str:
+    print("began", flush=True)
+    await asyncio.sleep(1.5)
+    return "whole"
+"""
+
+
+@pytest.fixture
+async def run(dsn: str, direct_dsn: str, procs: Processes) -> Any:
+    await migrate.apply(Settings(dsn=direct_dsn))
+    (procs.folder / "shop.py").write_text(SHOP)
+
+    def start(*arguments: str) -> Process:
+        env = {"LEASEHOLD_DSN": dsn, "LEASEHOLD_RECOVER_WITHIN": "9"}
+        return procs.start("-m", "leasehold", "worker", "shop:app", *arguments, env=env)
+
+    return start
+
+
+def test_workers_that_are_asked_to_drain_finish_their_jobs_and_end(
+    run: Any, direct_dsn: str
+) -> None:
+    alone, supervisor = run(), run("--processes", "2")
+    with psycopg.connect(direct_dsn, autocommit=True) as sql:
+        drains = "select count(*) from leasehold.node where info ->> 'drains' = 'true'"
+        until(lambda: sql.execute(drains).fetchone() == (3,), 60, "three workers")
+        job = json.dumps({"task": "long"})
+        [(job_id,)] = sql.execute("select (leasehold.enqueue(%s)).id", [job]).fetchall()
+        state = "select state, attempt from leasehold.jobs where id = %s"
+        until(lambda: sql.execute(state, [job_id]).fetchone() == ("running", 1), 30)
+        drain = run("--drain")
+        assert drain.wait(60) == 0
+        assert "3 workers of shop were asked to drain." in drain.output
+        assert drain.output.count("is gone") == 3
+        assert sql.execute(state, [job_id]).fetchone() == ("completed", 1)
+        assert alone.wait(30) == 0 and supervisor.wait(30) == 0, "and nobody is started again"
+        assert sql.execute("select 1 from leasehold.node").fetchall() == []
+    again = run("--drain")
+    assert again.wait(60) == 0 and "0 workers" in again.output
