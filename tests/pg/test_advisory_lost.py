@@ -84,7 +84,7 @@ async def open_app(migrated: str) -> AsyncIterator[Callable[[str], App]]:
     apps: list[App] = []
 
     def make(dsn: str) -> App:
-        apps.append(App(dsn, call_timeout=3.0))
+        apps.append(App(dsn, call_timeout=2.0))
         return apps[-1]
 
     yield make
@@ -125,7 +125,8 @@ async def test_a_terminated_backend_is_noticed(
 async def test_a_socket_that_falls_silent_is_noticed(
     open_app: Any, migrated: str, sql: Sql, server_notices: bool
 ) -> None:
-    """The server ends its side (what its keepalives do later), or holds the lock for ever."""
+    """The server ends its side (what its keepalives do later), or holds the lock for ever. Over a
+    real TCP link, with the server's own keepalives: scripts/lock-partition."""
     with Relay(migrated) as link:
         lock = open_app(link.dsn).advisory_lock(NAME, scope="session")
         async with observed(sql, lambda: lock.held) as observer:

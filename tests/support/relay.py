@@ -9,6 +9,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -28,6 +29,7 @@ class Relay:
         self._up = threading.Event()
         self._silent = False
         self._server_sides: list[asyncio.StreamWriter] = []
+        self._links: set[asyncio.Task[Any]] = set()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), daemon=True)
 
     def __enter__(self) -> Relay:
@@ -61,13 +63,18 @@ class Relay:
         self._up.set()
         await self._end.wait()
         server.close()
+        await asyncio.gather(*self._links, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        this = asyncio.current_task()
+        assert this is not None
+        self._links.add(this)
         server_reader, server_writer = await asyncio.open_unix_connection(self._target)
         self._server_sides.append(server_writer)
         ways = [
             asyncio.create_task(self._pass_on(reader, server_writer)),
             asyncio.create_task(self._pass_on(server_reader, writer)),
+            asyncio.create_task(self._end.wait()),
         ]
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         if self._silent:
@@ -77,11 +84,13 @@ class Relay:
         await asyncio.gather(*ways, return_exceptions=True)
         for end in (writer, server_writer):
             end.transport.abort()
+        self._links.discard(this)
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             while data := await reader.read(65536):
-                if self._silent:
+                if self._silent:  # what was kept never arrives, also not at the end
                     await self._end.wait()
+                    return
                 writer.write(data)
                 await writer.drain()
