@@ -46,7 +46,9 @@ def hunt(mutant: Mutant) -> Caught:
         try:
             result = asyncio.run(run(order))
         except LeaseholdError as error:
-            return Caught(mutant, "its start", str(error), time.monotonic() - began, tried)
+            # a build that cannot even start shows nothing about the checks
+            print(f"{mutant.name}: {error}", file=sys.stderr, flush=True)
+            continue
         failed = [check for check in result.checks if check.violations]
         if failed:
             # what is left over at the end, and who did not live to see it, tells least

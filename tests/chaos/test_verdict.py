@@ -1,0 +1,63 @@
+"""From checks to a verdict: the exit status, the page and what is refused."""
+
+from __future__ import annotations
+
+from click.testing import CliRunner
+
+from leasehold.chaos.campaign import Result
+from leasehold.chaos.checkers import judge
+from leasehold.chaos.counts import count
+from leasehold.chaos.gate import Verdict
+from leasehold.chaos.report import to_html, to_json, verdict_of
+from leasehold.cli.chaos import chaos
+from leasehold.config import Settings
+from leasehold.pg.chaos import Tables
+from tests.chaos.histories import TIMES, World
+
+VOID = ["1 terms, at least 2 are needed"]
+
+
+def result(world: World, tables: Tables | None) -> Result:
+    checks = judge(world.campaign, tables, TIMES)
+    settings = Settings(recover_within=9)
+    return Result(world.campaign, tables, checks, count(world.campaign, tables), settings)
+
+
+def exit_code(played: Result, void: list[str]) -> int:
+    return Verdict([played], played.counts, void).exit_code
+
+
+def test_held_is_0_void_and_unknown_are_3_and_a_violation_is_1_whatever_else() -> None:
+    world = World()
+    good = result(world, world.tables)
+    unread = result(world, None)
+    world.change(jobs=world.tables.jobs[1:])
+    bad = result(world, world.tables)
+    assert exit_code(good, []) == 0
+    assert exit_code(good, VOID) == exit_code(unread, []) == exit_code(unread, VOID) == 3
+    assert exit_code(bad, []) == exit_code(bad, VOID) == 1
+    assert verdict_of([good], []) == "held" and verdict_of([good], VOID) == "void"
+    assert verdict_of([unread, good], []) == "unknown"
+    assert verdict_of([good, unread, bad], VOID) == "violated"
+
+
+def test_the_page_and_the_json_name_what_was_violated_and_with_which_seed() -> None:
+    world = World()
+    world.change(jobs=world.tables.jobs[1:])
+    world.hit("pause", "node1", 10.0, 12.0)
+    bad = result(world, world.tables)
+    page = to_html([bad], bad.counts, VOID)
+    assert "A promise was broken" in page and "p-1 was acknowledged and is nowhere" in page
+    assert "--profile process --seed 1" in page and "<svg" in page
+    told = to_json([bad], bad.counts, VOID)
+    assert told["verdict"] == "violated" and told["void"] == VOID
+    [lost] = [check for check in told["runs"][0]["checks"] if check["name"] == "lost"]
+    assert lost["violations"] == ["p-1 was acknowledged and is nowhere"]
+    assert told["runs"][0]["faults"][0] == {
+        "kind": "pause", "target": "node1", "at": 7.0, "seconds": 2.0, "what": "",
+    }  # fmt: skip
+
+
+def test_the_gate_is_not_for_somebodys_application() -> None:
+    refused = CliRunner().invoke(chaos, ["shop.jobs:app", "--gate"])
+    assert refused.exit_code == 2 and "own application" in refused.output
