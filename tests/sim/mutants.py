@@ -146,6 +146,18 @@ class RenewMayAcquire(TakeoverByTheClock):
         return await super().heartbeat(node, token, held, *args)
 
 
+class SweepWithoutLock(SimStore):
+    """A sweep goes by what it read: what was met since is breached all the same."""
+
+    async def sweep(self, limit: int, now: Any) -> Any:
+        moment = self.db.at(now)
+        for row in self.db.deadlines.values():
+            since = row.closed_at and moment - row.closed_at < timedelta(seconds=1)
+            if row.state == "met" and since and row.due_at and row.due_at <= moment:
+                row.state = "armed"
+        return await super().sweep(limit, now)
+
+
 def _late(db: SimDatabase, name: str) -> bool:
     row = db.leaders[name]
     span = timedelta(seconds=row.lease_seconds)
@@ -261,6 +273,7 @@ MUTANTS = [
     Mutant("AcquireWhateverWasSeen", "a takeover compares and swaps", AcquireWhateverWasSeen),
     Mutant("TakeoverByTheClock", "no wall clock decides a takeover", TakeoverByTheClock),
     Mutant("RenewMayAcquire", "renew and acquire are two statements", RenewMayAcquire),
+    Mutant("SweepWithoutLock", "a sweep locks what it judges", SweepWithoutLock),
     Mutant("LateCommit", "a commit is durable when it is answered", LateCommit),
     Mutant("RenewalAfterTheEnd", "down is final", patch=_renewal_after_the_end),
     Mutant("StopWithoutDrain", "a stop waits for what runs", patch=_no_drain),
