@@ -66,8 +66,10 @@ def run(
     """Prints the tables and writes the JSON at the end."""
     with server(dsn, postgres) as running:
         this = Run(running, chosen(names), rounds)
-        yield this
-        _finish(this, json_path)
+        try:
+            yield this
+        finally:  # also what there was before a failure
+            _finish(this, json_path)
 
 
 def _finish(this: Run, json_path: Path | None) -> None:

@@ -80,7 +80,7 @@ class Result:
             "measure": self.measure,
             "setting": self.setting,
             "reference": self.reference,
-            "load_average": [min(self.loads), max(self.loads)],
+            "load_average": [min(self.loads, default=0.0), max(self.loads, default=0.0)],
             "contenders": {
                 name: {
                     "median": self.medians(name),
@@ -93,6 +93,8 @@ class Result:
 
     def table(self) -> str:
         """Markdown: median, and in brackets the ratio to the reference."""
+        if not self.slices:
+            return f"### {self.measure}\n\nnothing was measured"
         rounds = max(map(len, self.slices.values()))
         low, high = min(self.loads), max(self.loads)
         lines = [

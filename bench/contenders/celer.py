@@ -14,7 +14,7 @@ from bench.side import Sent, spaced
 PREFETCH = 1000
 
 
-def _app(dsn: str) -> tuple[Celery, Any]:
+def _app(dsn: str, sleep_ms: float = 0.0) -> tuple[Celery, Any]:
     app = Celery("bench", broker=f"redis+socket://{dsn}")
     app.conf.update(
         task_ignore_result=True,
@@ -30,6 +30,8 @@ def _app(dsn: str) -> tuple[Celery, Any]:
     @app.task(name="noop")
     def noop(n: int, text: str) -> None:
         ran[0](n)
+        if sleep_ms:
+            time.sleep(sleep_ms / 1000)
 
     noop.ran = ran
     return app, noop
@@ -69,10 +71,11 @@ def work(
     entries: int,
     history: bool = True,
     timed: bool = False,
+    sleep_ms: float = 0.0,
     pool: str = "solo",
     concurrency: int = 1,
 ) -> None:
-    app, noop = _app(dsn)
+    app, noop = _app(dsn, sleep_ms)
 
     def open_ledger(**_: Any) -> None:
         noop.ran.append(Ledger.of_this_process(folder, entries).recorder(timed))
