@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
+from uuid import UUID
 
 from bench.sql import one
 
@@ -39,6 +41,22 @@ def fill_waiting(watcher: Any, rows: int) -> None:
 
 def ready_left(watcher: Any) -> bool:
     return bool(one(watcher, "select exists (select from leasehold.job where ready)"))
+
+
+def settle(watcher: Any) -> None:
+    """Workers that left held nothing: nobody needs to look for their jobs."""
+    watcher.execute("update leasehold.death set settled = true where not settled")
+
+
+def look_ms(watcher: Any) -> float:
+    """How long it takes to find that a dead node holds nothing (the rescue's own condition)."""
+    start = time.monotonic()
+    watcher.execute(
+        "select from leasehold.job j where j.node = any (%s)"
+        " and not exists (select from leasehold.node n where n.id = j.node)",
+        [[UUID(int=0)]],
+    )
+    return (time.monotonic() - start) * 1000
 
 
 def multiply_schedules(watcher: Any, due: int, later: int) -> None:

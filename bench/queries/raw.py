@@ -33,3 +33,11 @@ def fill_waiting(watcher: Any, rows: int) -> None:
 def ready_left(watcher: Any) -> bool:
     query = "select exists (select from job where state <> 'done' and run_at <= now())"
     return bool(one(watcher, query))
+
+
+def settle(watcher: Any) -> None:
+    """It does not look for the jobs of the dead."""
+
+
+def look_ms(watcher: Any) -> float:
+    return float("nan")
