@@ -16,13 +16,15 @@ from leasehold.pg.store import PgStore
 from leasehold.ports import JobPage, Now, Rows
 
 CALL_SECONDS = 5.0
-LOOK_ROWS = 10_000
+LOOK_ROWS = 5_000
 """How many jobs one page looks at, at most, to find those that match."""
 BAD_ROWS = 3_000
 """The same among those that did not complete: each lies on another page of the table."""
-LANE_ROWS = 20_000
-"""How many at the heads of all queues together, to find those that run, and to count."""
-EVENT_ROWS = 20_000
+LANE_ROWS = 10_000
+"""How many at the heads of all queues together, to find those that run."""
+COUNT_ROWS = 5_000
+"""How many of them are counted."""
+EVENT_ROWS = 10_000
 FAR_ROWS = 1_000_000
 """How many jobs a bulk act looks at, in several looks."""
 _LAST = UUID(int=(1 << 128) - 1)
@@ -134,7 +136,7 @@ class PgReports:
         return named(_EVENT, await self._pool.fetch("web/job_events", params))
 
     async def queues(self, now: Now) -> Rows:
-        params = {"most": LANE_ROWS, "now": now}
+        params = {"most": COUNT_ROWS, "now": now}
         rows = await self._pool.fetch("web/queues", params)
         return named("queue ready capped oldest_seconds about", rows)
 

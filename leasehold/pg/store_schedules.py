@@ -154,3 +154,8 @@ class OperatorOperations:
         params = {"kind": kind, "after": after, "limit": limit}
         rows = await self._pool.fetch("event/list", params)
         return named("id at kind level worker_id fields", rows)
+
+    async def failures(self, seconds: float, limit: int, now: Now) -> Rows:
+        params = {"seconds": seconds, "limit": limit, "now": now}
+        rows = await self._pool.fetch("event/failures", params)
+        return named("id at kind level worker_id fields", rows)

@@ -43,3 +43,6 @@ class OperatorStore(Protocol):
     async def ticks(self, schedule: str | None, limit: int) -> Rows: ...
 
     async def events(self, kind: str | None, after: int | None, limit: int) -> Rows: ...
+
+    async def failures(self, seconds: float, limit: int, now: Now) -> Rows:
+        """Events ``service_failed`` not older than that, the newest first."""

@@ -10,7 +10,7 @@ from leasehold.config import check_text
 from leasehold.env import Env
 from leasehold.model.deadline import STATES
 from leasehold.ports import Rows, Store
-from leasehold.services.health import Facts, Problem, problems
+from leasehold.services.health import FAILURES_SECONDS, Facts, Problem, problems
 from leasehold.telemetry import CATALOGUE
 
 MOST_ROWS = 10_000
@@ -87,7 +87,7 @@ class Inspector:
             nodes=await store.nodes(MOST_ROWS),
             leaders=await store.leaders(MOST_ROWS),
             schedules=await store.schedules(MOST_ROWS),
-            events=await store.events("service_failed", None, 100),
+            events=await store.failures(FAILURES_SECONDS, 100, now),
             unhandled=await store.unhandled_breaches(UNHANDLED_DAYS, 100, now),
         )
 

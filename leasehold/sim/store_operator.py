@@ -172,6 +172,11 @@ class OperatorOperations:
         ]
         return found[:limit]
 
+    async def failures(self, seconds: float, limit: int, now: Now) -> Rows:
+        since = self.db.at(now) - timedelta(seconds=seconds)
+        found = await self.events("service_failed", None, limit)
+        return [event for event in found if event["at"] > since]
+
 
 def _remove(table: dict[K, Any], keys: Sequence[K]) -> int:
     for key in keys:

@@ -37,6 +37,15 @@ async def test_events_are_listed_newest_first(world: World):
     assert await store.events(None, None, 1) == [newest]
 
 
+async def test_what_failed_lately_is_found_among_other_events(world: World):
+    store = world.a.store
+    old, late = event("service_failed", 700.0), event("service_failed", 1.0)
+    await store.record([old, late, event("a")], world.now)
+    [found] = await store.failures(600.0, 10, world.now)
+    assert (found["kind"], found["at"], found["fields"]) == ("service_failed", at(-1), {"x": 1})
+    assert await store.failures(0.5, 10, world.now) == []
+
+
 async def test_the_summary_counts(world: World):
     await world.a.lead()
     await world.enqueue(2)

@@ -44,16 +44,18 @@ with clock as (
     select at, queue, task_name, jsonb_object_agg(r, n) as counts
     from (select at, queue, task_name, r, sum(n) as n from classed where r is not null group by 1, 2, 3, 4) x
     group by 1, 2, 3
+), summed as (
+    select at, queue, task_name, coalesce(sum(completed), 0) as completed, coalesce(sum(cancelled), 0) as cancelled,
+           coalesce(sum(discarded), 0) as discarded, coalesce(sum(quarantined), 0) as quarantined,
+           coalesce(sum(failed), 0) as failed
+    from totals group by 1, 2, 3
 ), kept as (
     insert into leasehold.history as h (at, queue, task_name, completed, cancelled, discarded, quarantined, failed,
                                         wait, run)
-    select t.at, t.queue, t.task_name, coalesce(sum(t.completed), 0), coalesce(sum(t.cancelled), 0),
-           coalesce(sum(t.discarded), 0), coalesce(sum(t.quarantined), 0), coalesce(sum(t.failed), 0),
-           coalesce((select counts from waits where (waits.at, waits.queue, waits.task_name)
-                                                    = (t.at, t.queue, t.task_name)), '{}'),
-           coalesce((select counts from runs where (runs.at, runs.queue, runs.task_name)
-                                                   = (t.at, t.queue, t.task_name)), '{}')
-    from totals t group by t.at, t.queue, t.task_name order by 1, 2, 3
+    select s.at, s.queue, s.task_name, s.completed, s.cancelled, s.discarded, s.quarantined, s.failed,
+           coalesce(w.counts, '{}'), coalesce(r.counts, '{}')
+    from summed s left join waits w using (at, queue, task_name) left join runs r using (at, queue, task_name)
+    order by 1, 2, 3
     on conflict (at, queue, task_name) do update
     set completed = excluded.completed, cancelled = excluded.cancelled, discarded = excluded.discarded,
         quarantined = excluded.quarantined, failed = excluded.failed, wait = excluded.wait, run = excluded.run

@@ -171,6 +171,8 @@ create table leasehold.job (
 
 create index job_ready on leasehold.job (queue, priority, run_at, id) where ready;
 create index job_waiting on leasehold.job (run_at) where not ready;
+-- few, and asked for by every look at the state of things; no claim writes it
+create index job_unknown on leasehold.job (task_name) where held_because = 'unknown_task';
 
 create table leasehold.job_done (
     id            uuid        not null,

@@ -1,6 +1,6 @@
 -- Numbers for status, each capped so that a full queue costs no scan.
 -- locks: none
--- index: job_ready, job_waiting, job_done_bad
+-- index: job_ready, job_waiting, job_unknown, job_done_bad
 select (select count(*) from (select 1 from leasehold.job where ready limit 10000) x),
        (select count(*) from (select 1 from leasehold.job where not ready limit 10000) x),
        (select count(*) from (select 1 from leasehold.job where held_because = 'unknown_task' and not ready
