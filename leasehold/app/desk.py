@@ -123,7 +123,8 @@ class Desk:
             if self._light.guard.contests.busy():
                 self._linger()  # it watches a lock that somebody tried to get, and may again
                 return
-        self.close()
+            light, self._light = self._light, None
+        self._end(light)
 
     def close(self) -> None:
         """End the light node, if there is one. In no loop: it waits for its end."""
@@ -132,7 +133,11 @@ class Desk:
             self._users = 0
             if self._timer:
                 self._timer.cancel()
-        if light and self._pid == os.getpid():
+        if light:
+            self._end(light)
+
+    def _end(self, light: LightNode) -> None:
+        if self._pid == os.getpid():
             atexit.unregister(self.close)
             light.stop(self._app.settings.call_timeout)
 

@@ -168,6 +168,23 @@ async def test_contenders_hold_it_one_at_a_time_and_nobody_waits_longer_than_dec
     assert spent < 3
 
 
+async def test_a_free_lock_is_left_to_who_waits_and_who_does_not_come_is_passed_over(database):
+    stopped, late = database.app(), database.app()
+    async with stopped.lock("another"):
+        async with late.lock("x"):
+            pass  # it has rows then
+        await database.sql(
+            "insert into leasehold.bid (name, node) select 'lock:x', node from leasehold.leader"
+            " where name = 'lock:another'"
+        )
+        assert not await late.lock("x").try_acquire()
+        began = time.monotonic()
+        async with late.lock("x"):
+            took = time.monotonic() - began
+        print(f"\nMEASURED who does not come is passed over after {took:.2f} s")
+        assert took >= TIMES.renew / 2
+
+
 # -- not waiting, and giving up --------------------------------------------------------------------
 async def test_a_wait_with_a_limit_ends_and_leaves_nothing_behind(database):
     one, two = database.app(), database.app()
