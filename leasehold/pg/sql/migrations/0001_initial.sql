@@ -614,8 +614,7 @@ create index event_at on leasehold.event (at);
 -- History: what finished in each minute, counted by the leader from the rows of that minute
 -- ---------------------------------------------------------------------------------------------
 
--- Rows are only appended, so that a summary per range of pages finds a minute of ten million rows,
--- and costs an insert next to nothing.
+-- Rows are only appended, so that a summary per range of pages finds a minute of ten million rows.
 create index job_done_finished on leasehold.job_done using brin (finished_at)
     with (pages_per_range = 16, autosummarize = on);
 

@@ -1,0 +1,53 @@
+"""The dashboard inside an application of the user's."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+import psycopg
+from fastapi import FastAPI, Request
+
+from leasehold import App
+from leasehold.web import dashboard
+
+
+async def test_it_is_mounted_and_knows_the_users_own_login(dsn: str):
+    app = App(dsn=dsn)
+    await app.apply_schema()
+    web = FastAPI()
+
+    def admin(request: Request) -> str | None:
+        return request.headers.get("x-admin")
+
+    web.mount("/ops/jobs", dashboard(app, who=admin))
+    headers = {"accept": "text/html", "x-admin": "Ada"}
+    transport = httpx.ASGITransport(web)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+        assert (await http.get("/ops/jobs/now")).status_code == 401, "nobody"
+        home = await http.get("/ops/jobs/", headers=headers)
+        assert home.headers["location"] == "/ops/jobs/now"
+        page = await http.get("/ops/jobs/now", headers=headers)
+        assert page.status_code == 200
+        links = set(re.findall(r'(?:href|src|action|data-live|hx-get)="([^"]+)"', page.text))
+        assert links and all(link.startswith(("/ops/jobs/", "#")) for link in links), links
+        for link in links:
+            if "/static/" in link:
+                assert (await http.get(link)).status_code == 200, link
+        assert "Path=/ops/jobs" in page.headers["set-cookie"]
+        async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+            cursor = await connection.execute('select id from leasehold.enqueue(\'{"task": "t"}\')')
+            [(job,)] = await cursor.fetchall()
+            shown = await http.get(f"/ops/jobs/jobs/{job}", headers=headers)
+            token = re.search(r'name="form_token" value="([0-9a-f]{64})"', shown.text)
+            assert token
+            form = {"form_token": token[1], "act": "cancel"}
+            address = f"/ops/jobs/jobs/{job}/act"
+            other = {**headers, "x-admin": "Eve"}
+            assert (await http.post(address, data=form, headers=other)).status_code == 403
+            done = await http.post(address, data=form, headers=headers)
+            assert done.headers["location"] == f"/ops/jobs/jobs/{job}"
+            query = "select fields ->> 'who', fields ->> 'act' from leasehold.events"
+            cursor = await connection.execute(query)
+            assert await cursor.fetchall() == [("Ada", "cancel")]
+    await app.close()
