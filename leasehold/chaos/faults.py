@@ -82,7 +82,7 @@ class Faults:
     def _menu(self, profile: str) -> Menu:
         if self.aim:
             return [(getattr(self, f"_{name}"), 1.0) for name in self.aim]
-        process: Menu = [(self._pause, 4.0), (self._pause_leader, 3.0), (self._kill, 2.0)]
+        process: Menu = [(self._pause, 4.0), (self._pause_leader, 4.5), (self._kill, 2.0)]
         process.append((self._restart, 1.5))
         if any(m.clock for m in self.fleet.members.values()):
             process.append((self._step_worker, 0.7))
@@ -113,7 +113,8 @@ class Faults:
         """The leader with that chance, or else anybody of these roles to whom nothing is done."""
         found, nodes = self._leader(), self.fleet.nodes
         hit = sum(m.busy or not self._stands(m) for m in nodes)
-        if hit >= max(1, len(nodes) // 2) and self.rng.random() < _SPARED:
+        most = len(nodes) // 2 if leader < 1 else len(nodes) - 1
+        if hit >= max(1, most) and self.rng.random() < _SPARED:
             roles = tuple(role for role in roles if role != "node")
         elif found and not found.busy and self.rng.random() < leader:
             return found
@@ -263,9 +264,9 @@ class Faults:
         requests, answers, words = self.rng.choice(
             ((True, True, "both ways"), (True, False, "requests"), (False, True, "answers"))
         )
-        late = self.rng.random() < 0.6
+        late = leader == 1.0 or self.rng.random() < 0.5
         # a leader that is cut off for less than its trust goes on leading
-        shortest = 0.7 if member is self._leader() else 0.2
+        shortest = 1.3 if leader == 1.0 else 0.7 if member is self._leader() else 0.2
         seconds = self.lease * self.rng.uniform(shortest, 1.8)
         words = f"{words} {seconds:.1f} s, then " + ("all arrives" if late else "reset")
         async with self._acting("hole", member, words):
