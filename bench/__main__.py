@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+
 import click
 
 from bench import chart
@@ -45,4 +48,6 @@ for measure in (
 main.add_command(chart.command)
 
 if __name__ == "__main__":
+    # ended from outside: stop the server and the workers, remove their folders
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     main()
