@@ -5,10 +5,10 @@
 -- edge: running -> available
 -- token: none, because nobody was ever told the claim_token of these rows
 -- locks: own node row FOR KEY SHARE (the next epoch waits for us), job rows
--- index: a scan of job
+-- index: job_ready, all of it: what runs is ready, and what waits is not
 with mine as materialized (
     select id from leasehold.node where id = %(node)s and epoch = %(epoch)s for key share
 )
 update leasehold.job j set node = null, claim_token = null, attempt = j.attempt - 1, started_at = null
-from mine where j.node = mine.id and j.claim_token <> all (%(known)s::bigint[])
+from mine where j.ready and j.node = mine.id and j.claim_token <> all (%(known)s::bigint[])
 returning j.id

@@ -8,14 +8,14 @@
 -- token: none, because these nodes' rows are gone: their claim_token can write nothing any more
 --        once node is null, and no claim of theirs can be in flight
 -- locks: job rows FOR UPDATE SKIP LOCKED
--- index: a scan of job
+-- index: job_ready, all of it: what runs is ready, and what waits is not
 with lost as materialized (
     select j.id, j.node, j.claim_token, j.attempt, j.queue, j.cancel_requested,
            coalesce(j.started_at, j.claimed_at) as started_at,
            j.crashes = 0 or j.started_at is not null as blamed,
            j.crashes + 1 >= %(max_crashes)s and j.started_at is not null as poison
     from leasehold.job j
-    where j.node = any (%(nodes)s::uuid[])
+    where j.ready and j.node = any (%(nodes)s::uuid[])
       and not exists (select 1 from leasehold.node n where n.id = j.node)
     limit %(limit)s
     for update of j skip locked

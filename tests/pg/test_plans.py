@@ -1,0 +1,86 @@
+"""The statements that are sent all the time find their rows by an index.
+
+Most of the time the statistics of ``job`` are those of a table in which nobody has a node, and
+in which most rows wait: what runs now is news to them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from leasehold.pg.sql import statement
+from tests.pg.bench import Bench
+
+WAITING = """
+insert into leasehold.job (id, queue, task_name, run_at, ready, held_because, payload)
+select gen_random_uuid(), 'default', 't', now() + interval '1 day', false, 'scheduled', '{}'
+from generate_series(1, 20000)
+"""
+READY = """
+insert into leasehold.job (id, queue, task_name, payload)
+select gen_random_uuid(), 'default', 't', '{}' from generate_series(1, 2000)
+"""
+
+
+async def plan_of(sql: Any, name: str, params: dict[str, Any]) -> str:
+    rows = await sql(f"explain {statement(name, 'leasehold')}", params)
+    return "\n".join(row[0] for row in rows)
+
+
+@pytest.fixture
+async def stale(bench: Bench, sql: Any) -> list[tuple[UUID, int]]:
+    """200 claims of which the statistics know nothing: (job, token)."""
+    await sql(WAITING)
+    await sql(READY)
+    await sql("analyze leasehold.job")
+    jobs = await bench.store.claim(bench.node, 1, "default", [], 200, None)
+    return [(job.id, job.claim_token) for job in jobs]
+
+
+@pytest.mark.parametrize("name", ["ack", "ack_completed"])
+async def test_outcomes_find_their_rows_by_key(
+    bench: Bench, sql: Any, stale: list[tuple[UUID, int]], name: str
+) -> None:
+    count = len(stale)
+    params = {
+        "node": bench.node,
+        "ids": [job for job, _ in stale],
+        "tokens": [token for _, token in stale],
+        "results": [None] * count,
+        "ran": [0.1] * count,
+        "states": ["completed"] * count,
+        "run_in": [0.0] * count,
+        "errors": [None] * count,
+        "counts": [True] * count,
+        "held": [None] * count,
+        "now": None,
+    }
+    plan = await plan_of(sql, f"job/{name}", params)
+    held = plan[plan.index("CTE held") : plan.index("CTE gone")]
+    assert "Index Scan using job_pkey" in held, plan
+    assert "Seq Scan on job" not in held, plan
+
+
+async def test_a_claim_finds_its_rows_by_their_order(
+    bench: Bench, sql: Any, stale: list[tuple[UUID, int]]
+) -> None:
+    claim = {"epoch": 1, "queue": "default", "not_tasks": [], "limit": 500, "now": None}
+    params = {"node": bench.node, **claim}
+    plan = await plan_of(sql, "job/claim", params)
+    assert "Index Scan using job_ready" in plan and "Sort" not in plan, plan
+    assert "Seq Scan on job" not in plan, plan
+
+
+async def test_a_rescue_does_not_read_the_jobs_that_wait(
+    bench: Bench, sql: Any, stale: list[tuple[UUID, int]]
+) -> None:
+    plan = await plan_of(
+        sql,
+        "job/rescue",
+        {"nodes": [bench.node], "max_crashes": 3, "limit": 500, "now": None},
+    )
+    lost = plan[plan.index("CTE lost") : plan.index("CTE back")]
+    assert "job_ready" in lost and "Seq Scan on job" not in lost, plan
