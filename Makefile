@@ -21,10 +21,13 @@ help:  ## list the commands
 demo: .venv/.has-embedded  ## watch leasehold at work (SECONDS=20 to end by itself, REPORT=demo.json to keep a report)
 	@$(BIN)/leasehold demo $(if $(SECONDS),--seconds "$(SECONDS)") $(if $(REPORT),--report "$(REPORT)")
 
-test: .venv/.has-test  ## all checks and all tests (ARGS="-k lease -x" goes to pytest)
+# Two files at a time: most tests wait for something. WORKERS=0 runs one after the other, for -s.
+WORKERS ?= 2
+
+test: .venv/.has-test  ## all checks and all tests (ARGS="-k lease -x" goes to pytest; WORKERS=0 for -s)
 	@scripts/test-setup
 	@$(MAKE) lint
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 bench: .venv/.has-test  ## measure side by side with the raw SQL loop (ARGS="drain --jobs 50000 --rounds 3"; no ARGS: what there is)
 	@$(BIN)/python -m bench $(or $(ARGS),--help)

@@ -181,7 +181,7 @@ def test_a_schedule_that_makes_no_sense_is_refused(
     ("options", "kind", "words"),
     [
         ({"arguments": {"m": 1}}, BadJob, "Did you mean|Known"),
-        ({"arguments": {"n": object()}}, BadPayload, "not JSON"),
+        ({"arguments": {"n": {1}}}, BadPayload, "not JSON"),
         ({"arguments": [1]}, BadSchedule, "arguments must be a dict"),
         ({"queue": ""}, BadJob, "queue"),
         ({"name": "x" * 201}, ConfigError, "a schedule's name"),
