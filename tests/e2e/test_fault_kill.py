@@ -71,6 +71,7 @@ def test_a_job_that_kills_its_workers_is_quarantined_and_its_neighbours_are_not(
     print(f"{len(deaths)} deaths, {[w.returncode for w in deaths]}")
     assert len(deaths) == 3
     assert [r["attempt"] for r in scene.history("start", job=killer)] == [1, 2, 3]
+    until(lambda: scene.events("job_quarantined"), 20, "the event's row")
     assert [e["job"] for e in scene.events("job_quarantined")] == [killer]
     started = scene.history("start", job=killer)[-1]["at"]
     alone = [

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(200)
 
 CLAIM = "set node = mine.id"
 ACK = "insert into leasehold.job_done ("
-ENQUEUE = "from leasehold.enqueue("
+ENQUEUE = "leasehold.enqueue"
 COPY = "copy leasehold.job ("
 REGISTER = "insert into leasehold.node ("
 ACQUIRE = "update leasehold.leader l\n    set node ="

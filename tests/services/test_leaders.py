@@ -6,6 +6,7 @@ import asyncio
 import signal
 import threading
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import psycopg
@@ -152,8 +153,11 @@ async def test_the_next_one_leads_only_when_the_body_has_ended(database):
             cleaning.set()
             await clean.wait()
 
-    async with one.node(), one.leader("engine") as lead, two.leader("engine") as other:
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(one.node())
+        lead = await stack.enter_async_context(one.leader("engine"))
         term = await lead.wait(timeout=30)
+        other = await stack.enter_async_context(two.leader("engine"))
         running = asyncio.ensure_future(lead.run(body))
         await asyncio.sleep(0.05)
         node = one.desk._nodes[-1]
