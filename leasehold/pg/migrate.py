@@ -100,9 +100,14 @@ async def apply(settings: Settings, tell: Callable[[str], None] | None = None) -
 
 
 async def _applied(session: Session, schema: str) -> dict[int, str]:
-    cursor = await session.connection.execute(f"select to_regclass('{schema}.migration') is null")
-    row = await cursor.fetchone()
-    if row and row[0]:
+    # Not by to_regclass: it locks no relation, so that a session which waited for another one's
+    # commit may still remember from before that there is no such table.
+    cursor = await session.connection.execute(
+        "select 1 from pg_catalog.pg_class c "
+        "join pg_catalog.pg_namespace n on n.oid = c.relnamespace "
+        f"where n.nspname = '{schema}' and c.relname = 'migration'".encode()
+    )
+    if await cursor.fetchone() is None:
         return {}
     cursor = await session.connection.execute(
         f"select number, name from {schema}.migration".encode()

@@ -324,7 +324,7 @@ async def main():
         while lead.is_leader and lead.term == term:
             believed = time.clock_gettime(time.CLOCK_BOOTTIME)
             await asyncio.sleep(0.005)
-        print("believed", believed, lost.is_set(), flush=True)
+        print(f"believed {believed} {lost.is_set()} ", flush=True)  # one piece: lines may mix
         await lost.wait()
         print("told", flush=True)
 asyncio.run(main())
