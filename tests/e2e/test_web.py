@@ -147,9 +147,8 @@ def test_a_stopped_service_resigns_at_once_and_drains(service: Start, database: 
     began = {entry.key for entry in old.noted("work-began")}
     assert {entry.key for entry in old.noted("work-done")} == began
     left = "select id::text from leasehold.jobs where state = 'available' and queue = 'work'"
-    assert {job for (job,) in database.rows(left)} == set(jobs) - began, (
-        "what did not run was given back"
-    )
+    available = {job for (job,) in database.rows(left)}  # green's once_per_deploy may be among them
+    assert available & set(jobs) == set(jobs) - began, "what did not run was given back"
     assert len(database.nodes()) == 2
     assert not database.events("node_certified"), "who leaves in good order needs no certificate"
 
