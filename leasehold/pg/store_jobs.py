@@ -87,9 +87,9 @@ class JobOperations:
         decisions = [item.decision for item in items]
         params = {
             "node": node,
-            "ids": array(item.job.hex for item in items),
-            "tokens": array(str(item.token) for item in items),
-            "ran": array(f"{item.ran_seconds:.6f}" for item in items),
+            "ids": _array(item.job.hex for item in items),
+            "tokens": _array(str(item.token) for item in items),
+            "ran": _array(f"{item.ran_seconds:.6f}" for item in items),
             # what is shorter is filled up with nulls
             "results": [d.result for d in decisions] if any(d.result for d in decisions) else [],
             "now": now,
@@ -202,7 +202,7 @@ def _copy_line(job_id: UUID, job: JobRequest) -> str:
         f"{job_id.hex}\t{copying.text(job.queue)}\t{copying.text(job.task)}\t{job.priority}"
         f"\t{job.max_attempts}\t{copying.number(job.timeout)}"
         f"\t{copying.number(job.requeue_after)}\t{copying.boolean(job.history)}"
-        f"\t{copying.json_text(job.payload)}\n"
+        f"\t{copying.text(job.payload)}\n"
     )
 
 
@@ -210,7 +210,7 @@ def _job_number(item: AckItem) -> int:
     return item.job.int
 
 
-def array(texts: Iterable[str]) -> str:
+def _array(texts: Iterable[str]) -> str:
     """An array as PostgreSQL reads it, of texts that need no quoting: much faster to make than
     psycopg's general one."""
     return "{" + ",".join(texts) + "}"

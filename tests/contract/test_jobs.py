@@ -142,6 +142,17 @@ async def test_copy_inserts_all_or_none_and_wakes(world: World):
     assert {job.id for job in await world.a.claim()} == {job_id for job_id, _ in jobs}
 
 
+async def test_copy_takes_whatever_text_there_is(world: World):
+    """COPY has escapes of its own; a line's end in a payload must not become a row's."""
+    odd = "a\\b\tc\nd\re\\N\\."
+    payload = '{\n\t"text": "back\\\\slash \\n \\t \\\\N",\r\n "n": 1}'
+    [job] = [(uuid4(), request(task=odd, queue=odd, payload=payload))]
+    await world.a.store.copy([job])
+    record = await world.get(job[0])
+    assert (record.task_name, record.queue) == (odd, odd)
+    assert record.payload == {"text": "back\\slash \n \t \\N", "n": 1}
+
+
 # -- claimed --------------------------------------------------------------------------------------
 async def test_the_best_job_is_claimed_first(world: World):
     [late] = await world.enqueue(run_at=at(-1))
