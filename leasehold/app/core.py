@@ -20,6 +20,7 @@ from leasehold.app.advisory_locks import AdvisoryLocks
 from leasehold.app.deadlines import StandingDeadline, standing_deadline
 from leasehold.app.definitions import Definitions, Task
 from leasehold.app.desk import Desk
+from leasehold.app.diagnosis import Diagnosis, diagnose
 from leasehold.app.leader import Leader
 from leasehold.app.lock import Lock
 from leasehold.app.office import Office
@@ -164,6 +165,10 @@ class App(Definitions, AdvisoryLocks):
         from leasehold.pg import migrate
 
         return await migrate.verify(await self.located())
+
+    async def diagnose(self, seconds: float = 5.0, role: str = "worker") -> Diagnosis:
+        """What ``leasehold doctor`` says, after watching clocks and renewals for ``seconds``."""
+        return await diagnose(await self.located(), self.env, seconds, role)
 
     # -- taking part -----------------------------------------------------------------------------
     @asynccontextmanager

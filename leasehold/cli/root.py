@@ -11,6 +11,7 @@ from leasehold.cli.asking import Group
 from leasehold.cli.bench import bench
 from leasehold.cli.chaos import chaos
 from leasehold.cli.deadlines import deadlines
+from leasehold.cli.doctor import doctor
 from leasehold.cli.jobs import jobs
 from leasehold.cli.lock import lock
 from leasehold.cli.operate import events, leaders, locks, nodes, schedules, status
@@ -60,6 +61,7 @@ for command in (
     nodes,
     events,
     schema,
+    doctor,
     chaos,
     sim,
     web,

@@ -27,7 +27,7 @@ from leasehold.pg.faults import translate
 from leasehold.pg.sql import statement
 
 # What TCP may take to notice a dead peer; psycopg's defaults still hung after 15 s.
-_TCP = {
+TCP = {
     "tcp_user_timeout": 2000,
     "keepalives": 1,
     "keepalives_idle": 1,
@@ -76,7 +76,7 @@ class Session:
         """
         given = read_dsn(settings.dsn)
         defaults: dict[str, Any] = {
-            **_TCP,
+            **TCP,
             "connect_timeout": max(2, round(settings.call_timeout)),
             "application_name": f"leasehold {role}",
         }

@@ -1,0 +1,117 @@
+"""The doctor put together: an examination, its findings, and the intervals that are in force."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from leasehold import __version__, errors
+from leasehold.config import Settings, wait_seconds
+from leasehold.env import Env
+from leasehold.pg.examination import examine
+from leasehold.ports.doctor import Examination
+from leasehold.services.advice import recommended, worst_gap, worst_trip
+from leasehold.services.doctor import findings
+from leasehold.services.finding import NOTE, WRONG, Finding
+from leasehold.services.inspector import Inspector
+
+_ELSEWHERE = ("versions_differ",)
+"""Problems of the application that the doctor says in words of its own."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    findings: list[Finding]
+    examination: Examination
+    settings: Settings
+    figures: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return all(finding.level != WRONG for finding in self.findings)
+
+    @property
+    def intervals(self) -> dict[str, str]:
+        """What follows from recover_within, for people."""
+        times = self.settings.timings
+        return {
+            "recover_within": f"{times.recover_within:g} s",
+            "lease": f"{times.lease:g} s, renewed each {times.renew:g} s",
+            "a holder trusts itself": f"{times.trust:.2f} s",
+            "a candidate waits": f"{wait_seconds(times.lease):.2f} s",
+            "without a leader at most": f"{times.failover:.2f} s",
+            "a call may take": f"{times.call_timeout:g} s",
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "ok": self.ok,
+            "findings": [finding.as_json() for finding in self.findings],
+            **self.figures,
+        }
+
+
+async def diagnose(settings: Settings, env: Env, seconds: float, role: str) -> Diagnosis:
+    """Examine for so many seconds. ``role``: what the login is for."""
+    examination = await examine(settings, env, seconds)
+    found = findings(examination, settings, role, __version__)
+    if examination.schema_number and "tables" not in examination.skipped:
+        found += await _running(settings, env)
+    return Diagnosis(found, examination, settings, _figures(examination, settings))
+
+
+async def _running(settings: Settings, env: Env) -> list[Finding]:
+    """That there is more to be said, and who says it."""
+    from leasehold.pg.store import PgStore
+
+    store = PgStore(settings, "doctor")
+    try:
+        problems = await Inspector(store, env, settings.limits.text_chars).problems()
+    except errors.LeaseholdError:
+        return []  # the examination has said why
+    finally:
+        await store.close()
+    wrong = [p for p in problems if not p.info and p.kind not in _ELSEWHERE]
+    if not wrong:
+        return []
+    words = f"leasehold status tells {len(wrong)} more of the application: {wrong[0].sentence}"
+    return [Finding("application", NOTE, words, "leasehold status")]
+
+
+def _figures(found: Examination, settings: Settings) -> dict[str, Any]:
+    times, clocks = settings.timings, found.clocks
+    advice = recommended(found, settings.recover_within)
+    trips = sorted(clocks.round_trips)
+    return {
+        "intervals": {
+            "recover_within": times.recover_within,
+            "lease": times.lease,
+            "renew": times.renew,
+            "trust": times.trust,
+            "wait": wait_seconds(times.lease),
+            "failover": times.failover,
+            "call_timeout": times.call_timeout,
+            "grace": times.grace,
+        },
+        "recommended_recover_within": advice.seconds,
+        "least_recover_within": advice.least,
+        "round_trip_seconds": {
+            "median": trips[len(trips) // 2] if trips else None,
+            "most": worst_trip(found) if trips else None,
+        },
+        "renewal_gap_seconds": worst_gap(found),
+        "clock": {
+            "offset_seconds": clocks.offset,
+            "offset_error_seconds": clocks.offset_error,
+            "rate": clocks.rate,
+            "rate_error": clocks.rate_error,
+            "jump_seconds": clocks.jump,
+            "watched_seconds": clocks.watched,
+        },
+        "pooler": found.pooler,
+        "listen_seconds": found.listen_seconds,
+        "server": found.server,
+        "connections": found.connections,
+        "settings": dict(found.settings),
+        "may_not": found.denied,
+    }

@@ -1,0 +1,74 @@
+"""``leasehold doctor``: is what leasehold stands on sound? Each finding with the fix to type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from leasehold.cli.asking import ask, end_badly, given, reading_options
+from leasehold.cli.output import heading, show_json, show_pairs, text
+
+if TYPE_CHECKING:
+    from leasehold.app.diagnosis import Diagnosis
+
+_MARKS = {"ok": ("ok", True), "note": ("note", None), "wrong": ("WRONG", False)}
+
+
+@click.command()
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.2, 600),
+    default=5.0,
+    show_default=True,
+    help="How long clocks and renewals are watched.",
+)
+@click.option(
+    "--role",
+    type=click.Choice(["worker", "enqueue", "observer"]),
+    default="worker",
+    show_default=True,
+    help="What this login is for.",
+)
+@click.option(
+    "--recover-within",
+    type=float,
+    help="The setting to judge. [env: LEASEHOLD_RECOVER_WITHIN]",
+)
+@reading_options
+def doctor(seconds: float, role: str, recover_within: float | None, **_: Any) -> None:
+    """Examine the database, the way to it, and the nodes. Exit status 1 if anything is wrong.
+
+    It changes nothing: what it makes to compare the schema with is rolled back.
+    """
+
+    async def work(app: Any) -> Diagnosis:
+        if recover_within is not None:
+            app.configure(recover_within=recover_within)
+        found: Diagnosis = await app.diagnose(seconds, role)
+        return found
+
+    diagnosis = ask(work)
+    if given("as_json"):
+        show_json(diagnosis.as_json())
+    else:
+        show(diagnosis)
+    if not diagnosis.ok:
+        end_badly()
+
+
+def show(diagnosis: Diagnosis) -> None:
+    """A line a finding, the fix below it; then the figures."""
+    wrong = sum(finding.level == "wrong" for finding in diagnosis.findings)
+    for finding in diagnosis.findings:
+        mark, _ = _MARKS[finding.level]
+        click.echo(f"{mark:<6}{finding.check}: {text(finding.sentence)}")
+        if finding.do:
+            click.echo(f"      -> {text(finding.do)}")
+    click.echo()
+    show_pairs(diagnosis.intervals)
+    click.echo()
+    if wrong:
+        heading(f"{wrong} finding{'s' if wrong > 1 else ''} to put right", good=False)
+    else:
+        heading("Nothing is wrong", good=True)

@@ -1,0 +1,7 @@
+-- Our own connections to this database by what they are for; a pooler's are not known by name.
+-- locks: none
+-- index: none
+select a.application_name, count(*) from pg_stat_activity a
+where a.datname = current_database() and starts_with(a.application_name, 'leasehold ')
+  and a.application_name <> 'leasehold doctor'
+group by 1 order by 1 limit 100

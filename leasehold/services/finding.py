@@ -1,0 +1,35 @@
+"""One thing that the doctor found, and how its commands are written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+OK, NOTE, WRONG = "ok", "note", "wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``check`` is stable, for tools; ``do`` is what to type, or empty when all is well."""
+
+    check: str
+    level: str
+    """``ok``, ``note`` (worth knowing) or ``wrong``."""
+    sentence: str
+    do: str = ""
+
+    def as_json(self) -> dict[str, str]:
+        return {
+            "check": self.check,
+            "level": self.level,
+            "sentence": self.sentence,
+            "do": self.do,
+        }
+
+
+def quoted(name: str) -> str:
+    """A name as SQL takes it."""
+    return name if name.isidentifier() and name.islower() else '"' + name.replace('"', '""') + '"'
+
+
+def alter(role: str, name: str, value: str) -> str:
+    return f"In psql: alter role {quoted(role)} set {name} = '{value}'"
