@@ -31,9 +31,12 @@ def postgres() -> Iterator[Any]:
 
 @pytest.fixture
 def own_postgres() -> Iterator[Callable[..., Any]]:
-    """``own_postgres(version=None)`` starts a server for this test alone, to stop, kill, fill."""
+    """``own_postgres(version=None, settings=None)`` starts a server for this test alone, to stop,
+    kill, fill, or with other settings."""
     with ExitStack() as stack:
-        yield lambda version=None: stack.enter_context(servers.server(version))
+        yield lambda version=None, settings=None: stack.enter_context(
+            servers.server(version, settings)
+        )
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,10 @@ class SyncAdvisoryLock:
     @property
     def why_lost(self) -> str | None:
         return self._lock.why_lost
+
+    def on_lost(self, callback: Callable[[str], None]) -> None:
+        """Call it with the reason, in leasehold's own thread, when the lock is lost."""
+        self._lock.on_lost(callback)
 
     def acquire(self) -> bool:
         """Try; with a ``timeout``, wait. Whether it is ours. Errors as for

@@ -30,7 +30,8 @@ class Leader(Held):
 
     ``on_gain(lead)`` and ``on_loss(lead)``: called in the block's loop, plain or async. A gain
     callback that still runs at the loss is cancelled. After a loss the next process leads when
-    ``on_loss``, :meth:`run` and :meth:`leading` have ended, or when the lease is over.
+    ``on_loss``, :meth:`run` and :meth:`leading` have ended, or when the lease is over. A loop that
+    is blocked for more than two renewals (4 s by default) loses the leadership, too.
 
     ``also_advisory_key``: for a rollout, while an older version still elects by an advisory lock of
     PostgreSQL: a name, a number or a (class, object) pair, as for ``app.advisory_lock``. This
@@ -189,7 +190,8 @@ class Leader(Held):
 
     async def _tenure(self, guard: Guard) -> None:
         """Stand, lead, lose."""
-        bid = self._new_bid(Patience.WAIT, has_body=False)
+        loop = asyncio.get_running_loop()
+        bid = self._new_bid(Patience.WAIT, has_body=False, loop=loop)
         called: asyncio.Task[None] | None = None
         try:
             guard.ask(bid)

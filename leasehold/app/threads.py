@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Self
 from leasehold.app.held import VERIFY_IDLE_SECONDS, Held, without_loop
 from leasehold.app.lock import check_timeout
 from leasehold.config import LEADER_PREFIX, LOCK_PREFIX
-from leasehold.errors import ConfigError, LeaseholdError, LockNotAcquired, LostLease
+from leasehold.errors import ConfigError, LeaseholdError, LockNotAcquired, LostLease, Unavailable
 from leasehold.services.bids import Bid, Patience
 
 if TYPE_CHECKING:
+    from leasehold.app.advisory_sync import SyncAdvisoryLock
     from leasehold.app.core import App
     from leasehold.services.guard import Guard
 
@@ -105,8 +106,8 @@ class SyncLock(Held):
 
 
 class SyncLeader(Held):
-    """As :class:`leasehold.app.leader.Leader`. ``on_gain(lead)`` and ``on_loss(lead)`` are called
-    in a thread of leasehold's, one after the other."""
+    """As :class:`leasehold.app.leader.Leader`, ``also_advisory_key`` too. ``on_gain(lead)`` and
+    ``on_loss(lead)`` are called in a thread of leasehold's, one after the other."""
 
     def __init__(
         self,
@@ -115,14 +116,27 @@ class SyncLeader(Held):
         *,
         on_gain: Callable[[SyncLeader], Any] | None = None,
         on_loss: Callable[[SyncLeader], Any] | None = None,
+        also_advisory_key: str | int | tuple[str | int, int] | None = None,
     ) -> None:
         super().__init__(app, LEADER_PREFIX, name)
+        self._also: SyncAdvisoryLock | None = None
+        if also_advisory_key is not None:
+            self._also = app.sync.advisory_lock(also_advisory_key, scope="session")
+            self._also.on_lost(self._also_lost)
+        self._refused = False
         self._on_gain = on_gain
         self._on_loss = on_loss
         self._changed = threading.Condition()
         self._left = threading.Event()
         self._thread: threading.Thread | None = None
         self._standing: Bid | None = None
+
+    def _valid(self) -> bool:
+        return super()._valid() and (self._also is None or self._also.held)
+
+    def _also_lost(self, why: str) -> None:
+        if self._standing:
+            self._standing.lost.set(f"the advisory lock: {why}")
 
     @property
     def is_leader(self) -> bool:
@@ -180,8 +194,11 @@ class SyncLeader(Held):
                         self._tenure(guard)
                 finally:
                     self._app.desk.give_back(guard)
-            except LeaseholdError:
+            except LeaseholdError as error:
                 # its node has stopped, or the database refuses us: another node, a while later
+                if guard and not isinstance(error, Unavailable) and not self._refused:
+                    self._refused = True
+                    guard.emit("service_failed", service=self._full_name, error=str(error))
                 guard = None
                 self._left.wait(_RETRY_SECONDS)
 
@@ -195,6 +212,8 @@ class SyncLeader(Held):
                 return
             with suppress(CancelledError):  # we leave
                 bid.answer.result()
+                if self._also and not self._lock_too(self._also, bid):
+                    return
                 with self._changed:
                     self._bid, self._guard = bid, guard
                     self._changed.notify_all()
@@ -202,9 +221,19 @@ class SyncLeader(Held):
                 bid.lost.wait_in_thread()
                 self._call(self._on_loss, guard)
         finally:
+            if self._also:
+                with suppress(LeaseholdError):  # lost before, or with its connection
+                    self._also.release()
             guard.done(bid)
             with suppress(TimeoutError):
                 bid.released.result(self._app.settings.call_timeout)
+
+    def _lock_too(self, also: SyncAdvisoryLock, bid: Bid) -> bool:
+        """See :meth:`leasehold.app.leader.Leader._lock_too`."""
+        while not also.acquire():
+            if bid.lost.wait_in_thread(_RETRY_SECONDS):
+                return False
+        return not bid.lost.is_set()
 
     def _call(self, callback: Callable[[SyncLeader], Any] | None, guard: Guard) -> None:
         if callback is None:

@@ -88,13 +88,23 @@ class Bid:
 
     ``answer``: the token; None when the patience was over. ``released``: the lease was given up
     in the database too, as far as it answered. ``has_body``: work runs under the term, and its
-    end is told by giving the bid back; without, nobody knows when the work ends.
+    end is told by giving the bid back; without, nobody knows when the work ends. ``loop``: where it
+    runs, if it must not keep the lease when that stands still.
     """
 
-    def __init__(self, name: str, env: Env, patience: Patience, *, has_body: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        env: Env,
+        patience: Patience,
+        *,
+        has_body: bool,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
         self.name = name
         self.patience = patience
         self.has_body = has_body
+        self.loop = loop
         self.token = 0
         self.vacant_since = 0.0
         """By the boot clock: since when the one before was not heard of any more."""

@@ -17,6 +17,7 @@ from leasehold.env import Env
 from leasehold.model.lease import Lease, Phase, Seen
 from leasehold.ports import Store
 from leasehold.services.bids import Bid, Patience
+from leasehold.services.loops import Loops
 from leasehold.services.membership import Election, Membership
 from leasehold.telemetry import Emit
 
@@ -90,6 +91,9 @@ class Candidacy(ABC):
         """Kinds that are taken no more: True locks, False leaders."""
         self._asked: frozenset[str] = frozenset()
         self._work: set[asyncio.Task[None]] = set()
+        self._loops = Loops(env)
+        self._stuck: frozenset[asyncio.AbstractEventLoop | None] = frozenset()
+        """Whoever waits in one of these gets nothing before it runs again."""
         self._turn = asyncio.Semaphore(1)
         """One statement at a time: the timeout of each counts from when it is its turn."""
 
@@ -151,6 +155,8 @@ class Candidacy(ABC):
         lease, now = contest.lease, self._env.boot_now()
         if lease.phase is not Phase.FOLLOWER or not self._membership().valid(now):
             return self._timings.renew
+        if not self._someone_runs(contest):
+            return self._timings.renew
         seen = lease.watch.seen
         out_of_turn = contest.is_lock and seen and seen.node is None and not contest.first
         if contest.look or seen is None or out_of_turn:
@@ -164,6 +170,14 @@ class Candidacy(ABC):
             return 0.0
         self._turn_away(contest)
         return max(0.001, min(lease.may_act_at() - now, self._timings.renew))
+
+    def _someone_runs(self, contest: Contest) -> bool:
+        """Put first who can use it at all."""
+        for _ in contest.waiting:
+            if contest.waiting[0].loop not in self._stuck:
+                return True
+            contest.waiting.rotate(-1)
+        return False
 
     async def _look(self, contest: Contest) -> None:
         store, me = self._lease_store(), self._me

@@ -26,6 +26,7 @@ HANDOVERS = 10
 """So often in a row a lock goes from hand to hand inside a process, before the processes that wait
 have their turn. With n processes waiting a process has its turn after n * HANDOVERS others."""
 _STOPPED = "the process is stopping"
+_STUCK = "its event loop is stuck"
 
 
 class Contests(Candidacy):
@@ -153,6 +154,22 @@ class Contests(Candidacy):
         return found
 
     # -- losing ----------------------------------------------------------------------------------
+    def watch_loops(self, longest: float) -> None:
+        """A leader whose event loop stands still for longer does nothing: let another one lead.
+        What runs under it has until the end of the lease, as at every loss. Locks are kept: what
+        blocks the loop is what they are held for."""
+        leaders = [c for c in self._all.values() if not c.is_lock]
+        bids = [bid for c in leaders for bid in (c.holder, *c.waiting) if bid]
+        self._loops.ask(bid.loop for bid in bids)
+        self._stuck = frozenset(b.loop for b in bids if self._loops.lag(b.loop) > longest)
+        for contest in leaders:
+            holder, lease = contest.holder, contest.lease
+            if holder and holder.loop in self._stuck and lease.phase is Phase.HOLDER:
+                lease.step_down(_STUCK)
+                self._tell(contest)
+                contest.resigning = True
+        self._settle()
+
     def expire(self, now: float) -> None:
         for contest in self._all.values():
             contest.lease.expire(now)

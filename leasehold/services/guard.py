@@ -320,6 +320,7 @@ class Guard:
     # -- the user's loop -------------------------------------------------------------------------
     async def _watch_loop(self) -> None:
         """A stuck loop does no duties: let a process lead whose loop runs."""
+        self.contests.watch_loops(LONGEST_LOOP_LAG * self._timings.renew)
         lag = self._host.loop_lag()
         if lag > LONGEST_LOOP_LAG * self._timings.renew:
             if not self._loop_was_stuck:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import time
 from collections.abc import AsyncIterator
@@ -123,49 +122,6 @@ async def test_processes_have_their_turn_in_the_order_of_asking(database):
     await asyncio.gather(*uses)
     assert order == [0, 1, 2]
     print(f"\nMEASURED three processes one after the other in {time.monotonic() - began:.3f} s")
-
-
-async def test_contenders_hold_it_one_at_a_time_and_nobody_waits_longer_than_declared(database):
-    """LEASEHOLD_LONG=1: 20 processes of 50 tasks, as a thousand contenders."""
-    long = bool(os.environ.get("LEASEHOLD_LONG"))
-    processes, tasks, times = (20, 50, 3) if long else (6, 10, 3)
-    apps = [database.app() for _ in range(processes)]
-    tokens: list[int] = []
-    waited: list[int] = []
-    inside = 0
-
-    async def contend(app: App) -> None:
-        nonlocal inside
-        for _ in range(times):
-            asked = len(tokens)
-            async with app.lock("x") as lock:
-                inside += 1
-                assert inside == 1
-                waited.append(len(tokens) - asked)
-                tokens.append(lock.token)
-                await asyncio.sleep(0)
-                assert inside == 1 and lock.held
-                inside -= 1
-
-    # each process has its node before the race begins
-    for app in apps:
-        assert await app.lock(f"warm{id(app)}").try_acquire()
-    before = sum(statements(app) for app in apps)
-    began = time.monotonic()
-    async with asyncio.timeout(110):
-        await asyncio.gather(*[contend(app) for app in apps for _ in range(tasks)])
-    took = time.monotonic() - began
-    spent = (sum(statements(app) for app in apps) - before) / len(tokens)
-    turns = -(-tasks // (HANDOVERS + 1)) + 1
-    bound = turns * processes * (HANDOVERS + 1)
-    print(
-        f"\nMEASURED {processes} processes of {tasks} tasks: {len(tokens)} acquisitions in"
-        f" {took:.2f} s, {spent:.2f} statements each; the longest wait was {max(waited)} others,"
-        f" declared are {bound}"
-    )
-    assert tokens == sorted(set(tokens)) and len(tokens) == processes * tasks * times
-    assert max(waited) <= bound
-    assert spent < 3
 
 
 async def test_a_free_lock_is_left_to_who_waits_and_who_does_not_come_is_passed_over(database):

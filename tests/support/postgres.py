@@ -7,7 +7,7 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,16 +31,18 @@ def chosen_version() -> str:
 
 
 @contextmanager
-def server(version: str | None = None) -> Iterator[Any]:
+def server(version: str | None = None, settings: Mapping[str, str] | None = None) -> Iterator[Any]:
     """A server of its own (``.dsn``, ``.pid``, ``.data_dir``, ``.restart(mode)``), stopped and
-    removed at the end."""
+    removed at the end. ``settings`` are PostgreSQL's."""
     from leasehold.embedded import EmbeddedServer
 
     # pytest's own folders are closed to the account that the server runs under.
     folder = Path(tempfile.mkdtemp(prefix="lh-test-"))
     folder.chmod(0o711)
     try:
-        running = EmbeddedServer.start(folder / "data", version=version or chosen_version())
+        running = EmbeddedServer.start(
+            folder / "data", version=version or chosen_version(), settings=settings
+        )
         try:
             yield running
         finally:
