@@ -203,6 +203,7 @@ class SimDatabase:
         self.events: list[dict[str, Any]] = []
         self.history: dict[tuple[datetime, str, str], dict[str, Any]] = {}
         self.last_event = 0
+        self.tallies = 0
         self.lock_names: dict[tuple[str, int], tuple[str, datetime]] = {}
         self.locked: set[UUID] = set()
         """Jobs whose rows a user's transaction holds."""

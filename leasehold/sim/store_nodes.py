@@ -60,7 +60,7 @@ class NodeOperations:
         signals = tuple(
             Signal(job, tok, kind) for (of, job, kind), tok in db.signals.items() if of == node
         )
-        return Heartbeat(renewed, frozenset(led), leaders, nodes, signals)
+        return Heartbeat(renewed, frozenset(led), leaders, nodes, signals, moment)
 
     def _leader_seen(self, name: str) -> Seen:
         row = self.db.leaders[name]
