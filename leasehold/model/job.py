@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -183,6 +183,21 @@ class ClaimedJob(NamedTuple):
     """The name of the schedule whose tick this is."""
     deadlines: bool = False
     """It has a deadline: its first start may arm it."""
+
+
+class Mark(NamedTuple):
+    """A place in the order in which the jobs of a queue are claimed."""
+
+    priority: int
+    run_at: datetime
+    id: UUID
+
+
+EVERYTHING = Mark(-(1 << 15), datetime.min.replace(tzinfo=UTC), UUID(int=0))
+"""Before every job."""
+
+UNSETTLED_SECONDS = 2.0
+"""Jobs enqueued this lately may still become visible in an order of their own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,6 +268,9 @@ class Node(GuardsHost):
                 for queue, loop in self._producers.items():
                     if wake.subject in ("", queue):
                         loop.wake()
+            case "o" if wake.subject in self._producers:
+                self.executor.lanes[wake.subject].low_water.forget()
+                self._producers[wake.subject].wake()
             case "d":
                 self._duties["rescuer"].wake()
                 self.guard.poke()

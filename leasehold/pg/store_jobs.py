@@ -9,7 +9,14 @@ from contextlib import suppress
 from uuid import UUID
 
 from leasehold.errors import Conflict, Unavailable
-from leasehold.model.job import ClaimedJob, JobRecord, JobRequest
+from leasehold.model.job import (
+    EVERYTHING,
+    UNSETTLED_SECONDS,
+    ClaimedJob,
+    JobRecord,
+    JobRequest,
+    Mark,
+)
 from leasehold.model.states import State
 from leasehold.pg import copying
 from leasehold.pg.pool import Pool
@@ -61,9 +68,18 @@ class JobOperations:
             await self._pool.fetch("job/wake", {"queues": queues})
 
     async def claim(
-        self, node: UUID, epoch: int, queue: str, not_tasks: Sequence[str], limit: int, now: Now
+        self,
+        node: UUID,
+        epoch: int,
+        queue: str,
+        not_tasks: Sequence[str],
+        limit: int,
+        now: Now,
+        mark: Mark = EVERYTHING,
     ) -> list[ClaimedJob]:
         params = {
+            **mark._asdict(),
+            "unsettled": UNSETTLED_SECONDS,
             "node": node,
             "epoch": epoch,
             "queue": queue,

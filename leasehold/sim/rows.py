@@ -236,10 +236,10 @@ class SimDatabase:
     def notify(self, message: str) -> None:
         self.on_notify(message)
 
-    def wake(self, queues: Iterable[str]) -> None:
+    def wake(self, queues: Iterable[str], old: bool = False) -> None:
         for queue in sorted(set(queues)):
             if any(queue in node.sleeping for node in self.nodes.values()):
-                self.notify(f"q:{queue}")
+                self.notify(f"{'o' if old else 'q'}:{queue}")
 
     def remove_node(self, node: UUID) -> str:
         """Its row goes, and the death is noted, as the trigger does; the worker_id."""

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from leasehold.errors import QueryFailed
-from leasehold.model.job import ClaimedJob, JobRequest
+from leasehold.model.job import EVERYTHING, UNSETTLED_SECONDS, ClaimedJob, JobRequest, Mark
 from leasehold.ports import Acked, AckItem, Completion, Now, Rescued, Staged, Term
 from leasehold.sim.enqueue import Enqueue, new_row
 from leasehold.sim.rows import AttemptRow, JobRow, SimDatabase
@@ -36,9 +36,18 @@ class JobOperations:
 
     # -- a worker's ------------------------------------------------------------------------------
     async def claim(
-        self, node: UUID, epoch: int, queue: str, not_tasks: Sequence[str], limit: int, now: Now
+        self,
+        node: UUID,
+        epoch: int,
+        queue: str,
+        not_tasks: Sequence[str],
+        limit: int,
+        now: Now,
+        mark: Mark = EVERYTHING,
     ) -> list[ClaimedJob]:
-        db = self.db
+        db, moment = self.db, self.db.at(now)
+        settled = moment - timedelta(seconds=UNSETTLED_SECONDS)
+        start = (min(mark.run_at, settled), mark.id)
         mine = db.nodes.get(node)
         if mine is None or mine.epoch != epoch:
             return []
@@ -49,10 +58,10 @@ class JobOperations:
             and row.node is None
             and row.queue == queue
             and row.task not in not_tasks
+            and (row.priority != mark.priority or (row.run_at, row.id) >= start)
             and not (db.locked and row.id in db.locked)
         ]
         free.sort(key=lambda row: (row.priority, row.run_at, row.id.int))
-        moment = db.at(now)
         for row in free[:limit]:
             row.node, row.claimed_at, row.attempt = node, moment, row.attempt + 1
             row.claim_token = db.new_token()
@@ -134,7 +143,7 @@ class JobOperations:
         for row in rows:
             row.free()
             row.attempt -= 1
-        self.db.wake(row.queue for row in rows)
+        self.db.wake((row.queue for row in rows), old=True)
         return len(rows)
 
     async def give_back_unknown(self, node: UUID, epoch: int, known: Sequence[int]) -> int:
@@ -167,7 +176,7 @@ class JobOperations:
             return False
         row.free()
         row.progress = row.progress_note = None
-        self.db.wake([row.queue])
+        self.db.wake([row.queue], old=True)
         return True
 
     # -- a leader's ------------------------------------------------------------------------------
@@ -205,7 +214,7 @@ class JobOperations:
                 row.crashes, row.last_error = row.crashes + 1, "its worker died"
             else:
                 row.attempt -= 1
-            self.db.wake([row.queue])
+            self.db.wake([row.queue], old=True)
         return Rescued(row.id, dead, blamed, poison)
 
     async def stage(self, term: Term, limit: int, now: Now) -> Staged:
@@ -231,7 +240,9 @@ class JobOperations:
             else:
                 row.ready, row.held_because = True, None
                 staged.append(row)
-        db.wake(row.queue for row in staged)
+        if staged:
+            late = min(row.run_at for row in staged) < moment - timedelta(seconds=1)
+            db.wake((row.queue for row in staged), old=late)
         return Staged(len(staged), len(due[:limit]) - len(staged), next_in)
 
 

@@ -745,7 +745,8 @@ for each row when (not starts_with(new.name, 'lock:')) execute function leasehol
 -- Wake-ups. NOTIFY takes a lock on the whole cluster at commit: only if somebody sleeps.
 -- ---------------------------------------------------------------------------------------------
 
-create function leasehold.wake(woken text[]) returns void
+-- ``old``: of jobs that have become free and have been enqueued some time ago.
+create function leasehold.wake(woken text[], old boolean default false) returns void
 language plpgsql volatile as $$
 declare
     q text;
@@ -754,7 +755,7 @@ begin
         select distinct w from unnest(woken) w
         where exists (select 1 from leasehold.node n where w = any (n.sleeping))
     loop
-        perform pg_notify('leasehold', 'q:' || q);
+        perform pg_notify('leasehold', case when old then 'o:' else 'q:' end || q);
     end loop;
 end $$;
 
