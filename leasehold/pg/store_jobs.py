@@ -33,7 +33,7 @@ class JobOperations:
     async def enqueue(
         self, jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int, retried: bool, now: Now
     ) -> list[tuple[UUID, bool]]:
-        if len(jobs) == 1 and jobs[0][1].plain and not retried:
+        if len(jobs) == 1 and jobs[0][1].plain and not jobs[0][1].trace and not retried:
             job_id, job = jobs[0]
             if len(job.payload) * 4 <= payload_limit:  # at most so many bytes
                 return [(job_id, await self._enqueue_plain(job_id, job, now))]
@@ -218,7 +218,7 @@ def _copy_line(job_id: UUID, job: JobRequest) -> str:
         f"{job_id.hex}\t{copying.text(job.queue)}\t{copying.text(job.task)}\t{job.priority}"
         f"\t{job.max_attempts}\t{copying.number(job.timeout)}"
         f"\t{copying.number(job.requeue_after)}\t{copying.boolean(job.history)}"
-        f"\t{copying.text(job.payload)}\n"
+        f"\t{job.trace or copying.NULL}\t{copying.text(job.payload)}\n"
     )
 
 

@@ -33,6 +33,7 @@ def new_row(job_id: UUID, job: JobRequest, due: datetime, moment: datetime) -> J
         unique_key=None if job.unique is None else key_of(job.task, job.unique),
         ready=due <= moment,
         held_because=None if due <= moment else "scheduled",
+        trace=job.trace,
     )
 
 

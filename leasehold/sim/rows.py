@@ -88,6 +88,7 @@ class JobRow:
     claim_token: int | None = None
     claimed_at: datetime | None = None
     deadlines: bool = False
+    trace: str | None = None
 
     def free(self) -> None:
         """Out of its node's hands; ``ready`` stays."""

@@ -265,4 +265,5 @@ def as_claimed(row: JobRow) -> ClaimedJob:
         row.history,
         row.schedule,
         row.deadlines,
+        row.trace,
     )

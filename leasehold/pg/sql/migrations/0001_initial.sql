@@ -162,6 +162,8 @@ create table leasehold.job (
     deadlines        boolean     not null default false,
     -- take it away from its node after this long, even if the node lives
     requeue_seconds  real,
+    -- where it was enqueued, for tracing: W3C's traceparent
+    trace            text,
     payload          jsonb       not null,
     -- true: available (node is null) or running (node is not null); false: waits for run_at
     ready            boolean     not null default true,
@@ -877,13 +879,16 @@ begin
             when opt in ('history', 'retried') then
                 case when kind <> 'boolean' then 'must be true or false' end
             when opt = 'deadline' then leasehold.deadline_wrong(val)
+            when opt = 'trace' then
+                case when given !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'
+                     then 'must be a traceparent' end
             when opt = 'id' then
                 case when given !~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then 'must be a UUID' end
             else 'unknown'
         end;
         if wrong = 'unknown' then
             raise exception 'leasehold.enqueue: unknown option %', left(opt, 100) using errcode = '22023',
-                hint = 'Known: id, task, payload, queue, priority, run_at, run_in, max_attempts, timeout, requeue_after, unique, unique_for, on_conflict, history, deadline.';
+                hint = 'Known: id, task, payload, queue, priority, run_at, run_in, max_attempts, timeout, requeue_after, unique, unique_for, on_conflict, history, deadline, trace.';
         elsif wrong is not null then
             raise exception 'leasehold.enqueue: % %, got %', opt, wrong,
                 case when opt = 'payload' then kind else left(val::text, 100) end
@@ -987,12 +992,13 @@ begin
             end if;
         end if;
         insert into leasehold.job as j (id, queue, task_name, priority, run_at, created_at, max_attempts,
-                timeout_seconds, requeue_seconds, history, unique_key, payload, ready, held_because, deadlines)
+                timeout_seconds, requeue_seconds, history, unique_key, trace, payload, ready, held_because,
+                deadlines)
         values (new_id, coalesce(item ->> 'queue', 'default'), item ->> 'task',
                 coalesce((item ->> 'priority')::smallint, 0), due, moment,
                 coalesce((item ->> 'max_attempts')::smallint, 5), (item ->> 'timeout')::real,
                 (item ->> 'requeue_after')::real, coalesce((item ->> 'history')::boolean, true),
-                leasehold.key_of(item ->> 'task', item ->> 'unique'),
+                leasehold.key_of(item ->> 'task', item ->> 'unique'), item ->> 'trace',
                 coalesce(item -> 'payload', '{}'), starts, case when starts then null else 'scheduled' end,
                 coalesce(jsonb_typeof(item -> 'deadline'), 'null') <> 'null')
         on conflict on constraint job_pkey do nothing;
