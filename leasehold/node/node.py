@@ -146,7 +146,7 @@ class Node(GuardsHost):
 
     def leads(self) -> bool:
         """Does this process lead its application at this moment?"""
-        return self.guard.term(self._settings.name) is not None
+        return self.guard.leads(self._settings.name)
 
     # -- start and stop --------------------------------------------------------------------------
     async def start(self) -> None:

@@ -86,6 +86,11 @@ class Guard:
         now = self._env.boot_now()
         return self.elections.term(name, now) if self.membership.valid(now) else None
 
+    def leads(self, name: str) -> bool:
+        """Is there such a leadership? Asked before each duty."""
+        now = self._env.boot_now()
+        return self.membership.lease.valid(now) and self.elections.leads(name, now)
+
     def silent_nodes(self) -> list[NodeSeen]:
         """Nodes that this process itself has seen unchanged for their whole lease."""
         return self._others.silent(self._env.boot_now())

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from leasehold.ports import NodeIdentity
+from leasehold.ports import NodeIdentity, NodeSeen
 from leasehold.sim.promises import judge
 
 
@@ -29,6 +29,8 @@ class NodeRow:
     epoch: int = 1
     sleeping: frozenset[str] = frozenset()
     info: dict[str, Any] = field(default_factory=dict)
+    shown: tuple[Any, NodeSeen] | None = None
+    """What a heartbeat shows of it, and of which state."""
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from heapq import nsmallest
 from uuid import UUID
 
 from leasehold.errors import QueryFailed
@@ -45,28 +46,33 @@ class JobOperations:
         now: Now,
         mark: Mark = EVERYTHING,
     ) -> list[ClaimedJob]:
-        db, moment = self.db, self.db.at(now)
-        settled = moment - timedelta(seconds=UNSETTLED_SECONDS)
-        start = (min(mark.run_at, settled), mark.id)
+        db = self.db
         mine = db.nodes.get(node)
         if mine is None or mine.epoch != epoch:
             return []
+        moment = db.at(now)
+        settled = moment - timedelta(seconds=UNSETTLED_SECONDS)
+        start = (min(mark.run_at, settled), mark.id)
         free = [
             row
             for row in db.jobs.values()
-            if row.ready
-            and row.node is None
+            if row.node is None
+            and row.ready
             and row.queue == queue
             and row.task not in not_tasks
             and (row.priority != mark.priority or (row.run_at, row.id) >= start)
             and not (db.locked and row.id in db.locked)
         ]
-        free.sort(key=lambda row: (row.priority, row.run_at, row.id.int))
-        for row in free[:limit]:
+        if not free:
+            return []
+        free = nsmallest(limit, free, key=_claim_order)
+        for row in free:
             row.node, row.claimed_at, row.attempt = node, moment, row.attempt + 1
             row.claim_token = db.new_token()
-        claimed = [as_claimed(row) for row in free[:limit]]
-        return sorted(claimed, key=lambda job: (job.priority, job.scheduled_for, job.id.int))
+        claimed = [as_claimed(row) for row in free]
+        if len(claimed) > 1:
+            claimed.sort(key=lambda job: (job.priority, job.scheduled_for, job.id.int))
+        return claimed
 
     async def start(self, node: UUID, job: UUID, token: int, now: Now) -> bool:
         row = self.db.claimed(job, token, node)
@@ -244,6 +250,10 @@ class JobOperations:
             late = min(row.run_at for row in staged) < moment - timedelta(seconds=1)
             db.wake((row.queue for row in staged), old=late)
         return Staged(len(staged), len(due[:limit]) - len(staged), next_in)
+
+
+def _claim_order(row: JobRow) -> tuple[int, datetime, int]:
+    return row.priority, row.run_at, row.id.int
 
 
 def as_claimed(row: JobRow) -> ClaimedJob:
