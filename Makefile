@@ -13,13 +13,17 @@ export PIP_NO_INPUT := 1
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -qq
 
-.PHONY: help demo test bench prove soak mutants lint fmt clean mutants-sim web-speed web-shots
+.PHONY: help demo test bench prove soak mutants lint fmt clean mutants-sim web-speed web-shots demo-show
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-demo: .venv/.has-embedded  ## watch leasehold at work (SECONDS=20 to end by itself, REPORT=demo.json to keep a report)
+demo: .venv/.has-embedded  ## watch leasehold at work and break it (SECONDS=20: no dashboard, ends by itself; REPORT=demo.json)
 	@$(BIN)/leasehold demo $(if $(SECONDS),--seconds "$(SECONDS)") $(if $(REPORT),--report "$(REPORT)")
+
+demo-show: .venv/.has-test  ## press every button of the demo in a browser, and wait for what comes of it (TO=build/shots)
+	@mkdir -p "$(or $(TO),build/shots)"
+	@LEASEHOLD_LONG=1 LEASEHOLD_SHOTS="$(abspath $(or $(TO),build/shots))" $(BIN)/python -m pytest -q -s tests/web/test_demo_show.py
 
 # Two files at a time: most tests wait for something. WORKERS=0 runs one after the other, for -s.
 WORKERS ?= 2
@@ -82,8 +86,8 @@ clean:  ## remove the venv, caches and build output
 	@scripts/make-venv
 
 .venv/.has-embedded: pyproject.toml .venv/.python
-	@echo "Installing leasehold[embedded] into .venv ..."
-	@$(PIP) -e '.[embedded]'
+	@echo "Installing leasehold[embedded,web] into .venv ..."
+	@$(PIP) -e '.[embedded,web]'
 	@touch $@
 
 .venv/.has-test: pyproject.toml .venv/.python

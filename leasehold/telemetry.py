@@ -48,8 +48,8 @@ CATALOGUE: dict[str, Kind] = {
     "loop_free": Kind("info", "the event loop runs again", ("seconds",)),
     # leases
     "lease_acquired": Kind("info", "a leadership was acquired", ("name", "term")),
-    "lease_lost": Kind("warning", "a leadership was lost", ("name", "term", "why")),
-    "lease_resigned": Kind("info", "a leadership was given up", ("name", "term", "why")),
+    "lease_lost": Kind("warning", "a leadership was lost", ("name", "term", "why", "seconds")),
+    "lease_resigned": Kind("info", "a leadership was given up", ("name", "term", "why", "seconds")),
     "lease_overlaps": Kind(
         "error",
         "what ran under a lost leader or lock went on after the grace; the fence refuses it",
@@ -79,7 +79,6 @@ CATALOGUE: dict[str, Kind] = {
     "schedules_synced": Kind("info", "schedules changed by code", ("kept", "dropped", "release")),
     "tick_missed": Kind("warning", "due moments were not fired", ("schedule", "first", "last")),
     "clock_stepped": Kind("warning", "a tick lies ahead of the clock", ("ahead",)),
-    "clock_jumped": Kind("warning", "the database's clock was set forward or back", ("by",)),
     # deadlines; their rows are written with the verdict itself, in the same transaction
     "deadline_breached": Kind(
         "error",

@@ -89,13 +89,7 @@ def to_html(results: Sequence[Result], total: Counts, void: Sequence[str]) -> st
         "void": "Too little happened to prove anything",
         "unknown": "The database could not be read: nothing is known",
     }[verdict]
-    style = files("leasehold.chaos").joinpath("report.css").read_text("utf-8")
     parts = [
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>leasehold chaos: {escape(head)}</title><style>{style}</style></head><body>",
-        f'<header class="{verdict}"><h1>{escape(head)}</h1>',
-        f"<p>leasehold {__version__}: {len(results)} run(s), seeds {_seeds(results)}</p></header>",
         *[f'<p class="void">Void: {escape(text)}.</p>' for text in void],
         "<h2>How much happened</h2>",
         _figures(total),
@@ -104,9 +98,25 @@ def to_html(results: Sequence[Result], total: Counts, void: Sequence[str]) -> st
         "<h2>Leaderless gaps</h2>",
         _gaps(results),
         *[_run(result) for result in results],
-        "</body></html>",
     ]
-    return "\n".join(parts)
+    words = f"{len(results)} run(s), seeds {_seeds(results)}"
+    return page("leasehold chaos", verdict, head, words, parts)
+
+
+def page(what: str, verdict: str, head: str, words: str, parts: Sequence[str]) -> str:
+    """A page of its own, for any report: title, verdict, a sentence, and ``parts`` as HTML."""
+    style = files("leasehold.chaos").joinpath("report.css").read_text("utf-8")
+    return "\n".join(
+        [
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{what}: {escape(head)}</title><style>{style}</style></head><body>",
+            f'<header class="{verdict}"><h1>{escape(head)}</h1>',
+            f"<p>leasehold {__version__}: {escape(words)}</p></header>",
+            *parts,
+            "</body></html>",
+        ]
+    )
 
 
 def _seeds(results: Sequence[Result]) -> str:

@@ -25,59 +25,109 @@ _COLOURS = {
 }
 
 
-class Timeline:
-    """``svg()`` of one campaign; its width grows with its seconds."""
+class Canvas:
+    """Lanes over seconds: ``names`` are the lanes, ``zero`` is where the ruler begins to count;
+    ``left`` pixels for the names. Its width grows with its seconds."""
 
-    def __init__(self, campaign: Campaign, timings: Timings) -> None:
-        self._campaign = campaign
-        self._names = [*sorted({p.name for p in campaign.processes}), "database"]
-        self._start = campaign.began_at - 1
-        self._end = campaign.ended_at
-        self._gaps = leaderless(campaign, timings)
-        self._width = _LEFT + _RIGHT + (self._end - self._start) * _SECOND
-        self._height = _TOP + _LANE * len(self._names) + 26
+    def __init__(
+        self, names: list[str], start: float, zero: float, end: float, left: int = _LEFT
+    ) -> None:
+        self.names = names
+        self.start, self.zero, self.end = start, zero, end
+        self.left = left
+        self.width = left + _RIGHT + (end - start) * _SECOND
+        self.height = _TOP + _LANE * len(names) + 26
 
-    def svg(self) -> str:
-        parts = [
-            f'<svg viewBox="0 0 {self._width:.0f} {self._height}" width="{self._width:.0f}" '
-            f'height="{self._height}" role="img" aria-label="timeline">',
-            *self._grid(),
-            *[self._gap(gap) for gap in self._gaps],
-            *self._lives(),
-            *self._terms(),
-            *[self._fault(fault) for fault in self._campaign.faults],
-            "</svg>",
-        ]
-        return "\n".join(parts)
+    def svg(self, parts: list[str]) -> str:
+        """The lanes, and ``parts`` on them."""
+        head = (
+            f'<svg viewBox="0 0 {self.width:.0f} {self.height}" width="{self.width:.0f}" '
+            f'height="{self.height}" role="img" aria-label="timeline">'
+        )
+        return "\n".join([head, *self._grid(), *parts, "</svg>"])
 
-    def _x(self, at: float) -> float:
-        return _LEFT + (min(max(at, self._start), self._end) - self._start) * _SECOND
+    def x(self, at: float) -> float:
+        return self.left + (min(max(at, self.start), self.end) - self.start) * _SECOND
 
-    def _y(self, name: str) -> float:
-        return _TOP + _LANE * self._names.index(name)
+    def y(self, name: str) -> float:
+        return _TOP + _LANE * self.names.index(name)
 
     def _grid(self) -> list[str]:
         parts = []
-        for number, name in enumerate(self._names):
+        for number, name in enumerate(self.names):
             y = _TOP + _LANE * number
             parts.append(f'<text class="name" x="4" y="{y + 16}">{escape(name)}</text>')
-            line = f'x1="{_LEFT}" x2="{self._width - _RIGHT:.0f}" y1="{y - 2}" y2="{y - 2}"'
+            line = f'x1="{self.left}" x2="{self.width - _RIGHT:.0f}" y1="{y - 2}" y2="{y - 2}"'
             parts.append(f'<line class="rule" {line}/>')
-        bottom = _TOP + _LANE * len(self._names)
+        bottom = self.bottom
         second = 0
-        while self._campaign.began_at + second < self._end:
-            x = self._x(self._campaign.began_at + second)
+        while self.zero + second < self.end:
+            x = self.x(self.zero + second)
             parts.append(f'<line class="rule" x1="{x}" x2="{x}" y1="{_TOP}" y2="{bottom}"/>')
             parts.append(f'<text class="second" x="{x}" y="{bottom + 15}">{second} s</text>')
             second += 5
-        healed = self._x(self._campaign.healed_at)
-        parts.append(f'<line class="healed" x1="{healed}" x2="{healed}" y1="4" y2="{bottom}"/>')
-        parts.append(f'<text class="second" x="{healed + 4}" y="14">no more faults</text>')
         return parts
 
+    @property
+    def bottom(self) -> int:
+        return _TOP + _LANE * len(self.names)
+
+    def bar(self, kind: str, name: str, start: float, end: float, title: str) -> str:
+        """What a process is: it runs, has its lease, leads."""
+        return self._bar(kind, name, 0, start, end, title)
+
+    def below(self, kind: str, name: str, start: float, end: float, title: str) -> str:
+        """What is done to it."""
+        return self._bar(kind, name, _BAR + 4, start, end, title)
+
+    def number(self, name: str, at: float, text: object) -> str:
+        """On a bar."""
+        return (
+            f'<text class="number" x="{self.x(at) + 3:.1f}" y="{self.y(name) + 10}">{text}</text>'
+        )
+
+    def _bar(self, kind: str, name: str, down: float, start: float, end: float, title: str) -> str:
+        x = self.x(start)
+        width = max(self.x(end) - x, _SHORTEST)
+        y = self.y(name) + down
+        return (
+            f'<rect class="{kind}" x="{x:.1f}" y="{y}" width="{width:.1f}" height="{_BAR}">'
+            f"<title>{escape(title)}</title></rect>"
+        )
+
+
+class Timeline:
+    """``svg()`` of one campaign."""
+
+    def __init__(self, campaign: Campaign, timings: Timings) -> None:
+        self._campaign = campaign
+        names = [*sorted({p.name for p in campaign.processes}), "database"]
+        began_at = campaign.began_at
+        self._canvas = Canvas(names, began_at - 1, began_at, campaign.ended_at)
+        self._gaps = leaderless(campaign, timings)
+
+    def svg(self) -> str:
+        return self._canvas.svg(
+            [
+                *self._healed(),
+                *[self._gap(gap) for gap in self._gaps],
+                *self._lives(),
+                *self._terms(),
+                *[self._fault(fault) for fault in self._campaign.faults],
+            ]
+        )
+
+    def _healed(self) -> list[str]:
+        x = self._canvas.x(self._campaign.healed_at)
+        return [
+            f'<line class="healed" x1="{x}" x2="{x}" y1="4" y2="{self._canvas.bottom}"/>',
+            f'<text class="second" x="{x + 4}" y="14">no more faults</text>',
+        ]
+
     def _gap(self, gap: Gap) -> str:
-        x, width = self._x(gap.start), self._x(gap.end) - self._x(gap.start)
-        height = _LANE * len(self._names)
+        canvas = self._canvas
+        x, width = canvas.x(gap.start), canvas.x(gap.end) - canvas.x(gap.start)
+        height = _LANE * len(canvas.names)
         title = (
             f"nobody led for {gap.end - gap.start:.2f} s; a well process waited {gap.waited:.2f} s"
         )
@@ -87,42 +137,27 @@ class Timeline:
         )
 
     def _lives(self) -> list[str]:
-        parts = []
+        parts, bar = [], self._canvas.bar
         for process in self._campaign.processes:
-            until = process.ended_at or self._end
-            parts.append(
-                self._bar("life", process.name, 0, process.started_at, until,
-                          f"{process}: {process.how or 'lives'}", _BAR)
-            )  # fmt: skip
+            until = process.ended_at or self._canvas.end
+            title = f"{process}: {process.how or 'lives'}"
+            parts.append(bar("life", process.name, process.started_at, until, title))
             for span in beliefs(process, "node"):
-                parts.append(
-                    self._bar("lease", process.name, 0, span.start, span.end,
-                              f"{process}: its lease", _BAR)
-                )  # fmt: skip
+                title = f"{process}: its lease"
+                parts.append(bar("lease", process.name, span.start, span.end, title))
         return parts
 
     def _terms(self) -> list[str]:
-        parts = []
+        parts, canvas = [], self._canvas
         for span in leaderships(self._campaign):
             words = f"term {span.token}: {span.process} led for {span.end - span.start:.1f} s"
-            parts.append(self._bar("term", span.process.name, 0, span.start, span.end, words, _BAR))
-            x, y = self._x(span.start) + 3, self._y(span.process.name) + 10
+            name = span.process.name
+            parts.append(canvas.bar("term", name, span.start, span.end, words))
             if span.end - span.start > 1.5:
-                parts.append(f'<text class="number" x="{x:.1f}" y="{y}">{span.token}</text>')
+                parts.append(canvas.number(name, span.start, span.token))
         return parts
 
     def _fault(self, fault: Fault) -> str:
         kind = _COLOURS.get(fault.kind, "data")
         title = f"{fault.kind}: {fault.words}"
-        return self._bar(kind, fault.target, _BAR + 4, fault.start, fault.end, title, _BAR)
-
-    def _bar(
-        self, kind: str, name: str, down: float, start: float, end: float, title: str, height: float
-    ) -> str:
-        x = self._x(start)
-        width = max(self._x(end) - x, _SHORTEST)
-        y = self._y(name) + down
-        return (
-            f'<rect class="{kind}" x="{x:.1f}" y="{y}" width="{width:.1f}" height="{height}">'
-            f"<title>{escape(title)}</title></rect>"
-        )
+        return self._canvas.below(kind, fault.target, fault.start, fault.end, title)

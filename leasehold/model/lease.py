@@ -71,6 +71,10 @@ class Lease:
     token: int | None = None
     deadline: float = 0.0
     why_down: str = ""
+    since: float = 0.0
+    """When it was asked for."""
+    ended_at: float = 0.0
+    """Not after this was it believed, whenever that was noticed."""
     watch: Watch = field(default_factory=Watch)
 
     # -- the holder's side ---------------------------------------------------------------------
@@ -84,7 +88,7 @@ class Lease:
         self.watch.forget()
         if self.phase is not Phase.FOLLOWER or received_at >= sent_at + self.timings.trust:
             return False
-        self.phase, self.token = Phase.HOLDER, token
+        self.phase, self.token, self.since = Phase.HOLDER, token, sent_at
         self.deadline = sent_at + self.timings.trust
         return True
 
@@ -125,7 +129,12 @@ class Lease:
         return self.phase is Phase.STEPPING_DOWN and now >= self.deadline + self.timings.grace
 
     def _down(self, why: str) -> None:
-        self.phase, self.why_down = Phase.STEPPING_DOWN, why
+        self.phase, self.why_down, self.ended_at = Phase.STEPPING_DOWN, why, self.deadline
+
+    def believed_seconds(self, now: float) -> float:
+        """How long the term that is going down was believed, by this process's own clock: for
+        the record, which may be written much later."""
+        return round(max(min(self.ended_at, now) - self.since, 0.0), 3)
 
     # -- the candidate's side ------------------------------------------------------------------
     def observe(self, seen: Seen, received_at: float) -> None:

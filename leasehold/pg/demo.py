@@ -90,8 +90,8 @@ class DemoStore:
             [(datetime.fromisoformat(at), worker) for at, worker in last],
         )
 
-    async def held(self, node: UUID) -> frozenset[UUID]:
-        """The jobs that the database calls this node's."""
+    async def held(self, node: UUID | None) -> frozenset[UUID]:
+        """The jobs that the database calls this node's; None: any node's."""
         return frozenset(row[0] for row in await self._pool.fetch("demo/held", {"node": node}))
 
     async def decided(self, app: str, schedule: str) -> tuple[datetime | None, datetime | None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -62,8 +61,6 @@ class Heartbeat:
     leaders: dict[str, Seen]
     nodes: tuple[NodeSeen, ...]
     signals: tuple[Signal, ...]
-    at: datetime
-    """The database's time. It decides nothing: a jump of it is told."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,7 +226,8 @@ class Contests(Candidacy):
             if contest.is_lock:
                 self._emit("lock_lost", name=name, scope="lease", why=why, term=term)
             else:
-                self._emit("lease_lost", name=name, term=term, why=why)
+                seconds = contest.lease.believed_seconds(self._env.boot_now())
+                self._emit("lease_lost", name=name, term=term, why=why, seconds=seconds)
         if contest.holder:
             contest.holder.lost.set(why)
 
@@ -256,7 +257,10 @@ class Contests(Candidacy):
         lease = contest.lease
         term = Term(contest.name, lease.token or 0)
         if not contest.is_lock:
-            self._emit("lease_resigned", name=term.leader, term=term.token, why=lease.why_down)
+            why, seconds = lease.why_down, lease.believed_seconds(self._env.boot_now())
+            self._emit(
+                "lease_resigned", name=term.leader, term=term.token, why=why, seconds=seconds
+            )
         lease.stopped()
         lease.watch.forget()
         contest.handovers = 0

@@ -64,10 +64,6 @@ class Elections:
         election = self._all.get(name)
         return election.term if election and election.lease.valid(now) else None
 
-    def leads(self, name: str, now: float) -> bool:
-        election = self._all.get(name)
-        return election is not None and election.lease.valid(now)
-
     def held(self) -> dict[str, int]:
         """Name → term of what this process believes to lead, for people."""
         terms = [election.term for election in list(self._all.values())]
@@ -170,6 +166,7 @@ class Elections:
                     name=election.name,
                     term=election.lease.token,
                     why=election.lease.why_down,
+                    seconds=election.lease.believed_seconds(self._env.boot_now()),
                 )
                 election.lease.stopped()
                 self._host.leadership(election.name, gained=False)
@@ -181,7 +178,8 @@ class Elections:
         election.lease.step_down(why)
         election.lease.stopped()
         self._host.leadership(election.name, gained=False)
-        self._emit("lease_resigned", name=election.name, term=term.token, why=why)
+        seconds = election.lease.believed_seconds(self._env.boot_now())
+        self._emit("lease_resigned", name=election.name, term=term.token, why=why, seconds=seconds)
         with suppress(errors.LeaseholdError):  # an unknown outcome is as good as an expiry
             me: UUID = self._membership().identity.id
             await self._store().resign(term, me, self._timings.call_timeout)

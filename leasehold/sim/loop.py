@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
-from functools import partial
 from heapq import heappop, heappush
 from typing import Any
 
@@ -20,8 +19,8 @@ from leasehold.errors import LeaseholdError
 
 _STEP_SECONDS = 1e-6
 """What a callback takes: without it, whoever waits for a clock that runs a little slower spins."""
-_SPIN_SECONDS = 0.2
-"""So long without a jump, by the moments that callbacks take: somebody spins."""
+_STUCK = 200_000
+"""So many callbacks without a pause: somebody spins."""
 
 
 @dataclass(eq=False, slots=True)
@@ -31,7 +30,7 @@ class Place:
     name: str
     owner: Any = None
     paused: bool = False
-    parked: list[Any] = field(default_factory=list)
+    parked: list[_Handle] = field(default_factory=list)
 
 
 PLACE: ContextVar[Place | None] = ContextVar("PLACE", default=None)
@@ -50,28 +49,34 @@ def context_of(place: Place) -> Context:
     return context
 
 
-_Entry = tuple[float, int, Callable[..., Any] | None, tuple[Any, ...], Context]
-"""What waits: from when on, the how manieth it was, the callback, its arguments, its context."""
+class _Handle:
+    """A callback that waits. It is made a thousand times a virtual second: nothing is in it that
+    a simulation can do without."""
 
+    __slots__ = ("args", "callback", "cancelled_", "context", "when_")
 
-class _Timer(list[Any]):
-    """An :data:`_Entry` that can be cancelled. Made a thousand times a virtual second: a list is
-    made and compared without one line of Python."""
-
-    __slots__ = ()
+    def __init__(
+        self, callback: Callable[..., Any], args: tuple[Any, ...], context: Context, when: float
+    ) -> None:
+        self.callback = callback
+        self.args = args
+        self.context = context
+        self.when_ = when
+        self.cancelled_ = False
 
     def cancel(self) -> None:
-        self[2] = None
+        self.cancelled_ = True
+        self.callback, self.args = _nothing, ()
 
     def cancelled(self) -> bool:
-        return self[2] is None
+        return self.cancelled_
 
     def when(self) -> float:
-        return float(self[0])
+        return self.when_
 
 
-_NEVER = _Timer((float("inf"), 0, print, (), Context()))
-"""At the end of each loop's timers, so that there always is one."""
+def _nothing() -> None:
+    """What a cancelled handle holds on to."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -82,10 +87,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self._due: deque[_Entry | _Timer] = deque()
-        self._timers = [_NEVER]
+        self._due: deque[_Handle] = deque()
+        self._timers: list[tuple[float, int, _Handle]] = []
         self._made = 0
-        self.create_future = partial(asyncio.Future, loop=self)  # type: ignore[method-assign]
 
     def time(self) -> float:
         """Seconds of true time since the beginning."""
@@ -109,37 +113,34 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return future
 
     # -- callbacks: shorter than BaseEventLoop's, whose costs would be half of a simulation -------
-    get_debug = staticmethod(bool)  # no: asked by each future
-
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> None:
-        """There is no handle: nobody in the services calls off what comes at once."""
-        if context is None:  # an empty one is falsy
-            context = copy_context()
-        self._due.append((0.0, 0, callback, args, context))
+    ) -> _Handle:
+        handle = _Handle(callback, args, copy_context() if context is None else context, self.now)
+        self._due.append(handle)
+        return handle
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]  # everybody is in this thread
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> _Timer:
-        if context is None:
-            context = copy_context()
-        self._made = made = self._made + 1
-        timer = _Timer((self.now + delay, made, callback, args, context))
-        heappush(self._timers, timer)
-        return timer
+    ) -> _Handle:
+        when = self.now + delay
+        handle = _Handle(callback, args, copy_context() if context is None else context, when)
+        self._made += 1
+        heappush(self._timers, (when, self._made, handle))
+        return handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> _Timer:
-        if context is None:
-            context = copy_context()
-        self._made = made = self._made + 1
-        timer = _Timer((when, made, callback, args, context))
-        heappush(self._timers, timer)
-        return timer
+    ) -> _Handle:
+        handle = _Handle(callback, args, copy_context() if context is None else context, when)
+        self._made += 1
+        heappush(self._timers, (when, self._made, handle))
+        return handle
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
 
     def create_task(  # type: ignore[override]
         self, coro: Any, *, name: str | None = None, context: Context | None = None
@@ -156,34 +157,32 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         """One callback after the other until somebody stops the loop. Each takes a moment of
         virtual time; when nothing is due, time jumps to the next timer."""
-        due, timers, next_due, now = self._due, self._timers, self._due.popleft, self.now
-        step, place_of, spins_at = _STEP_SECONDS, PLACE, now + _SPIN_SECONDS
+        due, timers = self._due, self._timers
+        since_jump = 0
         while not self._stopping:
-            self.now = now = now + step
+            now = self.now = self.now + _STEP_SECONDS
+            since_jump += 1
             if not due:
-                while timers[0][2] is None:
+                while timers and timers[0][2].cancelled_:
                     heappop(timers)
-                if timers[0][0] > now:
-                    if timers[0] is _NEVER:
-                        raise LeaseholdError(
-                            "the simulation stands still: nobody waits for a timer"
-                        )
-                    self.now = now = timers[0][0]
-                spins_at = now + _SPIN_SECONDS
-            elif now > spins_at:
+                if not timers:
+                    raise LeaseholdError("the simulation stands still: nobody waits for a timer")
+                now = self.now = max(now, timers[0][0])
+                since_jump = 0
+            elif since_jump > _STUCK:
                 raise LeaseholdError("the simulation spins without a pause", got=now)
-            while timers[0][0] <= now:
-                due.append(heappop(timers))
-            entry = next_due()
-            _, _, callback, args, context = entry
-            if callback is None:
+            while timers and timers[0][0] <= now:
+                due.append(heappop(timers)[2])
+            handle = due.popleft()
+            if handle.cancelled_:
                 continue
-            place = context.get(place_of)
+            context = handle.context
+            place = context.get(PLACE)
             if place is not None and place.paused:
-                place.parked.append(entry)
+                place.parked.append(handle)
                 continue
             try:
-                context.run(callback, *args)
+                context.run(handle.callback, *handle.args)
             except Exception as error:
-                text = f"a callback failed: {callback}"
+                text = f"a callback failed: {handle.callback}"
                 self.call_exception_handler({"message": text, "exception": error})

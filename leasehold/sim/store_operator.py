@@ -19,7 +19,6 @@ class OperatorOperations:
 
     async def record(self, events: Sequence[dict[str, Any]], now: Now) -> None:
         moment = self.db.at(now)
-        self.db.tallies += len({event["kind"] for event in events})
         for event in events:
             self.db.last_event += 1
             self.db.events.append(
@@ -173,16 +172,10 @@ class OperatorOperations:
         ]
         return found[:limit]
 
-    async def lately(self, kinds: Sequence[str], seconds: float, limit: int, now: Now) -> Rows:
+    async def failures(self, seconds: float, limit: int, now: Now) -> Rows:
         since = self.db.at(now) - timedelta(seconds=seconds)
-        found = [e for e in self.db.events if e["kind"] in kinds and e["at"] > since]
-        return sorted(found, key=lambda e: (e["at"], e["id"]), reverse=True)[:limit]
-
-    async def pins(self, seconds: float, limit: int, now: Now) -> Rows:
-        return []  # transactions are over at once
-
-    async def check_schema(self) -> None:
-        """There is one version."""
+        found = await self.events("service_failed", None, limit)
+        return [event for event in found if event["at"] > since]
 
 
 def _remove(table: dict[K, Any], keys: Sequence[K]) -> int:

@@ -86,7 +86,8 @@ class Bar:
     first: datetime
     last: datetime
     kind: str
-    """``held`` (the database says so), ``believed`` (the process said so), ``overlap``."""
+    """``held`` (the database says so), ``believed`` (the process said so), ``overlap``; of the
+    demo: ``alive``, ``hurt`` (something is done to it), ``struck`` (its end)."""
     says: str
     label: str = ""
 
@@ -100,7 +101,10 @@ def lane(parts: Sequence[Bar], start: datetime, end: datetime, name: str) -> Mar
         share = (min(max(moment, start), end) - start).total_seconds() / whole
         return share * width
 
-    heights = {"held": (6.0, 15.0), "believed": (24.0, 5.0), "overlap": (0.0, float(height))}
+    heights = {
+        "held": (6.0, 15.0), "believed": (24.0, 5.0), "overlap": (0.0, float(height)),
+        "alive": (10.0, 7.0), "hurt": (1.0, 4.0), "struck": (1.0, 25.0),
+    }  # fmt: skip
     drawn = [
         Markup('<line class="axis" x1="0" x2="{}" y1="{}" y2="{}"/>').format(width, height, height)
     ]

@@ -124,9 +124,17 @@ def stretches(
         )
         # without a word of its end: until its death was seen, or until another term began
         ended = said or (now if current else min(dead.get(worker, by_row), by_row))
+        if token in ends and (seconds := _seconds(ends[token])) is not None:
+            # by its own clock: it may have noticed late, or been unable to write it down
+            ended = min(ended, first + timedelta(seconds=seconds))
         says = f"{worker} believed in {label} until {full(ended)}"
         believed.append((worker, Bar(first, max(ended, first), "believed", says, label)))
     return held, believed
+
+
+def _seconds(event: dict[str, Any]) -> float | None:
+    given = event["fields"].get("seconds")
+    return float(given) if isinstance(given, (int, float)) and 0 <= given < 1e9 else None
 
 
 def overlaps(name: str, believed: list[Stretch]) -> list[Overlap]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote, urlencode
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -24,7 +25,6 @@ from leasehold.services.operator import Operator
 from leasehold.web import words
 from leasehold.web.gate import COOKIE, Gate, Rules, Who, keep
 from leasehold.web.login import SESSION_SECONDS, Login, Sessions
-from leasehold.web.probes import Probes
 from leasehold.web.pulse import Pulse
 
 if TYPE_CHECKING:
@@ -46,24 +46,40 @@ PAGES = (
 """Path, heading, and the key that follows ``g``."""
 
 
+@dataclass(frozen=True)
+class Extra:
+    """Pages beside ours, behind the same gate; the demo adds some. ``templates``: the package in
+    whose folder of that name they lie."""
+
+    pages: tuple[tuple[str, str, str], ...]
+    """As PAGES; they come first."""
+    routes: tuple[tuple[str, Page, bool], ...]
+    """(path, page, True for a form that is posted)"""
+    templates: str
+
+
 class Site:
     """What the pages share."""
 
-    def __init__(self, app: App, rules: Rules, sessions: Sessions) -> None:
+    def __init__(
+        self, app: App, rules: Rules, sessions: Sessions, extra: Extra | None = None
+    ) -> None:
         self.app = app
         self.rules = rules
         self.sessions = sessions
         self.pulse = Pulse(app)
         self.gate: Gate | None = None
+        packages = ["leasehold.web", *([extra.templates] if extra else [])]
+        pages = (*(extra.pages if extra else ()), *PAGES)
         self.templates = Environment(
-            loader=PackageLoader("leasehold.web"),
+            loader=ChoiceLoader([PackageLoader(name) for name in packages]),
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
         )
         self.templates.filters.update(words.FILTERS)
-        self.templates.globals.update(pages=PAGES, version=__version__, static=_stamp())
+        self.templates.globals.update(pages=pages, version=__version__, static=_stamp())
 
     async def operator(self, request: Request) -> Operator:
         return await self.app.operator(request.state.session.who, "web")
@@ -133,13 +149,15 @@ def dashboard(
     who: Who | None = None,
     read_only: bool = False,
     hosts: frozenset[str] | None = None,
+    extra: Extra | None = None,
 ) -> Gate:
     """The dashboard of an application, to be mounted or run.
 
     It wants a ``login``; or ``who``, a function from the request to the name of who asks (None:
     nobody), for an application that has logins of its own; or ``unprotected=True`` where
     something in front of it decides who comes in. ``read_only`` refuses every act. ``hosts``: the
-    host names under which it is served; others are refused. Raises ConfigError.
+    host names under which it is served; others are refused. ``extra``: pages of leasehold's own
+    demo. Raises ConfigError.
     """
     if sum((login is not None, who is not None, unprotected)) != 1:
         raise errors.ConfigError(
@@ -149,7 +167,7 @@ def dashboard(
     rules = Rules(login, read_only, who, hosts)
     secret = login.secret if login else app.settings.dsn
     sessions = Sessions(app.env, secret)
-    site = Site(app, rules, sessions)
+    site = Site(app, rules, sessions, extra)
 
     async def refused(came_from: str) -> None:
         await (await app.operator("nobody", "web")).refused_login(came_from)
@@ -158,11 +176,11 @@ def dashboard(
 
     table: list[Route | Mount] = [
         Route(path, _safely(site, page), methods=["POST"] if post else ["GET"])
-        for path, page, post in routes()
+        for path, page, post in (*routes(), *(extra.routes if extra else ()))
     ]
     static = StaticFiles(directory=Path(str(files("leasehold.web").joinpath("static"))))
     inside = Starlette(
-        routes=[*table, *Probes(app).routes(), Mount("/static", static)],
+        routes=[*table, Mount("/static", static)],
         exception_handlers={
             HTTPException: partial(_missing, site),
             Exception: partial(_broken, site),

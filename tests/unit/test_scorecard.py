@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from leasehold.cli.demo.scorecard import Death, Evidence, score
+from leasehold.cli.demo.scorecard import Act, Death, Evidence, score
 from leasehold.cli.demo.show import Picture, PlainScreen, Row, _render
 from leasehold.model.schedule import every
 from leasehold.pg.demo import Run
@@ -195,3 +195,26 @@ def test_the_live_picture_shows_who_leads_who_was_killed_and_who_ran_each_tick()
     text = out.getvalue()
     for part in ("leads, term 2", "killed", "12:00:01", "killed leader pid 11", "Ctrl-C"):
         assert part in text, text
+
+
+# -- what people broke -----------------------------------------------------------------------------
+FROZEN = Act("freeze", "blue-1 11", "pid 11 was frozen (SIGSTOP)", 2.0, KILLED, outcome="well")
+
+
+def test_what_a_frozen_process_held_may_run_again_and_nothing_else_may():
+    again = [run(5, 1.0, 3.0, worker=KILLED), run(5, 2.5, 2.6, attempt=2)]
+    more = {"runs": [*GOOD.runs, *again], "enqueued": [*GOOD.enqueued, job(5)]}
+    assert verdict(**more).ran_twice == 1
+    excused = verdict(**more, acts=[replace(FROZEN, held=frozenset({job(5)}))])
+    assert excused.ok and excused.ran_twice == 0
+    assert verdict(**more, acts=[replace(FROZEN, cut=frozenset({job(5)}))]).ok
+    assert not verdict(**more, acts=[replace(FROZEN, held=frozenset({job(6)}))]).ok
+
+
+def test_what_was_not_well_again_is_a_problem_and_acts_are_in_the_report():
+    held = replace(FROZEN, held=DEATH.held)
+    assert verdict(acts=[held], deaths=[]).problems == (), "somebody broke something else"
+    card = verdict(acts=[replace(FROZEN, failed=True, outcome="not well again within 25 s")])
+    assert card.problems == ("pid 11 was frozen (SIGSTOP): not well again within 25 s",)
+    [act] = verdict(acts=[FROZEN]).to_json()["acts"]
+    assert act["kind"] == "freeze" and act["at_seconds"] == 2.0

@@ -53,6 +53,23 @@ def test_a_leader_that_noticed_late_overlaps_with_the_next():
     assert all('class="overlap"' in picture for _, picture in found.lanes)
 
 
+def test_a_leader_that_noticed_late_says_itself_how_long_it_believed():
+    def at_end(seconds: object) -> Any:
+        lost = said("lease_lost", "a", -9, name="app", term=1, why="expired", seconds=seconds)
+        return seen([lost]).overlaps
+
+    assert at_end(19.5 * 60) == []
+    [overlap] = at_end(20.5 * 60)
+    assert overlap.last == at(-9.5)
+    assert at_end(90 * 60)[0].last == at(-9), "not after it wrote that it had ended"
+    assert (
+        at_end("x")
+        == at_end(-5)
+        == at_end(1e300)
+        == seen([said("lease_lost", "a", -9, name="app", term=1)]).overlaps
+    )
+
+
 def test_leaders_one_after_the_other_do_not_overlap():
     lost = [said("lease_lost", "a", -11, name="app", term=1, why="renewal")]
     resigned = [said("lease_resigned", "a", -10.5, name="app", term=1, why="stopped")]

@@ -24,6 +24,9 @@ from tests.support.wait import until
 
 # ten million rows are not for every run
 collect_ignore = [] if os.environ.get("LEASEHOLD_LONG") else ["test_speed.py"]
+CHROMIUM = "/usr/bin/chromium"
+PATIENCE = 30_000
+"""Milliseconds."""
 TOKEN = "correct-horse-battery"
 
 
@@ -118,3 +121,49 @@ async def make(dsn: str) -> AsyncIterator[Make]:
 
     yield inside
     await app.close()
+
+
+# -- a browser -------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    sync_api = pytest.importorskip("playwright.sync_api")
+    if not os.path.exists(CHROMIUM):
+        pytest.skip("chromium is not installed")
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def page_at(browser: Any) -> Iterator[Open]:
+    """A page of a fresh profile; a complaint of the browser's console fails the test."""
+    complaints: list[str] = []
+    contexts = []
+
+    def complain(kind: str, text: str) -> None:
+        if kind in ("error", "warning"):
+            complaints.append(text)
+
+    def open_page(url: str, width: int = 1280, theme: str = "light") -> Any:
+        context = browser.new_context(viewport={"width": width, "height": 860}, color_scheme=theme)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on(
+            "console",
+            lambda said: (
+                complaints.append(said.text) if said.type in ("error", "warning") else None
+            ),
+        )
+        page.goto(url)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not complaints

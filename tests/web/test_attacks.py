@@ -299,3 +299,12 @@ def test_another_address_without_a_login_is_refused(procs, host):
     process = procs.start("-m", "leasehold", "web", "--host", host, "--dsn", "postgresql:///x")
     assert process.wait(60) == 1
     assert "LEASEHOLD_WEB_TOKEN" in process.output
+
+
+async def test_only_the_demo_has_buttons_that_break_things(make: Make, dsn: str):
+    job = await enqueue(dsn)
+    async with make() as inside:
+        token = await inside.form_token(f"/jobs/{job}")
+        assert (await inside.http.get("/demo")).status_code == 404
+        for path in ("/demo/act", "/demo/end"):
+            assert (await inside.post(path, form_token=token, act="kill")).status_code == 404

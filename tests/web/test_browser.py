@@ -4,63 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from tests.support.wait import until
-from tests.web.conftest import TOKEN, Scene
+from tests.web.conftest import TOKEN, Open, Scene
 
-sync_api = pytest.importorskip("playwright.sync_api")
-CHROMIUM = "/usr/bin/chromium"
 PAGES = ("now", "jobs", "schedules", "leaders", "nodes", "locks", "deadlines", "database", "events")
-PATIENCE = 30_000
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if not os.path.exists(CHROMIUM):
-        pytest.skip("chromium is not installed")
-    with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield started
-        started.close()
-
-
-Open = Callable[..., Any]
-
-
-@pytest.fixture
-def page_at(browser: Any) -> Iterator[Open]:
-    """A page of a fresh profile; a complaint of the browser's console fails the test."""
-    complaints: list[str] = []
-    contexts = []
-
-    def complain(kind: str, text: str) -> None:
-        if kind in ("error", "warning"):
-            complaints.append(text)
-
-    def open_page(url: str, width: int = 1280, theme: str = "light") -> Any:
-        context = browser.new_context(viewport={"width": width, "height": 860}, color_scheme=theme)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(PATIENCE)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on(
-            "console",
-            lambda said: (
-                complaints.append(said.text) if said.type in ("error", "warning") else None
-            ),
-        )
-        page.goto(url)
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert not complaints
-
 
 SIZES = [(1280, "light"), (390, "dark")]
 SHOTS = os.environ.get("LEASEHOLD_SHOTS", "")

@@ -47,6 +47,11 @@ class DemoDatabase:
         title = f"PostgreSQL {server.version}, started just now; nothing had to be installed"
         return cls(server.dsn, title, _REAL, server)
 
+    @property
+    def can_cut(self) -> bool:
+        """Can the ways to it be led over a proxy? That of a stranger may want TLS."""
+        return self.server is not None
+
     def close(self) -> None:
         """Stop the server of our own and remove its folder."""
         if self.server is None:

@@ -34,7 +34,7 @@ async def kill_leaders(stage: Stage, first_at: float, *, again: bool) -> None:
 
 async def _kill_leader(stage: Stage) -> None:
     stage.hunting = True
-    busy = await _busy_leader(stage)
+    busy = await busy_leader(stage)
     stage.hunting = False
     if busy is None:
         if not stage.stop.is_set():
@@ -42,7 +42,7 @@ async def _kill_leader(stage: Stage) -> None:
         return
     worker, term = busy
     stage.killing = True
-    death = await _kill(stage, worker, term)
+    death = await kill_process(stage, worker, term)
     stage.deaths.append(death)
     place = len(stage.deaths) - 1
     cut = scorecard.interrupted(death, await stage.demo.evidence.runs(death.held))
@@ -50,23 +50,23 @@ async def _kill_leader(stage: Stage) -> None:
         f"killed leader pid {worker.pid} (kill -9, term {term}) while it ran {len(cut)} jobs"
     )
     limit = stage.demo.app.settings.recover_within + _SLACK_SECONDS
-    took_over = await stage.until(limit, lambda: _next_term(stage, death))
+    took_over = await stage.until(limit, lambda: next_term(stage, term))
     if took_over:
-        next_term, holder, at = took_over
+        number, holder, at = took_over
         death = stage.deaths[place] = replace(death, led_again_at=at)
         seconds = scorecard.takeover(death)
-        stage.tell(f"pid {pid_of(holder)} leads after {seconds} s (term {next_term})")
+        stage.tell(f"pid {pid_of(holder)} leads after {seconds} s (term {number})")
     stage.killing = False
     recovered = await stage.until(limit, lambda: _recovery(stage, death))
     if recovered:
         stage.tell(f"its {len(cut)} jobs had started again elsewhere after {recovered} s")
     await stage.pause(_RESTART_SECONDS)
     if not stage.stop.is_set():
-        worker = await stage.fleet.spawn()
+        worker = await stage.fleet.spawn(worker.release)
         stage.tell(f"started pid {worker.pid} in its place")
 
 
-async def _busy_leader(stage: Stage) -> tuple[Worker, int] | None:
+async def busy_leader(stage: Stage) -> tuple[Worker, int] | None:
     """The leader and its term, at a moment when it runs jobs that take seconds."""
 
     async def look(wanted: int) -> tuple[Worker, int] | None:
@@ -83,7 +83,7 @@ async def _busy_leader(stage: Stage) -> tuple[Worker, int] | None:
     return None
 
 
-async def _kill(stage: Stage, worker: Worker, term: int) -> Death:
+async def kill_process(stage: Stage, worker: Worker, term: int) -> Death:
     """SIGKILL, and the death certificate. The moment of the kill by the database's clock: its
     clock was asked just before, and the answer is older than when it came in, so that what is
     counted from the kill is rather too long than too short."""
@@ -91,16 +91,16 @@ async def _kill(stage: Stage, worker: Worker, term: int) -> Death:
     asked_at = stage.demo.app.env.boot_now()
     killed_at = stage.fleet.kill(worker)
     await worker.process.wait()
-    held = await stage.demo.evidence.held(worker.node)
+    held = await stage.demo.evidence.held(worker.identity)
     stage.fleet.certify(worker)
     at = now + timedelta(seconds=killed_at - asked_at)
     return Death(worker.worker_id, at, term, held)
 
 
-async def _next_term(stage: Stage, death: Death) -> tuple[int, str, datetime] | None:
-    """The first term after the one that died: number, holder, moment of its acquisition."""
+async def next_term(stage: Stage, term: int) -> tuple[int, str, datetime] | None:
+    """The first term after this one: number, holder, moment of its acquisition."""
     store = await stage.demo.app.store()
-    later = [row for row in await store.terms(NAME, 20) if row["term"] > (death.term or 0)]
+    later = [row for row in await store.terms(NAME, 20) if row["term"] > term]
     if not later:
         return None
     row = min(later, key=lambda row: int(row["term"]))

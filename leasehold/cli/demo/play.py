@@ -5,22 +5,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leasehold.app.certify import Certifier
 from leasehold.cli.demo.app import NAME, SCHEDULE, SPEC, DemoApp
+from leasehold.cli.demo.breaker import Breaker
+from leasehold.cli.demo.database import DemoDatabase
 from leasehold.cli.demo.fleet import Fleet
 from leasehold.cli.demo.kill import kill_leaders
+from leasehold.cli.demo.recording import Recording
 from leasehold.cli.demo.scorecard import Evidence, Scorecard, score
-from leasehold.cli.demo.show import Screen
+from leasehold.cli.demo.show import Screen, print_scorecard
 from leasehold.cli.demo.stage import Stage
 from leasehold.cli.demo.watch import Watcher
 from leasehold.errors import Unavailable
 from leasehold.pg.demo import make_anew
 
+if TYPE_CHECKING:
+    from leasehold.cli.demo.front import Front
+
 PROCESSES = 4
+FIRST_RELEASE = "blue-1"
 MAX_SECONDS = 3600
 """Also of a run without ``--seconds``: the evidence is counted in memory."""
 
@@ -38,26 +46,61 @@ _KILL_SECONDS = 60.0
 _DRAIN_SECONDS = 30.0
 
 
+@dataclass(frozen=True)
+class Ending:
+    card: Scorecard
+    first_job_seconds: float | None
+    """From the start."""
+    recording: Recording
+    """For the report."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """``seconds``: from the start to the end of the stream (None: until ``stop``); ``web``: with a
+    dashboard; ``port`` 0: any; ``browse``: open it in a browser. ``quit`` ends the dashboard too,
+    which else stays for as long as somebody reads the scorecard."""
+
+    seconds: int | None
+    stop: asyncio.Event
+    quit: asyncio.Event
+    web: bool = False
+    port: int = 0
+    browse: bool = False
+
+
 async def perform(
-    dsn: str,
-    logs: Path,
-    started_at: float,
-    seconds: int | None,
-    stop: asyncio.Event,
-    screen: Screen,
-) -> tuple[Scorecard, float | None]:
-    """Set the stage, play, and clear it away; the scorecard, and the seconds from ``started_at``
-    (CLOCK_BOOTTIME) to the first job."""
-    demo = DemoApp(dsn)
+    database: DemoDatabase, logs: Path, started_at: float, wishes: Wishes, screen: Screen
+) -> Ending:
+    """Set the stage, play, and clear it away. ``started_at``: CLOCK_BOOTTIME."""
+    demo = DemoApp(database.dsn)
     settings = demo.app.settings
+    front: Front | None = None
     try:
         await make_anew(settings)
         certifier = await Certifier.begin(settings)
-        fleet = Fleet(settings, demo.app.env, certifier, logs)
-        play = Play(Stage(demo, fleet, started_at, stop), screen)
+        fleet = Fleet(settings, demo.app.env, certifier, logs, wishes.web and database.can_cut)
+        stage = Stage(demo, fleet, started_at, wishes.stop)
+        play = Play(stage, screen, database if wishes.web else None)
         try:
-            return await play.run(seconds), play.first_job_seconds
+            if play.breaker:
+                from leasehold.cli.demo.front import Front
+
+                front = await Front.open(stage, play.breaker, wishes.port)
+                screen.say(f"The show: {front.url}")
+                if wishes.browse:
+                    await front.browse()
+            card = await play.run(wishes.seconds)
+            screen.close()
+            print_scorecard(card, play.first_job_seconds)
+            ending = Ending(card, play.first_job_seconds, await Recording.of(stage))
+            if front and wishes.seconds is None and not wishes.quit.is_set():
+                screen.say(f"The scorecard: {front.url}   Ctrl-C ends it")
+                await wishes.quit.wait()
+            return ending
         finally:
+            if front:
+                await front.close()
             await fleet.end()
             await certifier.finish(settings.call_timeout)
     finally:
@@ -67,8 +110,10 @@ async def perform(
 class Play:
     """One run on a stage that is set."""
 
-    def __init__(self, stage: Stage, screen: Screen) -> None:
+    def __init__(self, stage: Stage, screen: Screen, breakable: DemoDatabase | None = None) -> None:
+        """``breakable``: people may break things, this database too."""
         self._stage = stage
+        self.breaker = Breaker(stage, breakable, self._go) if breakable else None
         self._watcher = Watcher(stage, screen)
         self._tasks: list[asyncio.Task[None]] = []
         self._failure: BaseException | None = None
@@ -82,8 +127,10 @@ class Play:
         """Until ``seconds`` after the start, or until the stage's ``stop``."""
         stage = self._stage
         try:
+            stage.release = FIRST_RELEASE if self.breaker else ""
+            stage.clock = (await stage.database_now(), stage.seconds)
             for _ in range(PROCESSES):
-                await stage.fleet.spawn()
+                await stage.fleet.spawn(stage.release)
             self._go(self._watcher.run())
             until = await self._stream(seconds)
             await self._drain(until)
@@ -129,12 +176,21 @@ class Play:
                 stage.picture.end_seconds = self._end
                 first_kill = ready + (self._end - ready) / 3
             self._phase("running")
-            killer = self._go(kill_leaders(stage, first_kill, again=seconds is None))
+            again = seconds is None
+            killing = (
+                self.breaker.begin(first_kill)
+                if self.breaker
+                else kill_leaders(stage, first_kill, again=again)
+            )
+            killer = self._go(killing)
             await stage.pause(self._end - stage.seconds)
-            if seconds is None:
+            if again:
                 stage.stop.set()
             # a kill that has begun comes to its end; the stream goes on for it
             await asyncio.wait([killer], timeout=_KILL_SECONDS)
+            if self.breaker:
+                self._phase("waiting until all is well again")
+                await self.breaker.finish()
         stage.stop.set()
         await asyncio.wait([enqueuer])
         if self._failure:
@@ -169,7 +225,8 @@ class Play:
             try:
                 stage.enqueued.update(job.id for job in await demo.app.enqueue_many(jobs))
             except Unavailable as error:
-                stage.troubles.append(f"jobs could not be enqueued: {error}")
+                if not stage.database_away:  # else nobody was told that these are accepted
+                    stage.troubles.append(f"jobs could not be enqueued: {error}")
             beat += 1
             await stage.pause(_BEAT_SECONDS)
 
@@ -197,7 +254,7 @@ class Play:
         stage = self._stage
         evidence = stage.demo.evidence
         look = await evidence.look(1)
-        return score(
+        stage.card = score(
             Evidence(
                 spec=SPEC,
                 decided=await evidence.decided(NAME, SCHEDULE),
@@ -209,5 +266,8 @@ class Play:
                 open_jobs=look.open_jobs,
                 bad_jobs=look.bad_jobs,
                 troubles=stage.troubles,
+                acts=stage.acts,
             )
         )
+        self._phase("ended")
+        return stage.card

@@ -32,6 +32,37 @@ class Death:
     """When the next term was acquired."""
 
 
+@dataclass
+class Act:
+    """Something that a person did to the processes, and what came of it."""
+
+    kind: str
+    """kill, freeze, thaw, cut, mend, restart, deploy"""
+    lane: str
+    """Whose: a process's place, or "database"."""
+    words: str
+    at: float
+    """Seconds since the start."""
+    worker: str = ""
+    """The worker_id that the process had."""
+    held: frozenset[UUID] = frozenset()
+    """Jobs that may run again for it, as when their process dies."""
+    cut: frozenset[UUID] = frozenset()
+    """... and whose runs were under way in that process."""
+    until: float | None = None
+    """When it was undone; None: it was not, or has no end."""
+    outcome: str = ""
+    seconds: float | None = None
+    """Until all was well again; None: not yet, or never (then ``failed``)."""
+    failed: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind, "what": self.words, "at_seconds": round(self.at, 3),
+            "recovered_seconds": self.seconds, "outcome": self.outcome,
+        }  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Evidence:
     """What is known at the end, when no process runs any more."""
@@ -51,6 +82,7 @@ class Evidence:
     bad_jobs: int = 0
     troubles: Sequence[str] = ()
     """What else went wrong, in words."""
+    acts: Sequence[Act] = ()
 
 
 @dataclass(frozen=True)
@@ -67,6 +99,7 @@ class Scorecard:
     takeover_seconds: float | None
     recovery_seconds: float | None
     problems: tuple[str, ...] = field(default=())
+    acts: tuple[Act, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -90,6 +123,7 @@ class Scorecard:
             "takeover_seconds": self.takeover_seconds,
             "recovery_seconds": self.recovery_seconds,
             "ok": self.ok,
+            **({"acts": [act.to_json() for act in self.acts]} if self.acts else {}),
         }
 
 
@@ -114,12 +148,13 @@ def score(evidence: Evidence) -> Scorecard:
         problems.append(f"{len(twice)} jobs ran twice: {_some(twice)}")
     if not enqueued:
         problems.append("no job was enqueued")
-    if not evidence.deaths:
+    if not evidence.deaths and not evidence.acts:
         problems.append("the run ended before a process was killed")
     if evidence.open_jobs:
         problems.append(f"{evidence.open_jobs} jobs had not finished at the end")
     if evidence.bad_jobs:
         problems.append(f"{evidence.bad_jobs} jobs ended otherwise than completed")
+    problems += [f"{act.words}: {act.outcome}" for act in evidence.acts if act.failed]
     return Scorecard(
         due=due,
         fired=fired,
@@ -133,6 +168,7 @@ def score(evidence: Evidence) -> Scorecard:
         takeover_seconds=_worst("takeover", map(takeover, evidence.deaths), evidence, problems),
         recovery_seconds=_worst("recovery", _recoveries(evidence), evidence, problems),
         problems=tuple(problems),
+        acts=tuple(evidence.acts),
     )
 
 
@@ -161,8 +197,10 @@ def recovery(death: Death, runs: Collection[Run]) -> float | None:
 
 
 def _excused(evidence: Evidence) -> set[UUID]:
-    """Jobs that a killed process held: these may run again, and count apart."""
+    """Jobs that a killed process held, or one that lost its lease: these may run again, and
+    count apart."""
     held = {job for death in evidence.deaths for job in death.held}
+    held |= {job for act in evidence.acts for job in act.held | act.cut}
     for death in evidence.deaths:
         held |= interrupted(death, evidence.runs)
     return held

@@ -47,7 +47,7 @@ class Row:
 
     pid: int
     state: str
-    """starting, leads, follows, killed, ended"""
+    """starting, leads, follows, frozen, cut off, stopping, killed, ended"""
     term: int | None = None
     running: int = 0
 
@@ -154,7 +154,10 @@ def counters(picture: Picture) -> str:
 
 
 # -- the live picture ------------------------------------------------------------------------------
-_STYLES = {"leads": "bold green", "killed": "red", "ended": "red", "starting": "dim"}
+_STYLES = {
+    "leads": "bold green", "killed": "red", "ended": "red", "starting": "dim", "frozen": "cyan",
+    "cut off": "cyan", "stopping": "dim",
+}  # fmt: skip
 
 
 def _render(picture: Picture) -> RenderableType:
@@ -172,7 +175,8 @@ def _render(picture: Picture) -> RenderableType:
     stories = Text()
     for at, text in picture.stories[-_LAST_STORIES:]:
         stories.append(f"{at:6.1f} s  ", style="dim")
-        stories.append(f"{text}\n", style="red" if text.startswith("killed") else "")
+        broken = text.startswith(("killed", "kill -9"))
+        stories.append(f"{text}\n", style="red" if broken else "")
     stories.rstrip()
     return Group(
         head,
@@ -218,7 +222,7 @@ def print_scorecard(card: Scorecard, first_job_seconds: float | None) -> None:
     table = Table(title="scorecard", title_justify="left", show_header=False)
     table.add_column()
     table.add_column()
-    for name, value in _lines(card, first_job_seconds):
+    for name, value in lines(card, first_job_seconds):
         table.add_row(name, value)
     console = Console(highlight=False)
     console.print()
@@ -231,7 +235,8 @@ def print_scorecard(card: Scorecard, first_job_seconds: float | None) -> None:
     console.print(Text(next_steps()), soft_wrap=True)
 
 
-def _lines(card: Scorecard, first_job_seconds: float | None) -> list[tuple[str, str]]:
+def lines(card: Scorecard, first_job_seconds: float | None) -> list[tuple[str, str]]:
+    """The scorecard, as names and text."""
     return [
         (
             "ticks",

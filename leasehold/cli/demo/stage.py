@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeVar
 from uuid import UUID
 
 from leasehold.cli.demo.app import NAME, DemoApp
 from leasehold.cli.demo.fleet import Fleet, Worker
-from leasehold.cli.demo.scorecard import Death
+from leasehold.cli.demo.scorecard import Act, Death, Scorecard
 from leasehold.cli.demo.show import Picture
 from leasehold.errors import Unavailable
 
@@ -33,16 +33,39 @@ class Stage:
     picture: Picture = field(default_factory=Picture)
     enqueued: set[UUID] = field(default_factory=set)
     deaths: list[Death] = field(default_factory=list)
+    acts: list[Act] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
     hunting: bool = False
     """A leader that runs slow jobs is wanted: there shall be many."""
     killing: bool = False
     """A leader was killed, and who follows it is not known yet."""
+    database_away: bool = False
+    """It was stopped, and is not back yet."""
+    release: str = ""
+    """The one that is deployed."""
+    card: Scorecard | None = None
+    """At the end."""
+    clock: tuple[datetime, float] | None = None
+    """One moment by the database's clock and in seconds since the start."""
 
     @property
     def seconds(self) -> float:
         """Since the start."""
         return self.demo.app.env.boot_now() - self.started_at
+
+    def moment(self, seconds: float) -> datetime:
+        """The database's time of a moment since the start."""
+        assert self.clock
+        return self.clock[0] + timedelta(seconds=seconds - self.clock[1])
+
+    def since(self, moment: datetime) -> float:
+        """Seconds since the start of a moment by the database's clock."""
+        assert self.clock
+        return self.clock[1] + (moment - self.clock[0]).total_seconds()
+
+    def lane(self, worker: Worker) -> str:
+        """What a process is called in pictures."""
+        return f"{worker.release or 'pid'} {worker.pid}"
 
     def tell(self, text: str) -> None:
         self.picture.stories.append((self.seconds, text))

@@ -10,6 +10,7 @@ from leasehold.cli.demo.show import LAST_TICKS, Row, Screen
 from leasehold.cli.demo.stage import Stage
 from leasehold.errors import Unavailable
 from leasehold.pg.demo import Look
+from leasehold.ports import Rows
 
 _LOOK_SECONDS = 0.25
 _DEAD_ROWS = 2
@@ -24,7 +25,7 @@ class Watcher:
         self._look: Look | None = None
         self._leader: Worker | None = None
         self._term = 0
-        self._nodes: frozenset[str] = frozenset()
+        self._nodes: frozenset[Worker] = frozenset()
         self.joined = asyncio.Event()
         self.first_job_seconds: float | None = None
 
@@ -40,7 +41,7 @@ class Watcher:
         """Look at the database."""
         stage = self._stage
         store = await stage.demo.app.store()
-        self._nodes = frozenset(row["worker_id"] for row in await store.nodes(100))
+        self._nodes = self._take_in(await store.nodes(100))
         self._look = await stage.demo.evidence.look(LAST_TICKS)
         self._leader, term = await stage.leader()
         if self._leader and term != self._term and not stage.killing:
@@ -50,9 +51,18 @@ class Watcher:
         if self.first_job_seconds is None and self._look.jobs_done:
             self.first_job_seconds = stage.seconds
             stage.tell(f"the first job has run, {stage.seconds:.1f} s after the start")
-        ours = {worker.worker_id for worker in stage.fleet.workers}
-        if self._leader and ours <= self._nodes:
+        if self._leader and self._nodes.issuperset(stage.fleet.workers):
             self.joined.set()
+
+    def _take_in(self, rows: Rows) -> frozenset[Worker]:
+        """Who takes part; a process that lost its lease has another identity by now."""
+        found = set()
+        for row in rows:  # the newest last
+            worker = self._stage.fleet.find(row["worker_id"])
+            if worker:
+                worker.identity, worker.worker_id = row["id"], row["worker_id"]
+                found.add(worker)
+        return frozenset(found)
 
     def _tell_of_leader(self, term: int) -> None:
         told = any(f"(term {term})" in text for _, text in self._stage.picture.stories)
@@ -76,12 +86,19 @@ class Watcher:
         running = self._look.running.get(worker.worker_id, (0, 0))[0] if self._look else 0
         if not worker.alive:
             return Row(worker.pid, "killed" if worker.killed else "ended")
+        if worker.frozen or worker.cut:
+            return Row(worker.pid, "frozen" if worker.frozen else "cut off", None, running)
         if worker is self._leader:
             return Row(worker.pid, "leads", self._term, running)
-        state = "follows" if worker.worker_id in self._nodes else "starting"
-        return Row(worker.pid, state, None, running)
+        return Row(worker.pid, self._state(worker), None, running)
+
+    def _state(self, worker: Worker) -> str:
+        if worker.retired:
+            return "stopping"
+        return "follows" if worker in self._nodes else "starting"
 
     def _watch_processes(self) -> None:
+        self._stage.fleet.note_ends()
         for worker in self._stage.fleet.newly_fallen():
             self._stage.troubles.append(
                 f"pid {worker.pid} ended by itself (exit {worker.process.returncode}); its log "
