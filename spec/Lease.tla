@@ -29,7 +29,8 @@ Protections ==
       "two statements",         \* else renew and acquire are one
       "fenced sink",            \* else the sink takes what comes
       "lifted tokens",          \* else a token is the last one plus one, after a promotion too
-      "shortcut on its timeline"} \* else a resigned or own row is taken at once after a promotion
+      "shortcut on its timeline", \* else a resigned or own row is taken at once after a promotion
+      "sight of its timeline"} \* else what was waited before a promotion counts after it
 
 ASSUME Without \subseteq Protections
 ASSUME World \subseteq {"resignations", "writes", "clock steps", "promotion"}
@@ -44,6 +45,7 @@ TwoStatements == "two statements" \notin Without
 Fenced == "fenced sink" \notin Without
 LiftedTokens == "lifted tokens" \notin Without
 ShortcutChecked == "shortcut on its timeline" \notin Without
+SightChecked == "sight of its timeline" \notin Without
 Resignations == "resignations" \in World
 Writes == "writes" \in World
 ClockSteps == "clock steps" \in World
@@ -56,13 +58,14 @@ VARIABLES
     ahead,      \* by how many ticks a process's clock is ahead of true time
     held,       \* a process's term: [token, age]; age since t0, token 0 for none
     watch,      \* what a candidate saw: [on, row, age]; age since receipt
+    sight,      \* age of the first answer that a process got from this timeline, or NoSight
     call,       \* the one call that a process waits for
     orphan,     \* a request that was given up and still travels
     write,      \* a token on its way to the sink; 0 for none
     sink,       \* [max, last]: the highest and the last token that it accepted
     past        \* history: [issued, begun, reused]
 
-vars == <<row, replica, dbAge, ahead, held, watch, call, orphan, write, sink, past>>
+vars == <<row, replica, dbAge, ahead, held, watch, sight, call, orphan, write, sink, past>>
 
 ------------------------------------------------------------------------------
 Lift == 10      \* stands for 2^32: a timeline's tokens are n * Lift + 0, 1, 2 ...
@@ -70,6 +73,7 @@ Max(a, b) == IF a > b THEN a ELSE b
 Min(a, b) == IF a < b THEN a ELSE b
 
 NoRow == [node |-> None, token |-> 0, seq |-> 0, tl |-> 0]
+NoSight == Wait + 1
 NoTerm == [token |-> 0, age |-> 0]
 NoWatch == [on |-> FALSE, row |-> NoRow, age |-> 0]
 NoCall == [kind |-> "none", names |-> NoRow, age |-> 0, answered |-> FALSE,
@@ -84,6 +88,7 @@ Init ==
     /\ ahead = [p \in Proc |-> 0]
     /\ held = [p \in Proc |-> NoTerm]
     /\ watch = [p \in Proc |-> NoWatch]
+    /\ sight = [p \in Proc |-> IF SightChecked THEN NoSight ELSE 0]
     /\ call = [p \in Proc |-> NoCall]
     /\ orphan = [p \in Proc |-> NoCall]
     /\ write = [p \in Proc |-> 0]
@@ -121,6 +126,8 @@ Tick(some) == \* the clocks of some processes go on
         /\ held' = [p \in Proc |-> IF p \in some THEN Aged(held[p]) ELSE held[p]]
         /\ watch' = [p \in Proc |-> IF p \in some /\ watch[p].on
                         THEN [watch[p] EXCEPT !.age = Min(@ + 1, Wait)] ELSE watch[p]]
+        /\ sight' = [p \in Proc |-> IF p \in some /\ sight[p] < Wait
+                        THEN sight[p] + 1 ELSE sight[p]]
         /\ call' = [p \in Proc |-> IF p \in some
                         THEN Waiting(call[p], Aged(held[p])) ELSE call[p]]
         /\ UNCHANGED <<row, replica, orphan, write, sink, past>>
@@ -128,7 +135,7 @@ Tick(some) == \* the clocks of some processes go on
 ClockStep == \* the database's wall clock jumps ahead: every row looks old
     /\ ClockSteps /\ ~Observation /\ dbAge < Wait
     /\ dbAge' = Wait
-    /\ UNCHANGED <<row, replica, ahead, held, watch, call, orphan, write, sink, past>>
+    /\ UNCHANGED <<row, replica, ahead, held, watch, sight, call, orphan, write, sink, past>>
 
 ------------------------------------------------------------------------------
 (* What a process asks. Its t0 is the moment of this step.                    *)
@@ -138,11 +145,11 @@ Ask(p, request) == call' = [call EXCEPT ![p] = request]
 Observe(p) == \* the row as the database reads it; asking changes nothing, so only the answer travels
     /\ Idle(p) /\ held[p].token = 0 /\ Observation
     /\ Ask(p, [Call("observe", NoRow) EXCEPT !.answered = TRUE, !.got = row])
-    /\ UNCHANGED <<row, replica, dbAge, ahead, held, watch, orphan, write, sink, past>>
+    /\ UNCHANGED <<row, replica, dbAge, ahead, held, watch, sight, orphan, write, sink, past>>
 
 AtOnce(p, seen) == \* nobody can believe that they hold it
     /\ seen.node \in {None, p}
-    /\ ShortcutChecked => seen.token \div Lift = seen.tl
+    /\ ShortcutChecked => seen.token \div Lift = seen.tl \/ sight[p] = Wait
 
 Acquire(p) ==
     /\ Idle(p)
@@ -150,19 +157,19 @@ Acquire(p) ==
     /\ Observation => watch[p].on /\ (watch[p].age >= Wait \/ AtOnce(p, watch[p].row))
     /\ Ask(p, Call("acquire", watch[p].row))
     /\ watch' = [watch EXCEPT ![p] = NoWatch]
-    /\ UNCHANGED <<row, replica, dbAge, ahead, held, orphan, write, sink, past>>
+    /\ UNCHANGED <<row, replica, dbAge, ahead, held, sight, orphan, write, sink, past>>
 
 Renew(p) ==
     /\ Idle(p) /\ TwoStatements
     /\ Valid(p) \/ (~DownIsFinal /\ held[p].token # 0)
     /\ Ask(p, Call("renew", Token(held[p].token)))
-    /\ UNCHANGED <<row, replica, dbAge, ahead, held, watch, orphan, write, sink, past>>
+    /\ UNCHANGED <<row, replica, dbAge, ahead, held, watch, sight, orphan, write, sink, past>>
 
 Resign(p) == \* down first, then told
     /\ Resignations /\ Idle(p) /\ Valid(p)
     /\ Ask(p, Call("resign", Token(held[p].token)))
     /\ held' = [held EXCEPT ![p] = NoTerm]
-    /\ UNCHANGED <<row, replica, dbAge, ahead, watch, orphan, write, sink, past>>
+    /\ UNCHANGED <<row, replica, dbAge, ahead, watch, sight, orphan, write, sink, past>>
 
 GiveUp(p) == \* request or answer lost, or the request travels on by itself
     /\ ~Idle(p)
@@ -170,7 +177,7 @@ GiveUp(p) == \* request or answer lost, or the request travels on by itself
     /\ \/ UNCHANGED orphan
        \/ /\ ~call[p].answered
           /\ orphan' = [orphan EXCEPT ![p] = Call(call[p].kind, call[p].names)]
-    /\ UNCHANGED <<row, replica, dbAge, ahead, held, watch, write, sink, past>>
+    /\ UNCHANGED <<row, replica, dbAge, ahead, held, watch, sight, write, sink, past>>
 
 ------------------------------------------------------------------------------
 (* What the database does: one statement is one step.                         *)
@@ -211,25 +218,26 @@ Answer(p) == \* an answer that would change nothing for its process ends the cal
     /\ Serve(p, c)
     /\ IF c.kind = "resign" \/ (c.kind = "acquire" /\ ~hit) \/ Late(said, held[p])
        THEN Ask(p, NoCall) ELSE Ask(p, said)
-    /\ UNCHANGED <<replica, ahead, held, watch, orphan, write, sink>>
+    /\ UNCHANGED <<replica, ahead, held, watch, sight, orphan, write, sink>>
 
 ServeOrphan(p) ==
     /\ orphan[p].kind # "none"
     /\ Serve(p, orphan[p])
     /\ orphan' = [orphan EXCEPT ![p] = NoCall]
-    /\ UNCHANGED <<replica, ahead, held, watch, call, write, sink>>
+    /\ UNCHANGED <<replica, ahead, held, watch, sight, call, write, sink>>
 
 MayPromote == Promotions /\ row.tl < MaxTimeline
 
 Replicate ==
     /\ MayPromote /\ replica # row
     /\ replica' = row
-    /\ UNCHANGED <<row, dbAge, ahead, held, watch, call, orphan, write, sink, past>>
+    /\ UNCHANGED <<row, dbAge, ahead, held, watch, sight, call, orphan, write, sink, past>>
 
 Promote == \* what was not replicated is lost; requests on their way reach the new primary
     /\ MayPromote
     /\ row' = [replica EXCEPT !.tl = row.tl + 1]
     /\ replica' = row'
+    /\ sight' = [p \in Proc |-> IF SightChecked THEN NoSight ELSE sight[p]]
     /\ UNCHANGED <<dbAge, ahead, held, watch, call, orphan, write, sink, past>>
 
 ------------------------------------------------------------------------------
@@ -246,6 +254,9 @@ Noted(p, c) == \* the observation
     IF watch[p].on /\ watch[p].row = c.got THEN watch[p]
     ELSE [on |-> TRUE, row |-> c.got, age |-> 0]
 
+Sighted(p, c) == \* the first answer from this timeline; on the first one nobody asks for it
+    IF sight[p] = NoSight /\ c.got.tl = row.tl /\ row.tl > 0 THEN 0 ELSE sight[p]
+
 Acquired(p, c) ==
     LET term == [token |-> c.got.token, age |-> T0Age(c)]
     IN  IF c.ok /\ Holding(term) THEN Believes(p, term) ELSE UNCHANGED <<held, past>>
@@ -259,6 +270,7 @@ Receive(p) ==
     /\ ~Idle(p) /\ call[p].answered
     /\ Ask(p, NoCall)
     /\ watch' = IF call[p].kind = "observe" THEN [watch EXCEPT ![p] = Noted(p, call[p])] ELSE watch
+    /\ sight' = IF call[p].kind = "observe" THEN [sight EXCEPT ![p] = Sighted(p, call[p])] ELSE sight
     /\ CASE call[p].kind = "acquire" -> Acquired(p, call[p])
          [] call[p].kind = "renew" -> Renewed(p, call[p])
          [] OTHER -> UNCHANGED <<held, past>>
@@ -269,14 +281,14 @@ Receive(p) ==
 Write(p) ==
     /\ Writes /\ Valid(p) /\ write[p] = 0
     /\ write' = [write EXCEPT ![p] = held[p].token]
-    /\ UNCHANGED <<row, replica, dbAge, ahead, held, watch, call, orphan, sink, past>>
+    /\ UNCHANGED <<row, replica, dbAge, ahead, held, watch, sight, call, orphan, sink, past>>
 
 Land(p) ==
     /\ write[p] # 0
     /\ write' = [write EXCEPT ![p] = 0]
     /\ sink' = IF Fenced /\ write[p] < sink.max THEN sink
                ELSE [max |-> Max(sink.max, write[p]), last |-> write[p]]
-    /\ UNCHANGED <<row, replica, dbAge, ahead, held, watch, call, orphan, past>>
+    /\ UNCHANGED <<row, replica, dbAge, ahead, held, watch, sight, call, orphan, past>>
 
 ------------------------------------------------------------------------------
 Next ==
@@ -331,6 +343,7 @@ View ==
     <<row.node, row.token, row.tl,
       IF MayPromote THEN <<replica.node, replica.token>> ELSE <<>>, dbAge, ahead, held, write, sink,
       past,
+      [p \in Proc |-> IF SightChecked /\ row.token \div Lift = row.tl THEN NoSight ELSE sight[p]],
       [p \in Proc |-> SeenWatch(watch[p])],
       [p \in Proc |-> SeenCall(p, call[p])],
       [p \in Proc |-> IF Spent(p, orphan[p]) THEN <<>> ELSE SeenCall(p, orphan[p])]>>

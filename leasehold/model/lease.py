@@ -60,6 +60,21 @@ class Watch:
 
 
 @dataclass(slots=True)
+class Timeline:
+    """The server's present one, as this process sees it: the same for all its leases."""
+
+    number: int = 0
+    since: float = 0.0
+    """``received_at`` of the first answer from it."""
+    longest: float = 0.0
+    """The longest lease, in seconds, that any node is known to use."""
+
+    def saw(self, number: int, received_at: float) -> None:
+        if number != self.number:
+            self.number, self.since = number, received_at
+
+
+@dataclass(slots=True)
 class Lease:
     """One process's view of one lease."""
 
@@ -76,6 +91,7 @@ class Lease:
     ended_at: float = 0.0
     """Not after this was it believed, whenever that was noticed."""
     watch: Watch = field(default_factory=Watch)
+    timeline: Timeline = field(default_factory=Timeline)
 
     # -- the holder's side ---------------------------------------------------------------------
     def valid(self, now: float) -> bool:
@@ -141,24 +157,30 @@ class Lease:
         """An answer showed this row. Any change starts the wait again, a new timeline too."""
         if self.phase is Phase.HOLDER and (seen.token > (self.token or 0)):
             self._down("replaced")
+        self.timeline.saw(seen.timeline, received_at)
         self.watch.observe(seen, received_at)
 
     def may_act_at(self) -> float:
         """The moment from which an acquisition of the watched row is allowed; inf for never.
 
         At once where nobody can believe that they hold it: it was resigned, or it names this
-        very process, which holds no term of it. But not from before a promotion: commits may be
-        lost there, and with them an acquisition whose holder still believes in it.
+        very process, which holds no term of it; else when it was silent for W.
+
+        A token from before a promotion says that commits may be lost, and with them an
+        acquisition that no row shows. Its holder was last renewed before the promotion, so its
+        belief is over when the new timeline has been in sight for W, whatever became of the row
+        since; by the longest lease, because that of the lost row is not known.
         """
         seen = self.watch.seen
         if self.phase is not Phase.FOLLOWER or seen is None:
             return float("inf")
-        if seen.token >> 32 == seen.timeline - 1:
-            if seen.node is None:
-                return self.watch.since + self.jitter
-            if seen.node == self.me:
-                return self.watch.since
-        return self.watch.silent_at() + self.jitter
+        free_at = self.watch.since
+        if seen.node not in (None, self.me):
+            free_at = self.watch.silent_at()
+        if seen.token >> 32 != seen.timeline - 1:
+            longest = max(seen.lease_seconds, self.timeline.longest, self.timings.lease)
+            free_at = max(free_at, self.timeline.since + wait_seconds(longest))
+        return free_at if seen.node == self.me else free_at + self.jitter
 
     def wants(self, now: float) -> Seen | None:
         """The row to compare-and-swap now, or None."""

@@ -14,7 +14,7 @@ from uuid import UUID
 from leasehold import errors
 from leasehold.config import LOCK_PREFIX, Timings, wait_seconds
 from leasehold.env import Env
-from leasehold.model.lease import Lease, Phase, Seen
+from leasehold.model.lease import Lease, Phase, Seen, Timeline
 from leasehold.ports import Store
 from leasehold.services.bids import Bid, Patience
 from leasehold.services.loops import Loops
@@ -77,6 +77,7 @@ class Candidacy(ABC):
         env: Env,
         timings: Timings,
         emit: Emit,
+        timeline: Timeline,
     ) -> None:
         self._make_store = make_store
         self._membership = membership
@@ -85,6 +86,7 @@ class Candidacy(ABC):
         self._env = env
         self._timings = timings
         self._emit = emit
+        self._timeline = timeline
         self._all: dict[str, Contest] = {}
         self._store: Store | None = None
         self._closed: set[bool] = set()
@@ -105,6 +107,9 @@ class Candidacy(ABC):
     @property
     def _me(self) -> UUID:
         return self._membership().identity.id
+
+    def _new_lease(self) -> Lease:
+        return Lease(self._me, self._timings, timeline=self._timeline)
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)

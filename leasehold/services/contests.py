@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from leasehold import errors
 from leasehold.config import LOCK_PREFIX
-from leasehold.model.lease import Lease, Phase
+from leasehold.model.lease import Phase
 from leasehold.ports import Heartbeat, Term
 from leasehold.services.bids import Bid, Patience
 from leasehold.services.candidacy import Candidacy, Contest
@@ -47,8 +47,7 @@ class Contests(Candidacy):
             return
         contest = self._all.get(bid.name)
         if contest is None:
-            lease = Lease(self._me, self._timings)
-            contest = self._all[bid.name] = Contest(Election(bid.name, lease))
+            contest = self._all[bid.name] = Contest(Election(bid.name, self._new_lease()))
         if bid.patience is not Patience.WAIT and contest.holder:
             bid.refuse()
             return
@@ -192,7 +191,7 @@ class Contests(Candidacy):
             contest.holder = contest.own = None
             contest.bidding = contest.first = False
             contest.look = True
-            contest.election.lease = Lease(self._me, self._timings)
+            contest.election.lease = self._new_lease()
             self._compete(contest)
 
     def _overlaps(self, contest: Contest) -> None:

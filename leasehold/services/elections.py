@@ -15,7 +15,7 @@ from uuid import UUID
 from leasehold import errors
 from leasehold.config import Timings
 from leasehold.env import Env
-from leasehold.model.lease import Lease, Phase, Seen
+from leasehold.model.lease import Lease, Phase, Seen, Timeline
 from leasehold.ports import Heartbeat, Store, Term
 from leasehold.services.membership import Election, Host, Membership
 from leasehold.telemetry import Emit
@@ -33,6 +33,7 @@ class Elections:
         timings: Timings,
         emit: Emit,
         host: Host,
+        timeline: Timeline,
     ) -> None:
         self._store = store
         self._membership = membership
@@ -41,6 +42,7 @@ class Elections:
         self._timings = timings
         self._emit = emit
         self._host = host
+        self._timeline = timeline
         self._all: dict[str, Election] = {}
 
     def __iter__(self) -> Iterator[Election]:
@@ -52,7 +54,8 @@ class Elections:
         return self._all[name]
 
     def _new_lease(self) -> Lease:
-        return Lease(self._membership().identity.id, self._timings)
+        me = self._membership().identity.id
+        return Lease(me, self._timings, timeline=self._timeline)
 
     def start_anew(self) -> None:
         """Under another identity, of which nothing is held yet."""

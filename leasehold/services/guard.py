@@ -16,7 +16,7 @@ from uuid import UUID
 from leasehold import errors
 from leasehold.config import Timings
 from leasehold.env import Env
-from leasehold.model.lease import Lease, Phase
+from leasehold.model.lease import Lease, Phase, Timeline
 from leasehold.ports import Heartbeat, NodeSeen, Store, Term
 from leasehold.services.bids import Bid
 from leasehold.services.contests import Contests
@@ -60,12 +60,14 @@ class Guard:
         self._was_silent: frozenset[UUID] = frozenset()
         self._loop_was_stuck = 0.0
         self._next_beat = 0.0
+        self._timeline = Timeline()
         self.membership = self._new_membership()
         self.elections = Elections(
-            lambda: self._store, lambda: self.membership, self._stands, env, timings, emit, host
-        )
+            lambda: self._store, lambda: self.membership, self._stands, env, timings, emit, host,
+            self._timeline,
+        )  # fmt: skip
         self.contests = Contests(
-            make_store, lambda: self.membership, self._stir.ring, env, timings, emit
+            make_store, lambda: self.membership, self._stir.ring, env, timings, emit, self._timeline
         )
 
     def _new_membership(self) -> Membership:
@@ -259,6 +261,9 @@ class Guard:
         await self._take_in(answer, received_at)
 
     async def _take_in(self, answer: Heartbeat, received_at: float) -> None:
+        for node in answer.nodes:
+            self._timeline.saw(node.seen.timeline, received_at)
+        self._timeline.longest = max((n.seen.lease_seconds for n in answer.nodes), default=0.0)
         if await self.elections.take_in(answer, received_at):
             self._next_beat = 0.0
         self.contests.take_in(answer)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from leasehold.config import Retention, Settings, wait_seconds
+from leasehold.config import Retention, Settings
 from leasehold.env import Rng, seeded
 from leasehold.errors import LeaseholdError
 from leasehold.node.plan import NodePlan
@@ -183,9 +183,6 @@ class Cluster:
 
     def _bound(self, seconds: float) -> float:
         """Seconds after the last fault, within which something must have happened."""
-        if self.db.timeline > 1:
-            # a row from before a promotion is waited for anew at each change, also at a resign
-            seconds += wait_seconds(self.settings.timings.lease)
         return seconds + LEADER_SLACK
 
     def _unsettled(self) -> bool:

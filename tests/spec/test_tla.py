@@ -24,7 +24,7 @@ SECONDS = 100
 HOLDS = {
     "Lease": 30_000,
     "Lease_writes": 25_000,
-    "Lease_promotion": 20_000,
+    "Lease_promotion": 25_000,
     "Lease_clock_still": 5_000,
     "Lease_fence_alone": 5_000,
     "Claim": 80_000,
@@ -46,6 +46,7 @@ VIOLATES = {
     "Lease_bad_sink": "FencedSink",
     "Lease_bad_token": "TokenUnique",
     "Lease_bad_shortcut": "OneBeliever",
+    "Lease_bad_sight": "OneBeliever",
     "Claim_near": "NeverNear",
     "Claim_bad_key_share": "NotStuckOnTheDead",
     "Claim_bad_statement": "NotStuckOnTheDead",

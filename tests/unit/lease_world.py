@@ -43,6 +43,8 @@ class World:
         self.rng = rng
         self.now = 0.0
         self.row = Seen(None, 0, 0, 6.0, 1)
+        self.written: list[Seen] = []
+        """The row as it was before each write on this timeline."""
         self.requests: list[tuple[Process, Callable[[], Answer]]] = []
         self.answers: list[tuple[Process, Answer]] = []
         self.terms: list[int] = []
@@ -52,6 +54,8 @@ class World:
         self.compare = True
         self.resign_names_the_token = True
         self.rate_error = 1e-3
+        self.longest_known = _LONG.lease
+        """As the nodes' rows say."""
         if broken:
             broken(self)
         self.processes = [self._process(i) for i in range(2)]
@@ -60,6 +64,7 @@ class World:
         timings = self.rng.choice([_LONG, _SHORT])
         rate = 1 + self.rng.choice([-1, 0, 1]) * self.rate_error
         lease = self.lease_kind(UUID(int=number + 1), timings)
+        lease.timeline.longest = self.longest_known
         return Process(lease, rate, self.rng.choice([0.0, 1000.0, -5.0]))
 
     # -- what may happen -------------------------------------------------------------------------
@@ -104,7 +109,10 @@ class World:
         self._note_ends()
 
     def promote(self) -> None:
-        self.row = replace(self.row, timeline=self.row.timeline + 1)
+        """Another server goes on with what it had got: the last writes may be lost."""
+        kept = self.rng.choice([*self.written[-3:], self.row])
+        self.row = replace(kept, timeline=self.row.timeline + 1)
+        self.written.clear()
 
     def serve(self, which: int) -> None:
         process, work = self.requests.pop(which)
@@ -161,7 +169,7 @@ class World:
     def _resigned(self, p: Process, token: int) -> Answer:
         named = token == self.row.token or not self.resign_names_the_token
         if self.row.node == p.lease.me and named:
-            self.row = replace(self.row, node=None, seq=self.row.seq + 1)
+            self._write(replace(self.row, node=None, seq=self.row.seq + 1))
         return lambda at: None
 
     def _send(self, p: Process, work: Callable[[], Answer]) -> None:
@@ -176,7 +184,7 @@ class World:
             token = max(seen.token + 1, (seen.timeline - 1) << 32)
         self.takeovers += self.row.node not in (None, p.lease.me)
         timings = p.lease.timings
-        self.row = Seen(p.lease.me, token, self.row.seq + 1, timings.lease, self.row.timeline)
+        self._write(Seen(p.lease.me, token, self.row.seq + 1, timings.lease, self.row.timeline))
         assert token not in self.terms, "two acquisitions carry one token"
         assert token > max(self.terms, default=0), "a token went back"
         self.terms.append(token)
@@ -185,8 +193,12 @@ class World:
     def _touch(self, p: Process, token: int) -> bool:
         if (self.row.node, self.row.token) != (p.lease.me, token):
             return False
-        self.row = replace(self.row, seq=self.row.seq + 1)
+        self._write(replace(self.row, seq=self.row.seq + 1))
         return True
+
+    def _write(self, row: Seen) -> None:
+        self.written.append(self.row)
+        self.row = row
 
     # -- what must hold --------------------------------------------------------------------------
     def believers(self) -> list[Process]:
@@ -266,6 +278,32 @@ def a_resignation_that_does_not_name_its_term(world: World) -> None:
     world.resign_names_the_token = False
 
 
+def a_shortcut_right_after_a_promotion(world: World) -> None:
+    class Trusting(Lease):
+        def may_act_at(self) -> float:
+            seen = self.watch.seen
+            if self.phase is Phase.FOLLOWER and seen and seen.node in (None, self.me):
+                return self.watch.since
+            return super().may_act_at()
+
+    world.lease_kind = Trusting
+
+
+def a_timeline_that_was_in_sight_before_it_began(world: World) -> None:
+    class Early(Lease):
+        def observe(self, seen: Seen, received_at: float) -> None:
+            since, known = self.timeline.since, self.timeline.number
+            super().observe(seen, received_at)
+            if known:
+                self.timeline.since = since
+
+    world.lease_kind = Early
+
+
+def a_wait_after_a_promotion_by_the_row_that_was_kept(world: World) -> None:
+    world.longest_known = 0.0
+
+
 def clocks_that_run_a_tenth_apart(world: World) -> None:
     """Not a protection but an assumption: the waits stand on it."""
     world.rate_error = 0.1
@@ -279,5 +317,8 @@ BROKEN = [
     a_renewal_of_an_expired_term,
     a_token_that_is_not_from_a_compare_and_swap,
     a_resignation_that_does_not_name_its_term,
+    a_shortcut_right_after_a_promotion,
+    a_timeline_that_was_in_sight_before_it_began,
+    a_wait_after_a_promotion_by_the_row_that_was_kept,
     clocks_that_run_a_tenth_apart,
 ]

@@ -174,9 +174,29 @@ def test_no_row_from_before_a_promotion_is_free_at_once(named: UUID | None):
     """An acquisition may be lost with the commits that the promotion lost: its holder believes."""
     lease = follower()
     lease.observe(row(node=named, token=7, timeline=2), 100.0)
-    assert lease.may_act_at() >= 100.0 + W
+    assert lease.may_act_at() == 100.0 + W
     lease.observe(row(node=named, token=(1 << 32) + 1, timeline=2), 200.0)
     assert lease.may_act_at() == 200.0
+
+
+def test_after_a_promotion_the_wait_counts_from_the_first_sight_of_the_timeline():
+    """Not from the last change of the row: who resigns, or is buried, frees it."""
+    lease = follower()
+    lease.observe(row(timeline=1), 50.0)
+    lease.observe(row(timeline=2), 100.0)
+    lease.observe(row(timeline=2, seq=2), 103.0)
+    assert lease.may_act_at() == 103.0 + W, "its holder renews"
+    lease.observe(row(node=None, timeline=2, seq=3), 104.0)
+    assert lease.may_act_at() == 100.0 + W
+    lease.observe(row(node=None, timeline=3, seq=3), 120.0)
+    assert lease.may_act_at() == 120.0 + W, "and again with the next one"
+
+
+def test_after_a_promotion_the_wait_is_that_of_the_longest_lease():
+    lease = follower()
+    lease.timeline.longest = 30.0
+    lease.observe(row(timeline=2), 100.0)
+    assert lease.may_act_at() == 100.0 + wait_seconds(30.0)
 
 
 def test_nobody_acts_on_a_row_that_was_not_seen():
