@@ -28,6 +28,9 @@ LEADER_PREFIX, LOCK_PREFIX = "leader:", "lock:"
 """How the names of leaders and locks of users begin, in tables and events. An application's own
 leader has the application's name, which begins with neither."""
 
+LATE_RENEWAL_SHARE = 0.6
+"""Of a lease: a renewal that is older is late. Three in a row have failed then."""
+
 MIN_LEASE_SECONDS = 6.0
 MIN_RECOVER_WITHIN = 9.0
 MAX_RECOVER_WITHIN = 3600.0
@@ -160,6 +163,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "work_connections": (1, 1000),
     "call_timeout": (0.1, 3600),
     "grace": (0, 7 * 86400),
+    "pin_seconds": (0, 30 * 86400),
     "payload_limit": (1, (1 << 30) - 1),
 }
 """The least and the most; PostgreSQL itself holds no value of a gigabyte."""
@@ -188,6 +192,8 @@ class Settings:
     """Seconds that running jobs get to finish at a stop, before they are cancelled."""
     payload_limit: int = Limits.payload_bytes
     """Bytes of a job's arguments as JSON."""
+    pin_seconds: float = 300.0
+    """Seconds that a transaction may keep dead rows alive, until ``status`` says so."""
     log: str = "text"
     """``text`` or ``json``: the form of log lines of the CLI's processes."""
     limits: Limits = field(default_factory=Limits)

@@ -212,6 +212,8 @@ def shorten(value: object, limit: int = 200) -> str:
 
 def storable(text: str) -> str:
     """``text`` as PostgreSQL can store it: a NUL and half of a surrogate pair are escaped."""
+    if text.isascii():
+        return text.replace("\x00", "\\0")
     return text.replace("\x00", "\\0").encode("utf-8", "backslashreplace").decode()
 
 

@@ -131,7 +131,7 @@ class App(Definitions, AdvisoryLocks):
     # -- operating -------------------------------------------------------------------------------
     async def inspect(self) -> Inspector:
         """For operators: nodes, leaders, schedules, events, and what is wrong."""
-        return Inspector(await self.store(), self.env, self.settings.limits.text_chars)
+        return Inspector(await self.store(), self.env, self.settings)
 
     async def operator(self, who: str, via: str) -> Operator:
         """To look and to act as a person: each act is an event that says ``who``, and ``via``

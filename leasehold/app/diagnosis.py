@@ -15,7 +15,7 @@ from leasehold.services.doctor import findings
 from leasehold.services.finding import NOTE, WRONG, Finding
 from leasehold.services.inspector import Inspector
 
-_ELSEWHERE = ("versions_differ",)
+_ELSEWHERE = ("versions_differ", "xmin_pinned", "wakeups_lost")
 """Problems of the application that the doctor says in words of its own."""
 
 
@@ -66,7 +66,7 @@ async def _running(settings: Settings, env: Env) -> list[Finding]:
 
     store = PgStore(settings, "doctor")
     try:
-        problems = await Inspector(store, env, settings.limits.text_chars).problems()
+        problems = await Inspector(store, env, settings).problems()
     except errors.LeaseholdError:
         return []  # the examination has said why
     finally:

@@ -14,6 +14,7 @@ from leasehold.cli.deadlines import deadlines
 from leasehold.cli.doctor import doctor
 from leasehold.cli.jobs import jobs
 from leasehold.cli.lock import lock
+from leasehold.cli.metrics import metrics
 from leasehold.cli.operate import events, leaders, locks, nodes, schedules, status
 from leasehold.cli.run import demo, worker
 from leasehold.cli.schema import schema
@@ -60,6 +61,7 @@ for command in (
     deadlines,
     nodes,
     events,
+    metrics,
     schema,
     doctor,
     chaos,

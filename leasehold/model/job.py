@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -17,6 +17,7 @@ from leasehold.model.states import State
 
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 """The escape of a NUL, and not a backslash that somebody wrote before "u0000"."""
+_TRACE = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class OnConflict(StrEnum):
@@ -55,6 +56,8 @@ class JobRequest:
     history: bool = True
     """False: nothing is kept once the job has completed."""
     deadline: tuple[Level, ...] = ()
+    trace: str | None = None
+    """Where it was enqueued, as W3C's traceparent; set by the client while somebody traces."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -67,10 +70,17 @@ class JobRequest:
 
     def of(self, payload: str) -> JobRequest:
         """The same job with other arguments; everything else was checked before."""
+        return self._with("payload", payload)
+
+    def traced(self, trace: str) -> JobRequest:
+        """The same job, enqueued there."""
+        return self._with("trace", trace)
+
+    def _with(self, changed: str, value: str) -> JobRequest:
         made = object.__new__(JobRequest)
         for name in JobRequest.__slots__:
             object.__setattr__(made, name, getattr(self, name))
-        object.__setattr__(made, "payload", payload)
+        object.__setattr__(made, changed, value)
         return made
 
     def as_request(self, job_id: UUID, payload_limit: int) -> dict[str, Any]:
@@ -91,6 +101,7 @@ class JobRequest:
             "requeue_after": self.requeue_after,
             "unique": self.unique,
             "unique_for": self.unique_for,
+            "trace": self.trace,
         }
         request.update({key: value for key, value in optional.items() if value is not None})
         if self.unique is not None:
@@ -127,6 +138,8 @@ def _check(job: JobRequest) -> None:
         _check_number("timeout", job.timeout, 0.001, Limits.run_seconds)
     if job.requeue_after is not None:
         _check_number("requeue_after", job.requeue_after, 1, Limits.run_seconds)
+    if job.trace is not None and not _TRACE.fullmatch(str(job.trace)):
+        raise BadJob("trace must be a traceparent", got=job.trace)
     if job.unique_for is not None:
         _check_number("unique_for", job.unique_for, 0.001, 100 * 366 * 86400.0)
         if job.unique is None:
@@ -183,6 +196,23 @@ class ClaimedJob(NamedTuple):
     """The name of the schedule whose tick this is."""
     deadlines: bool = False
     """It has a deadline: its first start may arm it."""
+    trace: str | None = None
+    """W3C's traceparent of where it was enqueued."""
+
+
+class Mark(NamedTuple):
+    """A place in the order in which the jobs of a queue are claimed."""
+
+    priority: int
+    run_at: datetime
+    id: UUID
+
+
+EVERYTHING = Mark(-(1 << 15), datetime.min.replace(tzinfo=UTC), UUID(int=0))
+"""Before every job."""
+
+UNSETTLED_SECONDS = 2.0
+"""Jobs enqueued this lately may still become visible in an order of their own."""
 
 
 @dataclass(frozen=True, slots=True)

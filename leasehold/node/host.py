@@ -37,6 +37,7 @@ class GuardsHost(ABC):
     _assigned: Any
     _ping_sent = 0.0
     _pinging = False
+    _heard_at = 0.0
     recorder: Recorder
     on_drain: Callable[[], None] | None = None
     """Ends the process, after its jobs; a process of its own sets it, a web worker does not."""
@@ -141,6 +142,13 @@ class GuardsHost(ABC):
         self._in_loop(self._pong)
         return 0.0
 
+    def _deaf_seconds(self) -> float:
+        """For how long no wake-ups come that should."""
+        now = self._env.boot_now()
+        if self.wakeups.healthy or not self._settings.listen or not self._heard_at:
+            self._heard_at = now
+        return round(now - self._heard_at, 1)
+
     def info(self) -> dict[str, Any]:
         return {
             "assigned": str(assigned_node_id() or "") or None,
@@ -150,6 +158,7 @@ class GuardsHost(ABC):
             "in_hand": len(self.running),
             "unrecorded": self.acker.backlog,
             "listening": self.wakeups.healthy,
+            "deaf_seconds": self._deaf_seconds(),
             "overdue": self._overdue.listing(),
         }
 

@@ -146,7 +146,7 @@ class Node(GuardsHost):
 
     def leads(self) -> bool:
         """Does this process lead its application at this moment?"""
-        return self.guard.term(self._settings.name) is not None
+        return self.guard.leads(self._settings.name)
 
     # -- start and stop --------------------------------------------------------------------------
     async def start(self) -> None:
@@ -268,6 +268,9 @@ class Node(GuardsHost):
                 for queue, loop in self._producers.items():
                     if wake.subject in ("", queue):
                         loop.wake()
+            case "o" if wake.subject in self._producers:
+                self.executor.lanes[wake.subject].low_water.forget()
+                self._producers[wake.subject].wake()
             case "d":
                 self._duties["rescuer"].wake()
                 self.guard.poke()

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TypeVar
 
 T = TypeVar("T")
+NULL = "\\N"
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
@@ -19,7 +20,7 @@ def text(value: str) -> str:
 
 
 def number(value: float | None) -> str:
-    return "\\N" if value is None else str(value)
+    return NULL if value is None else str(value)
 
 
 def boolean(value: bool) -> str:

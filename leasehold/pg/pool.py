@@ -125,7 +125,11 @@ class Pool:
 
 def check_schema(facts: ServerFacts) -> None:
     """Raises SchemaMissing, SchemaTooOld or SchemaTooNew."""
-    number = facts.schema_number
+    check_numbers(facts.schema_number, facts.schema_min_known)
+
+
+def check_numbers(number: int | None, min_known: int) -> None:
+    """The same of the numbers that the schema says of itself."""
     if number is None:
         raise errors.SchemaMissing(
             "the database has no leasehold schema", do="Run: leasehold schema apply"
@@ -135,9 +139,9 @@ def check_schema(facts: ServerFacts) -> None:
             f"the schema has {number} migrations, this version needs {SCHEMA_NUMBER}",
             do="Run: leasehold schema apply",
         )
-    if facts.schema_min_known > SCHEMA_NUMBER:
+    if min_known > SCHEMA_NUMBER:
         raise errors.SchemaTooNew(
-            f"the schema needs a leasehold that knows migration {facts.schema_min_known}, "
+            f"the schema needs a leasehold that knows migration {min_known}, "
             f"this one knows {SCHEMA_NUMBER}",
             do="Upgrade leasehold in this process",
         )

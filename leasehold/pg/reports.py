@@ -25,6 +25,7 @@ LANE_ROWS = 10_000
 COUNT_ROWS = 5_000
 """How many of them are counted."""
 EVENT_ROWS = 10_000
+COUNT_SERIES = 5_000
 FAR_ROWS = 1_000_000
 """How many jobs a bulk act looks at, in several looks."""
 _LAST = UUID(int=(1 << 128) - 1)
@@ -177,6 +178,23 @@ class PgReports:
         if len(found) > limit:
             return found[:limit], int(found[limit - 1]["id"])
         return found, int(last) if looked >= scan else None
+
+    # -- counts ----------------------------------------------------------------------------------
+    async def counts(self) -> Rows:
+        params = {"limit": COUNT_SERIES}
+        return named("metric subject part n", await self._pool.fetch("metrics/counts", params))
+
+    async def lease_counts(self, now: Now) -> Rows:
+        names = "name held term age_seconds acquired renewed resigned expired leaderless_seconds"
+        params = {"limit": COUNT_SERIES, "now": now}
+        return named(names, await self._pool.fetch("metrics/leases", params))
+
+    async def lock_counts(self, now: Now) -> dict[str, Any]:
+        names = (
+            "held waiting oldest_wait_seconds advisory_held advisory_waiting "
+            "advisory_oldest_wait_seconds"
+        )
+        return named(names, await self._pool.fetch("metrics/locks", {"now": now}))[0]
 
     # -- the database ----------------------------------------------------------------------------
     async def tables(self) -> Rows:

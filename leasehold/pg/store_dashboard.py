@@ -42,6 +42,9 @@ class DashboardOperations:
         counted: datetime = rows[0][0]
         return counted
 
+    async def fold_counts(self, limit: int) -> int:
+        return int((await self._pool.fetch("metrics/fold", {"limit": limit}))[0][0])
+
     async def history(self, since: datetime, queue: str | None, limit: int) -> Rows:
         params = {"since": since, "queue": queue, "limit": limit}
         names = "at queue task_name completed cancelled discarded quarantined failed wait run"

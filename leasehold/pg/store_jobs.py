@@ -9,7 +9,14 @@ from contextlib import suppress
 from uuid import UUID
 
 from leasehold.errors import Conflict, Unavailable
-from leasehold.model.job import ClaimedJob, JobRecord, JobRequest
+from leasehold.model.job import (
+    EVERYTHING,
+    UNSETTLED_SECONDS,
+    ClaimedJob,
+    JobRecord,
+    JobRequest,
+    Mark,
+)
 from leasehold.model.states import State
 from leasehold.pg import copying
 from leasehold.pg.pool import Pool
@@ -26,7 +33,7 @@ class JobOperations:
     async def enqueue(
         self, jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int, retried: bool, now: Now
     ) -> list[tuple[UUID, bool]]:
-        if len(jobs) == 1 and jobs[0][1].plain and not retried:
+        if len(jobs) == 1 and jobs[0][1].plain and not jobs[0][1].trace and not retried:
             job_id, job = jobs[0]
             if len(job.payload) * 4 <= payload_limit:  # at most so many bytes
                 return [(job_id, await self._enqueue_plain(job_id, job, now))]
@@ -61,9 +68,18 @@ class JobOperations:
             await self._pool.fetch("job/wake", {"queues": queues})
 
     async def claim(
-        self, node: UUID, epoch: int, queue: str, not_tasks: Sequence[str], limit: int, now: Now
+        self,
+        node: UUID,
+        epoch: int,
+        queue: str,
+        not_tasks: Sequence[str],
+        limit: int,
+        now: Now,
+        mark: Mark = EVERYTHING,
     ) -> list[ClaimedJob]:
         params = {
+            **mark._asdict(),
+            "unsettled": UNSETTLED_SECONDS,
             "node": node,
             "epoch": epoch,
             "queue": queue,
@@ -202,7 +218,7 @@ def _copy_line(job_id: UUID, job: JobRequest) -> str:
         f"{job_id.hex}\t{copying.text(job.queue)}\t{copying.text(job.task)}\t{job.priority}"
         f"\t{job.max_attempts}\t{copying.number(job.timeout)}"
         f"\t{copying.number(job.requeue_after)}\t{copying.boolean(job.history)}"
-        f"\t{copying.text(job.payload)}\n"
+        f"\t{job.trace or copying.NULL}\t{copying.text(job.payload)}\n"
     )
 
 

@@ -55,7 +55,7 @@ class NodeOperations:
             "now": now,
         }
         rows = await self._pool.fetch("node/heartbeat", params, timeout)
-        renewed, led, leaders, nodes, signals, timeline = rows[0]
+        renewed, led, leaders, nodes, signals, timeline, at = rows[0]
         return Heartbeat(
             node_renewed=renewed,
             led=frozenset(led),
@@ -68,6 +68,7 @@ class NodeOperations:
                 for id_, tok, seq, lease, app, number in nodes
             ),
             signals=tuple(Signal(UUID(job), tok, kind) for job, tok, kind in signals),
+            at=at,
         )
 
     async def set_sleeping(self, node: UUID, queues: Sequence[str]) -> None:

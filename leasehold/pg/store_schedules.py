@@ -8,7 +8,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from leasehold.pg.pool import Pool
+from leasehold.pg.pool import Pool, check_numbers
 from leasehold.pg.rows import named
 from leasehold.ports import (
     DueSchedule,
@@ -155,7 +155,16 @@ class OperatorOperations:
         rows = await self._pool.fetch("event/list", params)
         return named("id at kind level worker_id fields", rows)
 
-    async def failures(self, seconds: float, limit: int, now: Now) -> Rows:
-        params = {"seconds": seconds, "limit": limit, "now": now}
-        rows = await self._pool.fetch("event/failures", params)
+    async def lately(self, kinds: Sequence[str], seconds: float, limit: int, now: Now) -> Rows:
+        params = {"kinds": list(kinds), "seconds": seconds, "limit": limit, "now": now}
+        rows = await self._pool.fetch("event/lately", params)
         return named("id at kind level worker_id fields", rows)
+
+    async def pins(self, seconds: float, limit: int, now: Now) -> Rows:
+        params = {"seconds": seconds, "limit": limit, "now": now}
+        names = "pid what role application state seconds"
+        return named(names, await self._pool.fetch("status/pins", params))
+
+    async def check_schema(self) -> None:
+        number, min_known = (await self._pool.fetch("status/schema", {}))[0]
+        check_numbers(number, min_known)

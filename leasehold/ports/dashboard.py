@@ -38,6 +38,9 @@ class DashboardStore(Protocol):
         """Count the whole minutes from ``since`` on (None: where the history ends); up to where
         it was counted."""
 
+    async def fold_counts(self, limit: int) -> int:
+        """Add what was tallied for metrics to the totals; how many tallies, at most ``limit``."""
+
     async def history(self, since: datetime, queue: str | None, limit: int) -> Rows:
         """Minutes from ``since`` on, the oldest first: at, queue, task_name, completed,
         cancelled, discarded, quarantined, failed, and wait and run as counts per class of
@@ -94,6 +97,16 @@ class Reports(Protocol):
     async def transactions(self, limit: int) -> Rows: ...
 
     async def waits(self, limit: int) -> Rows: ...
+
+    async def counts(self) -> Rows:
+        """What only grows: metric, subject, part, n."""
+
+    async def lease_counts(self, now: Now) -> Rows:
+        """Of each leader: name, held, term, age_seconds, acquired, renewed, resigned, expired,
+        leaderless_seconds."""
+
+    async def lock_counts(self, now: Now) -> dict[str, Any]:
+        """held, waiting, oldest_wait_seconds, and the same of advisory locks."""
 
     async def names(self) -> dict[str, list[str]]:
         """What there is to be suggested: queues and tasks."""

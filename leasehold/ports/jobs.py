@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from leasehold.model.job import ClaimedJob, JobRecord, JobRequest
+from leasehold.model.job import EVERYTHING, ClaimedJob, JobRecord, JobRequest, Mark
 from leasehold.model.outcome import Decision
 from leasehold.ports.common import Now, Term
 
@@ -68,8 +68,17 @@ class JobStore(Protocol):
         """Bulk insert of plain jobs, all or none, and wake who sleeps on their queues."""
 
     async def claim(
-        self, node: UUID, epoch: int, queue: str, not_tasks: Sequence[str], limit: int, now: Now
-    ) -> list[ClaimedJob]: ...
+        self,
+        node: UUID,
+        epoch: int,
+        queue: str,
+        not_tasks: Sequence[str],
+        limit: int,
+        now: Now,
+        mark: Mark = EVERYTHING,
+    ) -> list[ClaimedJob]:
+        """At most ``limit`` jobs, best first; of those behind ``mark``, of the last two seconds,
+        and of those more urgent."""
 
     async def start(self, node: UUID, job: UUID, token: int, now: Now) -> bool: ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -61,6 +62,8 @@ class Heartbeat:
     leaders: dict[str, Seen]
     nodes: tuple[NodeSeen, ...]
     signals: tuple[Signal, ...]
+    at: datetime
+    """The database's time. It decides nothing: a jump of it is told."""
 
 
 @dataclass(frozen=True, slots=True)

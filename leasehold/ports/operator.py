@@ -44,5 +44,12 @@ class OperatorStore(Protocol):
 
     async def events(self, kind: str | None, after: int | None, limit: int) -> Rows: ...
 
-    async def failures(self, seconds: float, limit: int, now: Now) -> Rows:
-        """Events ``service_failed`` not older than that, the newest first."""
+    async def pins(self, seconds: float, limit: int, now: Now) -> Rows:
+        """Who keeps dead rows from being removed for at least so long, the oldest first: pid, what
+        (``transaction``, ``prepared transaction``), role, application, state, seconds."""
+
+    async def check_schema(self) -> None:
+        """Raises SchemaTooOld or SchemaTooNew."""
+
+    async def lately(self, kinds: Sequence[str], seconds: float, limit: int, now: Now) -> Rows:
+        """Events of these kinds not older than that, the newest first."""

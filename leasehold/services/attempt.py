@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from typing import Any
 
@@ -29,6 +30,7 @@ from leasehold.ports import Completion, Store
 from leasehold.services.context import Context, OnConnection, SyncContext
 from leasehold.services.running import Claim
 from leasehold.services.tasks import Registry, TaskFunction
+from leasehold.services.tracing import running
 from leasehold.telemetry import Emit
 
 _FIRST_LOOK = 0.01
@@ -111,8 +113,15 @@ class Attempts:
             "thread": self._run_thread,
             "process": self._in_process,
         }[task.executor]
+        with running(claim.job, self.worker_id) as attempt:
+            outcome = await self._guarded(run(task, claim), claim)
+            attempt.ended(outcome)
+        return outcome
+
+    async def _guarded(self, running: Awaitable[Outcome], claim: Claim) -> Outcome:
+        """Whatever a handler raises is an outcome."""
         try:
-            return await run(task, claim)
+            return await running
         except asyncio.CancelledError:
             if not claim.stop_reason:
                 return Fail("the handler raised CancelledError")
@@ -159,7 +168,7 @@ class Attempts:
 
         timer = loop.call_later(job.timeout, claim.cancelled.set) if job.timeout else None
         try:
-            returned, error = await loop.run_in_executor(self._pool(), call)
+            returned, error = await loop.run_in_executor(self._pool(), copy_context().run, call)
         finally:
             if timer:
                 timer.cancel()

@@ -14,6 +14,7 @@ from leasehold.env import Env
 from leasehold.model.job import JobRecord, JobRequest
 from leasehold.model.states import FINISHED, State
 from leasehold.ports import Store
+from leasehold.services.tracing import enqueueing
 
 _TRIES = 4
 _FIRST_PAUSE = 0.1
@@ -83,10 +84,13 @@ class Client:
                 got=len(jobs),
                 do="Cut the list into several calls",
             )
-        if on is not None:
-            answers = await self._on.enqueue(on, jobs, self._settings.payload_limit)
-        else:
-            answers = await self._persist(jobs)
+        with enqueueing(jobs) as trace:
+            if trace:
+                jobs = [(job_id, job.traced(trace)) for job_id, job in jobs]
+            if on is not None:
+                answers = await self._on.enqueue(on, jobs, self._settings.payload_limit)
+            else:
+                answers = await self._persist(jobs)
         return [Job(job_id, created, self._of_loop) for job_id, created in answers]
 
     def _checked(self, request: JobRequest) -> JobRequest:

@@ -67,6 +67,10 @@ class Elections:
         election = self._all.get(name)
         return election.term if election and election.lease.valid(now) else None
 
+    def leads(self, name: str, now: float) -> bool:
+        election = self._all.get(name)
+        return election is not None and election.lease.valid(now)
+
     def held(self) -> dict[str, int]:
         """Name → term of what this process believes to lead, for people."""
         terms = [election.term for election in list(self._all.values())]

@@ -17,6 +17,7 @@ from leasehold.env import Env
 from leasehold.model.outcome import Outcome
 from leasehold.services.attempt import Attempts
 from leasehold.services.drive import drive
+from leasehold.services.low_water import LowWater
 from leasehold.services.running import Claim, Running
 from leasehold.telemetry import Emit
 
@@ -39,7 +40,8 @@ class Lane:
         self.taking = False
         """A runner is taking jobs; the others wait with theirs."""
         self.drained = True
-        """The last claim found fewer jobs than it asked for."""
+        """The last claim found that there are no more."""
+        self.low_water = LowWater()
         self.finished = 0
         """Ever; the producer measures the rate by it."""
         self.on_room: Callable[[], None] = lambda: None

@@ -19,6 +19,7 @@ from leasehold.env import Env
 from leasehold.model.lease import Lease, Phase, Timeline
 from leasehold.ports import Heartbeat, NodeSeen, Store, Term
 from leasehold.services.bids import Bid
+from leasehold.services.clock_watch import ClockWatch
 from leasehold.services.contests import Contests
 from leasehold.services.elections import Elections
 from leasehold.services.membership import Election, Host, Membership, Others
@@ -61,6 +62,9 @@ class Guard:
         self._loop_was_stuck = 0.0
         self._next_beat = 0.0
         self._timeline = Timeline()
+        self._clock = ClockWatch()
+        self._failed = self._failed_told = 0
+        """Renewals without an answer: not told to the database yet; told under this identity."""
         self.membership = self._new_membership()
         self.elections = Elections(
             lambda: self._store, lambda: self.membership, self._stands, env, timings, emit, host,
@@ -83,6 +87,11 @@ class Guard:
         """The leadership, if it may be used at this very moment."""
         now = self._env.boot_now()
         return self.elections.term(name, now) if self.membership.valid(now) else None
+
+    def leads(self, name: str) -> bool:
+        """Is there such a leadership? Asked before each duty."""
+        now = self._env.boot_now()
+        return self.membership.lease.valid(now) and self.elections.leads(name, now)
 
     def silent_nodes(self) -> list[NodeSeen]:
         """Nodes that this process itself has seen unchanged for their whole lease."""
@@ -163,6 +172,7 @@ class Guard:
             await self._host.look_after_jobs()
         except errors.Unavailable as error:
             self._emit("renew_failed", error=str(error))
+            self._failed += 1
             self._expire()
             self._next_beat = 0.0
             return self._retry_pause()
@@ -232,12 +242,13 @@ class Guard:
         now = self._env.boot_now()
         held = [*self.elections.to_renew(now), *self.contests.to_renew(now)]
         timeout = min(self._timings.call_timeout, max(me.lease.deadline - now, 0.05))
+        failed = self._failed_told + self._failed
         answer = await self._store.heartbeat(
             me.identity.id,
             me.token,
             held,
             [*self.elections.watched(), *self.contests.watched()],
-            self._host.info(),
+            {**self._host.info(), "renew_failed": failed},
             self._heard,
             timeout,
             self._env.due_now(),
@@ -250,6 +261,7 @@ class Guard:
             me.lease.refused(me.token, received_at)
             self._fence()
             return
+        self._failed, self._failed_told = 0, failed
         me.lease.renewed(me.token, now, received_at)
         self._expire()
         if me.lease.phase is not Phase.HOLDER:
@@ -258,15 +270,16 @@ class Guard:
         for term in held:
             board = self.contests if term.leader in self.contests else self.elections
             board.renewed(term, term.leader in answer.led, now, received_at)
-        await self._take_in(answer, received_at)
+        await self._take_in(answer, now, received_at)
 
-    async def _take_in(self, answer: Heartbeat, received_at: float) -> None:
+    async def _take_in(self, answer: Heartbeat, sent_at: float, received_at: float) -> None:
         for node in answer.nodes:
             self._timeline.saw(node.seen.timeline, received_at)
         self._timeline.longest = max((n.seen.lease_seconds for n in answer.nodes), default=0.0)
         if await self.elections.take_in(answer, received_at):
             self._next_beat = 0.0
         self.contests.take_in(answer)
+        self._watch_clock(answer, sent_at, received_at)
         me = self.membership.identity.id
         if self._others.observe(answer.nodes, me, received_at):
             self._host.nodes_changed()
@@ -275,6 +288,12 @@ class Guard:
         if fresh:
             self._host.signals(fresh)
         await self._watch_loop()
+
+    def _watch_clock(self, answer: Heartbeat, sent_at: float, received_at: float) -> None:
+        """All see it; the leader says it."""
+        step = self._clock.step(answer.at.timestamp(), sent_at, received_at)
+        if step and self.elections.held():
+            self._emit("clock_jumped", by=round(step, 1))
 
     def _note_silence(self) -> None:
         silent = frozenset(node.id for node in self.silent_nodes())
@@ -319,6 +338,7 @@ class Guard:
     def _rejoin(self) -> None:
         """A fenced identity never comes back: take part under a new one."""
         self.membership = self._new_membership()
+        self._failed_told = 0
         self.elections.start_anew()
         self.contests.start_anew()
 

@@ -6,55 +6,26 @@ Ages come from the database's clock and are for people; nothing of the protocol 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from leasehold import errors
-from leasehold.ports import Rows, Summary
+from leasehold.ports import Rows
+from leasehold.services.problem import Facts as Facts
+from leasehold.services.problem import Problem as Problem
+from leasehold.services.problem import duration as duration
+from leasehold.services.problem import stale
+from leasehold.services.troubles import LATELY as LATELY
+from leasehold.services.troubles import LATELY_SECONDS as LATELY_SECONDS
+from leasehold.services.troubles import troubles
 
 OLDEST_WAIT_SECONDS = 60.0
 """An available job that waits longer is a problem."""
-SILENT_SCHEDULE_SECONDS = 30.0
+SILENT_SCHEDULE_SECONDS = 10.0
 """A schedule whose moment passed this long ago without a decision is silent."""
-FAILURES_SECONDS = 600.0
-"""How far back failures of a service count."""
 COUNT_CAP = 10_000
 """The summary's counts stop here."""
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """``kind`` is stable, for tools; ``sentence`` says what is wrong and ``do`` what helps."""
-
-    kind: str
-    sentence: str
-    do: str
-    info: bool = False
-    """True: worth knowing, but nothing is wrong."""
-
-    def as_json(self) -> dict[str, str]:
-        return {"kind": self.kind, "sentence": self.sentence, "do": self.do}
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What one look at the database gave; rows as the Store's operator operations give them."""
-
-    now: datetime
-    """The database's time."""
-    summary: Summary
-    nodes: Rows
-    leaders: Rows
-    schedules: Rows
-    events: Rows
-    """The newest, any order."""
-    unhandled: Rows = field(default_factory=list)
-    """Breaches whose callback waits for an unknown task, or ended without success."""
-
-    @property
-    def live_nodes(self) -> Rows:
-        return [node for node in self.nodes if not _stale(node)]
 
 
 def problems(facts: Facts, apps: Collection[str] = ()) -> list[Problem]:
@@ -70,6 +41,7 @@ def problems(facts: Facts, apps: Collection[str] = ()) -> list[Problem]:
         *_jobs(facts),
         *_failures(mine),
         *_versions(mine),
+        *troubles(mine, facts),
     ]
     return sorted(found, key=lambda problem: problem.info)
 
@@ -86,6 +58,16 @@ def of_apps(facts: Facts, apps: Collection[str]) -> Facts:
         events=[event for event in facts.events if event["worker_id"] in workers],
     )
 
+
+KINDS = (
+    "no_live_node", "node_silent", "renewal_late", "no_leader", "leader_silent", "two_claimants",
+    "schedule_paused", "schedule_silent", "schedule_ahead", "tick_missed", "clock_jumped",
+    "job_overdue", "job_quarantined", "jobs_late", "task_unknown", "queue_unworked",
+    "deadline_breached", "breach_unhandled", "lock_lost", "service_failed", "wakeups_lost",
+    "xmin_pinned", "versions_differ", "schema_missing", "schema_behind", "schema_ahead",
+    "database_read_only", "database_refuses", "database_away", "error",
+)  # fmt: skip
+"""Every kind of a problem."""
 
 _DATABASE_KINDS: tuple[tuple[type[errors.LeaseholdError], str], ...] = (
     (errors.SchemaMissing, "schema_missing"),
@@ -104,20 +86,6 @@ def database_problem(error: errors.LeaseholdError) -> Problem:
     return Problem(kind, _sentence(" ".join(what.split())), error.do or "Look at the server's log")
 
 
-def duration(seconds: float) -> str:
-    """``0.4 s``, ``42 s``, ``3 min 5 s``, ``2 h 7 min``, ``3 d 4 h``."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    for size, unit, below, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
-        if whole >= size:
-            rest = whole % size // below
-            return f"{whole // size} {unit}" + (f" {rest} {small}" if rest else "")
-    if whole >= 60:
-        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
-    return f"{whole} s"
-
-
 # -- each concern by itself ------------------------------------------------------------------------
 def _nodes(facts: Facts) -> Iterator[Problem]:
     if not facts.live_nodes:
@@ -127,7 +95,7 @@ def _nodes(facts: Facts) -> Iterator[Problem]:
             "Start one: leasehold worker MODULE:APP",
         )
     for node in facts.nodes:
-        if _stale(node):
+        if stale(node):
             yield Problem(
                 "node_silent",
                 f"Node {node['worker_id']} was last heard of {_age(node)} ago, "
@@ -149,7 +117,7 @@ def _leaders(facts: Facts) -> Iterator[Problem]:
                 "A live node takes over within seconds; if none does, look at its log",
             )
     for leader in facts.leaders:
-        if leader["node"] is not None and _stale(leader):
+        if leader["node"] is not None and stale(leader):
             yield Problem(
                 "leader_silent",
                 f"The leader of {leader['name']!r}, {leader['holder'] or leader['node']}, was last "
@@ -253,7 +221,7 @@ def _jobs(facts: Facts) -> Iterator[Problem]:
 
 
 def _failures(facts: Facts) -> Iterator[Problem]:
-    since = facts.now - timedelta(seconds=FAILURES_SECONDS)
+    since = facts.now - timedelta(seconds=LATELY_SECONDS)
     newest: dict[tuple[str, str], dict[str, Any]] = {}
     for event in sorted(facts.events, key=lambda event: int(event["id"])):
         if event["kind"] == "service_failed" and event["at"] > since:
@@ -277,12 +245,6 @@ def _versions(facts: Facts) -> Iterator[Problem]:
             f"Live nodes run different versions of leasehold: {', '.join(versions)}",
             "In a deployment this passes; else bring them to one version (leasehold nodes)",
         )
-
-
-def _stale(row: dict[str, Any]) -> bool:
-    """Its renewal is older than its lease."""
-    age = row["age_seconds"]
-    return age is None or bool(age > row["lease_seconds"])
 
 
 def _age(row: dict[str, Any]) -> str:

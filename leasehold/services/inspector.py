@@ -6,11 +6,11 @@ import asyncio
 from typing import Any
 
 from leasehold import errors
-from leasehold.config import check_text
+from leasehold.config import Settings, check_text
 from leasehold.env import Env
 from leasehold.model.deadline import STATES
 from leasehold.ports import Rows, Store
-from leasehold.services.health import FAILURES_SECONDS, Facts, Problem, problems
+from leasehold.services.health import LATELY, LATELY_SECONDS, Facts, Problem, problems
 from leasehold.telemetry import CATALOGUE
 
 MOST_ROWS = 10_000
@@ -23,10 +23,10 @@ _SEEN_AT_ONCE = 1000
 class Inspector:
     """Rows are dictionaries with the columns of the views of the same names."""
 
-    def __init__(self, store: Store, env: Env, text_chars: int) -> None:
+    def __init__(self, store: Store, env: Env, settings: Settings) -> None:
         self._store = store
         self._env = env
-        self._text_chars = text_chars
+        self._settings = settings
 
     async def nodes(self, limit: int = 1000) -> Rows:
         """Every process that takes part, the oldest first."""
@@ -81,14 +81,17 @@ class Inspector:
     async def facts(self) -> Facts:
         """What ``status`` judges, in a handful of short statements."""
         store, now = self._store, self._env.due_now()
+        await store.check_schema()
         return Facts(
             now=await store.database_now("", now),
             summary=await store.summary(now),
             nodes=await store.nodes(MOST_ROWS),
             leaders=await store.leaders(MOST_ROWS),
             schedules=await store.schedules(MOST_ROWS),
-            events=await store.failures(FAILURES_SECONDS, 100, now),
+            events=await store.lately(LATELY, LATELY_SECONDS, 500, now),
             unhandled=await store.unhandled_breaches(UNHANDLED_DAYS, 100, now),
+            pins=await store.pins(0.0, 20, now),
+            pin_seconds=self._settings.pin_seconds,
         )
 
     async def problems(self) -> list[Problem]:
@@ -112,7 +115,7 @@ class Inspector:
 
     async def app_of(self, name: str, app: str | None = None) -> str:
         """The application whose schedule is meant. Raises BadSchedule."""
-        check_text("a schedule's name", name, self._text_chars)
+        check_text("a schedule's name", name, self._settings.limits.text_chars)
         rows = await self._store.schedules(MOST_ROWS)
         apps = sorted(row["app"] for row in rows if row["name"] == name)
         if app is None and len(apps) > 1:

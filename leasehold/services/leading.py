@@ -225,7 +225,6 @@ def leader_duties(
         Rescuer(store, limits, guard, term, emit, settings.timings.renew),
         Periodic(settings.name, store, env, limits, retention, term, emit),
         Pruner(store, limits, retention, term),
+        Historian(store, term, retention.history_days > 0),
     ]
-    if retention.history_days > 0:
-        duties.append(Historian(store, term))
     return {duty.name: Loop(duty, env, emit, leads) for duty in duties}

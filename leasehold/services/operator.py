@@ -29,7 +29,7 @@ class Operator:
     ) -> None:
         self.store = store
         self.reports = reports
-        self.inspector = Inspector(store, env, settings.limits.text_chars)
+        self.inspector = Inspector(store, env, settings)
         self._env = env
         self._settings = settings
         self.who = errors.storable(who)[: settings.limits.text_chars]

@@ -10,7 +10,7 @@ from uuid import UUID
 from leasehold import errors
 from leasehold.config import Limits, Polling
 from leasehold.env import Env
-from leasehold.model.job import ClaimedJob
+from leasehold.model.job import EVERYTHING, ClaimedJob
 from leasehold.model.lease import Phase
 from leasehold.ports import NodeStore, Store
 from leasehold.services.acker import Acker
@@ -102,8 +102,20 @@ class ClaimDesk:
             jobs, lane.contended = await claim_by_advisory_locks(
                 self._store, node, epoch, lane.queue, sorted(self.not_tasks), limit, now
             )
+            lane.drained = len(jobs) < limit and not lane.contended
             return jobs
-        return await self._store.claim(node, epoch, lane.queue, sorted(self.not_tasks), limit, now)
+        return await self._look(lane, node, epoch, limit, now)
+
+    async def _look(
+        self, lane: Lane, node: UUID, epoch: int, limit: int, now: datetime | None
+    ) -> list[ClaimedJob]:
+        began = self._env.boot_now()
+        mark = lane.low_water.start(began)
+        jobs = await self._store.claim(
+            node, epoch, lane.queue, sorted(self.not_tasks), limit, now, mark or EVERYTHING
+        )
+        lane.drained = lane.low_water.looked(mark, jobs, limit, began, self._env.boot_now())
+        return jobs
 
     @property
     def exclusive(self) -> bool:
@@ -194,17 +206,18 @@ class Producer(Service):
         claimed = await self._desk.claim(self._lane, limit, now)
         if claimed is None:
             return 1.0  # the node wakes us when it has joined
-        self._lane.drained = claimed < limit and not self._lane.contended
         if not self._lane.drained:
-            if limit >= 50:
+            if claimed == limit >= 50:
                 # plenty of work: whoever enqueues need not notify
                 await self._sleepers.set(self._lane.queue, asleep=False)
-            return 0.0 if claimed else _CONTENDED_SECONDS
+            return _CONTENDED_SECONDS if self._lane.contended and not claimed else 0.0
         if not self._sleepers.asleep(self._lane.queue):
             # first say that we sleep, then look once more: a job of the moment between is seen
             await self._sleepers.set(self._lane.queue, asleep=True)
             return 0.0
-        return self._env.jitter(self._poll, 0.2)
+        nap = self._env.jitter(self._poll, 0.2)
+        low_water = self._lane.low_water
+        return min(nap, low_water.full_in(self._env.boot_now())) if low_water.slow else nap
 
     def _measure(self) -> None:
         now = self._env.boot_now()

@@ -28,16 +28,25 @@ class Recorder(Service):
         self._env = env
         self._store = store
         self._buffer: deque[tuple[telemetry.Event, str, str | None]] = deque(maxlen=_BUFFER)
-        self.identity: NodeIdentity | None = None
+        self._identity: NodeIdentity | None = None
+        self._me: tuple[str, str | None] = (f"{env.host}:{env.pid}:-", None)
+
+    @property
+    def identity(self) -> NodeIdentity | None:
         """Set by the node, anew after each self-fencing."""
+        return self._identity
+
+    @identity.setter
+    def identity(self, me: NodeIdentity) -> None:
+        self._identity = me
+        self._me = me.worker_id, str(me.id)
 
     def emit(self, kind: str, **fields: Any) -> None:
         event = telemetry.make_event(kind, fields, self._env.boot_now())
-        me = self.identity
-        worker_id = me.worker_id if me else f"{self._env.host}:{self._env.pid}:-"
+        worker_id, node = self._me  # in one step: another thread may be joining
         telemetry.log(event, worker_id)
         if event.stored:
-            self._buffer.append((event, worker_id, str(me.id) if me else None))
+            self._buffer.append((event, worker_id, node))
 
     async def tick(self, now: datetime | None) -> float:
         if not self._buffer:

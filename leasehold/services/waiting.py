@@ -12,6 +12,7 @@ class Bell:
     def __init__(self) -> None:
         self.rung = False
         self._waiter: asyncio.Future[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def ring(self) -> None:
         """Until ``clear``, nobody waits. Only in the waiter's own loop."""
@@ -26,7 +27,9 @@ class Bell:
         """Until it rings, ``seconds`` at most."""
         if self.rung:
             return
-        loop = asyncio.get_running_loop()
+        loop = self._loop
+        if loop is None:  # it is asked for once: the answer costs a system call
+            loop = self._loop = asyncio.get_running_loop()
         self._waiter = loop.create_future()
         timer = loop.call_later(seconds, _end, self._waiter)
         try:

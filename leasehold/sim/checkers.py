@@ -7,7 +7,7 @@ the rest at the end, from the tables. A violation is a sentence with its moment.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -49,7 +49,7 @@ class Watch:
     processes: list[Process] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     trace: Trace | None = None
-    runs: dict[tuple[UUID, int], Run] = field(default_factory=dict)
+    runs: dict[tuple[int, int], Run] = field(default_factory=dict)
     acknowledged: set[UUID] = field(default_factory=set)
     effects: list[tuple[UUID, int]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -59,7 +59,7 @@ class Watch:
     """Claims that ended while their handlers may run on."""
     _deadlines: dict[UUID, float] = field(default_factory=dict)
     """Until when each node's lease is trusted, by its process's own clock."""
-    _finished: Counter[UUID] = field(default_factory=Counter)
+    _finished: dict[int, int] = field(default_factory=dict)
     _again: Counter[UUID] = field(default_factory=Counter)
 
     def wrong(self, what: str) -> None:
@@ -85,33 +85,52 @@ class Watch:
         """One statement was carried out, for ``who``."""
         if self.trace:
             self.trace.statement(who, name, args, answer)
-        match name:
-            case "acquire" if answer:
-                self._grows(("term", args[0]), answer)
-            case "register":
-                self._grows("node", answer)
-            case "claim":
-                for job in answer:
-                    self._grows(job.id, job.claim_token)
-            case "bury":
-                self._fenced(name, args[0], bool(answer))
-                if answer:
-                    self._buried(args[1])
-            case "stage":
-                self._fenced(name, args[0], bool(answer.count + answer.held_on))
-            case "fire":
-                self._fenced(name, args[0], bool(answer))
-            case "ack" | "ack_again":
-                self._acked(args[1], answer, again=name == "ack_again")
-            case "end_deadline":
-                self.promises.ended(self.db, args[0])
-            case "sweep":
-                self.promises.swept(answer, self.wrong)
-                self.acknowledged |= self.promises.callbacks
-            case "requeue" if answer:
-                self._released.add(args[1])
-            case "retry" if answer == "finished":
-                self._again[args[0]] += 1
+        judge = _JUDGES.get(name)
+        if judge is not None:
+            judge(self, args, answer)
+
+    def _acquired(self, args: tuple[Any, ...], answer: Any) -> None:
+        if answer:
+            self._grows(("term", args[0]), answer)
+
+    def _registered(self, args: tuple[Any, ...], answer: Any) -> None:
+        self._grows("node", answer)
+
+    def _claimed(self, args: tuple[Any, ...], answer: Any) -> None:
+        for job in answer:
+            self._grows(job.id.int, job.claim_token)
+
+    def _bury(self, args: tuple[Any, ...], answer: Any) -> None:
+        self._fenced("bury", args[0], bool(answer))
+        if answer:
+            self._buried(args[1])
+
+    def _stage(self, args: tuple[Any, ...], answer: Any) -> None:
+        self._fenced("stage", args[0], bool(answer.count + answer.held_on))
+
+    def _fire(self, args: tuple[Any, ...], answer: Any) -> None:
+        self._fenced("fire", args[0], bool(answer))
+
+    def _ack(self, args: tuple[Any, ...], answer: Any) -> None:
+        self._acked(args[1], answer, again=False)
+
+    def _ack_again(self, args: tuple[Any, ...], answer: Any) -> None:
+        self._acked(args[1], answer, again=True)
+
+    def _end_deadline(self, args: tuple[Any, ...], answer: Any) -> None:
+        self.promises.ended(self.db, args[0])
+
+    def _sweep(self, args: tuple[Any, ...], answer: Any) -> None:
+        self.promises.swept(answer, self.wrong)
+        self.acknowledged |= self.promises.callbacks
+
+    def _requeued(self, args: tuple[Any, ...], answer: Any) -> None:
+        if answer:
+            self._released.add(args[1])
+
+    def _retried(self, args: tuple[Any, ...], answer: Any) -> None:
+        if answer == "finished":
+            self._again[args[0]] += 1
 
     def _grows(self, what: Any, token: int) -> None:
         """TokenUnique: each one is above all that were given before it."""
@@ -132,7 +151,7 @@ class Watch:
         for item in items:
             if item.job not in answer.written:
                 self.counts["stale"] += item.job not in answer.locked
-            elif not again and item.token != self._tokens.get(item.job):
+            elif not again and item.token != self._tokens.get(item.job.int):
                 self.wrong(f"FencedWrite: {item.job} was written under {item.token}")
 
     def _buried(self, node: UUID) -> None:
@@ -141,11 +160,13 @@ class Watch:
                 self.wrong(f"OneBeliever: {process} was buried and trusts its lease")
 
     def finished(self, row: JobRow) -> None:
-        self.promises.ended(self.db, row.id)
-        self._finished[row.id] += 1
+        if row.deadlines:
+            self.promises.ended(self.db, row.id)
         if row.claim_token is not None:
             self._released.add(row.claim_token)
-        if self._finished[row.id] > 1 + self._again[row.id]:
+        before = self._finished.get(row.id.int, 0)
+        self._finished[row.id.int] = before + 1
+        if before and before > self._again[row.id]:
             self.wrong(f"FinishedOnce: job {row.id} finished again")
 
     def belief(self) -> None:
@@ -173,21 +194,22 @@ class Watch:
         job, token = claim.job.id, claim.job.claim_token
         if self.trace:
             self.trace.run(str(process), "▶", job, token, claim.job.task)
-        if (job, token) in self.runs:
+        if (job.int, token) in self.runs:
             self.wrong(f"one claim of {job} runs twice")
         resumed = self.now() - process.resumed_at <= _INSTANT
         if not resumed and not process.believes(claim.node, ago=_INSTANT):
             self.wrong(f"StepDown: {process} starts {job} without a lease")
-        for run in list(self.runs.values()):
-            if run.job == job and run.process.alive and run.token not in self._released:
+        number = job.int
+        for run in self.runs.values():
+            if run.job.int == number and run.process.alive and run.token not in self._released:
                 if run.process.believes(run.node):
                     self.wrong(f"BoundedOverlap: {job} runs on {run.process} and on {process}")
                 self.counts["overlap"] += 1
-        self.runs[job, token] = Run(job, token, claim.node, process)
+        self.runs[number, token] = Run(job, token, claim.node, process)
 
     def ended(self, ctx: Context) -> None:
         job = ctx.claim.job
-        if self.runs.pop((job.id, job.claim_token), None) and self.trace:
+        if self.runs.pop((job.id.int, job.claim_token), None) and self.trace:
             self.trace.run(str(here()), "■", job.id, job.claim_token)
 
     def crashed(self, process: Process) -> None:
@@ -263,6 +285,23 @@ class Watch:
             if expected is not None and first != expected:
                 self.wrong(f"TickOnce: {name} has nothing between {expected} and {first}")
             expected = last + timedelta(seconds=1)
+
+
+_JUDGES: dict[str, Callable[[Watch, tuple[Any, ...], Any], None]] = {
+    "acquire": Watch._acquired,
+    "register": Watch._registered,
+    "claim": Watch._claimed,
+    "bury": Watch._bury,
+    "stage": Watch._stage,
+    "fire": Watch._fire,
+    "ack": Watch._ack,
+    "ack_again": Watch._ack_again,
+    "end_deadline": Watch._end_deadline,
+    "sweep": Watch._sweep,
+    "requeue": Watch._requeued,
+    "retry": Watch._retried,
+}
+"""By the statement's name: called with its arguments and its answer."""
 
 
 def _words(row: JobRow) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from leasehold import telemetry
 from leasehold.config import Retention, Settings
 from leasehold.env import Rng, seeded
 from leasehold.errors import LeaseholdError
@@ -224,37 +224,19 @@ class Cluster:
             await asyncio.wait(tasks, timeout=1.0)
 
 
-class _Listener(logging.Handler):
-    """Log lines are how a node says what happens."""
-
-    def __init__(self, watch: Watch) -> None:
-        super().__init__()
-        self._watch = watch
-
-    def emit(self, record: logging.LogRecord) -> None:
-        kind: str = getattr(record, "event", "")
-        if kind:
-            self._watch.event(kind, getattr(record, "worker_id", ""), getattr(record, "fields", {}))
-
-
 @contextmanager
 def _listening(watch: Watch) -> Iterator[None]:
-    logger = logging.getLogger("leasehold")
-    before = logger.level, logger.propagate
-    listener = _Listener(watch)
-    logger.addHandler(listener)
-    logger.propagate = False
-    logger.setLevel(logging.INFO)
-    # who called from where is not asked: it would be most of what an event costs
-    source, logging._srcfile = logging._srcfile, None
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    """What a node tells, told to the watch instead of the log, whose records are not for free."""
+    log = telemetry.log
+
+    def listen(event: telemetry.Event, worker_id: str) -> None:
+        watch.event(event.kind, worker_id, event.fields)
+
+    telemetry.log = listen
     try:
         yield
     finally:
-        logging._srcfile = source
-        logging.logThreads = logging.logProcesses = logging.logMultiprocessing = True
-        logger.removeHandler(listener)
-        logger.level, logger.propagate = before
+        telemetry.log = log
 
 
 def run_seed(

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 from uuid import UUID
 
 from leasehold.errors import BadPayload, LeaseholdError, UniqueConflict
@@ -33,7 +34,14 @@ def new_row(job_id: UUID, job: JobRequest, due: datetime, moment: datetime) -> J
         unique_key=None if job.unique is None else key_of(job.task, job.unique),
         ready=due <= moment,
         held_because=None if due <= moment else "scheduled",
+        trace=job.trace,
     )
+
+
+@lru_cache(1024)
+def _size(payload: str) -> int:
+    """In bytes, as it is stored."""
+    return len(json.dumps(json.loads(payload), ensure_ascii=False).encode())
 
 
 def key_of(task: str, label: str) -> str:
@@ -66,7 +74,7 @@ class Enqueue:
         return answers
 
     def _one(self, job_id: UUID, job: JobRequest) -> tuple[UUID, bool]:
-        size = len(json.dumps(json.loads(job.payload), ensure_ascii=False).encode())
+        size = _size(job.payload)
         if size > self._payload_limit:
             limit = self._payload_limit
             raise BadPayload(f"payload of {size} bytes is over the limit of {limit}", got=job.task)

@@ -43,6 +43,7 @@ class SimEnv(Env):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", SimIds(self.clock, self.rng))
+        object.__setattr__(self, "boot_now", self.clock.boot_now)  # asked at each step: at once
 
 
 class DatabaseClock:
@@ -51,9 +52,14 @@ class DatabaseClock:
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
         self._stepped = 0.0
+        self._asked_at = -1.0
+        self._answer = START
 
     def __call__(self) -> datetime:
-        return START + timedelta(seconds=self._loop.now + self._stepped)
+        at = self._loop.now + self._stepped
+        if at != self._asked_at:
+            self._asked_at, self._answer = at, START + timedelta(0, at)
+        return self._answer
 
     def step(self, seconds: float) -> None:
         self._stepped += seconds

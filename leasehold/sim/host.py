@@ -49,6 +49,7 @@ class SimNode(Node):
         self._exit = exit
         self.first_id: Any = None
         """By which its parent certifies its death."""
+        self._assigned_as = ""
         super().__init__(plan, tools, registry, settings, env)
 
     def _start_guard(self) -> None:
@@ -62,11 +63,12 @@ class SimNode(Node):
     # -- Host ------------------------------------------------------------------------------------
     def new_identity(self) -> NodeIdentity:
         identity = super().new_identity()
-        self.first_id = self.first_id or identity.id
+        if self.first_id is None:
+            self.first_id, self._assigned_as = identity.id, str(identity.id)
         return identity
 
     def info(self) -> dict[str, Any]:
-        return {**super().info(), "assigned": str(self.first_id)}
+        return {**super().info(), "assigned": self._assigned_as}
 
     def leadership(self, name: str, gained: bool) -> None:
         if gained:

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, cast
 
 from leasehold.env import Rng
@@ -109,113 +108,116 @@ class Link:
             return True
         return share > 0 and self.rng.random() < share
 
-    def send(
-        self,
-        act: Callable[[], Any],
-        seconds: float,
-        *,
-        never_late: bool = False,
-        on_end: Callable[[], None] | None = None,
-        line: str = "work",
-    ) -> asyncio.Future[Any]:
-        """Ask for ``act`` at the server; the answer, or Unavailable after ``seconds``. ``on_end``
-        is called then, also when nobody waits for the answer any more."""
-        server, weather, loop = self.server, self.weather, self.server.loop
-        call = _Call(self, act, max(seconds, 0.001), never_late, on_end)
-        if self.closed or not server.up or (weather.refused and self.loses(weather.refused, "")):
-            error = Unavailable("the database cannot be reached", sent=False)
-            loop.call_later(self.way(), call.settle, None, error)
-            return call.answer
-        arrives_in = float("inf")
-        if not self.loses(weather.request_lost, "requests"):
-            arrives_in = self.way()
-            if loop.now < self.stalled_until and self.stalled_line in ("", line):
-                arrives_in += self.stalled_until - loop.now
-            loop.call_later(arrives_in, call.arrive, context=server.context)
-        if loop.now + arrives_in >= call.give_up_at:
-            loop.call_at(call.give_up_at, call.give_up)
-        return call.answer
+    def send(self, act: Callable[[], Any], seconds: float) -> asyncio.Future[Any]:
+        """Ask for ``act`` at the server; the answer, or Unavailable after ``seconds``."""
+        return _Call(self, "", (act,), {}, seconds, None).answer
 
 
 class _Call:
-    """One request, from its sending until its answer or until it is given up."""
+    """One request, from its sending until its answer or until it is given up: there are ten
+    thousand in a run, so each is one object, and does nothing twice. Without a ``name``,
+    ``args`` is one thing to be called at the server."""
 
-    __slots__ = ("act", "answer", "context", "give_up_at", "link", "never_late", "on_end", "over",
-                 "sent_at")  # fmt: skip
+    __slots__ = ("answer", "args", "context", "give_up_at", "kwargs", "link", "name", "over",
+                 "sent_at", "store")  # fmt: skip
 
     def __init__(
         self,
         link: Link,
-        act: Callable[[], Any],
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
         seconds: float,
-        never_late: bool,
-        on_end: Callable[[], None] | None,
+        store: FaultyStore | None,
     ) -> None:
-        loop = link.server.loop
+        server, weather = link.server, link.weather
+        loop = server.loop
+        now = loop.now
         self.link = link
-        self.act = act
-        self.never_late = never_late
-        self.on_end = on_end
+        self.name = name
+        self.args = args
+        self.kwargs = kwargs
+        self.store = store
         self.context: Context = copy_context()
-        self.sent_at = loop.now
+        self.sent_at = now
         self.answer: asyncio.Future[Any] = loop.create_future()
-        self.give_up_at = loop.now + seconds
+        self.give_up_at = now + max(seconds, 0.001)
         self.over = False
+        if link.closed or not server.up or (weather.refused and link.loses(weather.refused, "")):
+            error = Unavailable("the database cannot be reached", sent=False)
+            loop.call_later(link.way(), self.settle, None, error)
+            return
+        arrives_at = float("inf")
+        if not (
+            (link.cut or weather.request_lost) and link.loses(weather.request_lost, "requests")
+        ):
+            arrives_at = now + link.way()
+            line = store.line if store else "work"
+            if now < link.stalled_until and link.stalled_line in ("", line):
+                arrives_at += link.stalled_until - now
+            loop.call_at(arrives_at, self.arrive, context=server.context)
+        if arrives_at >= self.give_up_at:
+            loop.call_at(self.give_up_at, self.give_up, context=self.context)
 
     def give_up(self) -> None:
         link, seconds = self.link, self.give_up_at - self.sent_at
         link.unknown += 1
         if link.server.note:
-            link.server.note(link.name, f"… gives up after {seconds:.3g} s: {_name(self.act)}")
+            named = self.name or getattr(self.args[0], "__name__", "a call")
+            link.server.note(link.name, f"… gives up after {seconds:.3g} s: {named}")
         text = f"the database did not answer within {seconds:.3g} s"
         self.settle(None, Unavailable(text, sent=True))
 
     def arrive(self) -> None:
         """At the server. Afterwards the caller gets the answer, or gives up: it does so at its
         own time, also while the request is still on its way."""
-        server, link = self.link.server, self.link
-        now = server.loop.now
+        link = self.link
+        server, weather = link.server, link.weather
+        loop = server.loop
+        now = loop.now
         in_time = now < self.give_up_at
         answers_at = float("inf")
         lost = self.sent_at < server.calm_from < now - _UNDER_WAY_SECONDS
-        if not lost and server.up and (in_time or not self.never_late):
+        if not lost and server.up and (in_time or self.name not in NEVER_LATE):
             result, error = None, None
             try:
-                result = self.act()
+                if self.name:
+                    result = server.execute(self.name, self.args, self.kwargs, link.name)
+                else:
+                    result = self.args[0]()
             except LeaseholdError as refused:
                 error = refused
-            if not link.loses(link.weather.answer_lost, "answers"):
+            if not (
+                (link.cut or weather.answer_lost) and link.loses(weather.answer_lost, "answers")
+            ):
                 answers_at = now + link.way()
         if answers_at < self.give_up_at:
-            server.loop.call_at(answers_at, self.settle, result, error, context=self.context)
+            loop.call_at(answers_at, self.settle, result, error, context=self.context)
         elif in_time:
-            server.loop.call_at(self.give_up_at, self.give_up, context=self.context)
+            loop.call_at(self.give_up_at, self.give_up, context=self.context)
 
     def settle(self, result: Any, error: LeaseholdError | None) -> None:
         if self.over:
             return
         self.over = True
-        if self.on_end is not None:
-            self.on_end()
-        if self.answer.done():
+        if self.store is not None:
+            self.store.free()
+        answer = self.answer
+        if answer.done():
             return  # whoever waited was cancelled; the call went on
         if error is None:
-            self.answer.set_result(result)
+            answer.set_result(result)
         else:
-            self.answer.set_exception(error)
-            self.answer.exception()  # nobody may be there to take it
-
-
-def _name(act: Callable[[], Any]) -> str:
-    return str(act.args[0] if isinstance(act, partial) else getattr(act, "__name__", "a call"))
+            answer.set_exception(error)
+            answer.exception()  # nobody may be there to take it
 
 
 class FaultyStore:
     """A Store over a link, with one connection: calls wait their turn."""
 
     def __init__(self, link: Link, call_timeout: float, line: str = "work") -> None:
+        self.line = line
         self._link = link
-        self._line = line
         self._call_timeout = call_timeout
         self._busy = False
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -227,27 +229,25 @@ class FaultyStore:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not hasattr(SimStore, name):
             raise AttributeError(name)
-        execute, timeout_at = self._link.server.execute, _TIMEOUT_AT.get(name)
-        never_late = name in NEVER_LATE
+        link, usual, timeout_at = self._link, self._call_timeout, _TIMEOUT_AT.get(name)
 
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            seconds = self._call_timeout if timeout_at is None else args[timeout_at]
+        def call(*args: Any, **kwargs: Any) -> Any:
+            seconds = usual if timeout_at is None else args[timeout_at]
             if self._busy:
-                seconds -= await self._wait(seconds)
+                return in_turn(seconds, args, kwargs)
+            self._busy = True
+            return _Call(link, name, args, kwargs, seconds, self).answer
+
+        async def in_turn(seconds: float, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            seconds -= await self._wait(seconds)
             self._busy = True
             # a caller that is cancelled leaves its call to go on: the turn ends with the answer
-            return await self._link.send(
-                partial(execute, name, args, kwargs, self._link.name),
-                seconds,
-                never_late=never_late,
-                on_end=self._next,
-                line=self._line,
-            )
+            return await _Call(link, name, args, kwargs, seconds, self).answer
 
         setattr(self, name, call)
         return call
 
-    def _next(self) -> None:
+    def free(self) -> None:
         """The connection is free: it is handed to who has waited longest."""
         while self._waiting:
             turn = self._waiting.popleft()
@@ -259,20 +259,19 @@ class FaultyStore:
     async def _wait(self, seconds: float) -> float:
         """Until it is our turn; how long that took."""
         loop = self._link.server.loop
-        began = loop.time()
+        began = loop.now
         turn: asyncio.Future[None] = loop.create_future()
         self._waiting.append(turn)
-        error = Unavailable(f"no connection was free within {seconds:.3g} s")
-        timer = loop.call_later(seconds, _fail, turn, error)
+        timer = loop.call_later(seconds, _no_turn, turn, seconds)
         try:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():
-                self._next()  # it was given to us in the very moment in which we were cancelled
+                self.free()  # it was given to us in the very moment in which we were cancelled
             raise
         finally:
             timer.cancel()
-        return loop.time() - began
+        return loop.now - began
 
     def shut(self) -> None:
         """As closing the sockets: the next calls are refused."""
@@ -281,9 +280,9 @@ class FaultyStore:
         """Nothing is open."""
 
 
-def _fail(turn: asyncio.Future[None], error: LeaseholdError) -> None:
+def _no_turn(turn: asyncio.Future[None], seconds: float) -> None:
     if not turn.done():
-        turn.set_exception(error)
+        turn.set_exception(Unavailable(f"no connection was free within {seconds:.3g} s"))
 
 
 class SimWakeups:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any
 
@@ -19,8 +20,8 @@ from leasehold.errors import LeaseholdError
 
 _STEP_SECONDS = 1e-6
 """What a callback takes: without it, whoever waits for a clock that runs a little slower spins."""
-_STUCK = 200_000
-"""So many callbacks without a pause: somebody spins."""
+_SPIN_SECONDS = 0.2
+"""So long without a jump, by the moments that callbacks take: somebody spins."""
 
 
 @dataclass(eq=False, slots=True)
@@ -30,7 +31,7 @@ class Place:
     name: str
     owner: Any = None
     paused: bool = False
-    parked: list[_Handle] = field(default_factory=list)
+    parked: list[Any] = field(default_factory=list)
 
 
 PLACE: ContextVar[Place | None] = ContextVar("PLACE", default=None)
@@ -49,34 +50,28 @@ def context_of(place: Place) -> Context:
     return context
 
 
-class _Handle:
-    """A callback that waits. It is made a thousand times a virtual second: nothing is in it that
-    a simulation can do without."""
+_Entry = tuple[float, int, Callable[..., Any] | None, tuple[Any, ...], Context]
+"""What waits: from when on, the how manieth it was, the callback, its arguments, its context."""
 
-    __slots__ = ("args", "callback", "cancelled_", "context", "when_")
 
-    def __init__(
-        self, callback: Callable[..., Any], args: tuple[Any, ...], context: Context, when: float
-    ) -> None:
-        self.callback = callback
-        self.args = args
-        self.context = context
-        self.when_ = when
-        self.cancelled_ = False
+class _Timer(list[Any]):
+    """An :data:`_Entry` that can be cancelled. Made a thousand times a virtual second: a list is
+    made and compared without one line of Python."""
+
+    __slots__ = ()
 
     def cancel(self) -> None:
-        self.cancelled_ = True
-        self.callback, self.args = _nothing, ()
+        self[2] = None
 
     def cancelled(self) -> bool:
-        return self.cancelled_
+        return self[2] is None
 
     def when(self) -> float:
-        return self.when_
+        return float(self[0])
 
 
-def _nothing() -> None:
-    """What a cancelled handle holds on to."""
+_NEVER = _Timer((float("inf"), 0, print, (), Context()))
+"""At the end of each loop's timers, so that there always is one."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -87,9 +82,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self._due: deque[_Handle] = deque()
-        self._timers: list[tuple[float, int, _Handle]] = []
+        self._due: deque[_Entry | _Timer] = deque()
+        self._timers = [_NEVER]
         self._made = 0
+        self.create_future = partial(asyncio.Future, loop=self)  # type: ignore[method-assign]
 
     def time(self) -> float:
         """Seconds of true time since the beginning."""
@@ -113,34 +109,37 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return future
 
     # -- callbacks: shorter than BaseEventLoop's, whose costs would be half of a simulation -------
+    get_debug = staticmethod(bool)  # no: asked by each future
+
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> _Handle:
-        handle = _Handle(callback, args, copy_context() if context is None else context, self.now)
-        self._due.append(handle)
-        return handle
+    ) -> None:
+        """There is no handle: nobody in the services calls off what comes at once."""
+        if context is None:  # an empty one is falsy
+            context = copy_context()
+        self._due.append((0.0, 0, callback, args, context))
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]  # everybody is in this thread
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> _Handle:
-        when = self.now + delay
-        handle = _Handle(callback, args, copy_context() if context is None else context, when)
-        self._made += 1
-        heappush(self._timers, (when, self._made, handle))
-        return handle
+    ) -> _Timer:
+        if context is None:
+            context = copy_context()
+        self._made = made = self._made + 1
+        timer = _Timer((self.now + delay, made, callback, args, context))
+        heappush(self._timers, timer)
+        return timer
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> _Handle:
-        handle = _Handle(callback, args, copy_context() if context is None else context, when)
-        self._made += 1
-        heappush(self._timers, (when, self._made, handle))
-        return handle
-
-    def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+    ) -> _Timer:
+        if context is None:
+            context = copy_context()
+        self._made = made = self._made + 1
+        timer = _Timer((when, made, callback, args, context))
+        heappush(self._timers, timer)
+        return timer
 
     def create_task(  # type: ignore[override]
         self, coro: Any, *, name: str | None = None, context: Context | None = None
@@ -157,32 +156,34 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         """One callback after the other until somebody stops the loop. Each takes a moment of
         virtual time; when nothing is due, time jumps to the next timer."""
-        due, timers = self._due, self._timers
-        since_jump = 0
+        due, timers, next_due, now = self._due, self._timers, self._due.popleft, self.now
+        step, place_of, spins_at = _STEP_SECONDS, PLACE, now + _SPIN_SECONDS
         while not self._stopping:
-            now = self.now = self.now + _STEP_SECONDS
-            since_jump += 1
+            self.now = now = now + step
             if not due:
-                while timers and timers[0][2].cancelled_:
+                while timers[0][2] is None:
                     heappop(timers)
-                if not timers:
-                    raise LeaseholdError("the simulation stands still: nobody waits for a timer")
-                now = self.now = max(now, timers[0][0])
-                since_jump = 0
-            elif since_jump > _STUCK:
+                if timers[0][0] > now:
+                    if timers[0] is _NEVER:
+                        raise LeaseholdError(
+                            "the simulation stands still: nobody waits for a timer"
+                        )
+                    self.now = now = timers[0][0]
+                spins_at = now + _SPIN_SECONDS
+            elif now > spins_at:
                 raise LeaseholdError("the simulation spins without a pause", got=now)
-            while timers and timers[0][0] <= now:
-                due.append(heappop(timers)[2])
-            handle = due.popleft()
-            if handle.cancelled_:
+            while timers[0][0] <= now:
+                due.append(heappop(timers))
+            entry = next_due()
+            _, _, callback, args, context = entry
+            if callback is None:
                 continue
-            context = handle.context
-            place = context.get(PLACE)
+            place = context.get(place_of)
             if place is not None and place.paused:
-                place.parked.append(handle)
+                place.parked.append(entry)
                 continue
             try:
-                context.run(handle.callback, *handle.args)
+                context.run(callback, *args)
             except Exception as error:
-                text = f"a callback failed: {handle.callback}"
+                text = f"a callback failed: {callback}"
                 self.call_exception_handler({"message": text, "exception": error})

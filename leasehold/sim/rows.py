@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from leasehold.ports import NodeIdentity
+from leasehold.ports import NodeIdentity, NodeSeen
 from leasehold.sim.promises import judge
 
 
@@ -29,6 +29,8 @@ class NodeRow:
     epoch: int = 1
     sleeping: frozenset[str] = frozenset()
     info: dict[str, Any] = field(default_factory=dict)
+    shown: tuple[Any, NodeSeen] | None = None
+    """What a heartbeat shows of it, and of which state."""
 
 
 @dataclass(slots=True)
@@ -88,6 +90,7 @@ class JobRow:
     claim_token: int | None = None
     claimed_at: datetime | None = None
     deadlines: bool = False
+    trace: str | None = None
 
     def free(self) -> None:
         """Out of its node's hands; ``ready`` stays."""
@@ -203,6 +206,7 @@ class SimDatabase:
         self.events: list[dict[str, Any]] = []
         self.history: dict[tuple[datetime, str, str], dict[str, Any]] = {}
         self.last_event = 0
+        self.tallies = 0
         self.lock_names: dict[tuple[str, int], tuple[str, datetime]] = {}
         self.locked: set[UUID] = set()
         """Jobs whose rows a user's transaction holds."""
@@ -235,10 +239,10 @@ class SimDatabase:
     def notify(self, message: str) -> None:
         self.on_notify(message)
 
-    def wake(self, queues: Iterable[str]) -> None:
+    def wake(self, queues: Iterable[str], old: bool = False) -> None:
         for queue in sorted(set(queues)):
             if any(queue in node.sleeping for node in self.nodes.values()):
-                self.notify(f"q:{queue}")
+                self.notify(f"{'o' if old else 'q'}:{queue}")
 
     def remove_node(self, node: UUID) -> str:
         """Its row goes, and the death is noted, as the trigger does; the worker_id."""

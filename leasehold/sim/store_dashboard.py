@@ -116,6 +116,12 @@ class DashboardOperations(ControlOperations):
         db.history.update(counted)
         return max(high, low)
 
+    async def fold_counts(self, limit: int) -> int:
+        """Of the tallies those of events alone are kept: one for each batch and kind."""
+        folded = min(self.db.tallies, limit)
+        self.db.tallies -= folded
+        return folded
+
     async def history(self, since: datetime, queue: str | None, limit: int) -> Rows:
         found = sorted(
             key for key in self.db.history if key[0] >= since and queue in (None, key[1])

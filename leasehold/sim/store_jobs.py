@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from heapq import nsmallest
 from uuid import UUID
 
 from leasehold.errors import QueryFailed
-from leasehold.model.job import ClaimedJob, JobRequest
+from leasehold.model.job import EVERYTHING, UNSETTLED_SECONDS, ClaimedJob, JobRequest, Mark
 from leasehold.ports import Acked, AckItem, Completion, Now, Rescued, Staged, Term
 from leasehold.sim.enqueue import Enqueue, new_row
 from leasehold.sim.rows import AttemptRow, JobRow, SimDatabase
@@ -36,28 +37,42 @@ class JobOperations:
 
     # -- a worker's ------------------------------------------------------------------------------
     async def claim(
-        self, node: UUID, epoch: int, queue: str, not_tasks: Sequence[str], limit: int, now: Now
+        self,
+        node: UUID,
+        epoch: int,
+        queue: str,
+        not_tasks: Sequence[str],
+        limit: int,
+        now: Now,
+        mark: Mark = EVERYTHING,
     ) -> list[ClaimedJob]:
         db = self.db
         mine = db.nodes.get(node)
         if mine is None or mine.epoch != epoch:
             return []
+        moment = db.at(now)
+        settled = moment - timedelta(seconds=UNSETTLED_SECONDS)
+        start = (min(mark.run_at, settled), mark.id)
         free = [
             row
             for row in db.jobs.values()
-            if row.ready
-            and row.node is None
+            if row.node is None
+            and row.ready
             and row.queue == queue
             and row.task not in not_tasks
+            and (row.priority != mark.priority or (row.run_at, row.id) >= start)
             and not (db.locked and row.id in db.locked)
         ]
-        free.sort(key=lambda row: (row.priority, row.run_at, row.id.int))
-        moment = db.at(now)
-        for row in free[:limit]:
+        if not free:
+            return []
+        free = nsmallest(limit, free, key=_claim_order)
+        for row in free:
             row.node, row.claimed_at, row.attempt = node, moment, row.attempt + 1
             row.claim_token = db.new_token()
-        claimed = [as_claimed(row) for row in free[:limit]]
-        return sorted(claimed, key=lambda job: (job.priority, job.scheduled_for, job.id.int))
+        claimed = [as_claimed(row) for row in free]
+        if len(claimed) > 1:
+            claimed.sort(key=lambda job: (job.priority, job.scheduled_for, job.id.int))
+        return claimed
 
     async def start(self, node: UUID, job: UUID, token: int, now: Now) -> bool:
         row = self.db.claimed(job, token, node)
@@ -134,7 +149,7 @@ class JobOperations:
         for row in rows:
             row.free()
             row.attempt -= 1
-        self.db.wake(row.queue for row in rows)
+        self.db.wake((row.queue for row in rows), old=True)
         return len(rows)
 
     async def give_back_unknown(self, node: UUID, epoch: int, known: Sequence[int]) -> int:
@@ -167,7 +182,7 @@ class JobOperations:
             return False
         row.free()
         row.progress = row.progress_note = None
-        self.db.wake([row.queue])
+        self.db.wake([row.queue], old=True)
         return True
 
     # -- a leader's ------------------------------------------------------------------------------
@@ -205,7 +220,7 @@ class JobOperations:
                 row.crashes, row.last_error = row.crashes + 1, "its worker died"
             else:
                 row.attempt -= 1
-            self.db.wake([row.queue])
+            self.db.wake([row.queue], old=True)
         return Rescued(row.id, dead, blamed, poison)
 
     async def stage(self, term: Term, limit: int, now: Now) -> Staged:
@@ -231,8 +246,14 @@ class JobOperations:
             else:
                 row.ready, row.held_because = True, None
                 staged.append(row)
-        db.wake(row.queue for row in staged)
+        if staged:
+            late = min(row.run_at for row in staged) < moment - timedelta(seconds=1)
+            db.wake((row.queue for row in staged), old=late)
         return Staged(len(staged), len(due[:limit]) - len(staged), next_in)
+
+
+def _claim_order(row: JobRow) -> tuple[int, datetime, int]:
+    return row.priority, row.run_at, row.id.int
 
 
 def as_claimed(row: JobRow) -> ClaimedJob:
@@ -254,4 +275,5 @@ def as_claimed(row: JobRow) -> ClaimedJob:
         row.history,
         row.schedule,
         row.deadlines,
+        row.trace,
     )

@@ -60,16 +60,20 @@ class NodeOperations:
         signals = tuple(
             Signal(job, tok, kind) for (of, job, kind), tok in db.signals.items() if of == node
         )
-        return Heartbeat(renewed, frozenset(led), leaders, nodes, signals)
+        return Heartbeat(renewed, frozenset(led), leaders, nodes, signals, moment)
 
     def _leader_seen(self, name: str) -> Seen:
         row = self.db.leaders[name]
         return Seen(row.node, row.token, row.seq, row.lease_seconds, self.db.timeline)
 
     def _node_seen(self, row: NodeRow) -> NodeSeen:
-        me = row.identity
-        seen = Seen(me.id, row.token, row.seq, row.lease_seconds, self.db.timeline)
-        return NodeSeen(me.id, seen, me.app, self.db.releases.get((me.app, me.release), 0))
+        """Made once for all who look before it changes."""
+        state = (row.token, row.seq, row.lease_seconds, self.db.timeline)
+        if row.shown is None or row.shown[0] != state:
+            me = row.identity
+            number = self.db.releases.get((me.app, me.release), 0)
+            row.shown = state, NodeSeen(me.id, Seen(me.id, *state), me.app, number)
+        return row.shown[1]
 
     async def set_sleeping(self, node: UUID, queues: Sequence[str]) -> None:
         if row := self.db.nodes.get(node):

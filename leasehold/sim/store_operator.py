@@ -19,6 +19,7 @@ class OperatorOperations:
 
     async def record(self, events: Sequence[dict[str, Any]], now: Now) -> None:
         moment = self.db.at(now)
+        self.db.tallies += len({event["kind"] for event in events})
         for event in events:
             self.db.last_event += 1
             self.db.events.append(
@@ -172,10 +173,16 @@ class OperatorOperations:
         ]
         return found[:limit]
 
-    async def failures(self, seconds: float, limit: int, now: Now) -> Rows:
+    async def lately(self, kinds: Sequence[str], seconds: float, limit: int, now: Now) -> Rows:
         since = self.db.at(now) - timedelta(seconds=seconds)
-        found = await self.events("service_failed", None, limit)
-        return [event for event in found if event["at"] > since]
+        found = [e for e in self.db.events if e["kind"] in kinds and e["at"] > since]
+        return sorted(found, key=lambda e: (e["at"], e["id"]), reverse=True)[:limit]
+
+    async def pins(self, seconds: float, limit: int, now: Now) -> Rows:
+        return []  # transactions are over at once
+
+    async def check_schema(self) -> None:
+        """There is one version."""
 
 
 def _remove(table: dict[K, Any], keys: Sequence[K]) -> int:

@@ -6,6 +6,7 @@ It needs the extra ``web``: starlette and jinja2 (and uvicorn for ``leasehold we
 """
 
 from leasehold.web.login import Login
+from leasehold.web.probes import probes
 from leasehold.web.site import dashboard
 
-__all__ = ["Login", "dashboard"]
+__all__ = ["Login", "dashboard", "probes"]

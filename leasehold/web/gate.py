@@ -24,6 +24,8 @@ MOST_QUERY_BYTES = 8 * 1024
 MOST_FIELDS = 50
 _LOGIN_SECONDS = 0.5
 """One wrong login at a time, and each takes so long."""
+OPEN = frozenset({"/livez", "/readyz"})
+"""Asked by machines that have no login; they learn one word."""
 LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -67,7 +69,8 @@ class Gate:
                 await self._inside(scope, receive, send)
             return
         request = Request(scope, receive)
-        static = _path(request).startswith("/static/")
+        path = _path(request)
+        static = path.startswith("/static/")
 
         async def dressed(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -79,7 +82,7 @@ class Gate:
             await send(message)
 
         try:
-            answer = None if static else await self._stop(request)
+            answer = None if static or path in OPEN else await self._stop(request)
         except ClientDisconnect:
             return
         await (answer or self._inside)(scope, receive, dressed)

@@ -23,6 +23,10 @@ _LANE_TASKS = 12
 PLACES = {
     "no_live_node": "nodes", "node_silent": "nodes", "versions_differ": "nodes",
     "no_leader": "leaders", "leader_silent": "leaders", "schedule_silent": "schedules",
+    "renewal_late": "nodes", "wakeups_lost": "nodes", "two_claimants": "leaders",
+    "lock_lost": "events?kind=lock_lost", "tick_missed": "schedules", "xmin_pinned": "database",
+    "deadline_breached": "deadlines?state=breached", "breach_unhandled": "deadlines?state=breached",
+    "clock_jumped": "events?kind=clock_jumped",
     "schedule_ahead": "schedules", "schedule_paused": "schedules",
     "job_quarantined": "jobs?q=state:quarantined", "job_overdue": "jobs?q=state:running",
     "jobs_late": "jobs?q=state:available", "task_unknown": "jobs?q=state:scheduled",

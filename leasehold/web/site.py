@@ -25,6 +25,7 @@ from leasehold.services.operator import Operator
 from leasehold.web import words
 from leasehold.web.gate import COOKIE, Gate, Rules, Who, keep
 from leasehold.web.login import SESSION_SECONDS, Login, Sessions
+from leasehold.web.probes import Probes
 from leasehold.web.pulse import Pulse
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def dashboard(
     ]
     static = StaticFiles(directory=Path(str(files("leasehold.web").joinpath("static"))))
     inside = Starlette(
-        routes=[*table, Mount("/static", static)],
+        routes=[*table, *Probes(app).routes(), Mount("/static", static)],
         exception_handlers={
             HTTPException: partial(_missing, site),
             Exception: partial(_broken, site),

@@ -216,7 +216,7 @@ async def test_only_the_own_claim_is_given_back_and_sleepers_are_woken(world: Wo
     assert await give_back(world.b.id, [(claimed.id, claimed.claim_token)]) == 0
     assert await give_back(world.a.id, [(claimed.id, claimed.claim_token + 1)]) == 0
     assert await give_back(world.a.id, [(claimed.id, claimed.claim_token)]) == 1
-    assert await world.heard() == ["q:default"]
+    assert await world.heard() == ["o:default"]
 
 
 async def test_start_marks_only_the_own_claim(world: World):

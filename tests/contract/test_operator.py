@@ -41,9 +41,11 @@ async def test_what_failed_lately_is_found_among_other_events(world: World):
     store = world.a.store
     old, late = event("service_failed", 700.0), event("service_failed", 1.0)
     await store.record([old, late, event("a")], world.now)
-    [found] = await store.failures(600.0, 10, world.now)
+    kinds = ["service_failed", "lock_lost"]
+    [found] = await store.lately(kinds, 600.0, 10, world.now)
     assert (found["kind"], found["at"], found["fields"]) == ("service_failed", at(-1), {"x": 1})
-    assert await store.failures(0.5, 10, world.now) == []
+    assert await store.lately(kinds, 0.5, 10, world.now) == []
+    assert await store.lately(["lock_lost"], 600.0, 10, world.now) == []
 
 
 async def test_the_summary_counts(world: World):
@@ -107,3 +109,17 @@ async def test_signals_to_the_dead_go(world: World):
     assert await world.a.store.prune(DAYS, 100, world.now) == 0
     await world.b.leave()
     assert await world.a.store.prune(DAYS, 100, world.now) == 1
+
+
+async def test_tallies_are_folded_once_and_a_bounded_number_at_a_time(world: World):
+    store = world.a.store
+    await store.record([event("a"), event("a"), event("b")], world.now)
+    await store.record([event("a")], world.now)
+    assert await store.fold_counts(2) == 2
+    assert await store.fold_counts(100) == 1
+    assert await store.fold_counts(100) == 0
+
+
+async def test_the_schema_is_right_and_nobody_pins(world: World):
+    await world.a.store.check_schema()
+    assert await world.a.store.pins(0.0, 10, world.now) == []

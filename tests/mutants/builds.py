@@ -160,7 +160,7 @@ MUTANTS = (
                 (_SEEN, _STALE),
                 (_RAISED, "token = greatest(l.token, 1)"),
                 ("and f.token < taken.token", ""),
-                ("from taken\n), served", "from taken on conflict do nothing\n), served"),
+                ("from taken\n), contended", "from taken on conflict do nothing\n), contended"),
             )
         },
         _act_at_once,

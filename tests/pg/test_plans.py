@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 
+from leasehold.model.job import EVERYTHING
 from leasehold.pg.sql import statement
 from tests.pg.bench import Bench
 
@@ -68,9 +69,9 @@ async def test_a_claim_finds_its_rows_by_their_order(
     bench: Bench, sql: Any, stale: list[tuple[UUID, int]]
 ) -> None:
     claim = {"epoch": 1, "queue": "default", "not_tasks": [], "limit": 500, "now": None}
-    params = {"node": bench.node, **claim}
+    params = {"node": bench.node, "unsettled": 2.0, **claim, **EVERYTHING._asdict()}
     plan = await plan_of(sql, "job/claim", params)
-    assert "Index Scan using job_ready" in plan and "Sort" not in plan, plan
+    assert plan.count("Index Scan using job_ready") == 2 and "Sort" not in plan, plan
     assert "Seq Scan on job" not in plan, plan
 
 

@@ -54,7 +54,7 @@ class World:
 
     # -- the store -------------------------------------------------------------------------------
     async def claim(
-        self, node: UUID, epoch: int, queue: str, not_tasks: Any, limit: int, now: Any
+        self, node: UUID, epoch: int, queue: str, not_tasks: Any, limit: int, now: Any, mark: Any
     ) -> list[ClaimedJob]:
         self.statements.append(("claim", epoch))
         return self.answer()

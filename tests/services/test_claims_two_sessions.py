@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from leasehold.model.job import EVERYTHING
 from tests.services.sessions import Process, Two, execute, two_processes
 
 
@@ -24,6 +25,7 @@ async def claim_and_hold(two: Two, process: Process) -> Any:
     """A claim whose transaction is open: sent, and not committed yet."""
     session = await two.session()
     params = {"queue": "default", "not_tasks": [], "limit": 10, "now": None}
+    params |= {"unsettled": 2.0, **EVERYTHING._asdict()}
     rows = await execute(
         session, "job/claim", {**params, "node": process.id, "epoch": process.epoch}
     )

@@ -112,7 +112,7 @@ def test_an_election_of_ones_own_without_a_holder_is_no_problem():
 def test_a_silent_schedule_is_named():
     late = schedule(next_at=NOW - timedelta(days=3))
     assert "3 d" in only(wrong(schedules=[late]), "schedule_silent").sentence
-    assert wrong(schedules=[schedule(next_at=NOW - timedelta(seconds=29))]) == []
+    assert wrong(schedules=[schedule(next_at=NOW - timedelta(seconds=9))]) == []
 
 
 def test_a_schedule_that_has_ended_is_no_problem():

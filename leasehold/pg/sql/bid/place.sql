@@ -1,10 +1,15 @@
--- See the row of a lock and who is first in its queue, and take a place there, if asked.
+-- See the row of a lock and who is first in its queue, and take a place there, if asked;
+-- who has to wait for another one is counted.
 -- locks: own node row FOR KEY SHARE, by the foreign key
 -- index: leader_pkey, fence_pkey, node_pkey, bid_pkey, bid_order
 with placed as (
     insert into leasehold.bid (name, node)
     select %(name)s, n.id from leasehold.node n where n.id = %(node)s and %(wait)s
     on conflict (name, node) do nothing
+    returning name
+), contended as (
+    insert into leasehold.tally (metric, subject, n)
+    select 'lock_contended', '', 1 from placed join leasehold.leader l using (name) where l.node is not null
 )
 select l.node, l.token, l.seq, l.lease_seconds, leasehold.timeline(),
        (select b.node from leasehold.bid b where b.name = l.name order by b.ticket limit 1)

@@ -2,5 +2,6 @@
 -- edge: new -> available
 -- locks: inserts only
 -- index: job_pkey
-copy leasehold.job (id, queue, task_name, priority, max_attempts, timeout_seconds, requeue_seconds, history, payload)
+copy leasehold.job (id, queue, task_name, priority, max_attempts, timeout_seconds, requeue_seconds, history, trace,
+                    payload)
 from stdin

@@ -8,6 +8,6 @@ with back as (
     where j.id = a.id and j.claim_token = a.claim_token and j.node = %(node)s
     returning j.id, j.queue
 ), woken as (
-    select leasehold.wake(array_agg(distinct queue)) from back
+    select leasehold.wake(array_agg(distinct queue), true) from back
 )
 select id from back, woken

@@ -13,7 +13,7 @@ with mine as materialized (
     from mine where j.id = mine.id
     returning j.queue
 ), woken as (
-    select leasehold.wake(array_agg(queue)) from back
+    select leasehold.wake(array_agg(queue), true) from back
 )
 select exists (select 1 from back),
        exists (select 1 from leasehold.job where id = %(job)s and claim_token = %(token)s and node is not null),

@@ -53,6 +53,6 @@ with lost as materialized (
     from lost l where l.blamed
     on conflict do nothing
 ), woken as (
-    select leasehold.wake(array_agg(distinct queue)) from back
+    select leasehold.wake(array_agg(distinct queue), true) from back
 )
 select l.id, l.node, l.blamed, l.poison from lost l, woken

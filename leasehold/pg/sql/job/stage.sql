@@ -17,13 +17,14 @@ with f as materialized (
 ), staged as (
     update leasehold.job j set ready = true, held_because = null
     where j.ctid = any (array(select at_row from due where not stays))
-    returning j.queue
+    returning j.queue, j.run_at
 ), later as (
     update leasehold.job j set run_at = coalesce(%(now)s::timestamptz, now()) + interval '10 seconds'
     where j.ctid = any (array(select at_row from due where stays))
     returning 1
 ), woken as (
-    select leasehold.wake(array_agg(distinct queue)) from staged
+    select leasehold.wake(array_agg(distinct queue),
+                          min(run_at) < coalesce(%(now)s::timestamptz, now()) - interval '1 second') from staged
 )
 select (select count(*) from staged), (select count(*) from later),
        (select extract(epoch from min(run_at) - coalesce(%(now)s::timestamptz, now()))::float8

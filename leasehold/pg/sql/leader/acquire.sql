@@ -1,13 +1,15 @@
 -- Take over by compare-and-swap: the row must be as observed, the timeline too. The client has
 -- waited W, or the row was resigned, or names this very node, which holds no term.
 -- A fence that is missing or ahead rolls everything back: there is no holder without a token.
+-- An attempt that finds the row changed is counted: somebody else was quicker.
 -- Who has a lock waits for it no more; of the terms of a lock the newest is kept.
 -- locks: leader row, then fence row (waits for duties of the old term, which hold it FOR SHARE)
 -- index: leader_pkey, fence_pkey, bid_pkey, term_pkey
 with taken as (
     update leasehold.leader l
     set node = %(node)s, token = greatest(l.token + 1, leasehold.timeline() - 1 << 32), seq = l.seq + 1,
-        lease_seconds = %(lease_seconds)s,
+        lease_seconds = %(lease_seconds)s, acquired = l.acquired + 1,
+        expired = l.expired + (l.node is not null)::integer,
         acquired_at = coalesce(%(now)s::timestamptz, clock_timestamp()),
         renewed_at = coalesce(%(now)s::timestamptz, clock_timestamp())
     where l.name = %(name)s and l.node is not distinct from %(seen_node)s and l.token = %(seen_token)s
@@ -22,6 +24,11 @@ with taken as (
     insert into leasehold.term (name, token, node, worker_id, acquired_at)
     select taken.name, taken.token, %(node)s, leasehold.worker_id(%(host)s, %(pid)s, %(node)s), taken.acquired_at
     from taken
+), contended as (
+    insert into leasehold.tally (metric, subject, n)
+    select case when starts_with(%(name)s, 'lock:') then 'lock_contended' else 'lease_contended' end,
+           case when starts_with(%(name)s, 'lock:') then '' else %(name)s end, 1
+    where not exists (select 1 from taken)
 ), served as (
     delete from leasehold.bid b using taken where b.name = taken.name and b.node = %(node)s
 ), forgotten as (

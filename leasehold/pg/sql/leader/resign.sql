@@ -3,7 +3,7 @@
 -- locks: leader row
 -- index: leader_pkey, bid_order
 with gone as (
-    update leasehold.leader set node = null, seq = seq + 1
+    update leasehold.leader set node = null, seq = seq + 1, resigned = resigned + 1
     where name = %(name)s and node = %(node)s and token = %(token)s
     returning name, token, seq
 )

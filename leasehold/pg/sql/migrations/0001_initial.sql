@@ -90,7 +90,16 @@ create table leasehold.leader (
     seq            bigint      not null default 0,
     lease_seconds  real        not null,
     acquired_at    timestamptz,
-    renewed_at     timestamptz
+    renewed_at     timestamptz,
+    -- what became of it since its row was made, for people: no part of the protocol
+    acquired       bigint      not null default 0,
+    renewed        bigint      not null default 0,
+    resigned       bigint      not null default 0,
+    -- terms that ended without a resignation
+    expired        bigint      not null default 0,
+    -- with nobody whose lease was in force, between two terms; and since when it is so
+    leaderless_seconds double precision not null default 0,
+    vacated_at     timestamptz
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
 -- Changes only at an acquisition, so that a long duty under FOR SHARE never blocks a renewal.
@@ -114,6 +123,7 @@ create table leasehold.bid (
     name    text   not null,
     node    uuid   not null references leasehold.node on delete cascade,
     ticket  bigint not null generated always as identity,
+    made_at timestamptz not null default clock_timestamp(),
     primary key (name, node)
 );
 create index bid_order on leasehold.bid (name, ticket);
@@ -152,6 +162,8 @@ create table leasehold.job (
     deadlines        boolean     not null default false,
     -- take it away from its node after this long, even if the node lives
     requeue_seconds  real,
+    -- where it was enqueued, for tracing: W3C's traceparent
+    trace            text,
     payload          jsonb       not null,
     -- true: available (node is null) or running (node is not null); false: waits for run_at
     ready            boolean     not null default true,
@@ -641,10 +653,102 @@ create table leasehold.history (
 );
 
 -- ---------------------------------------------------------------------------------------------
+-- Counts for metrics. They only grow. Who counts inserts a tally and waits for nobody; the leader
+-- folds tallies into totals now and then. A count is its total and its tallies together.
+-- ---------------------------------------------------------------------------------------------
+
+create table leasehold.tally (
+    id      bigint generated always as identity primary key,
+    metric  text   not null,
+    subject text   not null,
+    part    text   not null default '',
+    n       bigint not null
+);
+
+create table leasehold.total (
+    metric  text   not null,
+    subject text   not null,
+    part    text   not null default '',
+    n       bigint not null,
+    primary key (metric, subject, part)
+) with (fillfactor = 50);
+
+create function leasehold.tally_events() returns trigger
+language plpgsql as $$
+begin
+    insert into leasehold.tally (metric, subject, n) select 'event', f.kind, count(*) from fresh f group by f.kind;
+    return null;
+end $$;
+
+create trigger tally_events after insert on leasehold.event
+referencing new table as fresh for each statement execute function leasehold.tally_events();
+
+-- A minute may be counted again: what it grew by.
+create function leasehold.tally_jobs() returns trigger
+language plpgsql as $$
+begin
+    if tg_op = 'INSERT' then
+        insert into leasehold.tally (metric, subject, part, n)
+        select 'job_' || c.name, f.queue, f.task_name, sum(c.n)
+        from fresh f cross join lateral (values ('completed', f.completed), ('cancelled', f.cancelled),
+            ('discarded', f.discarded), ('quarantined', f.quarantined), ('failed', f.failed)) c (name, n)
+        where c.n <> 0 group by 1, 2, 3;
+    else
+        insert into leasehold.tally (metric, subject, part, n)
+        select 'job_' || c.name, f.queue, f.task_name, sum(c.n)
+        from fresh f join stale s using (at, queue, task_name)
+        cross join lateral (values ('completed', f.completed - s.completed), ('cancelled', f.cancelled - s.cancelled),
+            ('discarded', f.discarded - s.discarded), ('quarantined', f.quarantined - s.quarantined),
+            ('failed', f.failed - s.failed)) c (name, n)
+        where c.n > 0 group by 1, 2, 3;
+    end if;
+    return null;
+end $$;
+
+create trigger tally_new_jobs after insert on leasehold.history
+referencing new table as fresh for each statement execute function leasehold.tally_jobs();
+create trigger tally_more_jobs after update on leasehold.history
+referencing old table as stale new table as fresh for each statement execute function leasehold.tally_jobs();
+
+-- How often this node's renewals got no answer: its row says it while it lives.
+create function leasehold.tally_node() returns trigger
+language plpgsql as $$
+begin
+    if jsonb_typeof(old.info -> 'renew_failed') = 'number' and (old.info ->> 'renew_failed')::bigint > 0 then
+        insert into leasehold.tally (metric, subject, n)
+        values ('renew_failed', old.app, (old.info ->> 'renew_failed')::bigint);
+    end if;
+    return null;
+end $$;
+
+create trigger tally_node after delete on leasehold.node
+for each row execute function leasehold.tally_node();
+
+-- How long nobody's lease was in force, for people: nothing of the protocol reads it.
+create function leasehold.note_vacancy() returns trigger
+language plpgsql as $$
+declare
+    over timestamptz := least(clock_timestamp(), old.renewed_at + make_interval(secs => old.lease_seconds));
+begin
+    if new.node is null then
+        new.vacated_at := case when old.node is null then old.vacated_at else over end;
+    else
+        new.leaderless_seconds := old.leaderless_seconds + coalesce(greatest(extract(epoch from new.acquired_at
+            - case when old.node is null then old.vacated_at else over end), 0), 0);
+        new.vacated_at := null;
+    end if;
+    return new;
+end $$;
+
+create trigger note_vacancy before update of node on leasehold.leader
+for each row when (not starts_with(new.name, 'lock:')) execute function leasehold.note_vacancy();
+
+-- ---------------------------------------------------------------------------------------------
 -- Wake-ups. NOTIFY takes a lock on the whole cluster at commit: only if somebody sleeps.
 -- ---------------------------------------------------------------------------------------------
 
-create function leasehold.wake(woken text[]) returns void
+-- ``old``: of jobs that have become free and have been enqueued some time ago.
+create function leasehold.wake(woken text[], old boolean default false) returns void
 language plpgsql volatile as $$
 declare
     q text;
@@ -653,7 +757,7 @@ begin
         select distinct w from unnest(woken) w
         where exists (select 1 from leasehold.node n where w = any (n.sleeping))
     loop
-        perform pg_notify('leasehold', 'q:' || q);
+        perform pg_notify('leasehold', case when old then 'o:' else 'q:' end || q);
     end loop;
 end $$;
 
@@ -775,13 +879,16 @@ begin
             when opt in ('history', 'retried') then
                 case when kind <> 'boolean' then 'must be true or false' end
             when opt = 'deadline' then leasehold.deadline_wrong(val)
+            when opt = 'trace' then
+                case when given !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'
+                     then 'must be a traceparent' end
             when opt = 'id' then
                 case when given !~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then 'must be a UUID' end
             else 'unknown'
         end;
         if wrong = 'unknown' then
             raise exception 'leasehold.enqueue: unknown option %', left(opt, 100) using errcode = '22023',
-                hint = 'Known: id, task, payload, queue, priority, run_at, run_in, max_attempts, timeout, requeue_after, unique, unique_for, on_conflict, history, deadline.';
+                hint = 'Known: id, task, payload, queue, priority, run_at, run_in, max_attempts, timeout, requeue_after, unique, unique_for, on_conflict, history, deadline, trace.';
         elsif wrong is not null then
             raise exception 'leasehold.enqueue: % %, got %', opt, wrong,
                 case when opt = 'payload' then kind else left(val::text, 100) end
@@ -885,12 +992,13 @@ begin
             end if;
         end if;
         insert into leasehold.job as j (id, queue, task_name, priority, run_at, created_at, max_attempts,
-                timeout_seconds, requeue_seconds, history, unique_key, payload, ready, held_because, deadlines)
+                timeout_seconds, requeue_seconds, history, unique_key, trace, payload, ready, held_because,
+                deadlines)
         values (new_id, coalesce(item ->> 'queue', 'default'), item ->> 'task',
                 coalesce((item ->> 'priority')::smallint, 0), due, moment,
                 coalesce((item ->> 'max_attempts')::smallint, 5), (item ->> 'timeout')::real,
                 (item ->> 'requeue_after')::real, coalesce((item ->> 'history')::boolean, true),
-                leasehold.key_of(item ->> 'task', item ->> 'unique'),
+                leasehold.key_of(item ->> 'task', item ->> 'unique'), item ->> 'trace',
                 coalesce(item -> 'payload', '{}'), starts, case when starts then null else 'scheduled' end,
                 coalesce(jsonb_typeof(item -> 'deadline'), 'null') <> 'null')
         on conflict on constraint job_pkey do nothing;

@@ -10,7 +10,7 @@ with f as materialized (
     where id = %(node)s and token = %(token)s and seq = %(seq)s and exists (select 1 from f)
     returning id, leasehold.worker_id(host, pid, id) as worker_id
 ), led as (
-    update leasehold.leader l set node = null, seq = l.seq + 1 from dead where l.node = dead.id
+    update leasehold.leader l set node = null, seq = l.seq + 1, expired = l.expired + 1 from dead where l.node = dead.id
     returning l.name
 ), told as (
     select pg_notify('leasehold', 'e:' || name) from led

@@ -8,7 +8,7 @@ with dead as (
        or %(process)s and info ->> 'assigned' = %(node)s::text
     returning id, leasehold.worker_id(host, pid, id) as worker_id
 ), led as (
-    update leasehold.leader l set node = null, seq = l.seq + 1
+    update leasehold.leader l set node = null, seq = l.seq + 1, expired = l.expired + 1
     where l.node = %(node)s or l.node in (select id from dead)
     returning l.name
 ), told as (

@@ -10,7 +10,7 @@ with me as (
     returning seq
 ), led as (
     update leasehold.leader l
-    set seq = l.seq + 1, renewed_at = coalesce(%(now)s::timestamptz, clock_timestamp())
+    set seq = l.seq + 1, renewed = l.renewed + 1, renewed_at = coalesce(%(now)s::timestamptz, clock_timestamp())
     from unnest(%(names)s::text[], %(terms)s::bigint[]) as h (name, term)
     where l.name = h.name and l.node = %(node)s and l.token = h.term and exists (select 1 from me)
     returning l.name
@@ -25,4 +25,4 @@ select exists (select 1 from me),
         from leasehold.node n left join leasehold.release r on r.app = n.app and r.name = n.release),
        (select coalesce(jsonb_agg(jsonb_build_array(s.job_id, s.claim_token, s.kind)), '[]')
         from leasehold.signal s where s.node = %(node)s and s.job_id <> all (%(heard)s::uuid[])),
-       leasehold.timeline()
+       leasehold.timeline(), coalesce(%(now)s::timestamptz, clock_timestamp())

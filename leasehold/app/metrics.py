@@ -1,0 +1,66 @@
+"""Metrics as text, for Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from leasehold.errors import ConfigError
+from leasehold.services.metric_names import COUNTER, METRICS
+from leasehold.services.metrics import Sheet, read_metrics
+
+if TYPE_CHECKING:
+    from leasehold.app.core import App
+
+OLDEST_SECONDS = 1.0
+"""Who asks within this time gets the same answer: many who ask cost no more than one."""
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Exposition:
+    """The endpoint's text, of one event loop."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._lock: asyncio.Lock | None = None
+        self._made_at = float("-inf")
+        self._text = b""
+
+    async def text(self) -> bytes:
+        """Raises ConfigError without the extra ``prometheus``."""
+        lock = self._lock = self._lock or asyncio.Lock()
+        async with lock:
+            now = self._app.env.boot_now()
+            if now - self._made_at >= OLDEST_SECONDS:
+                operator = await self._app.operator("", "metrics")
+                sheet = await read_metrics(operator.inspector, operator.store, operator.reports)
+                self._text, self._made_at = as_text(sheet), self._app.env.boot_now()
+        return self._text
+
+
+def as_text(sheet: Sheet) -> bytes:
+    """In Prometheus' text format. Raises ConfigError without prometheus-client."""
+    try:
+        from prometheus_client import CollectorRegistry, generate_latest
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    except ImportError:
+        raise ConfigError(
+            "metrics need the package prometheus-client", do="pip install 'leasehold[prometheus]'"
+        ) from None
+
+    def families() -> Iterable[Any]:
+        for name, known in METRICS.items():
+            kind = CounterMetricFamily if known.kind == COUNTER else GaugeMetricFamily
+            family = kind(name, known.meaning, labels=known.labels)
+            for labels, value in sorted(sheet.series.get(name, {}).items()):
+                family.add_metric(labels, value)
+            yield family
+
+    class Collector:
+        def collect(self) -> Iterable[Any]:
+            return families()
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Collector())  # type: ignore[arg-type, unused-ignore]
+    return generate_latest(registry)

@@ -1,0 +1,43 @@
+"""``leasehold metrics``: what /metrics serves, and what Prometheus and Grafana load."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from leasehold.cli.asking import Group, ask, database_options
+
+if TYPE_CHECKING:
+    from leasehold.app import App
+
+
+@click.group(cls=Group, invoke_without_command=True)
+@database_options
+def metrics(**_: Any) -> None:
+    """The metrics as text, as /metrics of `leasehold web` serves them; alert rules and a
+    dashboard for them."""
+    if click.get_current_context().invoked_subcommand:
+        return
+    from leasehold.app.metrics import Exposition
+
+    async def work(app: App) -> bytes:
+        return await Exposition(app).text()
+
+    click.echo(ask(work).decode(), nl=False)
+
+
+@metrics.command()
+def rules() -> None:
+    """Alert rules for Prometheus, YAML."""
+    from leasehold.cli import monitoring
+
+    click.echo(monitoring.rules(), nl=False)
+
+
+@metrics.command()
+def dashboard() -> None:
+    """A dashboard for Grafana, JSON to be imported."""
+    from leasehold.cli.monitoring.board import board
+
+    click.echo(board())

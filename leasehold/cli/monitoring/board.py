@@ -1,0 +1,268 @@
+"""Grafana's dashboard, as JSON to be imported."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+_SOURCE = {"type": "prometheus", "uid": "${source}"}
+_COLUMNS = 24
+_BOTH = "{{queue}} {{outcome}}"
+_LOUD = "node_died|node_fenced|lease_lost|lock_lost|ack_refused|clock_jumped|clock_stepped"
+
+
+@dataclass(frozen=True)
+class Panel:
+    title: str
+    queries: tuple[tuple[str, str], ...]
+    """Query and legend."""
+    unit: str = "short"
+    kind: str = "timeseries"
+    width: int = 8
+    alarm: float | None = None
+    """Red from here on."""
+    stacked: bool = False
+
+
+def _rate(metric: str, by: str) -> str:
+    return f"sum by ({by}) (rate({metric}[$__rate_interval]))"
+
+
+def _grown(kind: str) -> str:
+    return f'increase(leasehold_events_total{{kind=~"{kind}"}}[$__rate_interval])'
+
+
+ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
+    (
+        "Is all well?",
+        (
+            Panel("Database", (("min(leasehold_up)", "up"),), kind="stat", width=4),
+            Panel("Nodes", (("sum(leasehold_nodes)", "nodes"),), kind="stat", width=4),
+            Panel(
+                "Problems",
+                (("leasehold_problems > 0", "{{kind}}"),),
+                kind="stat",
+                width=16,
+                alarm=1,
+            ),
+        ),
+    ),
+    (
+        "Leaders",
+        (
+            Panel("Lease in force", (("leasehold_leader_held", "{{name}}"),)),
+            Panel(
+                "Age of the renewal",
+                (("leasehold_leader_renewal_age_seconds", "{{name}}"),),
+                "s",
+            ),
+            Panel("Who believe to lead", (("leasehold_leader_claimants", "{{name}}"),), alarm=2),
+            Panel(
+                "Events of leases",
+                (
+                    ("increase(leasehold_lease_acquired_total[5m])", "{{name}} acquired"),
+                    ("increase(leasehold_lease_resigned_total[5m])", "{{name}} resigned"),
+                    ("increase(leasehold_lease_expired_total[5m])", "{{name}} expired"),
+                    ("increase(leasehold_lease_contended_total[5m])", "{{name}} contended"),
+                ),
+            ),
+            Panel(
+                "Renewals a second",
+                (
+                    (_rate("leasehold_lease_renewed_total", "name"), "{{name}}"),
+                    (_rate("leasehold_lease_renew_failed_total", "app"), "{{app}} failed"),
+                ),
+                "ops",
+            ),
+            Panel(
+                "Leaderless, of the last hour",
+                (("increase(leasehold_lease_leaderless_seconds_total[1h])", "{{name}}"),),
+                "s",
+            ),
+            Panel(
+                "Oldest renewal of a node by its lease",
+                (("leasehold_node_renewal_age_ratio", "{{app}}"),),
+                "percentunit",
+                alarm=0.6,
+            ),
+            Panel("Nodes by version", (("leasehold_nodes", "{{app}} {{version}}"),), stacked=True),
+            Panel("Without wake-ups", (("leasehold_node_deaf_seconds", "{{app}}"),), "s"),
+        ),
+    ),
+    (
+        "Queues",
+        (
+            Panel("Ready", (("leasehold_queue_ready", "{{queue}}"),)),
+            Panel(
+                "Oldest that could run",
+                (("leasehold_queue_oldest_ready_seconds", "{{queue}}"),),
+                "s",
+                alarm=60,
+            ),
+            Panel("Slots", (("leasehold_queue_slots", "{{queue}}"),)),
+            Panel(
+                "Finished a second",
+                (
+                    (
+                        _rate("leasehold_jobs_finished_total", "queue, outcome"),
+                        "{{queue}} {{outcome}}",
+                    ),
+                ),
+                "ops",
+            ),
+            Panel(
+                "Failed attempts a second",
+                ((_rate("leasehold_attempts_failed_total", "task"), "{{task}}"),),
+                "ops",
+            ),
+            Panel("Running", (("leasehold_jobs_running", "{{app}}"),)),
+            Panel(
+                "Wait, 95 %",
+                (('leasehold_job_wait_seconds{quantile="0.95"}', "{{queue}}"),),
+                "s",
+            ),
+            Panel("Run, 95 %", (('leasehold_job_run_seconds{quantile="0.95"}', "{{queue}}"),), "s"),
+            Panel(
+                "Held back",
+                (
+                    ("leasehold_jobs_waiting", "for later"),
+                    ("leasehold_jobs_unknown_task", "unknown task"),
+                    ("leasehold_jobs_quarantined", "quarantine"),
+                ),
+            ),
+        ),
+    ),
+    (
+        "Schedules, deadlines and locks",
+        (
+            Panel(
+                "Schedules: late",
+                (
+                    ("leasehold_schedule_late_seconds", "{{app}} {{schedule}}"),
+                    ("leasehold_schedule_ahead_seconds > 0", "{{app}} {{schedule}} ahead"),
+                ),
+                "s",
+            ),
+            Panel(
+                "Missed and breached",
+                (
+                    (_grown("tick_missed|deadline_breached|deadline_late"), "{{kind}}"),
+                    ("leasehold_breaches_unhandled", "nobody told"),
+                ),
+            ),
+            Panel(
+                "Locks",
+                (
+                    ("leasehold_locks_held", "held"),
+                    ("leasehold_locks_waiting", "wait"),
+                    ("leasehold_advisory_locks_held", "advisory held"),
+                    ("leasehold_advisory_locks_waiting", "advisory wait"),
+                    ("rate(leasehold_locks_contended_total[$__rate_interval])", "contended/s"),
+                ),
+            ),
+            Panel(
+                "Longest wait for a lock",
+                (
+                    ("leasehold_locks_oldest_wait_seconds", "lock"),
+                    ("leasehold_advisory_locks_oldest_wait_seconds", "advisory lock"),
+                ),
+                "s",
+            ),
+            Panel("Paused schedules", (("leasehold_schedule_paused > 0", "{{app}} {{schedule}}"),)),
+            Panel("Terms", (("leasehold_leader_term", "{{name}}"),)),
+        ),
+    ),
+    (
+        "What must not be silent",
+        (
+            Panel(
+                "Warnings and errors",
+                (
+                    (
+                        _grown(_LOUD),
+                        "{{kind}}",
+                    ),
+                ),
+            ),
+            Panel(
+                "Oldest transaction that pins xmin",
+                (("leasehold_xmin_pinned_seconds", "xmin"),),
+                "s",
+                alarm=300,
+            ),
+            Panel("Dead rows", (("leasehold_table_dead_rows", "{{table}}"),)),
+            Panel("Table size", (("leasehold_table_bytes", "{{table}}"),), "bytes"),
+        ),
+    ),
+)
+
+
+def queries() -> list[str]:
+    return [query for _, panels in ROWS for panel in panels for query, _ in panel.queries]
+
+
+def board() -> str:
+    """The dashboard; it asks for its data source when it is imported."""
+    panels: list[dict[str, Any]] = []
+    y = 0
+    for title, row in ROWS:
+        panels.append(
+            {"type": "row", "title": title, "collapsed": False, "id": len(panels) + 1,
+             "gridPos": {"x": 0, "y": y, "w": _COLUMNS, "h": 1}, "panels": []}
+        )  # fmt: skip
+        x, y = 0, y + 1
+        height = 4 if row[0].kind == "stat" else 7
+        for panel in row:
+            if x + panel.width > _COLUMNS:
+                x, y = 0, y + height
+            panels.append(_panel(panel, len(panels) + 1, x, y, height))
+            x += panel.width
+        y += height
+    source = {
+        "name": "source", "type": "datasource", "query": "prometheus", "label": "Data source",
+        "current": {}, "hide": 0,
+    }  # fmt: skip
+    whole = {
+        "title": "leasehold", "uid": "leasehold", "tags": ["leasehold", "postgres"],
+        "schemaVersion": 39, "version": 1, "editable": True, "refresh": "10s", "timezone": "",
+        "time": {"from": "now-1h", "to": "now"}, "templating": {"list": [source]},
+        "annotations": {"list": []}, "panels": panels,
+    }  # fmt: skip
+    return json.dumps(whole, indent=1)
+
+
+def _panel(panel: Panel, number: int, x: int, y: int, height: int) -> dict[str, Any]:
+    steps: list[dict[str, Any]] = [{"color": "green", "value": None}]
+    if panel.alarm is not None:
+        steps.append({"color": "red", "value": panel.alarm})
+    custom: dict[str, Any] = {"lineWidth": 1, "fillOpacity": 10, "showPoints": "never"}
+    if panel.alarm is not None:
+        custom["thresholdsStyle"] = {"mode": "line"}
+    if panel.stacked:
+        custom["stacking"] = {"mode": "normal"}
+    graph = panel.kind == "timeseries"
+    return {
+        "id": number,
+        "type": panel.kind,
+        "title": panel.title,
+        "datasource": _SOURCE,
+        "gridPos": {"x": x, "y": y, "w": panel.width, "h": height},
+        "fieldConfig": {
+            "defaults": {
+                "unit": panel.unit,
+                "min": 0,
+                "thresholds": {"mode": "absolute", "steps": steps},
+                **({"custom": custom} if graph else {}),
+            },
+            "overrides": [],
+        },
+        "options": {"legend": {"displayMode": "list"}, "tooltip": {"mode": "multi"}}
+        if graph
+        else {"textMode": "value_and_name", "colorMode": "value", "reduceOptions": {}},
+        "targets": [
+            {"refId": chr(ord("A") + i), "expr": query, "legendFormat": legend,
+             "datasource": _SOURCE, "instant": not graph}
+            for i, (query, legend) in enumerate(panel.queries)
+        ],
+    }  # fmt: skip

@@ -1,0 +1,11 @@
+-- Each leader with what became of its terms; leaderless counts the present vacancy too.
+-- locks: none
+-- index: a scan of leader
+select name, node is not null and age < lease_seconds, token, greatest(age, 0), acquired, renewed, resigned, expired,
+       leaderless_seconds + coalesce(case when node is null then greatest(extract(epoch from at - vacated_at), 0)
+                                          else greatest(age - lease_seconds, 0) end, 0)::float8
+from (
+    select l.*, c.at, extract(epoch from c.at - l.renewed_at)::float8 as age
+    from leasehold.leader l, (select coalesce(%(now)s::timestamptz, clock_timestamp()) as at) c
+    where not starts_with(l.name, 'lock:')) x
+order by name limit %(limit)s

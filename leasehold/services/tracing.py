@@ -1,0 +1,110 @@
+"""OpenTelemetry: a span where jobs are enqueued, one for each attempt, and a link between them.
+
+Only the API is used (extra ``otel``): where the application sets up no SDK, or the package is not
+there, nothing happens and nothing is carried. The trace context goes with the job, as W3C's
+``traceparent``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+from uuid import UUID
+
+from leasehold.model.job import ClaimedJob, JobRequest
+from leasehold.model.outcome import Cancel, Discard, Fail, Outcome, Snooze
+
+otel: Any = None
+"""The API; None where it is not installed."""
+with suppress(ImportError):
+    from opentelemetry import trace
+    from opentelemetry.context import Context as OtelContext
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    otel = trace
+
+_SYSTEM = {"messaging.system": "leasehold"}
+
+
+@contextmanager
+def enqueueing(jobs: Sequence[tuple[UUID, JobRequest]]) -> Iterator[str | None]:
+    """The span of one call that enqueues; gives the ``traceparent`` to go with its jobs, or None
+    when nobody traces."""
+    if otel is None:
+        yield None
+        return
+    job_id, first = jobs[0]
+    attributes: dict[str, Any] = {
+        **_SYSTEM,
+        "messaging.operation.type": "send",
+        "messaging.destination.name": first.queue,
+        "leasehold.task": first.task,
+    }
+    if len(jobs) == 1:
+        attributes["messaging.message.id"] = str(job_id)
+    else:
+        attributes["messaging.batch.message_count"] = len(jobs)
+    with otel.get_tracer("leasehold").start_as_current_span(
+        f"enqueue {first.task}", kind=otel.SpanKind.PRODUCER, attributes=attributes
+    ) as span:
+        carrier: dict[str, str] = {}
+        if span.get_span_context().is_valid:
+            TraceContextTextMapPropagator().inject(carrier)
+        yield carrier.get("traceparent")
+
+
+class Attempt:
+    """The span of one attempt, told how it ended."""
+
+    def __init__(self, span: Any = None) -> None:
+        self._span = span
+
+    def ended(self, outcome: Outcome) -> None:
+        if self._span is None or otel is None:
+            return
+        self._span.set_attribute("leasehold.outcome", type(outcome).__name__.lower())
+        if isinstance(outcome, Fail):
+            first = str(outcome.error).partition("\n")[0]
+            self._span.set_status(otel.Status(otel.StatusCode.ERROR, first))
+        elif isinstance(outcome, (Cancel, Discard, Snooze)):
+            why = getattr(outcome, "reason", None)
+            if why:
+                self._span.set_attribute("leasehold.reason", str(why))
+
+
+@contextmanager
+def running(job: ClaimedJob, worker_id: str) -> Iterator[Attempt]:
+    """The span of one attempt: the root of a trace, with a link to where the job was enqueued.
+    Spans of the handler are its children."""
+    if otel is None:
+        yield Attempt()
+        return
+    links = []
+    if job.trace:
+        carrier = {"traceparent": job.trace}
+        found = TraceContextTextMapPropagator().extract(carrier, OtelContext())
+        came_from = otel.get_current_span(found).get_span_context()
+        if came_from.is_valid:
+            links.append(otel.Link(came_from))
+    attributes: dict[str, Any] = {
+        **_SYSTEM,
+        "messaging.operation.type": "process",
+        "messaging.destination.name": job.queue,
+        "messaging.message.id": str(job.id),
+        "leasehold.task": job.task,
+        "leasehold.attempt": job.attempt,
+        "leasehold.worker_id": worker_id,
+    }
+    if job.schedule:
+        attributes["leasehold.schedule"] = job.schedule
+    with otel.get_tracer("leasehold").start_as_current_span(
+        f"run {job.task}",
+        context=OtelContext(),
+        kind=otel.SpanKind.CONSUMER,
+        attributes=attributes,
+        links=links,
+        record_exception=False,  # what handlers raise are outcomes
+        set_status_on_exception=False,
+    ) as span:
+        yield Attempt(span)

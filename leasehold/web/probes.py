@@ -1,0 +1,69 @@
+"""What machines ask: ``/metrics``, ``/livez`` and ``/readyz``; to be mounted, or of the dashboard.
+
+    fastapi_app.mount("/leasehold-ops", probes(app))
+
+It needs no login: whoever reaches ``/metrics`` learns names of queues, tasks and schedules, and
+no arguments. The probes say one word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from leasehold import errors
+from leasehold.app.metrics import CONTENT_TYPE, Exposition
+from leasehold.services.health import database_problem
+
+if TYPE_CHECKING:
+    from leasehold.app import App
+
+READY_SECONDS = 2.0
+"""The database has so long to answer."""
+
+
+class Probes:
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._exposition = Exposition(app)
+
+    async def live(self, request: Request) -> Response:
+        """This process answers. The database is not asked: its troubles are no reason to start
+        this process again."""
+        return PlainTextResponse("ok\n")
+
+    async def ready(self, request: Request) -> Response:
+        """The database answers, and its schema fits."""
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                operator = await self._app.operator("", "probe")
+                await operator.store.check_schema()
+        except TimeoutError:
+            return PlainTextResponse("database_away\n", status_code=503)
+        except errors.LeaseholdError as error:
+            return PlainTextResponse(f"{database_problem(error).kind}\n", status_code=503)
+        return PlainTextResponse("ok\n")
+
+    async def metrics(self, request: Request) -> Response:
+        try:
+            text = await self._exposition.text()
+        except errors.ConfigError as error:
+            return PlainTextResponse(f"{error}\n", status_code=501)
+        return Response(text, headers={"content-type": CONTENT_TYPE})
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/livez", self.live),
+            Route("/readyz", self.ready),
+            Route("/metrics", self.metrics),
+        ]
+
+
+def probes(app: App) -> Starlette:
+    """An ASGI application with the three of them."""
+    return Starlette(routes=list(Probes(app).routes()))

@@ -1,0 +1,172 @@
+"""Metrics are computed from the database: each count grows by what happened, and never falls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import psycopg
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from leasehold import App
+from leasehold.app.metrics import Exposition, as_text
+from leasehold.services.metric_names import COUNTER, METRICS
+from leasehold.services.metrics import Sheet, read_metrics
+from tests.services.sessions import Two, two_processes
+
+Sql = Any
+
+
+@pytest.fixture
+async def two(dsn: str) -> AsyncIterator[Two]:
+    async with two_processes(dsn) as made:
+        yield made
+
+
+async def sheet_of(app: App) -> Sheet:
+    operator = await app.operator("test", "test")
+    return await read_metrics(operator.inspector, operator.store, operator.reports)
+
+
+async def lease(app: App, event: str) -> float:
+    sheet = await sheet_of(app)
+    return sheet.series[f"leasehold_lease_{event}_total"][("default",)]
+
+
+async def test_each_lease_event_is_a_count_of_its_own(app: App, two: Two, sql: Sql):
+    a, b = two.a, two.b
+    seen = await b.see()
+    term = await a.lead()
+    assert await b.acquire(seen) is None, "somebody was quicker"
+    for _ in range(3):
+        assert "default" in (await a.beat(term)).led
+    assert await a.store.resign(term, a.id, 10.0)
+    await b.lead()
+    await b.store.certify(b.id, 10.0)
+    events = ("acquired", "renewed", "resigned", "expired", "contended")
+    assert [await lease(app, event) for event in events] == [2, 3, 1, 1, 1]
+    await a.lead()
+    await b.join()
+    assert await b.acquire(await b.see()), "a's lease is not looked at: the caller has waited"
+    assert [await lease(app, event) for event in events] == [4, 3, 1, 2, 1]
+
+
+async def test_leaderless_seconds_are_those_between_two_leases(app: App, two: Two, sql: Sql):
+    a, b = two.a, two.b
+    term = await a.lead()
+    assert await lease(app, "leaderless_seconds") == 0
+    await a.store.resign(term, a.id, 10.0)
+    await sql("update leasehold.leader set vacated_at = vacated_at - interval '100 s'")
+    assert 100 <= await lease(app, "leaderless_seconds") < 130, "nobody leads yet"
+    await b.lead()
+    assert 100 <= await lease(app, "leaderless_seconds") < 130
+    # it was not heard of for longer than its lease of 6 s
+    await sql("update leasehold.leader set renewed_at = clock_timestamp() - interval '56 s'")
+    sheet = await sheet_of(app)
+    assert sheet.series["leasehold_leader_held"][("default",)] == 0
+    assert 150 <= await lease(app, "leaderless_seconds") < 190
+    await a.lead()
+    assert 150 <= await lease(app, "leaderless_seconds") < 190
+
+
+async def test_counts_outlive_the_rows_they_were_counted_from(app: App, two: Two, sql: Sql):
+    a = two.a
+    row = {"age": 0.0, "level": "warning", "node": None, "worker_id": "w", "fields": {}}
+    for kind in ("tick_missed", "ack_refused", "tick_missed"):
+        await a.store.record([{**row, "kind": kind}], None)
+    await a.store.heartbeat(a.id, a.token, [], ["default"], {"renew_failed": 7}, [], 10.0, None)
+    minute = "(date_trunc('minute', now()), 'mail', 'send', 5, 0, 1, 0, 2, '{\"20\": 6}', '{}')"
+    await sql(f"insert into leasehold.history values {minute}")
+    await sql("update leasehold.history set completed = 8, wait = '{\"20\": 9}'")
+
+    async def counts() -> list[float]:
+        series = (await sheet_of(app)).series
+        return [
+            series["leasehold_events_total"][("tick_missed",)],
+            series["leasehold_events_total"][("ack_refused",)],
+            series["leasehold_lease_renew_failed_total"][("default",)],
+            series["leasehold_jobs_finished_total"][("mail", "send", "completed")],
+            series["leasehold_jobs_finished_total"][("mail", "send", "discarded")],
+            series["leasehold_attempts_failed_total"][("mail", "send")],
+        ]
+
+    expected = [2.0, 1.0, 7.0, 8.0, 1.0, 2.0]
+    assert await counts() == expected
+    assert await a.store.fold_counts(100) > 0
+    assert await counts() == expected
+    await sql("delete from leasehold.event")
+    await sql("delete from leasehold.history")
+    await sql("delete from leasehold.node")
+    assert await counts() == expected
+    await a.store.fold_counts(100)
+    assert await sql("select count(*) from leasehold.tally") == [(0,)]
+    assert await counts() == expected
+
+
+async def test_two_who_fold_at_once_count_nothing_twice(app: App, two: Two, sql: Sql):
+    await sql(
+        "insert into leasehold.tally (metric, subject, n) "
+        "select 'event', 'tick_missed', 1 from generate_series(1, 3000)"
+    )
+    folded = 0
+    while more := sum(await asyncio.gather(*[p.store.fold_counts(70) for p in (two.a, two.b)])):
+        folded += more
+    assert folded == 3000
+    rows = "select metric, subject, n from leasehold.total"
+    assert await sql(rows) == [("event", "tick_missed", 3000)]
+
+
+async def test_an_open_transaction_and_a_waiting_lock_are_seen(app: App, migrated: str, sql: Sql):
+    async with await psycopg.AsyncConnection.connect(migrated) as holder:
+        await holder.execute("create table public.mine ()")
+        await holder.execute("select pg_advisory_xact_lock(77)")
+        async with await psycopg.AsyncConnection.connect(migrated) as waiting:
+            wait = asyncio.create_task(waiting.execute("select pg_advisory_xact_lock(77)"))
+            series: dict[str, Any] = {}
+            for _ in range(300):
+                series = (await sheet_of(app)).series
+                if series["leasehold_advisory_locks_waiting"][()] == 1:
+                    break
+                await asyncio.sleep(0.1)
+            assert series["leasehold_advisory_locks_waiting"][()] == 1
+            assert series["leasehold_advisory_locks_held"][()] == 1
+            assert series["leasehold_xmin_pinned_seconds"][()] > 0
+            await holder.rollback()
+            await wait
+
+
+async def test_the_text_is_what_prometheus_reads(app: App, two: Two):
+    text = (await Exposition(app).text()).decode()
+    found = {family.name: family for family in text_string_to_metric_families(text)}
+    for name, known in METRICS.items():
+        family = found[name.removesuffix("_total") if known.kind == COUNTER else name]
+        assert family.type == known.kind
+        for sample in family.samples:
+            assert sample.name == name
+            assert tuple(sample.labels) == known.labels
+    assert "_created" not in text
+    assert found["leasehold_up"].samples[0].value == 1
+
+
+async def test_a_database_without_the_schema_is_said_and_the_endpoint_answers(direct_dsn: str):
+    app = App(direct_dsn)
+    try:
+        text = (await Exposition(app).text()).decode()
+    finally:
+        await app.close()
+    assert "leasehold_up 0.0" in text
+    assert 'leasehold_problems{kind="schema_missing"} 1.0' in text
+    assert 'leasehold_problems{kind="no_leader"} 0.0' in text
+
+
+def test_hostile_names_do_not_break_the_text():
+    sheet = Sheet()
+    sheet.put("leasehold_queue_ready", 3, 'a"b\\c\nd{}')
+    [sample] = [
+        sample
+        for family in text_string_to_metric_families(as_text(sheet).decode())
+        for sample in family.samples
+    ]
+    assert (sample.labels, sample.value) == ({"queue": 'a"b\\c\nd{}'}, 3.0)

@@ -1,0 +1,214 @@
+"""The alert rules and the dashboard that are shipped: accepted by promtool, each rule tested by it,
+and every query names a metric of the real endpoint."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from click.testing import CliRunner
+from prometheus_client.parser import text_string_to_metric_families
+
+from leasehold.cli.monitoring import rules
+from leasehold.cli.monitoring.board import queries
+from leasehold.cli.root import root
+from leasehold.services.metric_names import METRICS
+from tests.web.conftest import Scene
+
+PROMTOOL = shutil.which("promtool")
+needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
+
+
+@dataclass
+class Case:
+    """``bad``: series that fire the alert at ``at``; ``well``: the same ones when all is well."""
+
+    bad: dict[str, str]
+    well: dict[str, str]
+    at: str = "10m"
+
+
+UP = {"leasehold_up": "1x60"}
+CALM = "0x60"
+SLOTS = 'leasehold_queue_slots{queue="m"}'
+
+
+def event(kind: str) -> Case:
+    series = f'leasehold_events_total{{kind="{kind}"}}'
+    return Case({series: "0x30 1x30"}, {series: "3x60"}, "32m")
+
+
+def problem(kind: str) -> Case:
+    series = f'leasehold_problems{{kind="{kind}"}}'
+    return Case({series: "1x60"}, {series: CALM})
+
+
+def gauge(series: str, bad: str, well: str) -> Case:
+    return Case({series: f"{bad}x60"}, {series: f"{well}x60"})
+
+
+def grows(series: str, bad: str, well: str) -> Case:
+    """By so much a minute."""
+    return Case({series: f"0+{bad}x60"}, {series: f"0+{well}x60"}, "30m")
+
+
+CASES: dict[str, list[Case]] = {
+    "LeaseholdDown": [
+        Case({"leasehold_up": "0x60"}, UP),
+        Case({"leasehold_nodes": "1x60"}, UP),
+    ],
+    "LeaseholdNoLeader": [problem("no_leader"), problem("leader_silent"), problem("no_live_node")],
+    "LeaseholdLeaderless": [
+        grows('leasehold_lease_leaderless_seconds_total{name="app"}', "10", "1")
+    ],
+    "LeaseholdLeaderChangesOften": [
+        grows('leasehold_lease_acquired_total{name="app"}', "1", "0.1")
+    ],
+    "LeaseholdRenewalFailing": [
+        gauge('leasehold_node_renewal_age_ratio{app="app"}', "0.7", "0.3"),
+        grows('leasehold_lease_renew_failed_total{app="app"}', "1", "0.1"),
+    ],
+    "LeaseholdTwoClaimants": [gauge('leasehold_leader_claimants{name="app"}', "2", "1")],
+    "LeaseholdContention": [
+        grows('leasehold_lease_contended_total{name="app"}', "5", "1"),
+        gauge("leasehold_locks_oldest_wait_seconds", "400", "20"),
+        gauge("leasehold_advisory_locks_oldest_wait_seconds", "400", "20"),
+    ],
+    "LeaseholdLockLost": [event("lock_lost")],
+    "LeaseholdOldestReadyJob": [
+        gauge('leasehold_queue_oldest_ready_seconds{queue="mail"}', "90", "5")
+    ],
+    "LeaseholdQueueUnworked": [
+        Case(
+            {'leasehold_queue_ready{queue="m"}': "4x60", SLOTS: CALM},
+            {'leasehold_queue_ready{queue="m"}': "4x60", SLOTS: "9x60"},
+        )
+    ],
+    "LeaseholdUnknownTask": [gauge("leasehold_jobs_unknown_task", "2", "0")],
+    "LeaseholdQuarantine": [gauge("leasehold_jobs_quarantined", "1", "0")],
+    "LeaseholdRefusedAcks": [event("ack_refused")],
+    "LeaseholdMissedTicks": [
+        event("tick_missed"),
+        gauge('leasehold_schedule_late_seconds{app="a",schedule="s"}', "60", "1"),
+    ],
+    "LeaseholdDeadlineBreached": [event("deadline_breached")],
+    "LeaseholdBreachUnhandled": [gauge("leasehold_breaches_unhandled", "1", "0")],
+    "LeaseholdXminPinned": [gauge("leasehold_xmin_pinned_seconds", "400", "10")],
+    "LeaseholdClockStep": [
+        event("clock_jumped"),
+        event("clock_stepped"),
+        gauge('leasehold_schedule_ahead_seconds{app="a",schedule="s"}', "60", "0"),
+    ],
+    "LeaseholdSchemaBehind": [
+        problem("schema_behind"), problem("schema_missing"), problem("schema_ahead"),
+    ],
+    "LeaseholdVersionsDiffer": [
+        Case(
+            {
+                'leasehold_nodes{app="a",version="1"}': "2x120",
+                'leasehold_nodes{app="a",version="2"}': "1x120",
+            },
+            {
+                'leasehold_nodes{app="a",version="1"}': "2x120",
+                'leasehold_nodes{app="b",version="2"}': "1x120",
+            },
+            "70m",
+        )
+    ],
+    "LeaseholdWakeupsLost": [gauge('leasehold_node_deaf_seconds{app="a"}', "90", "2")],
+    "LeaseholdServiceFailed": [problem("service_failed")],
+}  # fmt: skip
+
+
+def examples_of(alert: str, cases: list[Case]) -> Iterator[dict[str, object]]:
+    for case in cases:
+        for series, fires in ((case.bad, True), (case.well, False)):
+            up = {} if alert == "LeaseholdDown" else {"leasehold_up": "1x120"}
+            yield {
+                "interval": "1m",
+                "name": f"{alert} {'fires' if fires else 'is silent'}: {series}",
+                "input_series": [
+                    {"series": name, "values": values} for name, values in {**up, **series}.items()
+                ],
+                "promql_expr_test": [
+                    {
+                        # without annotations, which would only be repeated here
+                        "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}}) > 0',
+                        "eval_time": case.at,
+                        "exp_samples": [{"labels": "{}", "value": 1}] if fires else [],
+                    }
+                ],
+            }
+
+
+def promtool(*arguments: str) -> str:
+    assert PROMTOOL
+    done = subprocess.run(
+        [PROMTOOL, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@needs_promtool
+def test_promtool_accepts_the_rules_that_the_command_prints(tmp_path: Path):
+    file = tmp_path / "rules.yml"
+    printed = CliRunner().invoke(root, ["metrics", "rules"], catch_exceptions=False)
+    file.write_text(printed.output)
+    assert f"{len(CASES)} rules found" in promtool("check", "rules", str(file))
+
+
+@needs_promtool
+def test_every_rule_fires_when_it_must_and_is_silent_when_all_is_well(tmp_path: Path):
+    assert set(re.findall(r"alert: (\w+)", rules())) == set(CASES)
+    (tmp_path / "rules.yml").write_text(rules())
+    whole = {
+        "rule_files": ["rules.yml"],
+        "evaluation_interval": "1m",
+        "tests": [test for alert, cases in CASES.items() for test in examples_of(alert, cases)],
+    }
+    (tmp_path / "test.json").write_text(json.dumps(whole))
+    assert "SUCCESS" in promtool("test", "rules", str(tmp_path / "test.json"))
+
+
+_NAME = re.compile(r"leasehold_[a-z_]+")
+
+
+def test_every_query_names_metrics_of_the_real_endpoint(scene: Scene):
+    text = httpx.get(f"{scene.url}metrics").text
+    served = {f.name for f in text_string_to_metric_families(text)} | {
+        f"{f.name}_total" for f in text_string_to_metric_families(text) if f.type == "counter"
+    }
+    wanted = set(_NAME.findall(" ".join(queries())))
+    for expression in re.findall(r"expr: (>-(?:\n {10}.*)+|.*)", rules()):
+        wanted |= set(_NAME.findall(expression))
+    assert wanted and wanted <= served, wanted - served
+    unused = set(METRICS) - set(_NAME.findall(" ".join(queries())))
+    assert not unused, f"no panel shows {unused}"
+
+
+def test_labels_of_queries_exist():
+    for query in [*queries(), rules()]:
+        for name, inside in re.findall(r"(leasehold_[a-z_]+)\{([^}]*)\}", query):
+            for label in re.findall(r"(\w+)\s*[=!]~?", inside):
+                assert label in METRICS[name].labels, (name, label)
+
+
+def test_the_dashboard_is_one_that_grafana_can_place():
+    printed = CliRunner().invoke(root, ["metrics", "dashboard"], catch_exceptions=False)
+    whole = json.loads(printed.output)
+    taken: set[tuple[int, int]] = set()
+    for panel in whole["panels"]:
+        at = panel["gridPos"]
+        cells = {(at["x"] + x, at["y"] + y) for x in range(at["w"]) for y in range(at["h"])}
+        assert not cells & taken and at["x"] + at["w"] <= 24, panel["title"]
+        taken |= cells
+        assert panel["type"] == "row" or panel["targets"], panel["title"]
+    assert len({panel["id"] for panel in whole["panels"]}) == len(whole["panels"])
