@@ -174,7 +174,7 @@ class Settings:
     """What an :class:`leasehold.App` was told. Each one is an argument of ``App`` and an
     environment variable ``LEASEHOLD_<NAME>``; the argument wins."""
 
-    dsn: str = ""
+    dsn: str = field(default="", repr=False)
     """``postgresql://…``, ``key=value …`` or ``embedded``."""
     name: str = "default"
     """Separates applications that share one schema: each has its own leader and schedules."""

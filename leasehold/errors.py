@@ -7,6 +7,7 @@ classes are part of the public surface and their names are stable.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -225,3 +226,43 @@ def suggest(word: str, known: Iterable[str]) -> str:
     if near:
         return f"Did you mean {by_lower[near[0]]!r}?"
     return "Known: " + (", ".join(names) if names else "none") + "."
+
+
+_HIDDEN = "••••••"
+_SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
+    # scheme://user:password@host, also with an @ or a / in a password that should have been escaped
+    (
+        re.compile(r"(\b[a-z][a-z0-9+.-]{1,40}://[^\s:/@'\"]{0,200}:)[^\s'\"]*@", re.I),
+        rf"\1{_HIDDEN}@",
+    ),
+    # password=…, 'api_key': "…", ?sslpassword=…; a token's number is no secret
+    (
+        re.compile(
+            r"""((?:passw|passphrase|passwd|secret|api_?key|access_?key|private_?key|credential
+                |authorization|(?<![a-z])token)[a-z_]{0,20}(?:\\?["'])?\s?[=:]\s?)
+                (?!\d+\b)(?:'(?:[^'\\]|\\.)*'|\\?"(?:[^"\\]|\\[^"])*\\?"|(?:(?:basic|bearer)\s)?[^\s'",;&)\]}]+)""",
+            re.I | re.X,
+        ),
+        rf"\1{_HIDDEN}",
+    ),
+    # what libpq quotes of a DSN that it could not read may be a piece of the password
+    (
+        re.compile(
+            r"""((?:\bvalue|after|parameter|port|string|URI|found\ in|token|"\)):?\ )"[^"]*\"""",
+            re.X,
+        ),
+        rf'\1"{_HIDDEN}"',
+    ),
+    (re.compile(r'(host name )"[^"]*@'), rf'\1"{_HIDDEN}@'),
+)
+_MAY_HIDE = re.compile(r'://|passw|passphrase|secret|key|credential|authorization|token|"', re.I)
+
+
+def without_secrets(text: str) -> str:
+    """``text`` for a log, an event or a stored error: passwords of DSNs, in every form in which
+    drivers and people write them, and what stands behind a secret's name, are masked."""
+    if not _MAY_HIDE.search(text):
+        return text
+    for pattern, instead in _SECRETS:
+        text = pattern.sub(instead, text)
+    return text

@@ -11,10 +11,11 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from leasehold.config import Limits
-from leasehold.errors import ConfigError, shorten, storable, suggest
+from leasehold.errors import ConfigError, shorten, storable, suggest, without_secrets
 
 logger = logging.getLogger("leasehold")
 
@@ -142,6 +143,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     text = value if isinstance(value, str) else str(value)
+    text = without_secrets(text[: 2 * Limits.error_chars])
     return shorten(storable(text), Limits.error_chars)
 
 
@@ -173,23 +175,30 @@ def _word(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
     first, _, more = text.partition("\n")  # the whole of a traceback is in the table
     text = f"{first} …" if more else first
-    return json.dumps(text, ensure_ascii=False) if " " in text or not text else text
+    plain = text.isprintable() and not any(sign in text for sign in ' "=')
+    if text and (plain or not isinstance(value, str)):
+        return text
+    # what is not printable could end the line, or write to the terminal that shows it
+    return json.dumps(text, ensure_ascii=not text.isprintable())
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
+    """One JSON object a line: time (UTC), level, logger, message; for an event its name, the
+    worker and its fields (one whose name is taken has ``event_`` before it)."""
 
     def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created, UTC)
         line: dict[str, Any] = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S"),
+            "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": without_secrets(record.getMessage()),
         }
         for name in ("event", "worker_id"):
             if hasattr(record, name):
                 line[name] = getattr(record, name)
-        line.update(getattr(record, "fields", {}))
+        for name, value in getattr(record, "fields", {}).items():
+            line[f"event_{name}" if name in line else name] = value
         if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
+            line["traceback"] = without_secrets(self.formatException(record.exc_info))
         return json.dumps(line, ensure_ascii=False, default=str)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from leasehold.errors import without_secrets
 from leasehold.telemetry import JsonFormatter
 
 
@@ -26,7 +27,7 @@ class _TextFormatter(logging.Formatter):
     """``time level message worker=…``; the name of the logger where it is not leasehold's."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = super().format(record)
+        line = without_secrets(super().format(record))
         if not getattr(record, "add_worker", False):
             return line
         first, newline, rest = line.partition("\n")

@@ -238,7 +238,11 @@ def timed_out(claim: Claim) -> errors.JobTimeout:
 
 
 def describe(error: BaseException, limit: int) -> str:
-    """Type and message first, then the traceback, the end of it if it is long."""
+    """Type and message first, then the traceback, the end of it if it is long; no secrets."""
+    return errors.without_secrets(_described(error, limit))[:limit]
+
+
+def _described(error: BaseException, limit: int) -> str:
     try:
         head = f"{type(error).__name__}: {error}"[:1000]
     except Exception as odd:
