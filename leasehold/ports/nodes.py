@@ -118,7 +118,8 @@ class NodeStore(Protocol):
         now. Done again, or late, it changes nothing. None: the node is gone."""
 
     async def ensure_election(self, name: str, lease_seconds: float) -> bool:
-        """Make its rows; True when they had been there before and were deleted."""
+        """Make its rows; True when they had been there before and were deleted. A leader's row
+        is made again as its last holder's, who may still believe in it."""
 
     async def acquire(
         self,

@@ -11,6 +11,9 @@ from leasehold.model.lease import Seen
 from leasehold.ports import Heartbeat, LockSeen, NodeIdentity, NodeSeen, Now, Signal, Term
 from leasehold.sim.rows import LeaderRow, NodeRow, SimDatabase, TermRow
 
+NOBODY_KNOWN = UUID(int=0)
+"""Holds what somebody may hold."""
+
 
 class NodeOperations:
     db: SimDatabase
@@ -151,8 +154,16 @@ class NodeOperations:
         highest = max(last, db.fences.get(name, 0), there.token if there else 0)
         made = there is None or name not in db.fences
         db.fences.setdefault(name, highest)
-        db.leaders.setdefault(name, LeaderRow(highest, lease_seconds))
-        return last > 0 and made
+        if there is None:
+            row = db.leaders[name] = LeaderRow(highest, lease_seconds)
+            if highest:
+                # as its last holder's, who may still believe in it
+                row.node = db.terms[name, last].node if last else NOBODY_KNOWN
+                db.sequence += 1
+                row.seq = db.sequence << 32
+                leases = [node.lease_seconds for node in db.nodes.values()]
+                row.lease_seconds = max([lease_seconds, *leases])
+        return highest > 0 and made
 
     async def acquire(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 
@@ -93,7 +94,7 @@ async def test_a_node_without_a_row_acquires_nothing(world: World):
 
 async def test_a_missing_fence_refuses_the_acquisition_whole(world: World):
     seen = await world.a.see()
-    await world.forget_fence()
+    await world.forget("fence")
     with pytest.raises(QueryFailed):
         await world.a.acquire(seen)
     assert ELECTION not in (await world.a.beat()).leaders, "an election without a fence is not seen"
@@ -102,10 +103,37 @@ async def test_a_missing_fence_refuses_the_acquisition_whole(world: World):
 async def test_an_election_that_lost_a_row_is_made_again_above_its_terms(world: World):
     term = await world.a.lead()
     assert not await world.b.store.ensure_election(ELECTION, LEASE)
-    await world.forget_fence()
+    await world.forget("fence")
     assert await world.b.store.ensure_election(ELECTION, LEASE)
     assert await world.b.acquire(await world.b.see())
     assert world.b.term.token > term.token
+
+
+async def test_a_row_that_was_deleted_is_made_again_as_its_last_holders_who_goes_on(world: World):
+    """It may believe in it still: others see it held, and wait."""
+    term = await world.a.lead()
+    before = await world.b.see()
+    await world.forget("leader")
+    assert await world.b.store.ensure_election(ELECTION, LEASE - 1)
+    again = await world.b.see()
+    assert (again.node, again.token) == (world.a.id, term.token)
+    assert again.seq != before.seq and again.lease_seconds == LEASE, "the longest that is known"
+    assert (await world.a.beat(term)).led == {ELECTION}
+    assert await world.b.acquire(again) is None, "it was renewed"
+    await world.forget("leader")
+    await world.b.store.ensure_election(ELECTION, LEASE)
+    assert (await world.b.see()).seq not in (again.seq, again.seq + 1), "each time another one"
+
+
+async def test_a_row_whose_holder_nobody_knows_is_held_by_somebody(world: World):
+    """Its terms were deleted too; the fence says that there were some."""
+    await world.a.lead()
+    await world.forget("leader")
+    await world.forget("term")
+    assert await world.b.store.ensure_election(ELECTION, LEASE)
+    seen = await world.b.see()
+    assert seen.node == UUID(int=0) and seen.token == 1
+    assert await world.b.acquire(seen) and world.b.term.token == 2
 
 
 async def test_a_new_election_was_not_there_before(world: World):

@@ -121,8 +121,8 @@ class World:
     """Not joined."""
     hold: Callable[[UUID], AbstractAsyncContextManager[None]]
     """A transaction of somebody else's holds the job's row meanwhile."""
-    forget_fence: Callable[[], Awaitable[None]]
-    """Somebody deletes the election's fence row by hand."""
+    forget: Callable[[str], Awaitable[None]]
+    """Somebody deletes the rows of ``leader``, ``fence`` or ``term`` by hand."""
     heard: Callable[[], Awaitable[list[str]]]
     """The notifications since the last call."""
     now: datetime = T0
@@ -179,12 +179,12 @@ async def _joined(
     a: Store,
     b: Store,
     hold: Callable[[UUID], AbstractAsyncContextManager[None]],
-    forget_fence: Callable[[], Awaitable[None]],
+    forget: Callable[[str], Awaitable[None]],
     heard: Callable[[], Awaitable[list[str]]],
 ) -> World:
     nobody: Any = None
     sessions = [Session(s, identity(pid), nobody) for pid, s in ((1, a), (2, b), (3, b))]
-    world = World(*sessions, hold, forget_fence, heard)
+    world = World(*sessions, hold, forget, heard)
     for session in sessions:
         session.world = world
     await world.a.join()
@@ -204,15 +204,15 @@ async def simulated() -> AsyncIterator[World]:
         yield
         db.locked.discard(job)
 
-    async def forget_fence() -> None:
-        db.fences.clear()
+    async def forget(table: str) -> None:
+        getattr(db, f"{table}s").clear()
 
     async def heard() -> list[str]:
         found = list(messages)
         messages.clear()
         return found
 
-    yield await _joined(SimStore(db), SimStore(db), hold, forget_fence, heard)
+    yield await _joined(SimStore(db), SimStore(db), hold, forget, heard)
 
 
 @asynccontextmanager
@@ -229,8 +229,8 @@ async def real(dsn: str, direct_dsn: str) -> AsyncIterator[World]:
     async with await psycopg.AsyncConnection.connect(direct_dsn, autocommit=True) as user:
         await user.execute("listen leasehold")
 
-        async def forget_fence() -> None:
-            await user.execute("delete from leasehold.fence")
+        async def forget(table: str) -> None:
+            await user.execute(f"delete from leasehold.{table}".encode())
 
         async def heard() -> list[str]:
             await user.execute("notify leasehold, 'end'")
@@ -241,6 +241,6 @@ async def real(dsn: str, direct_dsn: str) -> AsyncIterator[World]:
                 found.append(note.payload)
             return found
 
-        yield await _joined(stores[0], stores[1], hold, forget_fence, heard)
+        yield await _joined(stores[0], stores[1], hold, forget, heard)
     for store in stores:
         await store.close()

@@ -1,0 +1,78 @@
+"""Rows of leaders and locks that somebody deletes by hand while their holder lives."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+
+from leasehold import App
+from tests.services.several import TIMES, Database, several_apps
+from tests.support.wait import until_async
+
+LOOK_SECONDS = TIMES.jitter + 1.5
+"""A candidate that sees a free row has taken it by then."""
+
+
+@pytest.fixture
+async def database(dsn: str, direct_dsn: str) -> AsyncIterator[Database]:
+    async with several_apps(dsn, direct_dsn) as database:
+        yield database
+
+
+async def hold_still(app: App) -> threading.Event:
+    """The guard of this application asks nothing until the event is set."""
+    light = app.desk._light
+    assert light
+    still, go_on = threading.Event(), threading.Event()
+
+    def stand() -> None:
+        still.set()
+        go_on.wait(30)
+
+    light.guard.loop.call_soon_threadsafe(stand)
+    await until_async(still.is_set, 30)
+    return go_on
+
+
+@pytest.mark.parametrize("terms", ["known", "deleted, too"])
+async def test_nobody_takes_what_was_deleted_before_its_holder_can_have_noticed(database, terms):
+    """It believes for as long as its lease, and goes on with it when it asks in time."""
+    one, two = database.app(), database.app()
+    row = "select token, node from leasehold.leader where name = 'leader:engine'"
+    async with one.leader("engine") as lead, one.lock("x") as lock:
+        term = await lead.wait(timeout=30)
+        async with two.leader("engine") as other:
+            waiter = asyncio.ensure_future(two.lock("x").acquire())
+            await until_async(lambda: database.sql("select 1 from leasehold.bid"))
+            held = await database.sql(row)
+            go_on = await hold_still(one)
+            if terms != "known":
+                await database.sql("delete from leasehold.term")
+            await database.sql("delete from leasehold.leader")
+            await until_async(
+                lambda: database.sql("select 1 from leasehold.leader having count(*) = 2"), 30
+            )
+            loop = asyncio.get_running_loop()
+            until = loop.time() + LOOK_SECONDS
+            while loop.time() < until:
+                assert not (other.is_leader and lead.is_leader), "two believe"
+                assert not (waiter.done() and lock.held), "two believe"
+                await asyncio.sleep(0.01)
+            assert lead.is_leader and lock.held, "it believed all the time"
+            go_on.set()
+            remade = await until_async(lambda: database.events("lease_remade"), 30)
+            assert {event["name"] for event in remade} <= {"leader:engine", "lock:x"}
+            if terms == "known":
+                assert await database.sql(row) == held
+                await until_async(
+                    lambda: database.sql(
+                        "select 1 from leasehold.leader where renewed_at is not null"
+                    ),
+                    30,
+                )
+                assert lead.is_leader and lead.term == term, "it goes on"
+        waiter.cancel()
+        await asyncio.wait([waiter])
