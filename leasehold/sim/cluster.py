@@ -14,6 +14,7 @@ from leasehold.config import Retention, Settings
 from leasehold.env import Rng, seeded
 from leasehold.errors import LeaseholdError
 from leasehold.node.plan import NodePlan
+from leasehold.services import tracing
 from leasehold.sim import faults
 from leasehold.sim.checkers import Watch
 from leasehold.sim.env import DatabaseClock
@@ -226,17 +227,18 @@ class Cluster:
 
 @contextmanager
 def _listening(watch: Watch) -> Iterator[None]:
-    """What a node tells, told to the watch instead of the log, whose records are not for free."""
-    log = telemetry.log
+    """What a node tells, told to the watch instead of the log, whose records are not for free.
+    And nobody traces, whatever is installed: a run is the same everywhere."""
+    log, otel = telemetry.log, tracing.otel
 
     def listen(event: telemetry.Event, worker_id: str) -> None:
         watch.event(event.kind, worker_id, event.fields)
 
-    telemetry.log = listen
+    telemetry.log, tracing.otel = listen, None
     try:
         yield
     finally:
-        telemetry.log = log
+        telemetry.log, tracing.otel = log, otel
 
 
 def run_seed(

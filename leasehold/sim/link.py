@@ -110,7 +110,9 @@ class Link:
 
     def send(self, act: Callable[[], Any], seconds: float) -> asyncio.Future[Any]:
         """Ask for ``act`` at the server; the answer, or Unavailable after ``seconds``."""
-        return _Call(self, "", (act,), {}, seconds, None).answer
+        call = _Call(self, "", (act,), {}, seconds, None)
+        call.go(self.server.loop.now)
+        return call.answer
 
 
 class _Call:
@@ -119,7 +121,7 @@ class _Call:
     ``args`` is one thing to be called at the server."""
 
     __slots__ = ("answer", "args", "context", "give_up_at", "kwargs", "link", "name", "over",
-                 "sent_at", "store")  # fmt: skip
+                 "patience", "sent_at", "store")  # fmt: skip
 
     def __init__(
         self,
@@ -130,19 +132,25 @@ class _Call:
         seconds: float,
         store: FaultyStore | None,
     ) -> None:
-        server, weather = link.server, link.weather
-        loop = server.loop
-        now = loop.now
+        loop = link.server.loop
         self.link = link
         self.name = name
         self.args = args
         self.kwargs = kwargs
         self.store = store
         self.context: Context = copy_context()
-        self.sent_at = now
         self.answer: asyncio.Future[Any] = loop.create_future()
-        self.give_up_at = now + max(seconds, 0.001)
+        self.give_up_at = loop.now + max(seconds, 0.001)
         self.over = False
+        self.patience: Any = None
+        """The timer of one who waits for a turn."""
+
+    def go(self, now: float) -> None:
+        """Send it."""
+        link = self.link
+        server, weather = link.server, link.weather
+        loop = server.loop
+        self.sent_at = now
         if link.closed or not server.up or (weather.refused and link.loses(weather.refused, "")):
             error = Unavailable("the database cannot be reached", sent=False)
             loop.call_later(link.way(), self.settle, None, error)
@@ -152,12 +160,19 @@ class _Call:
             (link.cut or weather.request_lost) and link.loses(weather.request_lost, "requests")
         ):
             arrives_at = now + link.way()
-            line = store.line if store else "work"
+            line = self.store.line if self.store else "work"
             if now < link.stalled_until and link.stalled_line in ("", line):
                 arrives_at += link.stalled_until - now
             loop.call_at(arrives_at, self.arrive, context=server.context)
         if arrives_at >= self.give_up_at:
             loop.call_at(self.give_up_at, self.give_up, context=self.context)
+
+    def give_up_waiting(self) -> None:
+        """It was never sent: no connection was free."""
+        self.over = True
+        if not self.answer.done():
+            self.answer.set_exception(Unavailable("no connection was free in time"))
+            self.answer.exception()
 
     def give_up(self) -> None:
         link, seconds = self.link, self.give_up_at - self.sent_at
@@ -220,7 +235,7 @@ class FaultyStore:
         self._link = link
         self._call_timeout = call_timeout
         self._busy = False
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[_Call] = deque()
 
     @classmethod
     def over(cls, link: Link, call_timeout: float, line: str = "work") -> Store:
@@ -230,19 +245,19 @@ class FaultyStore:
         if name.startswith("_") or not hasattr(SimStore, name):
             raise AttributeError(name)
         link, usual, timeout_at = self._link, self._call_timeout, _TIMEOUT_AT.get(name)
+        loop = link.server.loop
 
         def call(*args: Any, **kwargs: Any) -> Any:
             seconds = usual if timeout_at is None else args[timeout_at]
+            call = _Call(link, name, args, kwargs, seconds, self)
             if self._busy:
-                return in_turn(seconds, args, kwargs)
-            self._busy = True
-            return _Call(link, name, args, kwargs, seconds, self).answer
-
-        async def in_turn(seconds: float, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            seconds -= await self._wait(seconds)
-            self._busy = True
-            # a caller that is cancelled leaves its call to go on: the turn ends with the answer
-            return await _Call(link, name, args, kwargs, seconds, self).answer
+                self._waiting.append(call)
+                call.patience = loop.call_at(call.give_up_at, call.give_up_waiting)
+            else:
+                # a caller that is cancelled leaves its call to go on: the turn ends with the answer
+                self._busy = True
+                call.go(loop.now)
+            return call.answer
 
         setattr(self, name, call)
         return call
@@ -250,39 +265,18 @@ class FaultyStore:
     def free(self) -> None:
         """The connection is free: it is handed to who has waited longest."""
         while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
+            call = self._waiting.popleft()
+            call.patience.cancel()
+            if not call.answer.done():
+                call.go(self._link.server.loop.now)
                 return
         self._busy = False
-
-    async def _wait(self, seconds: float) -> float:
-        """Until it is our turn; how long that took."""
-        loop = self._link.server.loop
-        began = loop.now
-        turn: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(turn)
-        timer = loop.call_later(seconds, _no_turn, turn, seconds)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if not turn.cancelled():
-                self.free()  # it was given to us in the very moment in which we were cancelled
-            raise
-        finally:
-            timer.cancel()
-        return loop.now - began
 
     def shut(self) -> None:
         """As closing the sockets: the next calls are refused."""
 
     async def close(self) -> None:
         """Nothing is open."""
-
-
-def _no_turn(turn: asyncio.Future[None], seconds: float) -> None:
-    if not turn.done():
-        turn.set_exception(Unavailable(f"no connection was free within {seconds:.3g} s"))
 
 
 class SimWakeups:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from heapq import nsmallest
 from uuid import UUID
 
 from leasehold.errors import QueryFailed
@@ -65,7 +64,8 @@ class JobOperations:
         ]
         if not free:
             return []
-        free = nsmallest(limit, free, key=_claim_order)
+        free.sort(key=_claim_order)
+        del free[limit:]
         for row in free:
             row.node, row.claimed_at, row.attempt = node, moment, row.attempt + 1
             row.claim_token = db.new_token()
