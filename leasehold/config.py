@@ -109,10 +109,13 @@ class Limits:
     """Everything has a limit. Bytes are of UTF-8 JSON, counts are rows."""
 
     payload_bytes: int = 1 << 20
+    """A job's arguments; the setting ``payload_limit`` is this for an application."""
     result_bytes: int = 1 << 20
+    """What a handler returns; more is a failed attempt."""
     json_depth: int = 200
     """Of arguments and results: what every process can read, however deep its own calls are."""
     error_chars: int = 8000
+    """An attempt's error with its traceback, and every text of an event."""
     text_chars: int = 200
     """Names of tasks, queues, schedules, leaders; progress notes."""
     batch_rows: int = 500
@@ -127,8 +130,11 @@ class Limits:
     """A job that was running at so many crashes of its node, the last one alone, is
     quarantined."""
     max_attempts: int = 32767
+    """The most that a task may ask for."""
     run_seconds: float = 7 * 86400.0
+    """The longest timeout of a task."""
     concurrency: int = 10_000
+    """Jobs at once of one queue in one process."""
 
 
 @dataclass(frozen=True)
@@ -150,9 +156,12 @@ class Retention:
     """How long things are kept after they are over."""
 
     finished_days: int = 7
+    """Finished jobs, with arguments and results; dropped by the day."""
     ticks_days: int = 30
+    """The ledger of schedules."""
     events_days: int = 30
     attempts_days: int = 30
+    """Attempts that failed."""
     history_days: int = 14
     """The counts of each minute; 0: none are made."""
     catch_up_seconds: float = 86400.0
@@ -179,7 +188,9 @@ class Settings:
     name: str = "default"
     """Separates applications that share one schema: each has its own leader and schedules."""
     schema: str = "leasehold"
+    """Of leasehold's tables: a plain lower-case SQL name."""
     recover_within: float = 15.0
+    """Seconds within which a job of a dead node runs again; all intervals follow from it."""
     release: str = ""
     """The name of this deployment; see ``App.once_per_deploy`` and blue/green in the docs."""
     work_connections: int = 1

@@ -152,6 +152,12 @@ class App(Definitions, AdvisoryLocks):
 
         return migrate.script(self.settings.schema)
 
+    def roles_sql(self) -> str:
+        """The SQL that makes roles for logins that enqueue, work, observe or administer."""
+        from leasehold.pg import roles
+
+        return roles.script(self.settings.schema)
+
     async def apply_schema(self, tell: Callable[[str], None] | None = None) -> list[str]:
         """Apply the migrations that are missing; their names. ``tell`` hears what goes on.
         Any number of processes may do this at once."""

@@ -40,12 +40,18 @@ def apply_schema(**_: Any) -> None:
 
 
 @schema.command("sql")
+@click.option("--roles", is_flag=True, help="The SQL that makes roles to give to logins, instead.")
 @database_options
-def schema_sql(**_: Any) -> None:
-    """Print the SQL that makes the whole schema, for those who apply it by other means."""
+def schema_sql(roles: bool, **_: Any) -> None:
+    """Print the SQL that makes the whole schema, for those who apply it by other means.
+
+    With --roles, for a schema that is there: enqueue, worker, observer and admin, named after the
+    schema (leasehold_worker …), and what each may. It can be run again and again.
+    """
     from leasehold.app import App
 
-    click.echo(App(**database()).schema_sql(), nl=False)
+    app = App(**database())
+    click.echo(app.roles_sql() if roles else app.schema_sql(), nl=False)
 
 
 @schema.command("verify")

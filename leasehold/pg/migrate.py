@@ -88,6 +88,7 @@ async def apply(settings: Settings, tell: Callable[[str], None] | None = None) -
             done = await _applied(session, schema)
             if not done:  # it needs a privilege that nothing-to-do does not
                 await run(f"create schema if not exists {schema}")
+            await _as_owner(session, schema)
             await _refuse_newer(session, schema, done)
             missing = [m for m in MIGRATIONS if m.number not in done]
             for m in missing:
@@ -97,6 +98,20 @@ async def apply(settings: Settings, tell: Callable[[str], None] | None = None) -
             return missing
     finally:
         await session.close()
+
+
+async def _as_owner(session: Session, schema: str) -> None:
+    """What is made belongs to the schema's owner, not to whichever member of it applies it: the
+    next one must be able to change it, and functions that run with their owner's rights must not
+    run with a superuser's."""
+    cursor = await session.connection.execute(
+        "select n.nspowner::regrole::text from pg_catalog.pg_namespace n "
+        f"where n.nspname = '{schema}' and n.nspowner <> current_user::regrole "
+        "and pg_has_role(n.nspowner, 'member')".encode()
+    )
+    owner = await cursor.fetchone()
+    if owner:
+        await session.connection.execute(f"set local role {owner[0]}".encode())
 
 
 async def _applied(session: Session, schema: str) -> dict[int, str]:

@@ -4,6 +4,8 @@ that the doctor compares a login with."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 
 from leasehold.errors import ConfigError, suggest
 
@@ -22,7 +24,7 @@ _TABLES = {
     "death": _RW,
     "leader": _RW,
     "fence": _RW,
-    "term": "select insert",
+    "term": "select insert delete",
     "bid": _RW,
     "release": "select insert update",
     "job": _RW,
@@ -36,6 +38,8 @@ _TABLES = {
     "run_time": _RW,
     "event": "select insert delete",
     "history": _RW,
+    "tally": _RW,
+    "total": _RW,
     "lock_name": _RW,
 }
 """What a worker may with each table. TRUNCATE, REFERENCES and TRIGGER stay the owner's."""
@@ -70,8 +74,104 @@ def _rights(role: str) -> Iterator[tuple[str, str]]:
         for sequence, privileges in _SEQUENCES.items():
             for privilege in privileges.split() if role == WORKER else ["select"]:
                 yield sequence, privilege
+    if role == ENQUEUE:
+        yield "migration", "select"  # what a program asks first: does it fit the schema?
     for function in _FUNCTIONS[role]:
         yield function, "execute"
+
+
+def script(schema: str) -> str:
+    """SQL that makes the roles and grants them what :func:`rights` says: for psql, as who may
+    create roles; again and again, with the same end. The roles are named after the schema."""
+    names = {role: f"{schema}_{role}" for role in ROLES}
+    givers = ", ".join(names[role] for role in (ENQUEUE, WORKER, OBSERVER))
+    lines = [
+        "-- Roles to give to logins: grant " + names[WORKER] + " to your_login;",
+        "-- It may be run again at any time, and after each `leasehold schema apply`.",
+        "begin;",
+        *[_role(names[role], about) for role, about in ROLES.items()],
+        _join(names[ADMIN]),
+        _own(schema, names[ADMIN]),
+        f"revoke all on schema {schema} from public, {givers};",
+        f"revoke all on all tables in schema {schema} from public, {givers};",
+        f"revoke all on all sequences in schema {schema} from public, {givers};",
+        *[
+            f"revoke execute on function {schema}.{_SIGNATURES[name]} from public, {givers};"
+            for name in _SIGNATURES
+        ],
+        f"grant usage on schema {schema} to {givers};",
+    ]
+    for role in (ENQUEUE, WORKER, OBSERVER):
+        lines += _grants(schema, role, names[role])
+    lines += [_statistics(names[OBSERVER]), _statistics(names[ADMIN]), "commit;", ""]
+    return "\n".join(lines)
+
+
+_SIGNATURES = {
+    "enqueue": "enqueue(jsonb, timestamptz)",
+    "partitions": "partitions(timestamptz, integer, integer)",
+}
+
+
+def _grants(schema: str, role: str, name: str) -> Iterator[str]:
+    """One statement a table, with all that is granted there."""
+    for what, privileges in groupby(rights(role), key=itemgetter(0)):
+        thing = f"{schema}.{_SIGNATURES.get(what, what)}"
+        kind = "function " if what in _SIGNATURES else "sequence " if what in _SEQUENCES else ""
+        yield f"grant {', '.join(p for _, p in privileges)} on {kind}{thing} to {name};"
+
+
+def _role(name: str, about: str) -> str:
+    return (
+        f"do $$ begin if not exists (select 1 from pg_roles where rolname = '{name}') then\n"
+        f"    create role {name} nologin;\n"
+        f"    comment on role {name} is '{about}';\n"
+        "end if; end $$;"
+    )
+
+
+def _join(admin: str) -> str:
+    """Who is no superuser must be a member of the role that it gives the schema to."""
+    return (
+        "do $$ begin if not (select rolsuper from pg_roles where rolname = current_user) then\n"
+        f"    execute format('grant {admin} to %I', current_user);\n"
+        "end if; end $$;"
+    )
+
+
+def _own(schema: str, admin: str) -> str:
+    """The schema and all in it. Sequences of columns go with their tables."""
+    return f"""\
+alter schema {schema} owner to {admin};
+do $$ declare r record; begin
+    for r in select c.oid::regclass as thing,
+                    case c.relkind when 'S' then 'sequence' when 'v' then 'view'
+                         else 'table' end as kind
+             from pg_class c
+             where c.relnamespace = '{schema}'::regnamespace and c.relkind in ('r', 'p', 'v', 'S')
+               and c.relowner <> '{admin}'::regrole
+               and not exists (select 1 from pg_depend d
+                               where d.objid = c.oid and d.classid = 'pg_class'::regclass
+                                 and d.deptype in ('a', 'i') and c.relkind = 'S')
+    loop
+        execute format('alter %s %s owner to {admin}', r.kind, r.thing);
+    end loop;
+    for r in select p.oid::regprocedure as thing from pg_proc p
+             where p.pronamespace = '{schema}'::regnamespace and p.proowner <> '{admin}'::regrole
+    loop
+        execute format('alter function %s owner to {admin}', r.thing);
+    end loop;
+end $$;"""
+
+
+def _statistics(name: str) -> str:
+    """What other sessions do: for the pages on the database's health, and for doctor."""
+    return (
+        f"do $$ begin grant pg_read_all_stats to {name};\n"
+        "exception when insufficient_privilege then\n"
+        f"    raise notice 'pg_read_all_stats was not granted to {name}: ask a superuser';\n"
+        "end $$;"
+    )
 
 
 def check_role(role: str) -> str:

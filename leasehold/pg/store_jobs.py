@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from uuid import UUID
 
-from leasehold.errors import Conflict, Unavailable
+from leasehold.errors import Conflict, PermissionDenied, Unavailable
 from leasehold.model.job import (
     EVERYTHING,
     UNSETTLED_SECONDS,
@@ -29,14 +29,20 @@ _FIRST_PAUSE = 0.01
 
 class JobOperations:
     _pool: Pool
+    _may_insert = True
+    """False: the login may only call leasehold.enqueue, and not write the table itself."""
 
     async def enqueue(
         self, jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int, retried: bool, now: Now
     ) -> list[tuple[UUID, bool]]:
-        if len(jobs) == 1 and jobs[0][1].plain and not jobs[0][1].trace and not retried:
-            job_id, job = jobs[0]
-            if len(job.payload) * 4 <= payload_limit:  # at most so many bytes
+        job_id, job = jobs[0]
+        alone = len(jobs) == 1 and job.plain and not job.trace and not retried
+        # a character has at most four bytes
+        if alone and self._may_insert and len(job.payload) * 4 <= payload_limit:
+            try:
                 return [(job_id, await self._enqueue_plain(job_id, job, now))]
+            except PermissionDenied:
+                self._may_insert = False
         requests = [job.as_request(job_id, payload_limit) for job_id, job in jobs]
         if retried:
             requests = [{**request, "retried": True} for request in requests]

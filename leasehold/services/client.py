@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
@@ -105,8 +106,9 @@ class Client:
         for attempt in range(_TRIES):
             try:
                 if not retried and len(jobs) >= _COPY_FROM and all(job.plain for _, job in jobs):
-                    await self._store.copy(jobs)
-                    return [(job_id, True) for job_id, _ in jobs]
+                    with suppress(errors.PermissionDenied):  # a login that may only enqueue
+                        await self._store.copy(jobs)
+                        return [(job_id, True) for job_id, _ in jobs]
                 return await self._store.enqueue(jobs, limit, retried, self._env.due_now())
             except errors.Unavailable as error:
                 retried = retried or error.sent

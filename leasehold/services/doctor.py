@@ -24,7 +24,7 @@ def findings(found: Examination, settings: Settings, role: str, version: str) ->
         return [Finding("connection", WRONG, problem.sentence, problem.do)]
     checks: tuple[Callable[[], Iterator[Finding]], ...] = (
         lambda: _server(found),
-        lambda: _role(found, role),
+        lambda: _role(found, role, settings),
         lambda: _schema(found),
         lambda: doctor_link.pooler(found, settings),
         lambda: doctor_link.listen(found, settings),
@@ -73,7 +73,7 @@ def _server(found: Examination) -> Iterator[Finding]:
         )
 
 
-def _role(found: Examination, role: str) -> Iterator[Finding]:
+def _role(found: Examination, role: str, settings: Settings) -> Iterator[Finding]:
     login = found.server["role"]
     if found.server["superuser"]:
         yield Finding(
@@ -81,7 +81,7 @@ def _role(found: Examination, role: str) -> Iterator[Finding]:
             NOTE,
             f"{login!r} is a superuser: whoever gets hold of this DSN owns the server",
             "leasehold schema sql --roles | psql; then give the application a login that is a "
-            f"member of leasehold_{role}",
+            f"member of {settings.schema}_{role}",
         )
         return
     denied = found.denied.get(role, [])
@@ -91,7 +91,8 @@ def _role(found: Examination, role: str) -> Iterator[Finding]:
             "privileges",
             WRONG,
             f"{login!r} lacks what a {role} needs: {', '.join(denied[:4])}{more}",
-            f"leasehold schema sql --roles | psql; then: grant leasehold_{role} to {quoted(login)}",
+            "leasehold schema sql --roles | psql; then: "
+            f"grant {settings.schema}_{role} to {quoted(login)}",
         )
     elif role in found.denied:
         may = [name for name, lacks in found.denied.items() if not lacks]

@@ -155,7 +155,8 @@ class Operator:
             "worker_id": None,
             "fields": event.fields,
         }
-        with suppress(errors.Unavailable):
+        # a login that only reads may refuse others and write nothing
+        with suppress(errors.Unavailable, errors.PermissionDenied):
             await self.store.record([row], self._now())
 
     def _reason(self, verb: str, given: str) -> str:

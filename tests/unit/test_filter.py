@@ -79,3 +79,14 @@ def test_classes_of_durations_add_up_and_give_percentiles():
     assert percentile(counts, 0.5) == percentile(counts, 0.95) == class_seconds(10)
     assert percentile(counts, 0.99) == class_seconds(30)
     assert percentile({}, 0.5) is None
+
+
+def test_a_filter_has_a_limit_in_length_in_arguments_and_in_each_value():
+    assert parse("task:" + "x" * 200).task == "x" * 200
+    for text in (
+        "task:" + "x" * 201,
+        "task:x " + " " * 1000 + "queue:y",
+        " ".join(f"args.a{n}:1" for n in range(9)),
+    ):
+        with pytest.raises(BadFilter):
+            parse(text)

@@ -1236,4 +1236,15 @@ create view leasehold.locks as
     where p.locktype = 'advisory'
       and p.database = (select d.oid from pg_database d where d.datname = current_database());
 
+-- ---------------------------------------------------------------------------------------------
+-- Rights. Two functions run with their owner's, so that a login may be given them and not the
+-- tables: see `leasehold schema sql --roles`. Their search_path is fixed, and not everybody's
+-- operators are theirs; nor may everybody call them who may look into the schema.
+-- ---------------------------------------------------------------------------------------------
+
+alter function leasehold.enqueue(jsonb, timestamptz) security definer set search_path = pg_catalog, pg_temp;
+alter function leasehold.partitions(timestamptz, integer, integer) security definer set search_path = pg_catalog, pg_temp;
+revoke execute on function leasehold.enqueue(jsonb, timestamptz) from public;
+revoke execute on function leasehold.partitions(timestamptz, integer, integer) from public;
+
 select made from leasehold.partitions(now(), 7, 36500);

@@ -1,0 +1,360 @@
+"""`leasehold schema sql --roles`: a login in each role, what it does and what it may not do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+from click.testing import CliRunner
+from psycopg.conninfo import make_conninfo
+
+from leasehold import App, Deadline
+from leasehold.cli.root import root
+from leasehold.errors import PermissionDenied
+from leasehold.pg import roles
+from leasehold.web import Login, dashboard
+from tests.support.wait import until_async
+
+NAMES = ("enqueue", "worker", "observer", "admin")
+
+
+@dataclass
+class Logins:
+    """``dsn`` is the superuser's; the others are named after their role."""
+
+    dsn: str
+    prefix: str = "t_"
+
+    def __getitem__(self, role: str) -> str:
+        return make_conninfo(self.dsn, user=self.prefix + role)
+
+    def sql(self, text: str, role: str = "") -> list[tuple[Any, ...]]:
+        with psycopg.connect(self[role] if role else self.dsn, autocommit=True) as connection:
+            cursor = connection.execute(text.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def refused(self, role: str, text: str) -> None:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            self.sql(text, role)
+
+    def cli(self, role: str, *arguments: str, exits: int = 0) -> str:
+        environ = {"LEASEHOLD_DSN": self[role] if role else self.dsn, "NO_COLOR": "1"}
+        done = CliRunner().invoke(root, arguments, prog_name="leasehold", env=environ)
+        assert done.exit_code == exits, f"{done.output}\n{done.exception!r}"
+        return done.stdout
+
+
+@pytest.fixture
+def logins(migrated: str) -> Iterator[Logins]:
+    """The script, run as it is printed, and a login in each role."""
+    made = Logins(migrated)
+    made.sql(made.cli("", "schema", "sql", "--roles"))
+    for name in NAMES:
+        made.sql(f"create role t_{name} login in role leasehold_{name}")
+    try:
+        yield made
+    finally:
+        for name in NAMES:
+            for role in (f"t_{name}", f"leasehold_{name}"):
+                made.sql(f"drop owned by {role} cascade")
+                made.sql(f"drop role {role}")
+
+
+def test_it_may_be_run_again_and_gives_back_what_was_granted_beside_it(logins):
+    logins.sql("grant delete on leasehold.job to leasehold_observer")
+    logins.sql("delete from leasehold.job where false", "observer")
+    logins.sql(logins.cli("", "schema", "sql", "--roles"))
+    logins.refused("observer", "delete from leasehold.job where false")
+    logins.cli("", "schema", "verify")
+
+
+def test_who_is_no_superuser_can_run_it_too(logins):
+    logins.sql("create role t_maker login createrole")
+    try:
+        # a member of the owner, with the right to give the roles away
+        logins.sql("grant leasehold_admin to t_maker with admin option")
+        for name in ("enqueue", "worker", "observer"):
+            logins.sql(f"grant leasehold_{name} to t_maker with admin option")
+        script = logins.cli("", "schema", "sql", "--roles")
+        with psycopg.connect(make_conninfo(logins.dsn, user="t_maker"), autocommit=True) as maker:
+            notices: list[str] = []
+            maker.add_notice_handler(lambda d: notices.append(str(d.message_primary)))
+            maker.execute(script.encode())
+        assert any("ask a superuser" in notice for notice in notices)
+    finally:
+        logins.sql("drop owned by t_maker cascade; drop role t_maker")
+
+
+FORBIDDEN = {
+    "enqueue": [
+        "select * from leasehold.job",
+        "select * from leasehold.jobs",
+        "select * from leasehold.events",
+        "insert into leasehold.job (id, queue, task_name, payload) "
+        "values (gen_random_uuid(), 'q', 't', '{}')",
+        "update leasehold.job set priority = 1",
+        "delete from leasehold.job",
+        "update leasehold.leader set node = null",
+        "select leasehold.enqueue_plain(gen_random_uuid(), 'q', 't', 0::smallint, 1::smallint, "
+        "null, null, true, '{}', now())",
+        "select * from leasehold.partitions(now(), 1, 0)",
+        "select * from leasehold.deadline_arm(gen_random_uuid(), 'x', "
+        """'{"on_breach": "t", "seconds": 5}')""",
+    ],
+    "worker": [
+        "truncate leasehold.job",
+        "drop table leasehold.job",
+        "alter table leasehold.job add column x integer",
+        "create table leasehold.mine (x integer)",
+        "insert into leasehold.migration (number, name, min_known) values (9, 'x', 9)",
+        "update leasehold.event set kind = 'x'",
+        "update leasehold.term set token = 0",
+        "create trigger t before insert on leasehold.job for each row "
+        "execute function leasehold.bury()",
+        "create or replace function leasehold.timeline() returns bigint language sql return 1",
+        "alter schema leasehold rename to mine",
+        "select * from leasehold.job_done_default",
+    ],
+    "observer": [
+        'select * from leasehold.enqueue(\'{"task": "t"}\')',
+        "insert into leasehold.event (kind, level) values ('x', 'info')",
+        "update leasehold.schedule set paused = true",
+        "delete from leasehold.job_done",
+        "select nextval('leasehold.token_seq')",
+        "select * from leasehold.partitions(now(), 1, 0)",
+        "select 1 from leasehold.fence for share",
+        "truncate leasehold.event",
+    ],
+    "admin": [
+        "create role another_superuser superuser",
+        "create table public.mine (x integer)",
+        "select pg_read_file('/etc/passwd')",
+    ],
+}
+
+
+@pytest.mark.parametrize("role", NAMES)
+def test_what_a_role_may_not_do_is_refused(logins, role):
+    for text in FORBIDDEN[role]:
+        logins.refused(role, text)
+
+
+def test_a_login_of_no_role_may_do_nothing_at_all(logins):
+    logins.sql("create role t_stranger login")
+    try:
+        for text in (
+            "select * from leasehold.jobs",
+            'select * from leasehold.enqueue(\'{"task": "t"}\')',
+        ):
+            with (
+                pytest.raises(psycopg.errors.InsufficientPrivilege),
+                psycopg.connect(make_conninfo(logins.dsn, user="t_stranger")) as stranger,
+            ):
+                stranger.execute(text.encode())
+    finally:
+        logins.sql("drop role t_stranger")
+
+
+def test_without_the_roles_too_nobody_enqueues_who_was_not_granted_it(migrated):
+    made = Logins(migrated)
+    made.sql("create role t_reader login; grant usage on schema leasehold to t_reader")
+    try:
+        made.refused("reader", 'select * from leasehold.enqueue(\'{"task": "t"}\')')
+        made.refused("reader", "select * from leasehold.partitions(now(), 1, 0)")
+    finally:
+        made.sql("drop owned by t_reader; drop role t_reader")
+
+
+def test_operators_of_the_callers_own_do_not_run_with_the_owners_rights(logins):
+    """The classical way to more rights: a function that runs as its owner, and a search path."""
+    logins.sql("create schema evil authorization t_enqueue")
+    with psycopg.connect(logins["enqueue"], autocommit=True) as attacker:
+        attacker.execute(
+            "create function evil.equal(jsonb, jsonb) returns boolean language plpgsql as "
+            "$$ begin raise exception 'ran as %', current_user; end $$"
+        )
+        attacker.execute(
+            "create operator evil.- (leftarg = jsonb, rightarg = jsonb, function = evil.equal)"
+        )
+        attacker.execute(
+            "create operator evil.<= (leftarg = jsonb, rightarg = jsonb, function = evil.equal)"
+        )
+        attacker.execute("grant usage on schema evil to public")
+        attacker.execute("set search_path = evil, pg_catalog")
+        job = json.dumps({"task": "t", "payload": {}})
+        assert attacker.execute("select * from leasehold.enqueue(%s)", (job,)).fetchone()
+
+
+async def test_an_application_enqueues_with_the_enqueue_role_alone(logins):
+    app = App(logins["enqueue"])
+
+    @app.task
+    async def told(breach: dict[str, Any]) -> None: ...
+
+    @app.task(deadline=Deadline(minutes=5, on_breach=told))
+    async def watched() -> None: ...
+
+    @app.task
+    async def plain(n: int) -> None: ...
+
+    assert (await plain.enqueue(n=1)).created
+    assert (await plain.enqueue(n=2)).created
+    many = await app.enqueue_many([plain.job(n=n) for n in range(50)])
+    assert all(job.created for job in many)
+    first = await app.enqueue(plain.job(n=3, unique="one"))
+    assert (await app.enqueue(plain.job(n=3, unique="one"))).id == first.id
+    await watched.enqueue()
+    async with await psycopg.AsyncConnection.connect(logins["enqueue"]) as user:
+        await app.enqueue(plain.job(n=4), on=user)
+        await user.rollback()
+    with pytest.raises(PermissionDenied):
+        await app.jobs()
+    await app.close()
+    assert logins.sql("select count(*) from leasehold.job")[0][0] == 54
+    assert logins.sql("select count(*) from leasehold.deadline")[0][0] == 1
+
+
+async def test_a_worker_does_all_its_work_under_the_worker_role(logins):
+    app = App(logins["worker"], name="roles")
+    ran: list[str] = []
+
+    @app.task(max_attempts=3)
+    async def fails_once(ctx: Any) -> None:
+        ran.append("fails_once")
+        if ctx.attempt == 1:
+            raise RuntimeError("once")
+
+    @app.task
+    async def in_transaction(ctx: Any) -> None:
+        async with await psycopg.AsyncConnection.connect(logins["worker"]) as user:
+            await ctx.assert_mine(user)
+            await ctx.complete(on=user)
+        ran.append("in_transaction")
+
+    @app.task
+    async def told(breach: dict[str, Any]) -> None:
+        ran.append("told")
+
+    @app.task
+    async def quick() -> None:
+        ran.append("quick")
+
+    @app.task(deadline=Deadline(seconds=0.5, on_breach=told))
+    async def late(ctx: Any) -> None:
+        await until_async(lambda: "told" in ran, 60, "the breach to be told")
+
+    @app.every(seconds=1)
+    async def ticks() -> None:
+        ran.append("ticks")
+
+    async with app.node(), app.leader("engine") as lead, app.lock("one") as lock:
+        await lead.wait()
+        async with await psycopg.AsyncConnection.connect(logins["worker"]) as user:
+            await lead.verify(user)
+            await lock.verify(user)
+        jobs = [await task.enqueue() for task in (fails_once, in_transaction, late)]
+        waiting = await app.enqueue(quick.job(run_in=3600, unique="x"))
+        await app.enqueue_many([quick.job() for _ in range(30)])
+        assert await app.cancel(waiting.id)
+        await app.retry(jobs[0].id)
+        wanted = {"fails_once", "in_transaction", "told", "ticks", "quick"}
+        await until_async(lambda: not wanted - set(ran), 60, "all to run")
+        await until_async(lambda: ran.count("fails_once") > 1, 60)
+        for job in jobs[1:]:
+            await job.wait(60)
+        # the leader's duties: the days ahead, pruning, history
+        store = await app.store()
+        logins.sql("drop table leasehold.job_done_" + _tomorrow(logins))
+        await store.prune(
+            {"finished": 7, "events": 1, "ticks": 30, "attempts": 30, "history": 14}, 100, None
+        )
+        assert logins.sql(f"select to_regclass('leasehold.job_done_{_tomorrow(logins)}')")[0][0]
+        operator = await app.operator("ann", "cli")
+        await operator.run_now(ticks.name)
+        await operator.inspector.pause(ticks.name)
+        await operator.inspector.resume(ticks.name)
+        failures = await operator.inspector.events("service_failed")
+        assert failures == [], failures
+    await app.close()
+    assert not logins.sql("select * from leasehold.nodes")
+    await asyncio.to_thread(logins.cli, "worker", "doctor", "--seconds", "0.2")
+
+
+def _tomorrow(logins: Logins) -> str:
+    return str(logins.sql("select to_char(now() at time zone 'UTC' + '1 day', 'YYYYMMDD')")[0][0])
+
+
+async def test_an_observer_sees_everything_and_the_dashboard_works_for_it(logins):
+    boss = App(logins["worker"], name="seen")
+
+    @boss.every(seconds=60)
+    async def ticks() -> None: ...
+
+    async with boss.node():
+        job = await boss.enqueue(ticks.job())
+        await job.wait(60)
+        watch = asyncio.to_thread
+        await until_async(
+            lambda: logins.sql("select 1 from leasehold.leaders where holder <> ''"), 60
+        )
+        assert json.loads(await watch(logins.cli, "observer", "status", "--json"))["ok"]
+        for words in (
+            "jobs", "leaders", "nodes", "schedules", "schedules ticks", "locks", "deadlines",
+            f"jobs show {job.id}", "events", "doctor --seconds 0.2 --role observer",
+        ):  # fmt: skip
+            assert await watch(logins.cli, "observer", *words.split())
+        said = await watch(logins.cli, "observer", "jobs", "retry", str(job.id), exits=1)
+        assert not said
+        app = App(logins["observer"])
+        site = dashboard(app, read_only=True, login=Login(token="correct-horse-battery"))
+        transport = httpx.ASGITransport(site)
+        async with httpx.AsyncClient(transport=transport, base_url="http://testserver") as client:
+            wrong = ("ann", "wrong-horse-battery-x")
+            assert (await client.get("/jobs", auth=wrong)).status_code in (303, 401)
+            client.auth = httpx.BasicAuth("ann", "correct-horse-battery")
+            for page in ("", "jobs", f"jobs/{job.id}", "schedules", "leaders", "nodes", "locks",
+                         "deadlines", "database", "events"):  # fmt: skip
+                answer = await client.get(f"/{page}", follow_redirects=True)
+                assert answer.status_code == 200, (page, answer.status_code, answer.text[:500])
+        await app.close()
+    await boss.close()
+
+
+def test_an_admin_applies_what_comes_next_and_the_schema_stays_the_roles(logins):
+    logins.sql("drop table leasehold.history", "admin")
+    logins.cli("admin", "schema", "verify", exits=1)
+    logins.sql("drop schema leasehold cascade", "admin")
+    logins.sql("grant create on database " + _database(logins) + " to leasehold_admin")
+    logins.sql("create schema leasehold authorization leasehold_admin")
+    logins.cli("", "schema", "apply")  # as a superuser: it makes them as the schema's owner
+    owners = logins.sql(
+        "select distinct relowner::regrole::text from pg_class "
+        "where relnamespace = 'leasehold'::regnamespace"
+    )
+    assert owners == [("leasehold_admin",)]
+    assert logins.sql(
+        "select proowner::regrole::text from pg_proc where proname = 'enqueue' and prosecdef"
+    ) == [("leasehold_admin",)]
+    logins.cli("admin", "schema", "verify")
+    logins.sql(logins.cli("admin", "schema", "sql", "--roles"), "")
+
+
+def _database(logins: Logins) -> str:
+    return str(logins.sql("select quote_ident(current_database())")[0][0])
+
+
+def test_the_list_of_rights_names_all_tables_and_views_of_the_schema(logins):
+    there = {
+        row[0]
+        for row in logins.sql(
+            "select relname from pg_class where relnamespace = 'leasehold'::regnamespace "
+            "and relkind in ('r', 'p', 'v') and relname !~ '^job_done_'"
+        )
+    }
+    assert there == {name for name, _ in roles.rights("observer")} - {"token_seq"}
