@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -38,9 +38,9 @@ class Pool:
         seconds = self._settings.call_timeout if timeout is None else timeout
         return await self._detached(self._fetch(name, params, seconds))
 
-    async def copy(self, name: str, rows: Sequence[str]) -> None:
+    async def copy(self, name: str, rows: Iterable[str], count: int) -> None:
         """COPY; its timeout grows with the number of rows."""
-        seconds = self._settings.call_timeout + len(rows) / 5000
+        seconds = self._settings.call_timeout + count / 5000
         await self._detached(self._copy(name, rows, seconds))
 
     async def _detached(self, work: Coroutine[Any, Any, T]) -> T:
@@ -59,7 +59,7 @@ class Pool:
             self.statements += 1
             return await session.fetch(name, params, left)
 
-    async def _copy(self, name: str, rows: Sequence[str], seconds: float) -> None:
+    async def _copy(self, name: str, rows: Iterable[str], seconds: float) -> None:
         async with self._session(seconds) as (session, left):
             self.statements += 1
             await session.copy(name, rows, left)
@@ -69,11 +69,10 @@ class Pool:
         """A session, and how many of the seconds are left."""
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + seconds
-        try:
-            async with asyncio.timeout_at(give_up_at):
-                await self._turn.acquire()
-        except TimeoutError:
-            raise errors.Unavailable(f"no connection was free within {seconds:.3g} s") from None
+        if self._turn.locked():
+            await self._wait_turn(give_up_at, seconds)
+        else:
+            await self._turn.acquire()  # at once
         try:
             session = await self._take(give_up_at - loop.time())
             try:
@@ -82,6 +81,13 @@ class Pool:
                 await self._put(session)
         finally:
             self._turn.release()
+
+    async def _wait_turn(self, give_up_at: float, seconds: float) -> None:
+        try:
+            async with asyncio.timeout_at(give_up_at):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise errors.Unavailable(f"no connection was free within {seconds:.3g} s") from None
 
     async def _take(self, seconds: float) -> Session:
         while self._idle:

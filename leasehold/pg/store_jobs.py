@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from operator import attrgetter
+from typing import Any
 from uuid import UUID
 
 from leasehold.errors import Conflict, PermissionDenied, Unavailable
@@ -66,8 +68,8 @@ class JobOperations:
         return bool((await self._pool.fetch("job/enqueue_plain", params))[0][0])
 
     async def copy(self, jobs: Sequence[tuple[UUID, JobRequest]]) -> None:
-        rows = [_copy_line(job_id, job) for job_id, job in jobs]
-        await self._pool.copy("job/copy", rows)
+        # made block by block while the server works on the one before
+        await self._pool.copy("job/copy", _copy_lines(jobs), len(jobs))
         queues = sorted({job.queue for _, job in jobs})
         # The jobs are in; a wake-up that is lost costs one poll and is no error of the caller's.
         with suppress(Unavailable):
@@ -218,13 +220,36 @@ class JobOperations:
         return [_record(row) for row in await self._pool.fetch("job/list", params)]
 
 
-def _copy_line(job_id: UUID, job: JobRequest) -> str:
-    """A row of job/copy."""
+_SHARED = attrgetter(
+    "queue", "task", "priority", "max_attempts", "timeout", "requeue_after", "history"
+)
+
+
+def _copy_lines(jobs: Iterable[tuple[UUID, JobRequest]]) -> Iterator[str]:
+    """The rows of job/copy; what many jobs have in common is written once."""
+    middles: dict[Any, str] = {}
+    for job_id, job in jobs:
+        shared = _SHARED(job)
+        middle = middles.get(shared)
+        if middle is None:
+            middle = middles[shared] = _middle(*shared)
+        trace = job.trace or copying.NULL
+        yield f"{job_id.hex}{middle}\t{trace}\t{copying.text(job.payload)}\n"
+
+
+def _middle(
+    queue: str,
+    task: str,
+    priority: int,
+    max_attempts: int,
+    timeout: float | None,
+    requeue_after: float | None,
+    history: bool,
+) -> str:
     return (
-        f"{job_id.hex}\t{copying.text(job.queue)}\t{copying.text(job.task)}\t{job.priority}"
-        f"\t{job.max_attempts}\t{copying.number(job.timeout)}"
-        f"\t{copying.number(job.requeue_after)}\t{copying.boolean(job.history)}"
-        f"\t{job.trace or copying.NULL}\t{copying.text(job.payload)}\n"
+        f"\t{copying.text(queue)}\t{copying.text(task)}\t{priority}\t{max_attempts}"
+        f"\t{copying.number(timeout)}\t{copying.number(requeue_after)}"
+        f"\t{copying.boolean(history)}"
     )
 
 

@@ -30,6 +30,7 @@ JOB_OPTIONS = (
     "deadline",
 )
 """Options of a job; every other keyword of ``task.job(...)`` is an argument of the handler."""
+_OPTION_NAMES = frozenset(JOB_OPTIONS)
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class TaskFunction:
     ) -> None:
         self._levels = levels
         self.name = name
+        self._label = f"arguments of {name}"
         self.function = function
         self.options = options
         self._payload_limit = payload_limit
@@ -98,11 +100,13 @@ class TaskFunction:
         Raises BadJob for an option or an argument that does not fit, BadPayload for arguments
         that are not JSON.
         """
-        options = {name: given.pop(name) for name in JOB_OPTIONS if name in given}
+        options: dict[str, Any] = {}
+        if not _OPTION_NAMES.isdisjoint(given):
+            options = {name: given.pop(name) for name in JOB_OPTIONS if name in given}
         if not self._required <= given.keys() <= self._named:
             self._check_arguments(given, options)
         if not options:
-            return self._plain.of(encode(f"arguments of {self.name}", given, self._payload_limit))
+            return self._plain.of(encode(self._label, given, self._payload_limit))
         if "on_conflict" in options:
             options["on_conflict"] = _conflict(options["on_conflict"])
         if "deadline" in options:
@@ -113,7 +117,7 @@ class TaskFunction:
         defaults = self.options
         return JobRequest(
             task=self.name,
-            payload=encode(f"arguments of {self.name}", given, self._payload_limit),
+            payload=encode(self._label, given, self._payload_limit),
             queue=options.pop("queue", defaults.queue),
             priority=options.pop("priority", defaults.priority),
             max_attempts=options.pop("max_attempts", defaults.max_attempts),

@@ -26,6 +26,9 @@ class SimClock(Clock):
     def wall_now(self) -> datetime:
         return START + timedelta(seconds=self._loop.now)
 
+    def wall_millis(self) -> int:
+        return int(self.wall_now().timestamp() * 1000)
+
 
 class SimIds(Ids):
     def __init__(self, clock: Clock, rng: Rng) -> None:
