@@ -33,10 +33,18 @@ class Pool:
         self.statements = 0
         """How many were sent, for the idle-cost tests and for metrics."""
 
-    async def fetch(self, name: str, params: Params, timeout: float | None = None) -> list[Row]:
-        """The rows of one statement. ``timeout`` in seconds, for waiting and running together."""
+    async def fetch(
+        self, name: str, params: Params, timeout: float | None = None, aside: bool = False
+    ) -> list[Row]:
+        """The rows of one statement. ``timeout`` in seconds, for waiting and running together.
+        ``aside``: on a connection that is opened for it, so that nobody waits behind it."""
         seconds = self._settings.call_timeout if timeout is None else timeout
-        return await self._detached(self._fetch(name, params, seconds))
+        call = self._fetch_aside if aside else self._fetch
+        return await self._detached(call(name, params, seconds))
+
+    def now(self) -> float:
+        """Seconds of the loop's clock."""
+        return asyncio.get_running_loop().time()
 
     async def copy(self, name: str, rows: Iterable[str], count: int) -> None:
         """COPY; its timeout grows with the number of rows."""
@@ -58,6 +66,16 @@ class Pool:
         async with self._session(seconds) as (session, left):
             self.statements += 1
             return await session.fetch(name, params, left)
+
+    async def _fetch_aside(self, name: str, params: Params, seconds: float) -> list[Row]:
+        give_up_at = self.now() + seconds
+        session = await Session.open(self._settings, self._role, seconds)
+        self._open.add(session)
+        try:
+            self.statements += 1
+            return await session.fetch(name, params, give_up_at - self.now())
+        finally:
+            await self._drop(session)
 
     async def _copy(self, name: str, rows: Iterable[str], seconds: float) -> None:
         async with self._session(seconds) as (session, left):

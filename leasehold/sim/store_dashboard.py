@@ -103,6 +103,8 @@ class DashboardOperations(ControlOperations):
         start = since or newest or moment - timedelta(hours=1)
         low = max(_minute(start - _MINUTE), _minute(moment) - timedelta(days=1))
         high = min(_minute(moment - timedelta(seconds=10)), low + 31 * _MINUTE)
+        if since and high <= since:
+            return max(high, low)
         counted: dict[Key, dict[str, Any]] = {}
         for done in db.done.values():
             if low <= done.finished_at < high:

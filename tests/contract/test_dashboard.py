@@ -146,7 +146,9 @@ async def test_history_counted_again_is_the_same_and_takes_in_what_came_late(wor
     assert await store.roll_up(at(60), at(80)) == at(60)
     assert await store.history(at(-600), None, 10) == before
     await world.a.ack(second)
-    await store.roll_up(at(60), at(80))
+    assert await store.roll_up(at(60), at(129)) == at(60), "no other minute has ended"
+    assert await store.history(at(-600), None, 10) == before
+    assert await store.roll_up(at(60), at(131)) == at(120)
     [row] = await store.history(at(-600), None, 10)
     assert row["completed"] == 2
 

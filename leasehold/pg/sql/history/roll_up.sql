@@ -1,6 +1,6 @@
 -- Count what finished in each whole minute, from a minute before "since" to at most half an hour
--- further, ten seconds behind the clock. Counted again, a minute gives the same rows: two leaders
--- may do it at once. The answer: up to where it was counted.
+-- further, ten seconds behind the clock; nothing, if no minute has ended since. Counted again, a
+-- minute gives the same rows: two leaders may do it at once. The answer: up to where it was counted.
 -- locks: history rows by primary key
 -- index: job_done_finished, attempt_ended, history_pkey
 with clock as (
@@ -12,7 +12,9 @@ with clock as (
            date_trunc('minute', c.at - interval '10 seconds') as high
     from clock c
 ), part as materialized (
-    select low, least(high, low + interval '31 minutes') as high from span
+    select case when high > coalesce(%(since)s::timestamptz, low) then low else high end as low,
+           least(high, low + interval '31 minutes') as high
+    from span
 ), classed as materialized (
     select date_trunc('minute', d.finished_at) as at, d.queue, d.task_name, d.state,
            leasehold.history_class(extract(epoch from greatest(d.started_at - d.run_at, interval '0'))::float8) as w,
