@@ -61,7 +61,7 @@ async def load(
     for first in range(0, jobs, 10_000):
         await app.enqueue_many(
             [
-                noop.job(n=n, text=text, queue=names[n % queues])
+                noop.job(n=n, text=text, **({"queue": names[n % queues]} if queues > 1 else {}))
                 for n in range(first, min(first + 10_000, jobs))
             ]
         )
