@@ -81,6 +81,10 @@ class WrongSelect(UsageError):
     """A select whose rows cannot be claimed: a join that names no table, a lock of its own."""
 
 
+class BadNode(UsageError):
+    """No node, or more than one, is named so."""
+
+
 class JobNotFound(UsageError):
     """No job of that id exists, waiting, running or finished."""
 

@@ -45,6 +45,8 @@ CATALOGUE: dict[str, Kind] = {
         "work of a lost lease goes on beside its rescue; it can write nothing",
         ("running",),
     ),
+    "node_halted": Kind("warning", "a person asked this node to claim nothing", ()),
+    "node_resumed": Kind("info", "a person asked this node to claim again", ()),
     "loop_stuck": Kind("warning", "a handler blocks the event loop", ("seconds",)),
     "loop_free": Kind("info", "the event loop runs again", ("seconds",)),
     # leases

@@ -179,16 +179,59 @@ def locks(limit: int, **_: Any) -> None:
     _show(ask(work), tables.LOCKS, "Nobody holds a lock.")
 
 
-@click.command()
+@click.group(cls=Group, invoke_without_command=True)
 @limit_option(1000)
 @reading_options
 def nodes(limit: int, **_: Any) -> None:
-    """The processes that take part."""
+    """The processes that take part; stop one from claiming, or drain it.
+
+    NODE is a worker's id, such as web-1:4711:9fd4e2, or enough of its beginning.
+    """
+    if click.get_current_context().invoked_subcommand:
+        return
 
     async def work(app: App) -> list[dict[str, Any]]:
         return await (await app.inspect()).nodes(limit)
 
     _show(ask(work), tables.NODES, "No nodes.")
+
+
+@nodes.command("stop-claiming")
+@click.argument("node")
+@database_options
+def stop_claiming(node: str, **_: Any) -> None:
+    """Claim no more jobs from the next renewal on; what runs goes on."""
+
+    async def work(app: App) -> str:
+        return await (await operator(app)).halt(node)
+
+    click.echo(f"{ask(work)} stops claiming.")
+
+
+@nodes.command("resume")
+@click.argument("node")
+@database_options
+def resume_node(node: str, **_: Any) -> None:
+    """Claim again."""
+
+    async def work(app: App) -> str:
+        return await (await operator(app)).resume_node(node)
+
+    click.echo(f"{ask(work)} claims again.")
+
+
+@nodes.command("drain")
+@click.argument("node")
+@database_options
+def drain_node(node: str, **_: Any) -> None:
+    """Claim no more; a worker process finishes what it has, and ends."""
+
+    async def work(app: App) -> tuple[str, bool]:
+        return await (await operator(app)).drain_node(node)
+
+    worker_id, ends = ask(work)
+    how = "finishes what it has, and ends" if ends else "stops claiming; what started it ends it"
+    click.echo(f"{worker_id} {how}.")
 
 
 @click.command()

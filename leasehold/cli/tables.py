@@ -158,6 +158,7 @@ NODES: list[Column] = [
     ("version", _key("version")),
     ("queues", _queues),
     ("running", _info("running")),
+    ("halted", _key("halted")),
     ("leads", _leads),
     ("renewed", _ago("age_seconds")),
     ("started", _key("started_at")),

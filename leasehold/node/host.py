@@ -36,6 +36,8 @@ class GuardsHost(ABC):
     _overdue: Overdue
     _assigned: Any
     _ping_sent = 0.0
+    _halted = False
+    """A person wants no more claims: as the guard was told last."""
     _pinging = False
     _heard_at = 0.0
     recorder: Recorder
@@ -67,6 +69,9 @@ class GuardsHost(ABC):
     def _on_nodes_changed(self) -> None: ...
 
     @abstractmethod
+    def _on_halted(self, halted: bool) -> None: ...
+
+    @abstractmethod
     def _on_signals(self, signals: tuple[Signal, ...]) -> None: ...
 
     def _pong(self) -> None:
@@ -86,6 +91,7 @@ class GuardsHost(ABC):
             executes=bool(self._plan.queues),
             tasks=self._registry.names() if self._plan.queues else (),
             queues=self._plan.queues,
+            halted=self._halted,
         )
         self.recorder.identity = identity
         return identity
@@ -131,6 +137,11 @@ class GuardsHost(ABC):
     def signals(self, signals: tuple[Signal, ...]) -> None:
         self._in_loop(self._on_signals, signals)
 
+    def halted(self, halted: bool) -> None:
+        self._halted = halted
+        self._emit("node_halted" if halted else "node_resumed")
+        self._in_loop(self._on_halted, halted)
+
     def nodes_changed(self) -> None:
         self._in_loop(self._on_nodes_changed)
 
@@ -153,6 +164,7 @@ class GuardsHost(ABC):
         return {
             "assigned": str(assigned_node_id() or "") or None,
             "drains": self.on_drain is not None,
+            "halted": self._halted,
             "leads": {**self.guard.elections.held(), **self.guard.contests.held()},
             "running": self.running.started(),
             "in_hand": len(self.running),

@@ -108,6 +108,9 @@ class LightNode:
             self.guard.poke()
 
     # -- Host ------------------------------------------------------------------------------------
+    def halted(self, halted: bool) -> None:
+        """It claims nothing anyway."""
+
     def new_identity(self) -> NodeIdentity:
         """Of no application: it neither schedules nor works."""
         identity = NodeIdentity(

@@ -254,6 +254,10 @@ class Node(GuardsHost):
         if "syncer" in self._loops:
             self._loops["syncer"].wake()
 
+    def _on_halted(self, halted: bool) -> None:
+        self._desk.halted = halted
+        self._wake_all()
+
     def _on_signals(self, signals: tuple[Signal, ...]) -> None:
         for signal in signals:
             if signal.kind == "drain" and self.on_drain:

@@ -28,6 +28,7 @@ class NodeOperations:
             "tasks": list(node.tasks),
             "queues": Jsonb(node.queues),
             "lease_seconds": lease_seconds,
+            "halted": node.halted,
             "now": now,
         }
         rows = await self._pool.fetch("node/register", params)
@@ -55,7 +56,7 @@ class NodeOperations:
             "now": now,
         }
         rows = await self._pool.fetch("node/heartbeat", params, timeout)
-        renewed, led, leaders, nodes, signals, timeline, at = rows[0]
+        renewed, led, leaders, nodes, signals, timeline, at, halted = rows[0]
         return Heartbeat(
             node_renewed=renewed,
             led=frozenset(led),
@@ -69,6 +70,7 @@ class NodeOperations:
             ),
             signals=tuple(Signal(UUID(job), tok, kind) for job, tok, kind in signals),
             at=at,
+            halted=halted,
         )
 
     async def set_sleeping(self, node: UUID, queues: Sequence[str]) -> None:
@@ -94,8 +96,13 @@ class NodeOperations:
         worker_id: str | None = rows[0][0]
         return worker_id
 
-    async def drain(self, app: str) -> list[tuple[UUID, str]]:
-        return [(n, w) for n, w in await self._pool.fetch("node/drain", {"app": app})]
+    async def halt(self, node: UUID, halted: bool) -> str | None:
+        rows = await self._pool.fetch("node/halt", {"node": node, "halted": halted})
+        return rows[0][0] if rows else None
+
+    async def drain(self, app: str, node: UUID | None = None) -> list[tuple[UUID, str]]:
+        params = {"app": app, "node": node}
+        return [(n, w) for n, w in await self._pool.fetch("node/drain", params)]
 
     async def deaths(self, limit: int) -> list[tuple[UUID, str]]:
         return [(n, w) for n, w in await self._pool.fetch("node/deaths", {"limit": limit})]

@@ -125,7 +125,7 @@ class OperatorOperations:
     async def nodes(self, limit: int) -> Rows:
         names = (
             "worker_id id app release version executes queues tasks started_at heartbeat "
-            "age_seconds lease_seconds info"
+            "age_seconds lease_seconds info halted"
         )
         return named(names, await self._pool.fetch("node/list", {"limit": limit}))
 

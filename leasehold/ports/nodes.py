@@ -26,6 +26,8 @@ class NodeIdentity:
     tasks: tuple[str, ...]
     queues: dict[str, int]
     """Queue name → how many jobs at once."""
+    halted: bool = False
+    """It goes on under another identity, and had been told to claim nothing."""
 
     @property
     def worker_id(self) -> str:
@@ -64,6 +66,8 @@ class Heartbeat:
     signals: tuple[Signal, ...]
     at: datetime
     """The database's time. It decides nothing: a jump of it is told."""
+    halted: bool = False
+    """A person wants this node to claim nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +108,13 @@ class NodeStore(Protocol):
         it any more, or (``process``: with every identity that it took since) the parent that
         gave it and saw it die. Its worker_id, or None if it had no row."""
 
-    async def drain(self, app: str) -> list[tuple[UUID, str]]:
-        """Ask the application's workers to drain and end: (id, worker_id) of those that will.
+    async def halt(self, node: UUID, halted: bool) -> str | None:
+        """It shall claim nothing, or claim again: its heartbeats bring that back. Its worker_id,
+        or None when it is gone."""
+
+    async def drain(self, app: str, node: UUID | None = None) -> list[tuple[UUID, str]]:
+        """Ask the application's workers, or this ``node`` alone, to drain and end: (id,
+        worker_id) of those that will.
         Their heartbeats bring it back as a signal of the kind ``drain``."""
 
     async def deaths(self, limit: int) -> list[tuple[UUID, str]]:

@@ -51,6 +51,7 @@ class Guard:
         self._host = host
         self._others = Others()
         self._heard: list[UUID] = []
+        self._halted = False
         self._ended: list[UUID] = []
         self._poked = False
         self._stir = Bell()
@@ -283,6 +284,9 @@ class Guard:
         me = self.membership.identity.id
         if self._others.observe(answer.nodes, me, received_at):
             self._host.nodes_changed()
+        if answer.halted != self._halted:
+            self._halted = answer.halted
+            self._host.halted(answer.halted)
         fresh = tuple(s for s in answer.signals if s.job not in self._heard)
         self._heard = [s.job for s in answer.signals]
         if fresh:

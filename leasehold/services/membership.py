@@ -52,6 +52,9 @@ class Host(Protocol):
 
     def signals(self, signals: tuple[Signal, ...]) -> None: ...
 
+    def halted(self, halted: bool) -> None:
+        """Shall this node claim nothing? Told when it changed."""
+
     def nodes_changed(self) -> None:
         """Another node became silent, came, went, or the newest release changed."""
 

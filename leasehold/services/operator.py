@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from typing import Any
 from uuid import UUID
 
 from leasehold import errors
@@ -19,6 +20,7 @@ MOST_AT_ONCE = 10_000
 """Jobs that one bulk act takes in; then it is asked for again."""
 ACTS = ("retry", "cancel", "discard")
 _PAUSE_TRIES = 3
+_MOST_NODES = 10_000
 
 
 class Operator:
@@ -135,6 +137,44 @@ class Operator:
             raise errors.BadSchedule(f"no schedule is named {name!r}")
         await self._record("remove", f"schedule {name} of {chosen}", 1)
         return chosen
+
+    # -- nodes -----------------------------------------------------------------------------------
+    async def halt(self, given: str) -> str:
+        """The node claims nothing from its next renewal on; what it runs goes on. ``given``: its
+        worker_id, or enough of its beginning; the worker_id. Raises BadNode."""
+        return await self._halt(given, "stop claiming", True)
+
+    async def resume_node(self, given: str) -> str:
+        """It claims again. Raises BadNode."""
+        return await self._halt(given, "claim again", False)
+
+    async def drain_node(self, given: str) -> tuple[str, bool]:
+        """It claims nothing, and a worker process finishes what it has and ends: (worker_id,
+        will it end). A web process does not: what started it ends it. Raises BadNode."""
+        worker_id = await self._halt(given, "drain", True)
+        node = await self._node(worker_id)
+        return worker_id, bool(await self.store.drain("", node["id"]))
+
+    async def _halt(self, given: str, act: str, halted: bool) -> str:
+        node = await self._node(given)
+        worker_id = await self.store.halt(node["id"], halted)
+        if worker_id is None:
+            raise errors.BadNode("this node is gone", got=given)
+        await self._record(act, f"node {worker_id}", 1)
+        return worker_id
+
+    async def _node(self, given: str) -> dict[str, Any]:
+        """The one that is named."""
+        nodes = await self.store.nodes(_MOST_NODES)
+        names = [str(node["worker_id"]) for node in nodes]
+        whole = [node for node in nodes if given in (node["worker_id"], str(node["id"]))]
+        found = whole or [n for n in nodes if given and str(n["worker_id"]).startswith(given)]
+        if not found:
+            raise errors.BadNode("no node is named so", got=given, do=errors.suggest(given, names))
+        if len(found) > 1:
+            several = ", ".join(str(node["worker_id"]) for node in found[:5])
+            raise errors.BadNode(f"{len(found)} nodes are named so: {several}", got=given)
+        return found[0]
 
     # -- the record ------------------------------------------------------------------------------
     async def refused_login(self, came_from: str) -> None:

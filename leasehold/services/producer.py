@@ -71,6 +71,8 @@ class ClaimDesk:
         self._emit = emit
         self._one = asyncio.Lock()
         self._unknown: Membership | None = None
+        self.halted = False
+        """A person wants this node to claim nothing."""
         self.not_tasks: set[str] = set()
         """Tasks that turned out to have no handler here."""
 
@@ -119,8 +121,8 @@ class ClaimDesk:
 
     @property
     def exclusive(self) -> bool:
-        """A suspect has this node for itself: nothing is claimed meanwhile."""
-        return self._executor.exclusive
+        """Nothing is claimed: a suspect has this node for itself, or a person wants it so."""
+        return self.halted or self._executor.exclusive
 
     async def give_back(self, lane: Lane) -> None:
         """What waits for a slot, for others to run."""
@@ -197,7 +199,7 @@ class Producer(Service):
         if self._desk.exclusive:
             await self._desk.give_back(self._lane)
             self._lane.drained = False  # we look again when it has ended
-            return 5.0  # its end wakes us
+            return 5.0  # its end, or the person's word, wakes us
         if self._acker.backlog > self._limits.unrecorded_outcomes:
             return self._limits.flush_seconds
         limit = min(self.room(), self._limits.batch_rows)

@@ -29,6 +29,7 @@ class NodeRow:
     epoch: int = 1
     sleeping: frozenset[str] = frozenset()
     info: dict[str, Any] = field(default_factory=dict)
+    halted: bool = False
     shown: tuple[Any, NodeSeen] | None = None
     """What a heartbeat shows of it, and of which state."""
 

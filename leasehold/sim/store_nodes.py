@@ -25,6 +25,7 @@ class NodeOperations:
         moment = db.at(now)
         db.releases.setdefault((node.app, node.release), len(db.releases) + 1)
         row = NodeRow(node, db.new_token(), lease_seconds, moment, moment)
+        row.halted = node.halted
         db.nodes[node.id] = row
         return row.token
 
@@ -63,7 +64,8 @@ class NodeOperations:
         signals = tuple(
             Signal(job, tok, kind) for (of, job, kind), tok in db.signals.items() if of == node
         )
-        return Heartbeat(renewed, frozenset(led), leaders, nodes, signals, moment)
+        halted = renewed and me is not None and me.halted
+        return Heartbeat(renewed, frozenset(led), leaders, nodes, signals, moment, halted)
 
     def _leader_seen(self, name: str) -> Seen:
         row = self.db.leaders[name]
@@ -114,16 +116,25 @@ class NodeOperations:
             db.notify("d:")
         return names[-1] if names else None
 
-    async def drain(self, app: str) -> list[tuple[UUID, str]]:
+    async def halt(self, node: UUID, halted: bool) -> str | None:
+        row = self.db.nodes.get(node)
+        if row is None:
+            return None
+        row.halted = halted
+        self.db.notify(f"c:{node}")
+        return row.identity.worker_id
+
+    async def drain(self, app: str, node: UUID | None = None) -> list[tuple[UUID, str]]:
         db = self.db
         asked = [
-            (node, row.identity.worker_id)
-            for node, row in db.nodes.items()
-            if row.identity.app == app and row.info.get("drains") is True
+            (one, row.identity.worker_id)
+            for one, row in db.nodes.items()
+            if (row.identity.app == app if node is None else one == node)
+            and row.info.get("drains") is True
         ]
-        for node, _ in asked:
-            db.signals[node, node, "drain"] = 0
-            db.notify(f"c:{node}")
+        for one, _ in asked:
+            db.signals[one, one, "drain"] = 0
+            db.notify(f"c:{one}")
         return asked
 
     async def deaths(self, limit: int) -> list[tuple[UUID, str]]:

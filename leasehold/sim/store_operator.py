@@ -92,7 +92,7 @@ class OperatorOperations:
             "app": me.app,
             "release": me.release,
             "version": me.version,
-            "executes": me.executes,
+            "executes": me.executes and not row.halted,
             "queues": me.queues,
             "tasks": list(me.tasks),
             "started_at": row.started_at,
@@ -100,6 +100,7 @@ class OperatorOperations:
             "age_seconds": self._age(row.renewed_at),
             "lease_seconds": row.lease_seconds,
             "info": row.info,
+            "halted": row.halted,
         }
 
     def _age(self, moment: datetime | None) -> float | None:

@@ -69,6 +69,26 @@ async def _run(
     return site.back(request, f"jobs/{job}", f"{name} runs now, beside its schedule.")
 
 
+async def on_node(site: Site, request: Request) -> Response:
+    form = request.state.form
+    node, act = form.get("node", ""), form.get("act", "")
+    operator = await site.operator(request)
+    if act == "halt":
+        said = f"{await operator.halt(node)} claims nothing from its next renewal on."
+    elif act == "resume":
+        said = f"{await operator.resume_node(node)} claims again."
+    elif act == "drain":
+        worker_id, ends = await operator.drain_node(node)
+        how = (
+            "finishes what it has, and ends" if ends else "stops claiming; what started it ends it"
+        )
+        said = f"{worker_id} {how}."
+    else:
+        known = ("halt", "resume", "drain")
+        raise errors.BadNode("no such act", got=act[:40], do=errors.suggest(act, known))
+    return site.back(request, "nodes", said)
+
+
 # -- coming and going ------------------------------------------------------------------------------
 async def ask_login(site: Site, request: Request) -> Response:
     return await _form(site, request, 200, "")

@@ -22,6 +22,7 @@ def routes() -> list[tuple[str, Page, bool]]:
         ("/schedules/act", acts.on_schedule, True),
         ("/leaders", leaders.listing, False),
         ("/nodes", rest.nodes, False),
+        ("/nodes/act", acts.on_node, True),
         ("/locks", rest.locks, False),
         ("/deadlines", rest.deadlines, False),
         ("/database", rest.database, False),

@@ -224,6 +224,37 @@ async def test_a_death_is_settled_only_when_its_jobs_are_free(world: World):
     assert await world.a.store.deaths(10) == []
 
 
+async def test_a_halted_node_hears_of_it_with_its_renewal_and_is_shown_to_work_nothing(
+    world: World,
+):
+    assert not (await world.a.beat()).halted
+    assert await world.b.store.halt(world.a.id, True) == world.a.identity.worker_id
+    assert [(await s.beat()).halted for s in (world.a, world.b, world.a)] == [True, False, True]
+    shown = {row["id"]: row for row in await world.a.store.nodes(10)}
+    assert shown[world.a.id]["halted"] and not shown[world.a.id]["executes"]
+    assert not shown[world.b.id]["halted"] and shown[world.b.id]["executes"]
+    world.a.token += 1
+    assert not (await world.a.beat()).halted, "only with a renewal"
+    world.a.token -= 1
+    assert await world.b.store.halt(world.a.id, False)
+    assert not (await world.a.beat()).halted
+    assert await world.b.store.halt(world.c.id, True) is None, "it is gone"
+
+
+async def test_a_node_that_goes_on_under_another_identity_stays_halted(world: World):
+    world.c.identity = replace(identity(3), halted=True)
+    await world.c.join()
+    assert (await world.c.beat()).halted
+
+
+async def test_one_node_alone_is_asked_to_drain(world: World):
+    for session in (world.a, world.b):
+        await session.beat(info={"drains": True})
+    assert [n for n, _ in await world.b.store.drain("", world.a.id)] == [world.a.id]
+    assert [s.kind for s in (await world.a.beat()).signals] == ["drain"]
+    assert not (await world.b.beat()).signals
+
+
 async def test_workers_that_say_so_are_asked_to_drain_and_hear_of_it_once(world: World):
     await world.a.beat(info={"drains": True})
     await world.b.beat(info={"drains": False})

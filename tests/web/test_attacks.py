@@ -153,7 +153,7 @@ async def test_without_a_login_nothing_is_shown_and_nothing_done(make: Make, dsn
             assert (answer.status_code, answer.headers["location"]) == (303, "/login"), path
         plain = await inside.http.get("/jobs", headers={"accept": "application/json"})
         assert plain.status_code == 401 and "Basic" in plain.headers["www-authenticate"]
-        for path in (f"/jobs/{job}/act", "/jobs/bulk", "/schedules/act"):
+        for path in (f"/jobs/{job}/act", "/jobs/bulk", "/schedules/act", "/nodes/act"):
             answer = await inside.post(path, act="cancel", q="")
             assert answer.status_code == 303 and answer.headers["location"] == "/login"
         for forged in ("x", "e30.00", "." * 5000, "W10." + "0" * 64):
@@ -217,7 +217,7 @@ async def test_a_post_of_another_site_is_refused(make: Make, dsn: str):
 async def test_read_only_refuses_every_act(make: Make, dsn: str):
     job = await enqueue(dsn)
     async with make(unprotected=True, read_only=True) as inside:
-        for path in (f"/jobs/{job}/act", "/jobs/bulk", "/schedules/act"):
+        for path in (f"/jobs/{job}/act", "/jobs/bulk", "/schedules/act", "/nodes/act"):
             answer = await inside.http.post(
                 path, data={"act": "cancel", "q": "", "form_token": "x"}
             )
@@ -299,6 +299,23 @@ def test_another_address_without_a_login_is_refused(procs, host):
     process = procs.start("-m", "leasehold", "web", "--host", host, "--dsn", "postgresql:///x")
     assert process.wait(60) == 1
     assert "LEASEHOLD_WEB_TOKEN" in process.output
+
+
+async def test_a_node_is_acted_on_by_its_name_alone(make: Make, dsn: str):
+    job = await enqueue(dsn)
+    async with make() as inside:
+        token = await inside.form_token(f"/jobs/{job}")
+        await sql(dsn, HOSTILE_NODE, "n")
+        for node in ("", SQL, XSS, "%", "\x00", "x" * 5000, str(uuid4())):
+            for act in ("halt", "drain", "resume"):
+                answer = await inside.post("/nodes/act", form_token=token, node=node, act=act)
+                assert answer.status_code == 400 and "<script>alert" not in answer.text, node
+        answer = await inside.post("/nodes/act", form_token=token, node="n:1:", act="explode")
+        assert answer.status_code == 400
+        assert await sql(dsn, "select halted from leasehold.node") == [(False,)]
+        answer = await inside.post("/nodes/act", form_token=token, node="n:1:", act="halt")
+        assert answer.status_code == 303
+        assert await sql(dsn, "select halted from leasehold.node") == [(True,)]
 
 
 async def test_only_the_demo_has_buttons_that_break_things(make: Make, dsn: str):

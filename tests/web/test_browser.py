@@ -172,6 +172,22 @@ def test_a_schedule_runs_now_pauses_and_goes_on(scene: Scene, page_at: Open):
     page.wait_for_selector(".ticks .fired")
 
 
+def test_a_node_stops_claiming_and_claims_again(scene: Scene, page_at: Open):
+    page = page_at(scene.url + "nodes")
+    page.click("button:has-text('Stop claiming')")
+    page.wait_for_selector("text=claims nothing from its next renewal on")
+    page.wait_for_selector(".tag:text-is('claims nothing')", timeout=60_000)
+    job = scene.enqueue("send", "mail", payload={"user_id": 7})
+    page.goto(scene.url + f"jobs/{job}")
+    assert "No live node works the queue" in page.inner_text(".why")
+    page.goto(scene.url + "nodes")
+    page.click("button:has-text('Claim again')")
+    scene.wait_state(job, "completed")
+    assert page.locator(".tag:text-is('claims nothing')").count() == 0
+    acts = "select fields ->> 'act' from leasehold.events where fields ->> 'on' like 'node %%'"
+    assert {act for (act,) in scene.sql(acts)} == {"stop claiming", "claim again"}
+
+
 def test_the_leaders_page_shows_what_the_process_believes(scene: Scene, page_at: Open):
     page = page_at(scene.url + "leaders")
     page.wait_for_selector("td >> text=agrees")
@@ -229,6 +245,8 @@ def test_a_read_only_dashboard_shows_no_buttons(scene: Scene, page_at: Open):
     assert page.locator("main button").count() == 0
     page.goto(url + "schedules")
     assert page.locator("main button").count() == 0
+    page.goto(url + "nodes")
+    assert page.locator("main table").count() == 1 and page.locator("main button").count() == 0
     page.goto(url + "jobs?q=queue:parked")
     assert page.locator(".bulk").count() == 0
     assert page.locator("text=read-only").count() == 1

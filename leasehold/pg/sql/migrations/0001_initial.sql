@@ -51,6 +51,8 @@ create table leasehold.node (
     sleeping       text[]      not null default '{}',
     started_at     timestamptz not null default now(),
     renewed_at     timestamptz not null default now(),
+    -- a person asked it to claim nothing; it runs on, and obeys with its next renewal
+    halted         boolean     not null default false,
     -- what the process believes of itself: leaderships with terms, running jobs, loop lag
     info           jsonb       not null default '{}'
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
@@ -1095,7 +1097,7 @@ create view leasehold.leaders as
 create view leasehold.nodes as
     select leasehold.worker_id(n.host, n.pid, n.id) as worker_id, n.id, n.app, n.release, n.host, n.pid,
            n.version, n.executes, n.queues, n.tasks, n.sleeping, n.started_at, n.renewed_at as heartbeat,
-           clock_timestamp() - n.renewed_at as age, n.lease_seconds, n.seq, n.epoch, n.info
+           clock_timestamp() - n.renewed_at as age, n.lease_seconds, n.seq, n.epoch, n.info, n.halted
     from leasehold.node n;
 
 create view leasehold.schedules as

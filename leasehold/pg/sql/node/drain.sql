@@ -1,9 +1,11 @@
--- Ask the worker processes of an application to drain and end: those that say that they do so.
+-- Ask the worker processes of an application, or one of them, to drain and end: those that say
+-- that they do so.
 -- locks: their signal rows
 -- index: signal_pkey, node_pkey; a scan of node
 with asked as (
     insert into leasehold.signal (node, job_id, kind, claim_token)
-    select id, id, 'drain', 0 from leasehold.node where app = %(app)s and info ->> 'drains' = 'true'
+    select id, id, 'drain', 0 from leasehold.node 
+    where info ->> 'drains' = 'true' and case when %(node)s::uuid is null then app = %(app)s else id = %(node)s end
     on conflict (node, job_id, kind) do update set claim_token = 0
     returning node, pg_notify('leasehold', 'c:' || node)
 )

@@ -7,7 +7,7 @@ with me as (
     update leasehold.node
     set seq = seq + 1, renewed_at = coalesce(%(now)s::timestamptz, clock_timestamp()), info = %(info)s
     where id = %(node)s and token = %(token)s
-    returning seq
+    returning halted
 ), led as (
     update leasehold.leader l
     set seq = l.seq + 1, renewed = l.renewed + 1, renewed_at = coalesce(%(now)s::timestamptz, clock_timestamp())
@@ -25,4 +25,5 @@ select exists (select 1 from me),
         from leasehold.node n left join leasehold.release r on r.app = n.app and r.name = n.release),
        (select coalesce(jsonb_agg(jsonb_build_array(s.job_id, s.claim_token, s.kind)), '[]')
         from leasehold.signal s where s.node = %(node)s and s.job_id <> all (%(heard)s::uuid[])),
-       leasehold.timeline(), coalesce(%(now)s::timestamptz, clock_timestamp())
+       leasehold.timeline(), coalesce(%(now)s::timestamptz, clock_timestamp()),
+       coalesce((select halted from me), false)

@@ -1,0 +1,116 @@
+"""``leasehold nodes stop-claiming | resume | drain`` with real workers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import psycopg
+import pytest
+
+from leasehold.config import Settings
+from leasehold.pg import migrate
+from tests.support.procs import Process, Processes
+from tests.support.wait import until
+
+SHOP = """
+import asyncio
+from leasehold import App
+app = App(name="shop")
+
+@app.task(name="long")
+async def long(ctx, seconds: float = 0.0) -> str:
+    await asyncio.sleep(seconds)
+    return str(ctx.worker_id)
+"""
+
+
+class Shop:
+    def __init__(self, dsn: str, direct_dsn: str, procs: Processes) -> None:
+        self.dsn, self.direct_dsn, self.procs = dsn, direct_dsn, procs
+
+    def run(self, *arguments: str) -> Process:
+        env = {"LEASEHOLD_DSN": self.dsn, "LEASEHOLD_RECOVER_WITHIN": "9"}
+        return self.procs.start("-m", "leasehold", *arguments, env=env)
+
+    def said(self, *arguments: str, code: int = 0) -> str:
+        process = self.run(*arguments)
+        assert process.wait(60) == code, process.output
+        return process.output
+
+    def sql(self, query: str, *params: Any) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.direct_dsn, autocommit=True) as connection:
+            return connection.execute(query.encode(), params).fetchall()
+
+    def worker(self) -> tuple[Process, str]:
+        process = self.run("worker", "shop:app")
+        query = "select worker_id from leasehold.nodes where pid = %s and info ? 'drains'"
+        until(lambda: self.sql(query, process.pid), 60, "its node")
+        return process, self.sql(query, process.pid)[0][0]
+
+    def enqueue(self, count: int = 1, **payload: Any) -> list[Any]:
+        job = json.dumps({"task": "long", "payload": payload})
+        return [self.sql("select (leasehold.enqueue(%s)).id", job)[0][0] for _ in range(count)]
+
+    def ran_on(self, jobs: list[Any]) -> set[str]:
+        """The workers; waits for the jobs' end."""
+        query = "select result #>> '{}' from leasehold.jobs where id = any (%s) and state = %s"
+        until(lambda: len(self.sql(query, jobs, "completed")) == len(jobs), 60, "their end")
+        return {worker for (worker,) in self.sql(query, jobs, "completed")}
+
+    def state(self, job: Any) -> str:
+        return str(self.sql("select state from leasehold.jobs where id = %s", job)[0][0])
+
+
+@pytest.fixture
+async def shop(dsn: str, direct_dsn: str, procs: Processes) -> Shop:
+    await migrate.apply(Settings(dsn=direct_dsn))
+    (procs.folder / "shop.py").write_text(SHOP)
+    return Shop(dsn, direct_dsn, procs)
+
+
+def test_a_node_stops_claiming_claims_again_and_drains(shop: Shop) -> None:
+    process, worker = shop.worker()
+    [running] = shop.enqueue(seconds=6.0)
+    until(lambda: shop.state(running) == "running", 30)
+
+    assert f"{worker} stops claiming." in shop.said("nodes", "stop-claiming", worker)
+    obeys = "select info ->> 'halted' from leasehold.nodes where worker_id = %s"
+    until(lambda: shop.sql(obeys, worker) == [("true",)], 30, "its word that it obeys")
+    waiting = shop.enqueue(3)
+    shown = json.loads(shop.said("nodes", "--json"))
+    assert [(n["halted"], n["executes"]) for n in shown] == [(True, False)]
+    assert "no live node works it" in shop.said("status", code=1)
+    other, its_id = shop.worker()
+    assert shop.ran_on(waiting) == {its_id}, "it left them to another"
+    assert shop.ran_on([running]) == {worker}, "what it ran, it ran to the end"
+
+    assert f"{its_id} stops claiming." in shop.said("nodes", "stop-claiming", its_id)
+    until(lambda: shop.sql(obeys, its_id) == [("true",)], 30)
+    held = shop.enqueue(2)
+    assert "claims again" in shop.said("nodes", "resume", worker)
+    assert shop.ran_on(held) == {worker}
+
+    assert "finishes what it has, and ends" in shop.said("nodes", "drain", its_id)
+    assert other.wait(60) == 0
+    assert process.running
+    acts = "select fields ->> 'act' from leasehold.event where kind = 'person_acted' order by id"
+    assert [act for (act,) in shop.sql(acts)] == [
+        "stop claiming", "stop claiming", "claim again", "drain",
+    ]  # fmt: skip
+    kinds = {kind for (kind,) in shop.sql("select kind from leasehold.event")}
+    assert {"node_halted", "node_resumed"} <= kinds
+
+
+def test_a_node_is_named_by_its_beginning_and_never_guessed(shop: Shop) -> None:
+    _, first = shop.worker()
+    _, second = shop.worker()
+    host, pid, _ = first.rsplit(":", 2)
+    both = shop.said("nodes", "stop-claiming", f"{host}:", code=1)
+    assert "2 nodes are named so" in both and first in both and second in both
+    assert "no node is named so" in shop.said("nodes", "drain", "nowhere:1", code=1)
+    assert "no node is named so" in shop.said("nodes", "drain", "", code=1)
+    halted = "select worker_id from leasehold.nodes where halted"
+    assert shop.sql(halted) == []
+    assert first in shop.said("nodes", "stop-claiming", f"{host}:{pid}:")
+    assert shop.sql(halted) == [(first,)]
