@@ -7,7 +7,7 @@ services poll faster.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
 import psycopg
@@ -16,12 +16,30 @@ from leasehold import errors
 from leasehold.config import Settings
 from leasehold.env import Env
 from leasehold.pg.faults import translate
-from leasehold.pg.session import Session
+from leasehold.pg.session import Row, Session
 from leasehold.pg.store import PgStore
 from leasehold.ports import Wake
 from leasehold.telemetry import Emit
 
 _RETRY_SECONDS = 2.0
+
+
+async def _notes(connection: psycopg.AsyncConnection[Row]) -> AsyncIterator[str]:
+    """The notifications' texts. psycopg's own way wakes up ten times a second; this one sleeps
+    until there is something to read."""
+    loop, pgconn = asyncio.get_running_loop(), connection.pgconn
+    readable = asyncio.Event()
+    descriptor = connection.fileno()
+    loop.add_reader(descriptor, readable.set)
+    try:
+        while True:
+            await readable.wait()
+            readable.clear()
+            pgconn.consume_input()
+            while note := pgconn.notifies():
+                yield note.extra.decode()
+    finally:
+        loop.remove_reader(descriptor)
 
 
 class Listener:
@@ -87,8 +105,8 @@ class Listener:
             await connection.execute(f"listen {self._settings.schema}".encode())
             tester = asyncio.create_task(self._test(session))
             try:
-                async for note in connection.notifies():
-                    kind, _, subject = note.payload.partition(":")
+                async for note in _notes(connection):
+                    kind, _, subject = note.partition(":")
                     if kind == "n":
                         if subject == self._echo:
                             self._heard.set()

@@ -1,7 +1,7 @@
 """The sweeper: gives passed deadlines their verdict, each with its callback's job.
 
 Every node sweeps, because a sweep is right with any number of sweepers: the leader when the next
-deadline is due, the others now and then, so that a breach is told also while nobody leads.
+deadline is due, the others a little later, so that a breach is told also while nobody leads.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from leasehold.ports import DeadlineStore
 from leasehold.services.service import Service
 from leasehold.telemetry import Emit
 
-FOLLOWERS_SECONDS = 5.0
-"""Between two sweeps of a node that does not lead."""
+FOLLOWERS_SECONDS = 30.0
+"""The longest time between two sweeps of a node that does not lead."""
+_BEHIND_SECONDS = 3.0
+"""A follower looks so long after the next deadline: a leader has told it then."""
 _PRUNE_SECONDS = 600.0
 
 
@@ -58,7 +60,10 @@ class DeadlineSweeper(Service):
         if len(swept.breaches) >= self._limits.batch_rows:
             return 0.0
         if not self._leads():
-            return self._env.jitter(FOLLOWERS_SECONDS, 0.25)
+            wait = FOLLOWERS_SECONDS
+            if swept.next_in is not None:
+                wait = min(wait, max(swept.next_in, 0.0) + _BEHIND_SECONDS)
+            return self._env.jitter(wait, 0.25)
         await self._prune(now)
         soon = self._polling.stage
         return soon if swept.next_in is None else min(max(swept.next_in + 0.001, 0.001), soon)

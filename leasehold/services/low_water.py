@@ -19,8 +19,8 @@ _BULK = 50
 """A claim of so many that got them all: there is a backlog."""
 _FULL_SECONDS = 1.0
 """Between two looks at everything, while there is a backlog."""
-_SHARE = 150
-"""A slow look at everything is made so rarely that it takes less than a 150th of the time."""
+_SHARE = 200
+"""A slow look at everything is made so rarely that it takes less than a 200th of the time."""
 _LONGEST_SECONDS = 20.0
 _SLOW_SECONDS = 0.005
 """More than this above a look from the mark, and a look at everything is slow."""
