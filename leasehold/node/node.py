@@ -246,7 +246,7 @@ class Node(GuardsHost):
         self.executor.end_all("lost")
 
     def _on_leadership(self) -> None:
-        for loop in self._duties.values():
+        for loop in [*self._duties.values(), self._loops["deadlines"]]:
             loop.wake()
 
     def _on_nodes_changed(self) -> None:

@@ -224,4 +224,4 @@ async def test_people_see_them_and_status_names_a_breach_that_nobody_handles(
             30,
             "the callback",
         )
-        assert not [p for p in await (await app.inspect()).problems() if "breach" in p.kind]
+        assert not [p for p in await (await app.inspect()).problems() if p.kind == "breach_unhandled"]
