@@ -224,4 +224,5 @@ async def test_people_see_them_and_status_names_a_breach_that_nobody_handles(
             30,
             "the callback",
         )
-        assert not [p for p in await (await app.inspect()).problems() if p.kind == "breach_unhandled"]
+        problems = await (await app.inspect()).problems()
+        assert "breach_unhandled" not in [p.kind for p in problems]
