@@ -58,6 +58,20 @@ web-shots: .venv/.has-test  ## pictures of every page of the dashboard, light an
 	@mkdir -p "$(or $(TO),build/shots)"
 	@LEASEHOLD_SHOTS="$(abspath $(or $(TO),build/shots))" $(BIN)/python -m pytest -q tests/web/test_browser.py -k usable
 
+.PHONY: docs reference workshop docs-shots
+docs: .venv/.has-docs  ## build the site into build/site; a link that leads nowhere fails
+	@$(BIN)/zensical build --strict -f mkdocs.yml
+
+reference: .venv/.has-test  ## write docs/reference from the code
+	@$(BIN)/python -m scripts.reference
+
+workshop: .venv/.has-test  ## do all that the workshop's pages say (some minutes)
+	@LEASEHOLD_LONG=1 $(BIN)/python -m pytest -q tests/docs/test_workshop.py $(ARGS)
+
+docs-shots: .venv/.has-test  ## take the pictures of docs/images anew
+	@$(MAKE) web-shots TO=build/shots
+	@$(BIN)/python -m scripts.pictures build/shots docs/images
+
 .PHONY: failover hosts
 failover: .venv/.has-failover  ## kill, hand over and freeze the primary of three servers under Patroni (REPORT=failover.json; ARGS="sync-kill" for one)
 	@scripts/test-setup
@@ -94,6 +108,11 @@ clean:  ## remove the venv, caches and build output
 	@echo "Installing leasehold[test] into .venv ..."
 	@$(PIP) -e '.[test]'
 	@touch .venv/.has-embedded $@
+
+.venv/.has-docs: pyproject.toml .venv/.python
+	@echo "Installing leasehold[docs] into .venv ..."
+	@$(PIP) -e '.[docs]'
+	@touch $@
 
 # Patroni has dependencies of its own: beside the venv's, for an account that cannot read the venv.
 .venv/.has-failover: .venv/.has-test

@@ -1,0 +1,245 @@
+"""Writes docs/reference from the code: settings, errors, the command, the views.
+
+python -m scripts.reference            # needs leasehold[test]: the views come from a server
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import click
+import psycopg
+
+from leasehold import config, errors
+from leasehold.cli.root import root
+from leasehold.config import Settings
+from leasehold.pg import migrate
+
+FOLDER = Path(__file__).parents[1] / "docs" / "reference"
+NONE = "-"
+_MADE = "<!-- Made by `make reference` from the code: change it there. -->"
+
+_VIEWS = {
+    "jobs": "Every job that waits or runs, and every finished one that is kept, with its state.",
+    "nodes": "The processes that take part now.",
+    "leaders": "Every election, the application's own among them, and who holds it.",
+    "schedules": "Every schedule, when it is due next, and what became of its last moment.",
+    "ticks": "The ledger: what was decided for each due moment.",
+    "deadlines": "Promised times and their verdicts.",
+    "locks": "Leases and advisory locks, held and waited for.",
+    "events": "What happened: lost leases, missed ticks, refused writes, acts of people.",
+    "workers": "The id that people see for each node, also of those that died.",
+}
+
+
+def page(title: str, intro: str, *parts: str) -> str:
+    return "\n\n".join([f"# {title}", _MADE, intro, *parts]) + "\n"
+
+
+def table(heads: list[str], rows: list[list[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def _prose(text: str | None) -> str:
+    """A docstring as Markdown."""
+    text = " ".join((text or "").split())
+    text = re.sub(r":\w+:`~?([\w.]+)`", lambda m: f"`{m[1].removeprefix('leasehold.')}`", text)
+    return text.replace("``", "`")
+
+
+# -- settings --------------------------------------------------------------------------------------
+def settings_page() -> str:
+    told = _field_docs(inspect.getsource(config))
+    plain = [f for f in fields(Settings) if f.default is not MISSING]
+    rows = [
+        [
+            f"`{f.name}`", f"`LEASEHOLD_{f.name.upper()}`", _default(f.default),
+            _prose(told["Settings", f.name]),
+        ]
+        for f in plain
+    ]  # fmt: skip
+    groups = []
+    for kind in (config.Limits, config.Polling, config.Retention):
+        name = kind.__name__.lower()
+        lines = [
+            [f"`{f.name}`", _default(f.default), _prose(told[kind.__name__, f.name])]
+            for f in fields(kind)
+        ]
+        intro = f"`App({name}={kind.__name__}(…))`. {_prose(kind.__doc__)}"
+        groups += [f"## {kind.__name__}", intro, table(["name", "default", "meaning"], lines)]
+    return page(
+        "Settings",
+        "Each one is an argument of `App` and an environment variable; the argument wins. An "
+        "unknown name is refused with the nearest one that is known.",
+        table(["argument", "environment", "default", "meaning"], rows),
+        "## What follows from recover_within",
+        "Seconds. `recover_within` is the only setting for time in the lease protocol: a job of a "
+        "dead node runs again within it, also when the node that led died as well. It is from "
+        f"{config.MIN_RECOVER_WITHIN:g} to {config.MAX_RECOVER_WITHIN:g}.",
+        _timings(told),
+        *groups,
+    )
+
+
+def _timings(told: dict[tuple[str, str], str]) -> str:
+    columns = [config.Timings.derive(seconds) for seconds in (9.0, 15.0, 30.0, 60.0, 120.0)]
+    rows = []
+    for name in ("lease", "renew", "trust", "call_timeout", "grace", "failover"):
+        meaning = told.get(("Timings", name), "") or _prose(
+            getattr(config.Timings, name).__doc__ if hasattr(config.Timings, name) else ""
+        )
+        rows.append([f"`{name}`", *[f"{getattr(t, name):.2f}" for t in columns], _prose(meaning)])
+    heads = ["recover_within", *[f"{t.recover_within:g}" for t in columns], "meaning"]
+    return table(heads, rows)
+
+
+def _default(value: Any) -> str:
+    if value == "":
+        return NONE
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _field_docs(source: str) -> dict[tuple[str, str], str]:
+    """(class, field) -> the string below it."""
+    found: dict[tuple[str, str], str] = {}
+    for node in ast.parse(source).body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for line, after in zip(node.body, [*node.body[1:], None], strict=True):
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+                text = ""
+                if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                    text = str(after.value.value)
+                found[node.name, line.target.id] = text
+    return found
+
+
+# -- errors ----------------------------------------------------------------------------------------
+def errors_page() -> str:
+    return page(
+        "Errors",
+        "All are in `leasehold.errors`. Names are stable; catch by class. A message says what "
+        "happened, what was got, and what to do.",
+        "\n".join(_errors(errors.LeaseholdError, 0)),
+    )
+
+
+def _errors(kind: type, depth: int) -> Iterator[str]:
+    yield f"{'    ' * depth}- `{kind.__name__}`: {_prose(kind.__doc__)}"
+    for below in sorted(kind.__subclasses__(), key=lambda k: inspect.getsourcelines(k)[1]):
+        if below.__module__ == errors.__name__ and below.__bases__[0] is kind:
+            yield from _errors(below, depth + 1)
+
+
+# -- the command -----------------------------------------------------------------------------------
+def cli_page() -> str:
+    parts = [part for path, command in _commands() for part in _command(path, command)]
+    return page(
+        "The command",
+        "`leasehold VERB`. Every reading verb has `--json`. Exit status: 0 well, 1 something is "
+        "wrong and it says what, 2 wrong usage.",
+        *parts,
+    )
+
+
+def _commands() -> Iterator[tuple[str, click.Command]]:
+    for name, command in sorted(root.commands.items()):
+        yield name, command
+        if isinstance(command, click.Group):
+            for below, sub in sorted(command.commands.items()):
+                yield f"{name} {below}", sub
+
+
+def _command(path: str, command: click.Command) -> Iterator[str]:
+    level = "##" if " " not in path else "###"
+    with click.Context(command, info_name=f"leasehold {path}") as context:
+        usage = " ".join(command.collect_usage_pieces(context))
+        yield f"{level} leasehold {path}"
+        yield f"```text\nleasehold {path} {usage}\n```"
+        help_text = inspect.cleandoc(command.help or "").split("\f")[0].replace("\b\n", "")
+        for paragraph in help_text.split("\n\n"):
+            yield _prose(paragraph)
+        rows = []
+        for parameter in command.get_params(context):
+            record = parameter.get_help_record(context)
+            if record and "--help" not in record[0]:
+                rows.append([f"`{record[0]}`", record[1]])
+    if rows:
+        yield table(["option", "meaning"], rows)
+
+
+# -- views -----------------------------------------------------------------------------------------
+async def views_page(dsn: str) -> str:
+    """``dsn``: a database with the schema in it."""
+    async with await psycopg.AsyncConnection.connect(dsn) as connection:
+        cursor = await connection.execute(
+            "select c.relname, a.attname, format_type(a.atttypid, a.atttypmod) "
+            "from pg_attribute a join pg_class c on c.oid = a.attrelid "
+            "where c.relnamespace = 'leasehold'::regnamespace and c.relkind = 'v' "
+            "and a.attnum > 0 order by c.relname, a.attnum"
+        )
+        columns: dict[str, list[list[str]]] = {}
+        for view, column, kind in await cursor.fetchall():
+            columns.setdefault(view, []).append([f"`{column}`", kind])
+    parts = []
+    for view in [*_VIEWS, *sorted(columns.keys() - _VIEWS.keys())]:
+        parts += [f"## leasehold.{view}", _VIEWS.get(view, "")]
+        parts.append(table(["column", "type"], columns[view]))
+    return page(
+        "Views and SQL",
+        "The views are the contract for people and other tools: columns may be added, and are not "
+        "changed. The tables behind them are not part of it. "
+        "`select * from leasehold.enqueue(jsonb)` is the way in for SQL, triggers and other "
+        "languages: one object or an array of them with "
+        "`task` and `payload`, and the options of `task.job(…)`; it gives `id` and `created`.",
+        *[part for part in parts if part],
+    )
+
+
+async def pages(dsn: str) -> dict[str, str]:
+    """File name -> text."""
+    return {
+        "settings.md": settings_page(),
+        "errors.md": errors_page(),
+        "cli.md": cli_page(),
+        "views.md": await views_page(dsn),
+    }
+
+
+def on_server(dsn: str) -> dict[str, str]:
+    """The pages; the views of a fresh database of that server."""
+    from tests.support import postgres as servers
+
+    async def made(fresh: str) -> dict[str, str]:
+        await migrate.apply(Settings(dsn=fresh))
+        return await pages(fresh)
+
+    with servers.database(dsn) as fresh:
+        return asyncio.run(made(fresh))
+
+
+def main() -> None:
+    from tests.support import postgres as servers
+
+    with servers.server() as server:
+        FOLDER.mkdir(exist_ok=True)
+        for name, text in on_server(server.dsn).items():
+            (FOLDER / name).write_text(text, "utf-8")
+            print(f"docs/reference/{name}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

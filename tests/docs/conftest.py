@@ -1,0 +1,20 @@
+"""A server with the schema in it, as the pages' readers have one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from leasehold.config import Settings
+from leasehold.pg import migrate
+
+# leases that run out in real time are not for every run: make workshop
+collect_ignore = [] if os.environ.get("LEASEHOLD_LONG") else ["test_workshop.py"]
+
+
+@pytest.fixture
+def migrated(direct_dsn: str) -> str:
+    asyncio.run(migrate.apply(Settings(dsn=direct_dsn)))
+    return direct_dsn

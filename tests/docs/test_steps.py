@@ -1,0 +1,32 @@
+"""The pages with steps to follow, followed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.steps import File, Step, environ, missing, steps_of, walk
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_a_page_is_read_as_files_and_commands_with_what_they_print(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        '```python title="a.py"\nx = 1\n```\n```console\n$ one\n> more\nout …\n\n$ two\n```\n'
+    )
+    file, one, two = steps_of(page)
+    assert file == File("a.py", "x = 1\n")
+    assert one == Step("one\nmore", ["out …"]) and two == Step("two")
+
+
+def test_what_a_page_says_must_come_in_its_order():
+    assert missing("a 1\nb 2\n", ["a …", "b 2"]) is None
+    assert missing("b 2\na 1\n", ["a …", "b 2"]) == "b 2"
+    assert missing("a\n", ["a …x"]) == "a …x"
+
+
+@pytest.mark.timeout(600)
+def test_the_tutorial_goes_as_it_says(migrated, tmp_path):
+    assert walk(DOCS / "tutorial" / "first-ten-minutes.md", tmp_path, environ(migrated)) > 12
