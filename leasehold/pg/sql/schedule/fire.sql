@@ -1,6 +1,7 @@
 -- Decide ticks: move each schedule's high-water mark and, from what that returned, write the
 -- ledger and the jobs. Two leaders serialise on the schedule's row; the second one finds the mark
--- moved and does nothing.
+-- moved and does nothing. The ledger finds its schedules by their key: the planner takes moved for
+-- one row, and would compare each of many ticks with each schedule.
 -- edge: new -> available
 -- locks: fence FOR SHARE, schedule rows
 -- index: schedule_pkey, tick_pkey, job_pkey
@@ -15,7 +16,7 @@ with f as materialized (
     from p
     where s.app = %(app)s and s.name = p.name and s.release = p.release and not s.paused
       and s.high_water is not distinct from p.seen and exists (select 1 from f)
-    returning s.app, s.name, s.task_name, s.job, p.ticks
+    returning s.app, s.name, p.ticks
 ), ledger as (
     insert into leasehold.tick (app, schedule, fire_at, until, state, job_id, term, decided_at)
     select m.app, m.name, t.fire_at, t.until, t.state, t.job_id, %(term)s, coalesce(%(now)s::timestamptz, clock_timestamp())
@@ -26,18 +27,18 @@ with f as materialized (
 ), fired as (
     insert into leasehold.job (id, queue, task_name, priority, run_at, created_at, max_attempts, timeout_seconds,
                                requeue_seconds, history, schedule, tick_at, payload, deadlines)
-    select l.job_id, m.job ->> 'queue', m.task_name, (m.job ->> 'priority')::smallint, l.fire_at,
-           coalesce(%(now)s::timestamptz, now()), (m.job ->> 'max_attempts')::smallint,
-           (m.job ->> 'timeout')::real, (m.job ->> 'requeue_after')::real, (m.job ->> 'history')::boolean,
-           l.schedule, l.fire_at, m.job -> 'payload', m.job ? 'deadline'
-    from ledger l join moved m on m.name = l.schedule
+    select l.job_id, s.job ->> 'queue', s.task_name, (s.job ->> 'priority')::smallint, l.fire_at,
+           coalesce(%(now)s::timestamptz, now()), (s.job ->> 'max_attempts')::smallint,
+           (s.job ->> 'timeout')::real, (s.job ->> 'requeue_after')::real, (s.job ->> 'history')::boolean,
+           l.schedule, l.fire_at, s.job -> 'payload', s.job ? 'deadline'
+    from ledger l join leasehold.schedule s on s.app = %(app)s and s.name = l.schedule
     where l.state = 'fired'
     returning queue
 ), promised as (
-    select count(leasehold.deadline_set(l.job_id, m.task_name, l.schedule, m.job -> 'deadline',
+    select count(leasehold.deadline_set(l.job_id, s.task_name, l.schedule, s.job -> 'deadline',
                                         coalesce(%(now)s::timestamptz, now()), l.fire_at, l.fire_at))
-    from ledger l join moved m on m.name = l.schedule
-    where l.state = 'fired' and m.job ? 'deadline'
+    from ledger l join leasehold.schedule s on s.app = %(app)s and s.name = l.schedule
+    where l.state = 'fired' and s.job ? 'deadline'
 ), woken as (
     select leasehold.wake(array_agg(distinct queue)) from fired
 )
