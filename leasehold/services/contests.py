@@ -121,11 +121,13 @@ class Contests(Candidacy):
         return list(self._asked)
 
     def renewed(self, term: Term, renewed: bool, sent_at: float, received_at: float) -> None:
-        lease = self._all[term.leader].lease
+        contest = self._all.get(term.leader)
+        if contest is None:  # released, and forgotten, while the heartbeat was under way
+            return
         if renewed:
-            lease.renewed(term.token, sent_at, received_at)
+            contest.lease.renewed(term.token, sent_at, received_at)
         else:
-            lease.refused(term.token, received_at)
+            contest.lease.refused(term.token, received_at)
 
     def take_in(self, answer: Heartbeat) -> None:
         for name, contest in list(self._all.items()):

@@ -48,6 +48,9 @@ class Elections:
     def __iter__(self) -> Iterator[Election]:
         return iter(self._all.values())
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._all
+
     def stand(self, name: str) -> Election:
         if name not in self._all:
             self._all[name] = Election(name, self._new_lease())

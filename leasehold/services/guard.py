@@ -269,7 +269,7 @@ class Guard:
             return
         self._host.renewed()
         for term in held:
-            board = self.contests if term.leader in self.contests else self.elections
+            board = self.elections if term.leader in self.elections else self.contests
             board.renewed(term, term.leader in answer.led, now, received_at)
         await self._take_in(answer, now, received_at)
 

@@ -140,7 +140,8 @@ class Watch:
 
     def _fenced(self, name: str, term: Term, changed: bool) -> None:
         """FencedWrite: no statement of an old term changes anything."""
-        if self.db.leaders[term.leader].token == term.token:
+        row = self.db.leaders.get(term.leader)  # somebody may have deleted it
+        if row is None or row.token == term.token:
             return
         self.counts["fenced"] += 1
         if changed:

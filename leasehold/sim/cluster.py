@@ -18,6 +18,7 @@ from leasehold.services import tracing
 from leasehold.sim import faults
 from leasehold.sim.checkers import Watch
 from leasehold.sim.env import DatabaseClock
+from leasehold.sim.leases import Leases
 from leasehold.sim.link import Link, Server
 from leasehold.sim.loop import VirtualLoop
 from leasehold.sim.process import Process
@@ -100,6 +101,9 @@ class Cluster:
             for n in range(hosts)
         ]  # fmt: skip
         self.watch.processes = self.processes
+        self.leases = Leases(self.watch, seeded(f"leases-{seed}"))
+        for process in self.processes:
+            process.on_joined = self.leases.begin
         lease = self.settings.timings.lease
         self.injector = faults.Injector(self)
         self.script = faults.script(rng, self.profile, hosts, FAULT_SECONDS, lease)
@@ -118,6 +122,8 @@ class Cluster:
 
     def _observe(self, name: str, args: tuple[Any, ...], answer: Any, who: str) -> None:
         self.watch.statement(name, args, answer, who)
+        if name == "acquire" and answer:
+            self.leases.acquired(args[0], args[1].id)
         if self.brink and name == "heartbeat" and self.brink[0].is_node(args[0]):
             self.injector.renewed(*self.brink)
             self.brink = None
@@ -150,6 +156,8 @@ class Cluster:
         injector = self.injector
         for fault in self.script:
             self.later(fault.at, partial(injector.apply, fault))
+        if self.script and self.leases.used and self.rng.random() < 0.3:
+            self.later(self.rng.random() * FAULT_SECONDS, self.leases.forget)
         await asyncio.sleep(FAULT_SECONDS)
         injector.end()
         if self.watch.trace:
@@ -163,9 +171,17 @@ class Cluster:
     async def _failover(self) -> None:
         """Failover: a leader within F, and then a while longer."""
         began, bound = self.loop.time(), self._bound(self.settings.timings.failover)
-        while not any(process.leads() for process in self.processes):
-            if self.loop.time() > began + bound:
+        before = self.leases.granted.copy()
+        while True:
+            nobody_leads = not any(process.leads() for process in self.processes)
+            free = self.leases.never_had(before)
+            if not nobody_leads and not free:
+                return
+            if nobody_leads and self.loop.time() > began + bound:
                 self.watch.wrong(f"Failover: no leader {bound:.2f} s after the faults")
+                return
+            if free and self.loop.time() > began + bound + free[1]:
+                self.watch.wrong(f"Failover: nobody had {free[0]} {bound + free[1]:.2f} s after")
                 return
             await asyncio.sleep(0.1)
 
@@ -194,9 +210,10 @@ class Cluster:
     def _nothing_happened(self) -> None:
         """Without a fault there is one term and no alarm; a deployment hands over."""
         counts = self.watch.counts
-        if self.profile == "calm" and len(self.db.terms) != 1:
-            self.watch.wrong(f"Calm: {len(self.db.terms)} terms")
-        for kind in ("node_fenced", "lease_lost", "claim_unknown"):
+        terms = [name for name, _ in self.db.terms if name == self.settings.name]
+        if self.profile == "calm" and len(terms) != 1:
+            self.watch.wrong(f"Calm: {len(terms)} terms")
+        for kind in ("node_fenced", "lease_lost", "lock_lost", "claim_unknown"):
             if counts[kind]:
                 self.watch.wrong(f"Calm: {counts[kind]} {kind}")
         for (job, _), attempt in self.db.attempts.items():

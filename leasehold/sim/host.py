@@ -50,7 +50,14 @@ class SimNode(Node):
         self.first_id: Any = None
         """By which its parent certifies its death."""
         self._assigned_as = ""
+        self.env = env
+        self.contending: set[asyncio.Task[None]] = set()
+        """What stands for the user's code that wants leaders and locks."""
         super().__init__(plan, tools, registry, settings, env)
+
+    def in_guard(self, call: Callable[..., Any], *arguments: Any) -> None:
+        """As from another thread."""
+        self._loop.call_soon(call, *arguments, context=self._guard_context)
 
     def _start_guard(self) -> None:
         loop = asyncio.get_running_loop()

@@ -48,6 +48,7 @@ class Process:
         self.alive = False
         self.joined = False
         """It may be stopped."""
+        self.on_joined: Callable[[Process, SimNode], None] = lambda process, node: None
         self.resumed_at = -1.0
         self._loop = loop
         self._rng = rng
@@ -142,6 +143,7 @@ class Process:
             with suppress(LeaseholdError):  # the supervisor of a real one starts it again
                 await self.node.start()
                 self.joined = True
+                self.on_joined(self, self.node)
                 return
 
     def crash(self) -> UUID | None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
+import psycopg
 import pytest
 
 from leasehold import App, Context
@@ -321,6 +322,30 @@ async def test_it_works_by_polling_alone(database):
     await lock.release()
     async with asyncio.timeout(30):
         await waiter
+
+
+async def test_a_lock_that_is_released_while_a_heartbeat_is_under_way_is_forgotten(
+    database, direct_dsn
+):
+    """The heartbeat names it still, and brings an answer about it."""
+    app = database.app()
+    waits = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like %s"
+    async with await psycopg.AsyncConnection.connect(direct_dsn) as user:
+        lock = app.lock("x")
+        await lock.acquire()
+        await user.execute(b"select from leasehold.node for update")
+        await until_async(lambda: database.sql(waits, "%leasehold.node%"), 30)
+        await lock.release()
+        light = app.desk._light
+        assert light and "lock:x" not in light.guard.contests
+        beats: Any = light.guard._store
+        before = beats.statements
+        await user.rollback()
+    await until_async(lambda: beats.statements > before, 30)
+    async with app.lock("y"):
+        pass
+    await asyncio.to_thread(app.desk.close)
+    assert await database.events("service_failed") == []
 
 
 async def test_a_thousand_locks_are_renewed_by_one_statement(database):

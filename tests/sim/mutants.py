@@ -9,8 +9,9 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from leasehold.model.lease import Lease, Watch
+from leasehold.model.lease import Lease, Phase, Watch
 from leasehold.node.node import Node
+from leasehold.services.bids import Bid
 from leasehold.sim.cluster import Result, run_seed
 from leasehold.sim.enqueue import Enqueue
 from leasehold.sim.rows import SimDatabase
@@ -146,6 +147,17 @@ class RenewMayAcquire(TakeoverByTheClock):
         return await super().heartbeat(node, token, held, *args)
 
 
+class DeletedRowIsFree(SimStore):
+    """A leader's row that was deleted by hand is made again as nobody's."""
+
+    async def ensure_election(self, name: str, lease_seconds: float) -> bool:
+        there = name in self.db.leaders
+        again = await super().ensure_election(name, lease_seconds)
+        if not there:
+            self.db.leaders[name].node = None
+        return again
+
+
 class SweepWithoutLock(SimStore):
     """A sweep goes by what it read: what was met since is breached all the same."""
 
@@ -233,6 +245,16 @@ def _renewal_after_the_end() -> Iterator[None]:
 
 
 @contextmanager
+def _user_leases_without_end() -> Iterator[None]:
+    def valid(self: Bid) -> bool:
+        lease = self._lease
+        return lease is not None and lease.phase is Phase.HOLDER and lease.token == self.token
+
+    with _patched(Bid, "valid", valid):
+        yield
+
+
+@contextmanager
 def _no_drain() -> Iterator[None]:
     async def at_once(self: Node) -> None:
         return None
@@ -273,10 +295,14 @@ MUTANTS = [
     Mutant("AcquireWhateverWasSeen", "a takeover compares and swaps", AcquireWhateverWasSeen),
     Mutant("TakeoverByTheClock", "no wall clock decides a takeover", TakeoverByTheClock),
     Mutant("RenewMayAcquire", "renew and acquire are two statements", RenewMayAcquire),
+    Mutant("DeletedRowIsFree", "a deleted row is its last holder's", DeletedRowIsFree),
     Mutant("SweepWithoutLock", "a sweep locks what it judges", SweepWithoutLock),
     Mutant("LateCommit", "a commit is durable when it is answered", LateCommit),
     Mutant("RenewalAfterTheEnd", "down is final", patch=_renewal_after_the_end),
     Mutant("StopWithoutDrain", "a stop waits for what runs", patch=_no_drain),
     Mutant("TrustFromReceipt", "trust counts from the sending", patch=_trust_from_receipt),
+    Mutant(
+        "UserLeaseWithoutEnd", "a user's term ends by the clock", patch=_user_leases_without_end
+    ),
     Mutant("TakeoverTooEarly", "a candidate waits a whole lease", patch=_no_wait),
 ]
