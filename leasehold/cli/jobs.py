@@ -34,6 +34,7 @@ STATES = (
     "discarded",
     "quarantined",
 )
+_STACK_LOOKS, _STACK_LOOK_SECONDS = 3, 0.1
 _MOST_ATTEMPTS = 200
 
 
@@ -142,6 +143,34 @@ def discard_job(job_id: str | None, where: str | None, yes: bool, reason: str, *
     found = ask(work)
     why = "runs: cancel it" if found == "running" else f"is {found} already"
     _say(job_id, {"given up": "was given up"}, found, why)
+
+
+@jobs.command("stack")
+@click.argument("job_id", metavar="ID")
+@database_options
+def stack_of_job(job_id: str, **_: Any) -> None:
+    """What the handler of a running job does at this moment."""
+    says = ask(lambda app: _stack(app, job_id))
+    if says is None:
+        _say(job_id, {}, "", "does not run, or its node does not answer")
+    else:
+        click.echo(says)
+
+
+async def _stack(app: App, job_id: str) -> str | None:
+    """Waits for the node's next renewal, and the one after it."""
+    import asyncio  # not before it is needed: --help shall be quick
+
+    acting = await operator(app)
+    if not await acting.ask_stack(job_id):
+        return None
+    record = await app.get(job_id)
+    for _ in range(int(_STACK_LOOKS * app.settings.timings.renew / _STACK_LOOK_SECONDS)):
+        await asyncio.sleep(_STACK_LOOK_SECONDS)
+        found = await acting.store.stack(record.id)
+        if found and found["says"] is not None:
+            return str(found["says"])
+    return None
 
 
 def _say(job_id: str | None, told: dict[str, str], found: str, otherwise: str) -> None:

@@ -13,6 +13,12 @@ SECRET = re.compile(
     re.IGNORECASE,
 )
 MASK = "••••••"
+_IN_ADDRESS = re.compile(r"(://[^\s:/@'\"]*:)[^\s/@'\"]+@")
+_IN_CODE = re.compile(
+    r"((?:" + SECRET.pattern + r")\w{0,40}['\"]?\]?\s{0,4}[=:]\s{0,4})(['\"]).{0,500}?\2",
+    re.IGNORECASE,
+)
+"""Every repetition has an end: whoever writes the text shall not choose how long this takes."""
 _DEEPEST = 100
 
 
@@ -28,3 +34,9 @@ def masked(value: Any, secret: re.Pattern[str] = SECRET, depth: int = 0) -> Any:
     if isinstance(value, list):
         return [masked(part, secret, depth + 1) for part in value]
     return value
+
+
+def masked_text(text: str) -> str:
+    """Text such as a traceback, with the passwords of addresses masked, and what is written in
+    quotes behind a secret's name."""
+    return _IN_CODE.sub(rf"\1\2{MASK}\2", _IN_ADDRESS.sub(rf"\1{MASK}@", text))

@@ -20,6 +20,7 @@ from leasehold.services.overdue import Overdue
 from leasehold.services.process import ProcessPool
 from leasehold.services.recorder import Recorder
 from leasehold.services.running import Running
+from leasehold.services.stacks import stack_of
 from leasehold.services.tasks import Registry
 from leasehold.telemetry import Emit
 
@@ -35,6 +36,10 @@ class GuardsHost(ABC):
     _watchdog: Watchdog
     _overdue: Overdue
     _assigned: Any
+    _user: int
+    """The number of the user's thread."""
+    _looks: list[Signal]
+    """Stacks that somebody wants to see."""
     _ping_sent = 0.0
     _halted = False
     """A person wants no more claims: as the guard was told last."""
@@ -135,7 +140,8 @@ class GuardsHost(ABC):
         self._in_loop(self._on_leadership)
 
     def signals(self, signals: tuple[Signal, ...]) -> None:
-        self._in_loop(self._on_signals, signals)
+        self._looks += [s for s in signals if s.kind == "stack"]
+        self._in_loop(self._on_signals, tuple(s for s in signals if s.kind != "stack"))
 
     def halted(self, halted: bool) -> None:
         self._halted = halted
@@ -179,7 +185,16 @@ class GuardsHost(ABC):
             left = self.guard.membership.lease.deadline - self._env.boot_now()
             self._watchdog.put_off(left + self._settings.timings.grace)
 
+    async def _look_at_stacks(self) -> None:
+        """Here and not in the user's loop: a handler may block that."""
+        while self._looks:
+            asked = self._looks.pop(0)
+            claim = self.running.of_token(asked.token)
+            most = self._settings.limits.error_chars
+            await self.guard.answer_stack(asked.job, await stack_of(claim, self._user, most))
+
     async def look_after_jobs(self) -> None:
+        await self._look_at_stacks()
         for claim in self._overdue.to_take_away():
             taken = await self.guard.requeue(claim.job.id, claim.job.claim_token)
             if taken:

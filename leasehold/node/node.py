@@ -51,6 +51,7 @@ class Node(GuardsHost):
         self._assigned = take_assigned_node_id()
         self._loop = asyncio.get_running_loop()
         self._joined: asyncio.Future[None] = self._loop.create_future()
+        self._user, self._looks = threading.get_ident(), []
         self._stopping = False
         self._given_back = 0
         self._cancelled = 0

@@ -32,6 +32,7 @@ _TABLES = {
     "attempt": _RW,
     "job_key": _RW,
     "signal": _RW,
+    "stack": _RW,
     "schedule": _RW,
     "tick": _RW,
     "deadline": _RW,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from leasehold.pg.pool import Pool
@@ -33,6 +34,19 @@ class DashboardOperations:
     async def attempts(self, job: UUID, limit: int) -> Rows:
         rows = await self._pool.fetch("job/attempts", {"job": job, "limit": limit})
         return named("attempt token worker_id started_at ended_at outcome error", rows)
+
+    async def ask_stack(self, job: UUID, request: UUID, now: Now) -> bool:
+        params = {"job": job, "request": request, "now": now}
+        return bool(await self._pool.fetch("stack/ask", params))
+
+    async def answer_stack(self, node: UUID, request: UUID, says: str, now: Now) -> bool:
+        params = {"node": node, "request": request, "says": says, "now": now}
+        return bool(await self._pool.fetch("stack/answer", params))
+
+    async def stack(self, job: UUID) -> dict[str, Any] | None:
+        rows = await self._pool.fetch("stack/get", {"job": job})
+        found = named("request claim_token asked_at answered_at says", rows)
+        return found[0] if found else None
 
     async def run_schedule(self, app: str, name: str, job: UUID, now: Now) -> bool:
         params = {"app": app, "name": name, "job": job, "now": now}

@@ -29,6 +29,17 @@ class DashboardStore(Protocol):
         """Attempts that did not simply succeed, the newest first: attempt, token, worker_id,
         started_at, ended_at, outcome, error."""
 
+    async def ask_stack(self, job: UUID, request: UUID, now: Now) -> bool:
+        """Ask the job's node for the stack of its handler: a signal ``stack`` of this
+        ``request``. False: no node holds the job."""
+
+    async def answer_stack(self, node: UUID, request: UUID, says: str, now: Now) -> bool:
+        """The node's answer. False: something newer was asked since."""
+
+    async def stack(self, job: UUID) -> dict[str, Any] | None:
+        """What was asked for last, in the last hour or so: request, claim_token, asked_at,
+        answered_at and says (None: not answered yet)."""
+
     async def run_schedule(self, app: str, name: str, job: UUID, now: Now) -> bool:
         """Enqueue a schedule's job under this id, once. False: there is no such schedule."""
 

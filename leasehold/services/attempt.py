@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import traceback
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -139,12 +140,13 @@ class Attempts:
         claim.stop = partial(_cancel, me)
         job = claim.job
         arguments = (self._context(Context, claim),) if task.takes_context else ()
+        work = claim.place = task.function(*arguments, **job.payload)
         if job.timeout is None:
-            return self._outcome_of(task, await task.function(*arguments, **job.payload))
+            return self._outcome_of(task, await work)
         limit = asyncio.timeout(job.timeout)
         try:
             async with limit:
-                returned = await task.function(*arguments, **job.payload)
+                returned = await work
         except TimeoutError:
             if limit.expired():
                 raise timed_out(claim) from None
@@ -160,6 +162,7 @@ class Attempts:
         arguments = (context,) if task.takes_context else ()
 
         def call() -> tuple[Any, BaseException | None]:
+            claim.place = threading.get_ident()
             # as a value: a future takes no StopIteration, and a SystemExit would end the loop
             try:
                 return task.function(*arguments, **job.payload), None

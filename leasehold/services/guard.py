@@ -372,6 +372,11 @@ class Guard:
         """Take a job away from its run. None: not ours any more; False: locked, ask again."""
         return await self._store.requeue(job, token)
 
+    async def answer_stack(self, request: UUID, says: str) -> None:
+        """What somebody asked to see of a handler here."""
+        me = self.membership.identity.id
+        await self._store.answer_stack(me, request, says, self._env.due_now())
+
     def stop(self) -> None:
         """End ``run``, which leaves then. From any thread."""
         self._stopping = True

@@ -69,6 +69,17 @@ class Operator:
             "a transaction holds the job's row", got=str(job), do="Try again when it has ended"
         )
 
+    async def ask_stack(self, given: UUID | str) -> bool:
+        """Ask the node that runs it for the stack of its handler, which ``store.stack`` shows
+        after the node's next renewal. False: it does not run. Raises JobNotFound."""
+        job = job_id_of(given)
+        asked = await self.store.ask_stack(job, self._env.new_id(), self._now())
+        if not asked and await self.store.get(job) is None:
+            raise errors.JobNotFound("no such job", got=str(job))
+        if asked:
+            await self._record("look at the stack", f"job {job}", 1)
+        return asked
+
     async def _told(self, act: str, job: UUID, where: str | None, unchanged: str = "") -> str:
         if where is None:
             raise errors.JobNotFound("no such job", got=str(job))

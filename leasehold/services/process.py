@@ -143,7 +143,7 @@ class ProcessPool:
         except errors.BadJob as error:
             return Fail(str(error))
         stop = _Stop()
-        claim.stop = stop
+        claim.stop = claim.place = stop
         try:
             async with self._room:
                 return await self._run(task, claim, stop)
@@ -169,6 +169,7 @@ class ProcessPool:
                     await child.connect()
                 child.jobs += 1
                 first = await self._begin(child, request)
+                child.listens = True
                 outcome = await self._converse(child, claim, first)
                 well = True
                 return outcome

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import faulthandler
 import inspect
 import json
 import os
@@ -37,6 +38,10 @@ from leasehold.services.context import Context, SyncContext
 from leasehold.services.running import Claim
 
 PR_SET_PDEATHSIG = 1
+LOOK: int | None = (
+    signal.SIGRTMIN + 9 if sys.platform == "linux" and hasattr(os, "memfd_create") else None
+)
+"""The signal that asks for the stack: one of those that nobody uses by its name."""
 HEAD = struct.Struct("!I")
 Message = dict[str, Any]
 
@@ -245,8 +250,12 @@ def _die_with(parent: int) -> None:
         os._exit(1)
 
 
-def main(fd: int, parent: int) -> NoReturn:
-    """Serve requests from the socket ``fd`` of the process ``parent`` until it is closed."""
+def main(fd: int, parent: int, looks: int) -> NoReturn:
+    """Serve requests from the socket ``fd`` of the process ``parent`` until it is closed. The file
+    ``looks`` (-1: none) takes the stack when LOOK comes."""
+    if LOOK is not None and looks >= 0:
+        faulthandler.register(LOOK, looks, all_threads=True, chain=False)
+        os.set_inheritable(looks, False)
     _die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker: it drains
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

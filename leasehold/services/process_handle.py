@@ -13,16 +13,19 @@ import threading
 from contextlib import suppress
 
 from leasehold import errors
-from leasehold.services.process_child import HEAD, Message, pack
+from leasehold.services.process_child import HEAD, LOOK, Message, pack
 
 SILENT_SECONDS = 1.0
 """Between the end of a child and the end of its socket, or the other way round."""
 
+_LOOKS, _LOOK_SECONDS = 25, 0.02
+_MOST_LOOK_BYTES = 64 * 1024
+
 # Before anything is imported Ctrl-C must not end it; and what is imported must come from the
 # same places as here, so the folder that python would put first (-P: none) does not matter.
 _START = (
-    "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); sys.path[:] = sys.argv[3:]; "
-    "from leasehold.services.process_child import main; main(int(sys.argv[1]), int(sys.argv[2]))"
+    "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); sys.path[:] = sys.argv[4:]; "
+    "from leasehold.services.process_child import main; main(*map(int, sys.argv[1:4]))"
 )
 
 
@@ -41,15 +44,21 @@ class Child:
         self.jobs = 0
         self.idle_since = 0.0
         self.fenced = False
+        self.listens = False
+        """It has begun a job, and knows LOOK, which would have ended it before."""
         self._ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-P", "-c", _START, str(theirs.fileno()), str(os.getpid())]
+            self._looks = os.memfd_create("leasehold-stack") if LOOK else -1
+            ours = [str(theirs.fileno()), str(os.getpid()), str(self._looks)]
+            command = [sys.executable, "-P", "-c", _START, *ours]
+            kept = [fd for fd in (theirs.fileno(), self._looks) if fd >= 0]
             try:
                 self._popen = subprocess.Popen(
-                    [*command, *sys.path], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+                    [*command, *sys.path], pass_fds=kept, stdin=subprocess.DEVNULL
                 )
             except BaseException:
                 self._ours.close()
+                self._close_looks()
                 raise
         self.pid = self._popen.pid
         self._watch()
@@ -78,6 +87,7 @@ class Child:
         if code is None or self.ended.done():
             return
         self.ended.set_result(code)
+        self._loop.call_later(SILENT_SECONDS, self._close_looks)
         if self._pidfd is not None:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
@@ -89,6 +99,35 @@ class Child:
         """From any thread. Its pid cannot mean another process meanwhile: only we reap it."""
         with self._lock:
             self._popen.kill()
+
+    def _close_looks(self) -> None:
+        with self._lock:
+            if self._looks >= 0:
+                os.close(self._looks)
+            self._looks = -1
+
+    async def stack(self) -> str | None:
+        """Of all its threads, as its interpreter's fault handler sees them, also inside C code.
+        From any thread's loop. None: not on this platform, or it is ending."""
+        with self._lock:
+            if self._looks < 0 or LOOK is None or not self.listens:
+                return None
+            if self._popen.returncode is not None:
+                return None
+            looks = os.dup(self._looks)  # it may be closed while we wait
+            os.ftruncate(looks, 0)
+            os.lseek(looks, 0, os.SEEK_SET)
+            self._popen.send_signal(LOOK)
+        try:
+            size = -1
+            for _ in range(_LOOKS):
+                await asyncio.sleep(_LOOK_SECONDS)
+                before, size = size, os.fstat(looks).st_size
+                if size and size == before:
+                    return os.pread(looks, _MOST_LOOK_BYTES, 0).decode("utf-8", "replace")
+            return None
+        finally:
+            os.close(looks)
 
     def hang_up(self) -> None:
         """Close the socket, which asks an idle child to end."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from leasehold.model.deadline import DueLevel
@@ -25,6 +26,9 @@ class Claim:
     """CLOCK_BOOTTIME; None: waits for a slot."""
     stop: Callable[[], None] | None = None
     """Ends the run, as far as its executor can."""
+    place: Any = None
+    """Where its handler is: a coroutine, the number of a thread, or what holds the child process.
+    For those who look at its stack."""
     stop_reason: str = ""
     """``cancel``, ``lost``, ``stopping``; empty: go on."""
     overdue_told: bool = False
@@ -83,6 +87,9 @@ class Running:
     def find(self, job: UUID, token: int) -> Claim | None:
         claim = self._claims.get(token)
         return claim if claim and claim.job.id == job else None
+
+    def of_token(self, token: int) -> Claim | None:
+        return self._claims.get(token)
 
     def snapshot(self) -> list[Claim]:
         return list(self._claims.values())

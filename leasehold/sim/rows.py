@@ -35,6 +35,16 @@ class NodeRow:
 
 
 @dataclass(slots=True)
+class StackRow:
+    request: UUID
+    node: UUID
+    claim_token: int
+    asked_at: datetime
+    answered_at: datetime | None = None
+    says: str | None = None
+
+
+@dataclass(slots=True)
 class DeathRow:
     worker_id: str
     died_at: datetime
@@ -200,6 +210,7 @@ class SimDatabase:
         self.attempts: dict[tuple[UUID, int], AttemptRow] = {}
         self.keys: dict[str, tuple[UUID, datetime | None]] = {}
         self.signals: dict[tuple[UUID, UUID, str], int] = {}
+        self.stacks: dict[UUID, StackRow] = {}
         self.schedules: dict[tuple[str, str], ScheduleRow] = {}
         self.ticks: dict[tuple[str, str, datetime], TickRow] = {}
         self.deadlines: dict[tuple[UUID, int], DeadlineRow] = {}

@@ -11,7 +11,7 @@ from leasehold.errors import Conflict
 from leasehold.model.history import class_of
 from leasehold.ports import Now, Rows
 from leasehold.sim.promises import set_deadlines
-from leasehold.sim.rows import DoneRow, JobRow, SimDatabase
+from leasehold.sim.rows import DoneRow, JobRow, SimDatabase, StackRow
 from leasehold.sim.store_control import ControlOperations
 
 _FAILED = ("retryable", "crashed", "discarded")
@@ -63,6 +63,29 @@ class DashboardOperations(ControlOperations):
             }
             for token, row in rows[:limit]
         ]
+
+    async def ask_stack(self, job: UUID, request: UUID, now: Now) -> bool:
+        row = self.db.jobs.get(job)
+        if row is None or row.node is None or row.claim_token is None:
+            return False
+        self.db.stacks[job] = StackRow(request, row.node, row.claim_token, self.db.at(now))
+        self.db.signals[row.node, request, "stack"] = row.claim_token
+        self.db.notify(f"c:{row.node}")
+        return True
+
+    async def answer_stack(self, node: UUID, request: UUID, says: str, now: Now) -> bool:
+        for row in self.db.stacks.values():
+            if (row.request, row.node) == (request, node):
+                row.answered_at, row.says = self.db.at(now), says
+                return True
+        return False
+
+    async def stack(self, job: UUID) -> dict[str, Any] | None:
+        row = self.db.stacks.get(job)
+        if row is None:
+            return None
+        names = ("request", "claim_token", "asked_at", "answered_at", "says")
+        return {name: getattr(row, name) for name in names}
 
     async def run_schedule(self, app: str, name: str, job: UUID, now: Now) -> bool:
         db, row = self.db, self.db.schedules.get((app, name))

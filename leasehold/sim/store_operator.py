@@ -53,6 +53,7 @@ class OperatorOperations:
         held = [key for key, (_, until) in db.keys.items() if until is not None and until < moment]
         minutes = [key for key in db.history if key[0] < before("history")]
         signals = [key for key in db.signals if key[0] not in db.nodes]
+        looks = [j for j, s in db.stacks.items() if s.asked_at < moment - timedelta(hours=1)]
         removed = (
             _remove(db.ticks, ticks),
             _remove(db.attempts, tries),
@@ -60,6 +61,7 @@ class OperatorOperations:
             _remove(db.keys, held[:limit]),
             _remove(db.history, minutes[:limit]),
             _remove(db.signals, signals),
+            _remove(db.stacks, looks[:limit]),
         )
         return len(old_days) + len(gone) + sum(removed)
 

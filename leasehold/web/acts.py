@@ -26,8 +26,12 @@ async def on_job(site: Site, request: Request) -> Response:
     elif act == "discard":
         where = await operator.discard(job)
         said = {"given up": "The job was given up."}
+    elif act == "stack":
+        asked = await operator.ask_stack(job)
+        where = "asked" if asked else "not running"
+        said = {"asked": "Its node was asked for the stack."}
     else:
-        raise errors.BadJob("no such act", got=act[:40], do=errors.suggest(act, ACTS))
+        raise errors.BadJob("no such act", got=act[:40], do=errors.suggest(act, (*ACTS, "stack")))
     nothing = {"running": "It runs: cancel it first.", "finished": "It had finished already."}
     told = said.get(where) or nothing.get(where, f"Nothing to do: it is {where}.")
     return site.back(request, f"jobs/{job}", told, bad=where not in said)

@@ -16,7 +16,7 @@ from leasehold.model.job import JobRecord
 from leasehold.model.masking import SECRET
 from leasehold.model.states import FINISHED
 from leasehold.ports import Rows
-from leasehold.services.operator import ACTS, MOST_AT_ONCE
+from leasehold.services.operator import ACTS, MOST_AT_ONCE, Operator
 from leasehold.services.why import why_waiting
 from leasehold.web.site import Site
 from leasehold.web.words import short, term
@@ -125,10 +125,19 @@ async def one(site: Site, request: Request) -> Response:
         more=more,
         now=now,
         why=why_waiting(record, more, nodes),
+        stack=await _stack(operator, record),
         timeline=timeline(record, more, attempts, events),
         finished=record.state in FINISHED,
         runs=(now - record.started_at).total_seconds() if record.started_at else None,
     )
+
+
+async def _stack(operator: Operator, record: JobRecord) -> dict[str, Any] | None:
+    """What was asked for of this very run."""
+    if record.state != "running":
+        return None
+    found = await operator.store.stack(record.id)
+    return found if found and found["claim_token"] == record.claim_token else None
 
 
 def job_of(request: Request) -> UUID:

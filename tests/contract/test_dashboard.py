@@ -167,3 +167,34 @@ async def test_old_history_goes(world: World):
     assert len(await store.history(at(-600), None, 10)) == 1
     await store.prune(DAYS, 100, at(15 * 86400))
     assert await store.history(at(-600), None, 10) == []
+
+
+# -- the stack of a running job --------------------------------------------------------------------
+async def test_a_stack_is_asked_for_answered_once_and_kept_for_an_hour(world: World):
+    store = world.a.store
+    [waiting] = await world.enqueue()
+    assert not await store.ask_stack(waiting, ids[0], world.now), "no node holds it"
+    assert not await store.ask_stack(uuid4(), ids[0], world.now)
+    [job] = await world.a.claim()
+    assert await world.b.store.ask_stack(job.id, ids[0], world.now)
+    assert (await store.stack(job.id) or {})["says"] is None
+    [signal] = (await world.a.beat()).signals
+    assert (signal.job, signal.token, signal.kind) == (ids[0], job.claim_token, "stack")
+    assert not (await world.a.beat(heard=[ids[0]])).signals
+
+    assert await world.b.store.ask_stack(job.id, ids[1], world.now)
+    assert not await store.answer_stack(world.a.id, ids[0], "old", world.now)
+    assert not await store.answer_stack(world.b.id, ids[1], "a stranger's", world.now)
+    assert await store.answer_stack(world.a.id, ids[1], "File x", world.now)
+    found = await world.b.store.stack(job.id) or {}
+    assert (found["says"], found["request"]) == ("File x", ids[1])
+    assert found["claim_token"] == job.claim_token and found["answered_at"] == world.now
+
+    days = {"finished": 7, "events": 30, "ticks": 30, "attempts": 30, "history": 14}
+    await store.prune(days, 100, world.now + timedelta(minutes=59))
+    assert await store.stack(job.id)
+    await store.prune(days, 100, world.now + timedelta(minutes=61))
+    assert await store.stack(job.id) is None
+
+
+ids = [uuid4() for _ in range(2)]

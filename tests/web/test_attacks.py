@@ -73,6 +73,14 @@ HOSTILE_NODE = """
             jsonb_build_array(jsonb_build_object('id', x, 'task', x, 'seconds', 1)))
     from (select %s::text as x) given
 """
+HOSTILE_STACK = """
+    with run as (
+        update leasehold.job set ready = true, node = gen_random_uuid(), claim_token = 5,
+            claimed_at = now(), attempt = 1
+        where id = %s returning id, node, claim_token
+    )
+    insert into leasehold.stack select id, id, node, claim_token, now(), now(), %s from run
+"""
 HOSTILE_ROWS = (
     "insert into leasehold.leader (name, node, token, lease_seconds, acquired_at, renewed_at)"
     " select '{x}', id, 1, 10, now() - interval '9 minutes', now() from leasehold.node",
@@ -106,6 +114,7 @@ async def hostile(dsn: str) -> list[Any]:
     await sql(dsn, query, XSS, XSS)
     later = [await enqueue(dsn, task=XSS, queue=XSS, run_in=60) for _ in range(2)]
     await sql(dsn, HOSTILE_NODE, XSS)
+    await sql(dsn, HOSTILE_STACK, job, XSS)
     for statement in HOSTILE_ROWS:
         await sql(dsn, statement.format(x=XSS, k=XSS.replace('"', ""), j=job))
     return [job, *later]

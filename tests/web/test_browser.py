@@ -133,6 +133,23 @@ def test_a_running_job_is_asked_to_end(scene: Scene, page_at: Open):
     page.wait_for_selector(".timeline li >> text=person acted")
 
 
+def test_the_stack_of_a_running_job_is_shown(scene: Scene, page_at: Open):
+    job = scene.enqueue("long", "work", payload={"pages": 20})
+    scene.wait_state(job, "running")
+    page = page_at(f"{scene.url}jobs/{job}")
+    page.click("text=Look at its stack")
+    page.wait_for_selector("text=Its node was asked for the stack")
+    page.wait_for_selector("#stack pre", timeout=60_000)
+    assert "await asyncio.Event().wait()" in page.inner_text("#stack pre")
+    reader = page_at(f"{scene.web('--read-only')}jobs/{job}")
+    assert "asyncio.Event" in reader.inner_text("#stack pre")
+    assert reader.locator("main button").count() == 0
+    page.click("text=Ask to end")
+    scene.wait_state(job, "cancelled")
+    page.goto(f"{scene.url}jobs/{job}")
+    assert page.locator("#stack").count() == 0, "it is that of a run, and this one is over"
+
+
 def test_a_job_says_why_it_waits_and_what_went_wrong(scene: Scene, page_at: Open):
     waits = scene.enqueue("send", "nobody-works-this", payload={"user_id": 1})
     page = page_at(f"{scene.url}jobs/{waits}")

@@ -249,6 +249,18 @@ create table leasehold.signal (
     primary key (node, job_id, kind)
 );
 
+-- The stack of a running job's handler: asked for by a person (a signal of the kind "stack", whose
+-- job_id is this request), brought by the job's node. One a job; pruned after an hour.
+create table leasehold.stack (
+    job_id      uuid        primary key,
+    request     uuid        not null,
+    node        uuid        not null,
+    claim_token bigint      not null,
+    asked_at    timestamptz not null,
+    answered_at timestamptz,
+    says        text
+);
+
 -- Make the days ahead, drop those past keeping. A DROP waits behind readers and would block the
 -- inserts behind it: short lock_timeout, and the next round tries again.
 create function leasehold.partitions(clock timestamptz, ahead_days integer, keep_days integer)

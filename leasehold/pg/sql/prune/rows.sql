@@ -1,6 +1,6 @@
 -- Delete what is past keeping, a bounded batch of each.
 -- locks: the rows
--- index: event_at, tick_decided, attempt_ended, job_key_held, history_pkey; a scan of death and signal
+-- index: event_at, tick_decided, attempt_ended, job_key_held, history_pkey; a scan of death, signal and stack
 with clock as (
     select coalesce(%(now)s::timestamptz, now()) as at
 ), e as (
@@ -41,6 +41,12 @@ with clock as (
 ), s as (
     delete from leasehold.signal where not exists (select 1 from leasehold.node n where n.id = signal.node)
     returning 1
+), l as (
+    delete from leasehold.stack where job_id in (
+        select job_id from leasehold.stack, clock
+        where asked_at < clock.at - interval '1 hour' limit %(limit)s)
+    returning 1
 )
 select (select count(*) from e) + (select count(*) from t) + (select count(*) from a) + (select count(*) from d)
        + (select count(*) from k) + (select count(*) from h) + (select count(*) from s)
+       + (select count(*) from l)

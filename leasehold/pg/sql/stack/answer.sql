@@ -1,0 +1,7 @@
+-- The node's answer, to the newest request alone.
+-- locks: the row
+-- index: a scan of stack, which holds an hour's requests at most
+update leasehold.stack
+set answered_at = coalesce(%(now)s::timestamptz, now()), says = %(says)s
+where request = %(request)s and node = %(node)s
+returning job_id
