@@ -72,6 +72,11 @@ docs-shots: .venv/.has-test  ## take the pictures of docs/images anew
 	@$(MAKE) web-shots TO=build/shots
 	@$(BIN)/python -m scripts.pictures build/shots docs/images
 
+.PHONY: detection
+detection: .venv/.has-test  ## fifteen troubles, and the seconds until status, dashboard and metric say them (PAGE=docs/explanation/detection.md)
+	@scripts/test-setup
+	@$(BIN)/python -m tests.detection $(if $(PAGE),--page "$(PAGE)") $(ARGS)
+
 .PHONY: failover hosts
 failover: .venv/.has-failover  ## kill, hand over and freeze the primary of three servers under Patroni (REPORT=failover.json; ARGS="sync-kill" for one)
 	@scripts/test-setup

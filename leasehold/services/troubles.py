@@ -25,7 +25,7 @@ def troubles(mine: Facts, facts: Facts) -> Iterator[Problem]:
     """``mine``: of the applications that were asked for; ``facts``: what all share."""
     yield from _renewals(mine)
     yield from _claimants(mine)
-    yield from _lately(mine, "lock_lost", _lock_lost)
+    yield from _lately(facts, "lock_lost", _lock_lost)
     yield from _lately(mine, "tick_missed", _tick_missed)
     yield from _lately(facts, "deadline_breached", _breached)
     yield from _lately(facts, "clock_jumped", _clock_jumped)

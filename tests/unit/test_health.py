@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from leasehold import errors
 from leasehold.ports import Summary
+from leasehold.services import health
+from leasehold.services.clock_watch import ClockWatch
 from leasehold.services.health import Facts, Problem, database_problem, duration, problems
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -245,3 +249,113 @@ def test_durations_are_said_in_two_units_at_most(seconds, words):
 
 def test_a_process_that_takes_part_for_its_locks_alone_needs_no_leader():
     assert wrong(nodes=[node(), node(app="")]) == []
+
+
+# -- what went wrong lately, and around the processes -------------------------------------------
+def event(kind: str, number: int = 1, seconds_ago: float = 5.0, **fields: Any) -> dict[str, Any]:
+    moment = NOW - timedelta(seconds=seconds_ago)
+    return {
+        "id": number, "at": moment, "kind": kind, "worker_id": "web1:10:abcdef", "fields": fields,
+    }  # fmt: skip
+
+
+def test_a_node_that_missed_three_renewals_is_named_before_its_lease_is_over():
+    assert wrong(nodes=[node(age_seconds=5.9)]) == []
+    sentence = only(wrong(nodes=[node(age_seconds=6.1)]), "renewal_late").sentence
+    assert "web1:10:abcdef" in sentence and "each 2.0 s" in sentence and "6.1 s ago" in sentence
+
+
+def test_two_live_nodes_that_say_they_lead_are_named():
+    began = NOW - timedelta(seconds=60)
+    led = leader(acquired_at=began)
+    one = node(heartbeat=NOW, info={"leads": {"shop": 3}})
+    other = node(id="n2", worker_id="web2:11:fedcba", heartbeat=NOW, info={"leads": {"shop": 2}})
+    sentence = only(wrong(nodes=[one, other], leaders=[led]), "two_claimants").sentence
+    assert "web1:10:abcdef, web2:11:fedcba" in sentence
+    assert wrong(nodes=[one], leaders=[led]) == []
+    # what it said before the other's term began counts for nothing: it has resigned since
+    before = {**other, "heartbeat": began}
+    assert wrong(nodes=[one, before], leaders=[led]) == []
+    # nor does what a dead one said
+    assert "two_claimants" not in {
+        p.kind for p in wrong(nodes=[one, {**other, "age_seconds": 11.0}], leaders=[led])
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "words"),
+    [
+        (
+            "lock_lost",
+            {"name": "engine", "why": "ended"},
+            "lost the lock 'engine': ended",
+        ),
+        ("tick_missed", {"schedule": "nightly", "first": "1", "last": "2"}, "from 1 to 2"),
+        ("tick_missed", {"schedule": "nightly", "first": "1", "last": "1"}, "moments of 1"),
+        ("deadline_breached", {"name": "report", "due": "noon", "callback": "page"}, "due noon"),
+        ("clock_jumped", {"by": -3600.0}, "set back by 1 h"),
+        ("clock_jumped", {"by": 2.5}, "set forward by 2.5 s"),
+    ],
+)
+def test_what_happened_lately_is_a_problem_for_ten_minutes(kind, fields, words):
+    assert words in only(wrong(events=[event(kind, **fields)]), kind).sentence
+    assert wrong(events=[event(kind, 1, 601.0, **fields)]) == []
+
+
+def test_of_several_events_the_newest_of_each_subject_is_told():
+    events = [
+        event("deadline_breached", 1, 50.0, name="a", due="1"),
+        event("deadline_breached", 2, 5.0, name="a", due="2"),
+        event("deadline_breached", 3, 9.0, name="b", due="3"),
+    ]
+    first, second = wrong(events=events)
+    assert "due 2, and 1 before it" in first.sentence and "'b'" not in first.sentence
+    assert "due 3" in second.sentence
+
+
+def test_breaches_and_the_clock_are_everybodys_business_also_when_one_application_is_asked_for():
+    events = [{**event("deadline_breached", name="a"), "worker_id": None}]
+    found = problems(replace(WELL, events=events), ["shop"])
+    assert [problem.kind for problem in found] == ["deadline_breached"]
+
+
+def test_a_node_without_wake_ups_is_named_and_one_that_just_started_is_not():
+    assert wrong(nodes=[node(info={"deaf_seconds": 5.0})]) == []
+    only(wrong(nodes=[node(info={"deaf_seconds": 7.0})]), "wakeups_lost")
+
+
+def test_who_pins_is_named_with_what_to_type():
+    pin = {
+        "pid": "77", "what": "transaction", "role": "ada", "application": "psql",
+        "state": "idle in transaction", "seconds": 301.0,
+    }  # fmt: skip
+    problem = only(wrong(pins=[pin]), "xmin_pinned")
+    assert "ada psql" in problem.sentence and "5 min 1 s" in problem.sentence
+    assert problem.do == "End it: select pg_terminate_backend(77)"
+    assert wrong(pins=[{**pin, "seconds": 299.0}]) == []
+    assert wrong(pins=[pin], pin_seconds=400.0) == []
+    prepared = {**pin, "what": "prepared transaction", "pid": "gid-1"}
+    assert only(wrong(pins=[prepared]), "xmin_pinned").do == "rollback prepared 'gid-1'"
+
+
+def test_every_kind_of_a_problem_is_in_the_list_that_metrics_start_from():
+    folder = Path(health.__file__).parent
+    text = "".join((folder / name).read_text() for name in ("health.py", "troubles.py"))
+    made = set(re.findall(r'Problem\(\s*"(\w+)"', text)) | set(
+        re.findall(r'(?:mine|facts), "(\w+)"', text)
+    )
+    assert made and made <= set(health.KINDS)
+
+
+# -- a clock that was set --------------------------------------------------------------------------
+def test_a_step_is_seen_and_a_slow_answer_is_none():
+    watch = ClockWatch()
+    assert watch.step(1000.0, 10.0, 10.1) is None, "there is nothing to compare with"
+    assert watch.step(1002.0, 12.0, 12.1) is None
+    assert watch.step(1005.5, 14.0, 18.0) is None, "it may have been read at any time between"
+    assert watch.step(1010.0, 20.0, 20.1) is None
+    forward = watch.step(4612.0, 22.0, 22.1)
+    assert forward is not None and 3599 < forward <= 3600
+    back = watch.step(1014.0, 24.0, 24.1)
+    assert back is not None and -3600 <= back < -3599
+    assert watch.step(1016.9, 26.0, 26.1) is None, "less than the tolerance"

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import pytest
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
@@ -20,7 +19,7 @@ from leasehold.cli.monitoring import rules
 from leasehold.cli.monitoring.board import queries
 from leasehold.cli.root import root
 from leasehold.services.metric_names import METRICS
-from tests.web.conftest import Scene
+from tests.web.conftest import Make
 
 PROMTOOL = shutil.which("promtool")
 needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
@@ -181,8 +180,9 @@ def test_every_rule_fires_when_it_must_and_is_silent_when_all_is_well(tmp_path: 
 _NAME = re.compile(r"leasehold_[a-z_]+")
 
 
-def test_every_query_names_metrics_of_the_real_endpoint(scene: Scene):
-    text = httpx.get(f"{scene.url}metrics").text
+async def test_every_query_names_metrics_of_the_real_endpoint(make: Make):
+    async with make() as inside:
+        text = (await inside.http.get("/metrics")).text
     served = {f.name for f in text_string_to_metric_families(text)} | {
         f"{f.name}_total" for f in text_string_to_metric_families(text) if f.type == "counter"
     }

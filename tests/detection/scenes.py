@@ -1,0 +1,326 @@
+"""The fifteen troubles: what is set up, what is done, and which sentence must be said."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from leasehold.chaos.database import Server
+from tests.support import postgres as servers
+from tests.support.pgbouncer import PgBouncer
+from tests.support.procs import Process, Processes
+from tests.support.relay import Relay
+from tests.support.wait import stall, until
+
+APP = "tests.detection.app:app"
+PIN_SECONDS = 3.0
+_OTHER_VERSION = """
+import leasehold.app.core
+leasehold.app.core.__version__ = "0.9.9"
+from leasehold.cli import main
+main()
+"""
+
+
+@dataclass
+class Stage:
+    """A fresh database with a dashboard; all of it ends with ``stack``."""
+
+    dsn: str
+    procs: Processes
+    stack: ExitStack
+    env: dict[str, str] = field(default_factory=dict)
+    url: str = ""
+
+    def prepare(self) -> None:
+        self.env = {**os.environ, "LEASEHOLD_DSN": self.dsn, **self.env}
+        applied = self.procs.start(
+            "-m", "leasehold", "schema", "apply", name="schema", env=self.env
+        )
+        assert applied.wait(60) == 0, applied.tail()
+        web = self.procs.start("-m", "leasehold", "web", "--port", "0", name="web", env=self.env)
+        self.url = web.wait_for(r"dashboard is at (http://\S+/)", 60)[1]
+
+    def worker(self, *options: str, dsn: str = "", code: str | None = None) -> Process:
+        """Returns when it takes part."""
+        env = {**self.env, "LEASEHOLD_DSN": dsn or self.dsn}
+        name = f"worker{len(self.procs.all)}"
+        start = ["worker", APP, *options] if code else ["-m", "leasehold", "worker", APP, *options]
+        process = self.procs.start(*start, code=code, name=name, env=env)
+        process.wait_for("node_started", 60)
+        return process
+
+    def leader(self) -> Process:
+        """The worker that leads."""
+        process = self.worker()
+        process.wait_for("lease_acquired", 60)
+        return process
+
+    def sql(self, query: str, *params: Any) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            cursor = connection.execute(query, params or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def enqueue(self, task: str, **options: Any) -> None:
+        self.sql("select id from leasehold.enqueue(%s)", json.dumps({"task": task, **options}))
+
+    def runs(self, task: str) -> None:
+        """Until a job of this task runs."""
+        self.enqueue(task)
+        query = "select 1 from leasehold.jobs where task_name = %s and state = 'running'"
+        until(lambda: self.sql(query, task), 60, f"{task} to run")
+
+
+Inject = Callable[[], float]
+"""Does the harm; the moment on CLOCK_MONOTONIC from which it counts."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    title: str
+    """What happens, for people."""
+    kind: str
+    words: str
+    """What the sentence must hold."""
+    play: Callable[[Stage], Inject]
+    env: dict[str, str] = field(default_factory=dict)
+    clock: bool = False
+    """It wants a server of its own, whose clock can be set."""
+
+
+def now() -> float:
+    return time.monotonic()
+
+
+def _at_once(act: Callable[[], object]) -> Inject:
+    def inject() -> float:
+        started = now()
+        act()
+        return started
+
+    return inject
+
+
+def leader_killed(stage: Stage) -> Inject:
+    return _at_once(stage.leader().kill)
+
+
+def leader_frozen(stage: Stage) -> Inject:
+    leader = stage.leader()
+    stage.worker()
+    return _at_once(leader.stop)
+
+
+def lock_lost(stage: Stage) -> Inject:
+    stage.leader()
+    stage.runs("holds_lock")
+    query = (
+        "select pg_terminate_backend(pid) from pg_stat_activity "
+        "where application_name like 'leasehold lock%%' and datname = current_database()"
+    )
+    held = "select 1 from leasehold.locks where name = 'engine' and granted"
+    until(lambda: stage.sql(held), 60, "the lock to be held")
+    return _at_once(lambda: stage.sql(query))
+
+
+def renewals_failing(stage: Stage) -> Inject:
+    stage.leader()
+    link = stage.stack.enter_context(Relay(stage.dsn))
+    stage.worker(dsn=link.dsn)
+    return _at_once(link.silence)
+
+
+def worker_frozen(stage: Stage) -> Inject:
+    stage.leader()
+    busy = stage.worker("--queue", "default=50")
+    stage.runs("long")
+    return _at_once(busy.stop)
+
+
+def queue_unworked(stage: Stage) -> Inject:
+    stage.leader()
+    return _at_once(lambda: stage.enqueue("quick", queue="reports"))
+
+
+def unknown_task(stage: Stage) -> Inject:
+    stage.leader()
+    return _at_once(lambda: stage.enqueue("nowhere"))
+
+
+def poison_job(stage: Stage) -> Inject:
+    supervisor = stage.procs.start(
+        "-m", "leasehold", "worker", APP, "--processes", "2", name="supervisor", env=stage.env
+    )
+    supervisor.wait_for("lease_acquired", 60)
+    return _at_once(lambda: stage.enqueue("poison"))
+
+
+def tick_missed(stage: Stage) -> Inject:
+    leader = stage.leader()
+    fired = "select 1 from leasehold.ticks where state = 'fired'"
+    until(lambda: stage.sql(fired), 60, "the first tick")
+
+    def inject() -> float:
+        leader.stop()
+        started = now()
+        stall(4)  # shorter than its lease: it goes on by itself, too late for some moments
+        leader.resume()
+        return started
+
+    return inject
+
+
+def deadline_breached(stage: Stage) -> Inject:
+    stage.leader()
+
+    def inject() -> float:
+        due = now() + 2.0
+        promise = {"since": "enqueued", "seconds": 2.0, "name": "report", "on_breach": "page"}
+        stage.enqueue("quick", run_in=60, deadline=promise)
+        return due
+
+    return inject
+
+
+def xmin_pinned(stage: Stage) -> Inject:
+    stage.leader()
+
+    def inject() -> float:
+        connection = stage.stack.enter_context(psycopg.connect(stage.dsn))
+        connection.execute("set transaction isolation level repeatable read")
+        connection.execute("select 1 from leasehold.node")
+        return now() + PIN_SECONDS  # from here on it is too old
+
+    return inject
+
+
+def clock_stepped(stage: Stage) -> Inject:
+    stage.leader()
+    clock = stage.env["DETECTION_CLOCK"]
+
+    def step() -> None:
+        path = Path(clock)
+        new = path.with_suffix(".new")
+        new.write_text("+3600.000s\n")
+        new.chmod(0o644)
+        new.rename(path)
+
+    # two renewals with the clock as it was: a step is a difference
+    until(lambda: stage.sql("select seq > 3 from leasehold.nodes")[0][0], 60, "renewals")
+    return _at_once(step)
+
+
+def pooler_in_front(stage: Stage) -> Inject:
+    bouncer = PgBouncer(stage.dsn)
+    stage.stack.callback(bouncer.close)
+
+    def inject() -> float:
+        stage.worker(dsn=bouncer.dsn)
+        return now()
+
+    return inject
+
+
+def schema_behind(stage: Stage) -> Inject:
+    stage.leader()
+    return _at_once(lambda: stage.sql("update leasehold.migration set number = number - 1"))
+
+
+def two_versions(stage: Stage) -> Inject:
+    stage.leader()
+
+    def inject() -> float:
+        stage.worker(code=_OTHER_VERSION)
+        return now()
+
+    return inject
+
+
+SCENES: dict[str, Scene] = {
+    "leader_killed": Scene(
+        "the leader is killed, and there is no successor",
+        "no_live_node", "No live node: nothing is scheduled", leader_killed,
+    ),
+    "leader_frozen": Scene(
+        "the leader freezes (SIGSTOP)", "renewal_late", "does not renew its lease", leader_frozen
+    ),
+    "lock_lost": Scene(
+        "the session that holds an advisory lock is ended",
+        "lock_lost", "lost the lock '?engine", lock_lost,
+    ),
+    "renewals_failing": Scene(
+        "the database does not answer a node any more",
+        "renewal_late", "does not renew its lease", renewals_failing,
+    ),
+    "worker_frozen": Scene(
+        "a worker freezes with a job (SIGSTOP)",
+        "renewal_late", "does not renew its lease", worker_frozen,
+    ),
+    "queue_unworked": Scene(
+        "a queue with jobs that no worker works",
+        "queue_unworked", "Queue 'reports' has jobs to run, and no live node", queue_unworked,
+    ),
+    "unknown_task": Scene(
+        "a job whose task no worker knows",
+        "task_unknown", "no live node knows the task: nowhere", unknown_task,
+    ),
+    "poison_job": Scene(
+        "a job that kills each worker that runs it",
+        "job_quarantined", "in quarantine: each killed its worker", poison_job,
+    ),
+    "tick_missed": Scene(
+        "the leader is held up, and moments of a schedule pass",
+        "tick_missed", "Schedule '?each-second'? missed its moments", tick_missed,
+        {"DETECTION_SCHEDULE": "1"},
+    ),
+    "deadline_breached": Scene(
+        "a promised time passes", "deadline_breached", "The deadline '?report'? was missed",
+        deadline_breached,
+    ),
+    "xmin_pinned": Scene(
+        "a transaction keeps dead rows for longer than the limit",
+        "xmin_pinned", "no dead row is removed", xmin_pinned,
+        {"LEASEHOLD_PIN_SECONDS": str(PIN_SECONDS)},
+    ),
+    "clock_stepped": Scene(
+        "the database's clock is set forward by an hour",
+        "clock_jumped", "clock was set forward by (1 h|59 min)", clock_stepped, clock=True,
+    ),
+    "pooler_in_front": Scene(
+        "a worker comes through a pooler in transaction mode",
+        "wakeups_lost", "gets no wake-ups and polls instead: a pooler", pooler_in_front,
+    ),
+    "schema_behind": Scene(
+        "the schema lacks a migration", "schema_behind", "needs 1", schema_behind
+    ),
+    "two_versions": Scene(
+        "a worker of another version joins",
+        "versions_differ", "different versions of leasehold", two_versions,
+    ),
+}  # fmt: skip
+
+
+@contextmanager
+def staged(scene: Scene, shared_dsn: str, folder: Path) -> Iterator[Stage]:
+    """``shared_dsn``: of the server on which a database is made for it."""
+    with ExitStack() as stack:
+        env = dict(scene.env)
+        if scene.clock:
+            server = Server.start()
+            stack.callback(server.close)
+            assert server.clock, "libfaketime is not installed"
+            env["DETECTION_CLOCK"] = server.clock.environ["FAKETIME_TIMESTAMP_FILE"]
+            shared_dsn = server.dsn
+        dsn = stack.enter_context(servers.database(shared_dsn))
+        procs = stack.enter_context(Processes(folder))
+        stage = Stage(dsn, procs, stack, env)
+        stage.prepare()
+        yield stage

@@ -1,0 +1,25 @@
+"""The quickest of the fifteen in every run; the others by ``make detection``. The limit is wide
+here, for the machine may be busy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leasehold.services.health import KINDS
+from tests.detection.measure import measure
+from tests.detection.scenes import SCENES
+from tests.detection.watch import SOURCES
+
+
+@pytest.mark.parametrize("name", ["queue_unworked", "schema_behind"])
+def test_all_three_say_it(name: str, postgres: Any, tmp_path: Path):
+    result = measure(name, postgres.dsn, tmp_path)
+    assert set(result.seconds) == set(SOURCES), result
+
+
+def test_there_are_fifteen_and_each_is_a_kind_of_problem():
+    assert len(SCENES) == 15
+    assert {scene.kind for scene in SCENES.values()} <= set(KINDS)

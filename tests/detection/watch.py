@@ -1,0 +1,103 @@
+"""Three who look: the command, the page and the metric, each again and again in a thread."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import httpx
+
+from tests.support.procs import ROOT
+
+SOURCES = ("status", "dashboard", "metric")
+PAUSE_SECONDS = 0.25
+
+
+@dataclass
+class Said:
+    at: float
+    """Of CLOCK_MONOTONIC, when the answer was there."""
+    sentence: str
+
+
+class Watch:
+    """From :meth:`start` on, until each of the three has said a problem of this kind."""
+
+    def __init__(self, url: str, env: Mapping[str, str], kind: str, words: str) -> None:
+        self._url = url
+        self._env = env
+        self._kind = kind
+        self._words = re.compile(words)
+        self._over = threading.Event()
+        self.said: dict[str, Said] = {}
+        self._looks: dict[str, Callable[[], str | None]] = {
+            "status": self._status,
+            "dashboard": self._dashboard,
+            "metric": self._metric,
+        }
+        self._threads = [
+            threading.Thread(target=self._watch, args=(source,), daemon=True) for source in SOURCES
+        ]
+
+    def silent(self) -> None:
+        """Nobody says it yet: what is measured is the trouble to come."""
+        for source, look in self._looks.items():
+            assert look() is None, f"{source} says {self._kind} before it is there"
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def wait(self, seconds: float) -> dict[str, Said]:
+        """What was said within so many seconds."""
+        end = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))
+        self.stop()
+        return self.said
+
+    def stop(self) -> None:
+        self._over.set()
+        for thread in self._threads:
+            if thread.ident:
+                thread.join(30)
+
+    def _watch(self, source: str) -> None:
+        while not self._over.is_set():
+            sentence = self._looks[source]()
+            if sentence is not None:
+                self.said[source] = Said(time.monotonic(), sentence)
+                return
+            self._over.wait(PAUSE_SECONDS)
+
+    def _status(self) -> str | None:
+        command = [sys.executable, "-m", "leasehold", "status", "--json"]
+        done = subprocess.run(
+            command, env=dict(self._env), cwd=ROOT, capture_output=True, text=True, timeout=60,
+            check=False,
+        )  # fmt: skip
+        told = json.loads(done.stdout)
+        for problem in told["problems"]:
+            if problem["kind"] == self._kind:
+                assert done.returncode == 1
+                assert self._words.search(problem["sentence"]), problem["sentence"]
+                return str(problem["sentence"])
+        return None
+
+    def _dashboard(self) -> str | None:
+        page = html.unescape(httpx.get(f"{self._url}now", timeout=30).text)
+        lines = (line.strip() for line in re.sub(r"<[^>]+>", "\n", page).splitlines())
+        return next((line for line in lines if self._words.search(line)), None)
+
+    def _metric(self) -> str | None:
+        text = httpx.get(f"{self._url}metrics", timeout=30).text
+        found = re.search(rf'^leasehold_problems{{kind="{self._kind}"}} ([\d.]+)$', text, re.M)
+        assert found, text
+        return found[0] if float(found[1]) > 0 else None
