@@ -22,6 +22,9 @@ from leasehold import config, errors
 from leasehold.cli.root import root
 from leasehold.config import Settings
 from leasehold.pg import migrate
+from leasehold.services.health import KINDS
+from leasehold.services.metric_names import METRICS
+from leasehold.telemetry import CATALOGUE
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 NONE = "-"
@@ -209,6 +212,41 @@ async def views_page(dsn: str) -> str:
     )
 
 
+def events_page() -> str:
+    rows = [
+        [
+            f"`{name}`",
+            kind.level,
+            kind.meaning,
+            ", ".join(f"`{field}`" for field in kind.fields) or NONE,
+            # those of deadlines are written with the verdict itself
+            "yes" if kind.stored or name.startswith("deadline_") else "no",
+        ]
+        for name, kind in CATALOGUE.items()
+    ]
+    return page(
+        "Events",
+        "Names and fields are public: they may be added, not changed. *stored*: also a row of "
+        "`leasehold.events`, and counted in `leasehold_events_total`.",
+        table(["event", "level", "what", "fields", "stored"], rows),
+    )
+
+
+def metrics_page() -> str:
+    rows = [
+        [f"`{name}`", known.kind, ", ".join(f"`{x}`" for x in known.labels) or NONE, known.meaning]
+        for name, known in METRICS.items()
+    ]
+    kinds = ", ".join(f"`{kind}`" for kind in KINDS)
+    return page(
+        "Metrics",
+        "What `/metrics` serves; see [Metrics and alerts](../howto/metrics.md). Names and labels "
+        "are public: they may be added, not changed.",
+        table(["metric", "type", "labels", "what"], rows),
+        f"The kinds of `leasehold_problems`: {kinds}.",
+    )
+
+
 async def pages(dsn: str) -> dict[str, str]:
     """File name -> text."""
     return {
@@ -216,6 +254,8 @@ async def pages(dsn: str) -> dict[str, str]:
         "errors.md": errors_page(),
         "cli.md": cli_page(),
         "views.md": await views_page(dsn),
+        "events.md": events_page(),
+        "metrics.md": metrics_page(),
     }
 
 

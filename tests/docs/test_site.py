@@ -75,7 +75,10 @@ def test_every_page_is_in_the_navigation_and_every_entry_is_a_page():
     assert not (forgotten := sorted(there - entries)), f"not in mkdocs.yml: {forgotten}"
 
 
-@pytest.mark.parametrize("name", ["settings.md", "errors.md", "cli.md", "views.md"])
+MADE = ["settings.md", "errors.md", "cli.md", "views.md", "events.md", "metrics.md"]
+
+
+@pytest.mark.parametrize("name", MADE)
 def test_the_reference_is_as_the_code_is(name, made):
     assert (DOCS / "reference" / name).read_text("utf-8") == made[name], "run: make reference"
 
