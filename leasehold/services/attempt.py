@@ -31,7 +31,7 @@ from leasehold.ports import Completion, Store
 from leasehold.services.context import Context, OnConnection, SyncContext
 from leasehold.services.running import Claim
 from leasehold.services.tasks import Registry, TaskFunction
-from leasehold.services.tracing import running
+from leasehold.services.tracing import running, traces
 from leasehold.telemetry import Emit
 
 _FIRST_LOOK = 0.01
@@ -114,6 +114,8 @@ class Attempts:
             "thread": self._run_thread,
             "process": self._in_process,
         }[task.executor]
+        if not traces():
+            return await self._guarded(run(task, claim), claim)
         with running(claim.job, self.worker_id) as attempt:
             outcome = await self._guarded(run(task, claim), claim)
             attempt.ended(outcome)

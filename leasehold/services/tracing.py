@@ -25,13 +25,24 @@ with suppress(ImportError):
     otel = trace
 
 _SYSTEM = {"messaging.system": "leasehold"}
+_set_up = False
+"""An SDK was found; it stays."""
+
+
+def traces() -> bool:
+    """Did the application set up an SDK? Without one a span of the API costs as much as a short
+    job does, and nobody gets it."""
+    global _set_up
+    if not _set_up and otel is not None:
+        _set_up = not isinstance(otel.get_tracer_provider(), otel.ProxyTracerProvider)
+    return _set_up
 
 
 @contextmanager
 def enqueueing(jobs: Sequence[tuple[UUID, JobRequest]]) -> Iterator[str | None]:
     """The span of one call that enqueues; gives the ``traceparent`` to go with its jobs, or None
     when nobody traces."""
-    if otel is None:
+    if not traces():
         yield None
         return
     job_id, first = jobs[0]
@@ -57,12 +68,10 @@ def enqueueing(jobs: Sequence[tuple[UUID, JobRequest]]) -> Iterator[str | None]:
 class Attempt:
     """The span of one attempt, told how it ended."""
 
-    def __init__(self, span: Any = None) -> None:
+    def __init__(self, span: Any) -> None:
         self._span = span
 
     def ended(self, outcome: Outcome) -> None:
-        if self._span is None or otel is None:
-            return
         self._span.set_attribute("leasehold.outcome", type(outcome).__name__.lower())
         if isinstance(outcome, Fail):
             first = str(outcome.error).partition("\n")[0]
@@ -76,10 +85,7 @@ class Attempt:
 @contextmanager
 def running(job: ClaimedJob, worker_id: str) -> Iterator[Attempt]:
     """The span of one attempt: the root of a trace, with a link to where the job was enqueued.
-    Spans of the handler are its children."""
-    if otel is None:
-        yield Attempt()
-        return
+    Spans of the handler are its children. Only while :func:`traces`."""
     links = []
     if job.trace:
         carrier = {"traceparent": job.trace}
