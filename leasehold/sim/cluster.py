@@ -124,13 +124,16 @@ class Cluster:
         self.watch.statement(name, args, answer, who)
         if name == "acquire" and answer:
             self.leases.acquired(args[0], args[1].id)
-        if self.brink and name == "heartbeat" and self.brink[0].is_node(args[0]):
+        brink = self.brink and name == "heartbeat" and not self.injector.spared
+        if brink and self.brink and self.brink[0].is_node(args[0]):
             self.injector.renewed(*self.brink)
             self.brink = None
         if not self.aimed or not answer:
             return
         mine = args[1].id if name == "acquire" else args[0] if name == "heartbeat" else None
         for process in self.processes:
+            if process in self.injector.spared:
+                continue
             if mine is not None and process.alive and process.is_node(mine):
                 faults.strike(process, self.aimed.pop(), self.later)
                 return

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from leasehold.env import Rng
-from leasehold.sim.link import Link, Weather
+from leasehold.sim.link import Weather
 from leasehold.sim.workload import NEW_IN
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ _KINDS: dict[Profile, tuple[str, ...]] = {
     "deploy": ("stop",),
     "network": (
         *("cut", "storm", "aim") * 3,
-        *("stall", "stall", "handover", "brink", "pause"),
+        *("stall", "stall", "handover", "brink", "late", "pause"),
     ),
     "database": ("down", "restart", "promote", "step", "step", "storm", "crash"),
 }
@@ -101,12 +100,16 @@ class Injector:
         self._cluster = cluster
         self._later = cluster.later
         self._over = False
+        self.spared: list[Process] = []
+        """Between whom something takes its course: what else goes wrong, goes wrong elsewhere."""
 
     def apply(self, fault: Fault) -> None:
         cluster = self._cluster
         process = cluster.processes[fault.target]
         if fault.leader:
             process = next((p for p in cluster.processes if p.leads()), process)
+        if process in self.spared:
+            process = next((p for p in cluster.processes if p not in self.spared), process)
         if cluster.watch.trace:
             cluster.watch.trace.fault(f"{fault} ({process})")
         cluster.watch.counts["faults"] += 1
@@ -120,6 +123,7 @@ class Injector:
     def end(self) -> None:
         """Faults stop: everything is whole again, at once."""
         self._over = True
+        self.spared.clear()
         cluster = self._cluster
         cluster.aimed.clear()
         cluster.server.up = True
@@ -127,7 +131,7 @@ class Injector:
         # ahead of all that was ever decided by it, so that nobody waits for it to catch up
         cluster.clock.step(max(0.0, cluster.furthest_step - cluster.clock.stepped))
         for link in cluster.links:
-            link.cut, link.stalled_until = "", 0.0
+            link.cut, link.cut_line, link.stalled_until, link.held = "", "", 0.0, None
             link.weather = Weather()
         for process in cluster.processes:
             if process.paused:
@@ -173,7 +177,7 @@ class Injector:
 
     def _cut(self, process: Process, fault: Fault) -> None:
         link = process.link
-        link.cut = ["requests", "answers", "both"][int(fault.draw * 3)]
+        link.cut, link.cut_line = ["requests", "answers", "both"][int(fault.draw * 3)], ""
 
         def mend() -> None:
             link.cut = ""
@@ -204,27 +208,45 @@ class Injector:
         link.stalled_line = "work"
         self._undo(0.5 * fault.draw, lambda: self._stop(process, fault))
 
+    def _late(self, process: Process, fault: Fault) -> None:
+        """One statement is on its way for so long that its caller gives it up, and it arrives
+        after its repetition: the socket was closed, what it had sent was read all the same."""
+        name = ["fire", "fire", "claim", "ack"][int(fault.draw * 4)]
+        patience = self._cluster.settings.call_timeout
+        process.link.held = name, patience + 0.5 + 3 * (fault.draw * 4 % 1)
+
     def _brink(self, process: Process, fault: Fault) -> None:
-        """It renews at the last moment, and the leader does not see it."""
-        if process.alive and not process.paused:
-            self._cluster.brink = process, fault.draw
+        """A follower renews at the last moment, and the leader does not see it."""
+        there = [p for p in self._cluster.processes if p.alive and not p.paused and not p.leads()]
+        if there:
+            self._cluster.brink = process if process in there else there[0], fault.draw
 
     def renewed(self, process: Process, draw: float) -> None:
-        """A process on the brink was renewed: nothing more gets through for nearly its trust."""
+        """A process on the brink was renewed: what its guard says next is held back for nearly
+        its trust, and the leader's guard hears no answers then. Their other connections work."""
         cluster = self._cluster
         timings = cluster.settings.timings
         leader = next((p for p in cluster.processes if p.leads() and p is not process), None)
         if leader is None or self._over:
             return
         last_moment = timings.trust - 0.6 * draw
-        process.link.cut = "requests"
+        process.link.stalled_until = cluster.loop.time() + last_moment
+        process.link.stalled_line = "guard"
+        self.spared = [process, leader]
+        before = process.link.weather, leader.link.weather
+        process.link.weather = leader.link.weather = Weather(latency=0.005)
+        link = leader.link
 
-        def mend(link: Link) -> None:
-            link.cut = ""
+        def deafen() -> None:
+            link.cut, link.cut_line = "answers", "guard"
 
-        self._undo(last_moment, partial(mend, process.link))
-        self._undo(last_moment - 0.3, lambda: setattr(leader.link, "cut", "answers"))
-        self._undo(last_moment + 2 * timings.renew, partial(mend, leader.link))
+        def mend() -> None:
+            link.cut = link.cut_line = ""
+            process.link.weather, link.weather = before
+            self.spared.clear()
+
+        self._undo(last_moment - 0.1, deafen)
+        self._undo(last_moment + 2 * timings.renew, mend)
 
     def _restart(self, process: Process, fault: Fault) -> None:
         """The server crashes: open transactions end, what is under way is lost."""
@@ -261,7 +283,7 @@ def strike(
     if process.paused:
         return
     process.pause()
-    process.link.cut = "requests"
+    process.link.cut, process.link.cut_line = "requests", ""
 
     def mend() -> None:
         process.link.cut = ""

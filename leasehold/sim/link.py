@@ -85,13 +85,17 @@ class Link:
     rng: Rng
     weather: Weather
     cut: str = ""
+    cut_line: str = ""
+    """Of which connection: ``work``, ``guard``, or empty for both and for notifications."""
     closed: bool = False
     unknown: int = 0
     """Calls whose outcome the caller was not told."""
     stalled_until: float = 0.0
     """What is sent before arrives then: held back on the way, not lost."""
     stalled_line: str = ""
-    """Of which connection: ``work``, ``guard``, or empty for both."""
+    """Of which connection, as ``cut_line``."""
+    held: tuple[str, float] | None = None
+    """The next statement of this name is under way for so many seconds more, and it alone."""
     wakeups: list[SimWakeups] = field(default_factory=list)
     name: str = ""
     """Whose it is."""
@@ -103,8 +107,8 @@ class Link:
             return random() * weather.slow_seconds
         return weather.latency * (0.5 + random())
 
-    def loses(self, share: float, direction: str) -> bool:
-        if self.cut and self.cut in (direction, "both"):
+    def loses(self, share: float, direction: str, line: str = "") -> bool:
+        if self.cut and self.cut in (direction, "both") and self.cut_line in ("", line):
             return True
         return share > 0 and self.rng.random() < share
 
@@ -145,22 +149,30 @@ class _Call:
         self.patience: Any = None
         """The timer of one who waits for a turn."""
 
+    @property
+    def line(self) -> str:
+        return self.store.line if self.store else "work"
+
     def go(self, now: float) -> None:
         """Send it."""
-        link = self.link
+        link, line = self.link, self.line
         server, weather = link.server, link.weather
         loop = server.loop
         self.sent_at = now
+        self.give_up_at = max(self.give_up_at, now + 0.001)
         if link.closed or not server.up or (weather.refused and link.loses(weather.refused, "")):
             error = Unavailable("the database cannot be reached", sent=False)
             loop.call_later(link.way(), self.settle, None, error)
             return
         arrives_at = float("inf")
         if not (
-            (link.cut or weather.request_lost) and link.loses(weather.request_lost, "requests")
+            (link.cut or weather.request_lost)
+            and link.loses(weather.request_lost, "requests", line)
         ):
             arrives_at = now + link.way()
-            line = self.store.line if self.store else "work"
+            if link.held and link.held[0] == self.name:
+                arrives_at += link.held[1]
+                link.held = None
             if now < link.stalled_until and link.stalled_line in ("", line):
                 arrives_at += link.stalled_until - now
             loop.call_at(arrives_at, self.arrive, context=server.context)
@@ -203,7 +215,8 @@ class _Call:
             except LeaseholdError as refused:
                 error = refused
             if not (
-                (link.cut or weather.answer_lost) and link.loses(weather.answer_lost, "answers")
+                (link.cut or weather.answer_lost)
+                and link.loses(weather.answer_lost, "answers", self.line)
             ):
                 answers_at = now + link.way()
         if answers_at < self.give_up_at:
