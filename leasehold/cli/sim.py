@@ -14,7 +14,7 @@ from leasehold.cli.output import show_json
 if TYPE_CHECKING:
     from leasehold.sim.cluster import Result
 
-_PROFILES = ("calm", "deploy", "process", "network", "database", "everything")
+_PROFILES = ("calm", "deploy", "process", "network", "database", "everything", "failover")
 _TOLD = {
     "faults": "faults",
     "enqueues": "enqueues",
@@ -25,6 +25,7 @@ _TOLD = {
     "node_fenced": "self-fencings",
     "stale": "stale completions",
     "fenced": "fenced duties",
+    "lost": "jobs lost in failovers",
 }
 
 

@@ -77,6 +77,9 @@ class GuardsHost(ABC):
     def _on_halted(self, halted: bool) -> None: ...
 
     @abstractmethod
+    def _on_failed_over(self) -> None: ...
+
+    @abstractmethod
     def _on_signals(self, signals: tuple[Signal, ...]) -> None: ...
 
     def _pong(self) -> None:
@@ -150,6 +153,9 @@ class GuardsHost(ABC):
 
     def nodes_changed(self) -> None:
         self._in_loop(self._on_nodes_changed)
+
+    def failed_over(self) -> None:
+        self._in_loop(self._on_failed_over)
 
     def loop_lag(self) -> float:
         now = self._env.boot_now()

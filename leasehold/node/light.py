@@ -149,6 +149,9 @@ class LightNode:
     def nodes_changed(self) -> None:
         """It buries nobody."""
 
+    def failed_over(self) -> None:
+        """It claims nothing."""
+
     def loop_lag(self) -> float:
         return 0.0
 

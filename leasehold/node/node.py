@@ -259,6 +259,12 @@ class Node(GuardsHost):
         self._desk.halted = halted
         self._wake_all()
 
+    def _on_failed_over(self) -> None:
+        """A completion may be lost: the job is ours then, and we have forgotten it."""
+        self._desk.doubt()
+        for loop in self._producers.values():
+            loop.wake()
+
     def _on_signals(self, signals: tuple[Signal, ...]) -> None:
         for signal in signals:
             if signal.kind == "drain" and self.on_drain:

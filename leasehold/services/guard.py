@@ -276,6 +276,8 @@ class Guard:
     async def _take_in(self, answer: Heartbeat, sent_at: float, received_at: float) -> None:
         for node in answer.nodes:
             self._timeline.saw(node.seen.timeline, received_at)
+        if self.membership.failed_over(self._timeline.number):
+            self._host.failed_over()
         self._timeline.longest = max((n.seen.lease_seconds for n in answer.nodes), default=0.0)
         if await self.elections.take_in(answer, received_at):
             self._next_beat = 0.0

@@ -58,6 +58,9 @@ class Host(Protocol):
     def nodes_changed(self) -> None:
         """Another node became silent, came, went, or the newest release changed."""
 
+    def failed_over(self) -> None:
+        """Another server goes on, and may not have heard of the last commits."""
+
     def loop_lag(self) -> float:
         """Seconds since the user's loop last answered, if it owes an answer; else 0."""
 
@@ -78,6 +81,8 @@ class Membership:
     identity: NodeIdentity
     lease: Lease
     epoch: int = 1
+    timeline: int = 0
+    """Of the last heartbeat; 0 before the first."""
 
     def valid(self, boot_now: float) -> bool:
         return self.lease.valid(boot_now)
@@ -85,6 +90,11 @@ class Membership:
     @property
     def token(self) -> int:
         return self.lease.token or 0
+
+    def failed_over(self, timeline: int) -> bool:
+        """Is it another one than at the last heartbeat, or at the registration (by the token)?"""
+        before, self.timeline = self.timeline or (self.token >> 32) + 1, timeline
+        return before != timeline
 
 
 @dataclass

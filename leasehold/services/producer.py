@@ -97,6 +97,18 @@ class ClaimDesk:
             self._executor.submit(lane, [Claim(job, node) for job in jobs])
             return len(jobs)
 
+    def doubt(self) -> None:
+        """What the database calls ours may not be what we know."""
+        self._unknown = self._guard.membership
+
+    async def settle(self) -> None:
+        """Give back what we do not know, if there is a doubt."""
+        async with self._one:
+            doubtful, self._unknown = self._unknown, None
+            if doubtful is self._guard.membership:
+                self._unknown = doubtful  # until it has been answered
+                await self._give_back_unknown(doubtful)
+
     async def _ask(
         self, lane: Lane, node: UUID, epoch: int, limit: int, now: datetime | None
     ) -> list[ClaimedJob]:
@@ -118,6 +130,10 @@ class ClaimDesk:
         )
         lane.drained = lane.low_water.looked(mark, jobs, limit, began, self._env.boot_now())
         return jobs
+
+    @property
+    def in_doubt(self) -> bool:
+        return self._unknown is not None
 
     @property
     def exclusive(self) -> bool:
@@ -196,6 +212,8 @@ class Producer(Service):
 
     async def tick(self, now: datetime | None) -> float:
         self._measure()
+        if self._desk.in_doubt:  # also when there is no room for more
+            await self._desk.settle()
         if self._desk.exclusive:
             await self._desk.give_back(self._lane)
             self._lane.drained = False  # we look again when it has ended

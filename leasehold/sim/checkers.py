@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -57,8 +58,11 @@ class Watch:
     _tokens: dict[Any, int] = field(default_factory=dict)
     _released: set[int] = field(default_factory=set)
     """Claims that ended while their handlers may run on."""
+    lost_commits: bool = False
     _deadlines: dict[UUID, float] = field(default_factory=dict)
     """Until when each node's lease is trusted, by its process's own clock."""
+    lost: set[UUID] = field(default_factory=set)
+    """Jobs that a failover has lost: whoever was told of them was told too much."""
     _finished: dict[int, int] = field(default_factory=dict)
     _again: Counter[UUID] = field(default_factory=Counter)
 
@@ -152,7 +156,7 @@ class Watch:
         for item in items:
             if item.job not in answer.written:
                 self.counts["stale"] += item.job not in answer.locked
-            elif not again and item.token != self._tokens.get(item.job.int):
+            elif not (again or self.lost_commits) and item.token != self._tokens.get(item.job.int):
                 self.wrong(f"FencedWrite: {item.job} was written under {item.token}")
 
     def _buried(self, node: UUID) -> None:
@@ -218,6 +222,25 @@ class Watch:
         for key in [key for key, run in self.runs.items() if run.process is process]:
             del self.runs[key]
 
+    # -- a failover that loses commits -----------------------------------------------------------
+    def remember(self) -> dict[str, Any]:
+        """What was concluded from commits so far."""
+        return {name: deepcopy(getattr(self, name)) for name in _CONCLUDED}
+
+    def goes_back(self, memory: dict[str, Any], lost: set[UUID]) -> None:
+        """The commits since then are lost, and these jobs with them."""
+        self.lost_commits = True
+        for name, value in memory.items():
+            setattr(self, name, value)
+        self.lost |= lost
+        self.counts["lost"] += len(self.acknowledged & lost)
+        # who runs a claim that is lost does not know it, and nobody waits for it
+        self._released |= {
+            run.token
+            for run in self.runs.values()
+            if run.job not in self.db.jobs or self.db.jobs[run.job].claim_token != run.token
+        }
+
     # -- after the faults ------------------------------------------------------------------------
     def held(self) -> dict[UUID, int | None]:
         """What runs at this moment, under which claim."""
@@ -232,7 +255,8 @@ class Watch:
     # -- at the end ------------------------------------------------------------------------------
     def pending(self) -> list[UUID]:
         """Acknowledged jobs that have not reached a final state."""
-        return [*self.acknowledged.difference(self.db.done)]
+        open_jobs = self.acknowledged.difference(self.db.done)
+        return [job for job in open_jobs if job not in self.lost or job in self.db.jobs]
 
     def last_look(self) -> None:
         """The tables, when everything should be still."""
@@ -288,6 +312,8 @@ class Watch:
             expected = last + timedelta(seconds=1)
 
 
+_CONCLUDED = ("effects", "promises", "_finished", "_released", "_again")
+"""What :class:`Watch` knows from commits alone."""
 _JUDGES: dict[str, Callable[[Watch, tuple[Any, ...], Any], None]] = {
     "acquire": Watch._acquired,
     "register": Watch._registered,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from leasehold.env import Rng
+from leasehold.sim.failover import Standby
 from leasehold.sim.link import Weather
 from leasehold.sim.workload import NEW_IN
 
@@ -18,7 +19,7 @@ BETWEEN_SECONDS = 1.6
 """Between two faults, on average."""
 Profile = str
 PROFILES: tuple[Profile, ...] = (
-    "calm", "deploy", "process", "network", "database", "everything",
+    "calm", "deploy", "process", "network", "database", "everything", "failover",
 )  # fmt: skip
 
 
@@ -47,11 +48,14 @@ _KINDS: dict[Profile, tuple[str, ...]] = {
     ),
     "database": ("down", "restart", "promote", "step", "step", "storm", "crash"),
 }
+# Without the assumption that acknowledged commits survive (SAFETY A5), so by itself.
+_LOSSY = ("lose", "lose", "storm", "crash", "pause", "aim", "late")
 _KINDS["everything"] = tuple(kind for kinds in _KINDS.values() for kind in kinds)
+_KINDS["failover"] = _LOSSY
 
 
 def profile_of(rng: Rng) -> Profile:
-    return rng.choices(PROFILES, weights=(1, 1, 3, 3, 2, 3))[0]
+    return rng.choices(PROFILES, weights=(1, 1, 3, 3, 2, 3, 1))[0]
 
 
 def script(rng: Rng, profile: Profile, hosts: int, until: float, lease: float) -> list[Fault]:
@@ -251,8 +255,7 @@ class Injector:
     def _restart(self, process: Process, fault: Fault) -> None:
         """The server crashes: open transactions end, what is under way is lost."""
         cluster = self._cluster
-        for transaction in list(cluster.server.transactions):
-            transaction.abort()
+        cluster.server.end_transactions()
         cluster.db.crash()
         self._down(process, replace(fault, seconds=0.2 + fault.draw))
 
@@ -268,6 +271,20 @@ class Injector:
     def _promote(self, process: Process, fault: Fault) -> None:
         self._cluster.db.promote()
         self._down(process, fault)
+
+    def _lose(self, process: Process, fault: Fault) -> None:
+        """A standby that is a little behind takes over: what was committed since is lost."""
+        cluster = self._cluster
+        standby = Standby(cluster.db, cluster.watch)
+
+        def take_over() -> None:
+            cluster.server.end_transactions()
+            lost = standby.take_over()
+            cluster.work.forget(lost)
+            cluster.server.began_at = cluster.loop.time()
+            self._down(process, fault)
+
+        self._undo(fault.draw, take_over)
 
     def _aim(self, process: Process, fault: Fault) -> None:
         self._cluster.aimed.append(fault)

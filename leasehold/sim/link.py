@@ -55,6 +55,8 @@ class Server:
         self.calm_from = float("inf")
         """When the faults stopped: what was sent before is not under way for longer than the
         latency of a bad day."""
+        self.began_at = -1.0
+        """What was sent before was sent to another server, and does not arrive at this one."""
         self.context = copy_context()
         self.transactions: set[Any] = set()
         """Of users, open: a crash of the server ends them."""
@@ -62,6 +64,11 @@ class Server:
         self.note: Callable[[str, str], None] | None = None
         """Told who waits in vain, when somebody wants to know."""
         self._observe = observe
+
+    def end_transactions(self) -> None:
+        """As when it crashes."""
+        for transaction in list(self.transactions):
+            transaction.abort()
 
     def execute(
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], who: str = ""
@@ -205,6 +212,7 @@ class _Call:
         in_time = now < self.give_up_at
         answers_at = float("inf")
         lost = self.sent_at < server.calm_from < now - _UNDER_WAY_SECONDS
+        lost = lost or self.sent_at < server.began_at
         if not lost and server.up and (in_time or self.name not in NEVER_LATE):
             result, error = None, None
             try:

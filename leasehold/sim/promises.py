@@ -17,29 +17,35 @@ RUNS_KEPT = 1000
 
 
 def set_deadlines(
-    db: SimDatabase, job: JobRow, wanted: Sequence[dict[str, Any]], moment: datetime
+    db: SimDatabase,
+    job: JobRow,
+    wanted: Sequence[dict[str, Any]],
+    moment: datetime,
+    tick: datetime | None = None,
 ) -> Callable[[], None]:
-    """As ``leasehold.deadline_set``; what takes it back. ``wanted`` as ``Level.as_json``."""
+    """As ``leasehold.deadline_set``; what takes it back. ``wanted`` as ``Level.as_json``,
+    ``tick`` what stands for the job's own."""
     from leasehold.sim.rows import DeadlineRow
 
     rows: dict[Any, DeadlineRow] = {}
+    tick = tick or job.tick_at
     for place, level in enumerate(wanted, 1):
         since, seconds = level["since"], float(level["seconds"])
         span = timedelta(seconds=seconds)
-        if since == "tick" and job.tick_at is None:
+        if since == "tick" and tick is None:
             raise BadDeadline("a deadline since tick needs the job of a schedule")
         due = {
             "enqueued": moment + span,
-            "scheduled": (job.tick_at or job.run_at) + span,
-            "tick": (job.tick_at or moment) + span,
+            "scheduled": (tick or job.run_at) + span,
+            "tick": (tick or moment) + span,
             "fixed": datetime.fromisoformat(level["at"]) if "at" in level else None,
         }.get(since)
-        if since == "fixed" and job.tick_at is None and due is not None and due <= moment:
+        if since == "fixed" and tick is None and due is not None and due <= moment:
             raise BadDeadline("a deadline lies in the past", got=due)
         state = "waiting" if due is None else "armed"
         rows[job.id, place] = DeadlineRow(
             job.id, place, True, level.get("name") or job.task, since, seconds, level["until"],
-            level["on_cancel"], level["on_breach"], moment, state, due, job.schedule, job.tick_at,
+            level["on_cancel"], level["on_breach"], moment, state, due, job.schedule, tick,
             level.get("runs"), level.get("factor", 1.0),
         )  # fmt: skip
     new = {key: row for key, row in rows.items() if key not in db.deadlines}

@@ -108,11 +108,7 @@ class DashboardOperations(ControlOperations):
                 schedule=name,
             )
             if "deadline" in row.job:  # this moment stands for the tick
-                levels = [
-                    {**level, "since": "scheduled" if level["since"] == "tick" else level["since"]}
-                    for level in row.job["deadline"]
-                ]
-                set_deadlines(db, made, levels, moment)
+                set_deadlines(db, made, row.job["deadline"], moment, moment)
             db.wake([row.job["queue"]])
         return True
 

@@ -189,7 +189,7 @@ class NodeOperations:
         row = db.leaders.get(name)
         if row is None or node.id not in db.nodes or self._changed(name, seen):
             return None
-        token = max(row.token + 1, db.timeline - 1 << 32)
+        token = self._next_term(row)
         if db.fences.get(name, token) >= token:
             raise QueryFailed("the fence row of this election is missing or ahead", got=name)
         if (name, token) in db.terms:
@@ -203,6 +203,9 @@ class NodeOperations:
             db.bids = [bid for bid in db.bids if bid != (name, node.id)]
         db.terms[name, token] = TermRow(name, token, node.id, node.worker_id, moment)
         return token
+
+    def _next_term(self, row: LeaderRow) -> int:
+        return max(row.token + 1, self.db.timeline - 1 << 32)
 
     def _changed(self, name: str, seen: Seen) -> bool:
         row = self.db.leaders[name]

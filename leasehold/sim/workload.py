@@ -10,7 +10,7 @@ from uuid import UUID
 
 from leasehold.config import Settings
 from leasehold.env import Env, Rng
-from leasehold.errors import JobError, LostLease, Unavailable
+from leasehold.errors import JobError, JobNotFound, LeaseholdError, LostLease, Unavailable
 from leasehold.model.backoff import Backoff
 from leasehold.model.deadline import Callback, Level
 from leasehold.model.job import JobRequest
@@ -46,6 +46,8 @@ class Workload:
         self._known: list[UUID] = []
         """Acknowledged jobs, for clients to choose from."""
         self.enqueues = 0
+        self._gone: tuple[type[LeaseholdError], ...] = ()
+        """What else may be said of a job that was known."""
 
     # -- tasks -----------------------------------------------------------------------------------
     def registry(self, release: str) -> Registry:
@@ -134,7 +136,7 @@ class Workload:
         client = Client(store, env, self._settings, no, no)
         while self._loop.time() < until:
             await asyncio.sleep(rng.random() * 1.2)
-            with suppress(Unavailable, LostLease):
+            with suppress(Unavailable, LostLease, *self._gone):
                 await self._once(client)
                 if rng.random() < 0.1:
                     await self._promise_alone(store, env)
@@ -172,6 +174,11 @@ class Workload:
         await asyncio.sleep(rng.random() * 2)
         if rng.random() < 0.7:
             await store.end_deadline(deadline, rng.choice(["met", "cancelled"]), None)
+
+    def forget(self, lost: set[UUID]) -> None:
+        """They are nowhere any more."""
+        self._known = [job for job in self._known if job not in lost]
+        self._gone = (JobNotFound,)
 
     def _some_job(self) -> UUID:
         return self._rng.choice(self._known)

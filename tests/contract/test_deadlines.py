@@ -13,7 +13,7 @@ from leasehold.model.job import ClaimedJob
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
 from leasehold.ports import Term
-from tests.contract.world import DONE, World, at, identity, plan, planned
+from tests.contract.world import DONE, IDS, World, at, identity, plan, planned
 
 PAGE = Callback("page", queue="pages", priority=-1, max_attempts=9)
 FAILED = Decision(State.DISCARDED, error="no")
@@ -274,6 +274,26 @@ async def test_the_job_of_a_tick_counts_from_its_moment(world: World):
     assert (facts["schedule"], facts["tick"]) == ("tick", "2026-01-01T12:00:01.000000Z")
     [claimed] = [job for job in await world.a.claim() if job.schedule]
     assert claimed.deadlines
+
+
+async def test_a_schedule_that_runs_now_counts_from_this_moment_as_from_a_tick(world: World):
+    store, job = world.a.store, IDS.new()
+    wanted = [level(5).as_json(), level(7, since="tick").as_json()]
+    definition = planned(job={**planned().job, "deadline": wanted})
+    await store.sync_schedules("default", "r1", [definition], world.now)
+    world.now = at(2)
+    assert await store.run_schedule("default", "tick", job, world.now)
+    rows = await store.deadlines(None, None, 10)
+    assert [(row["since"], row["due_at"]) for row in rows] == [
+        ("scheduled", at(7)),
+        ("tick", at(9)),
+    ]
+    world.now = at(10)
+    swept = await store.sweep(100, world.now)
+    told = [(await world.get(breach.callback_job)).payload["breach"] for breach in swept.breaches]
+    assert [(facts["schedule"], facts["tick"]) for facts in told] == [
+        ("tick", "2026-01-01T12:00:02.000000Z")
+    ] * 2
 
 
 async def test_a_tick_deadline_needs_a_tick_and_no_job_is_left(world: World):

@@ -12,6 +12,7 @@ from uuid import UUID
 from leasehold.model.lease import Lease, Phase, Watch
 from leasehold.node.node import Node
 from leasehold.services.bids import Bid
+from leasehold.services.membership import Membership
 from leasehold.sim.cluster import Result, run_seed
 from leasehold.sim.enqueue import Enqueue
 from leasehold.sim.rows import SimDatabase
@@ -122,6 +123,25 @@ class AcquireWhateverWasSeen(SimStore):
 
     def _changed(self, name: str, seen: Any) -> bool:
         return False
+
+
+class TokenPlusOne(SimStore):
+    """A promotion does not lift the terms."""
+
+    def _next_term(self, row: Any) -> int:
+        return row.token + 1
+
+
+class ClaimTokenPlusOne(SimStore):
+    """A promotion does not lift the tokens of nodes and claims."""
+
+    def __init__(self, db: SimDatabase) -> None:
+        super().__init__(db)
+        db.new_token = self._plus_one  # type: ignore[method-assign]
+
+    def _plus_one(self) -> int:
+        self.db.sequence += 1
+        return self.db.sequence
 
 
 class TakeoverByTheClock(SimStore):
@@ -264,6 +284,15 @@ def _no_drain() -> Iterator[None]:
 
 
 @contextmanager
+def _nothing_forgotten() -> Iterator[None]:
+    def failed_over(self: Membership, timeline: int) -> bool:
+        return False
+
+    with _patched(Membership, "failed_over", failed_over):
+        yield
+
+
+@contextmanager
 def _nothing() -> Iterator[None]:
     yield
 
@@ -276,10 +305,12 @@ class Mutant:
     breaks: str
     store: Callable[[SimDatabase], SimStore] = SimStore
     patch: Callable[[], Any] = _nothing
+    profile: str | None = None
+    """In which it shows; by default the seed chooses."""
 
     def run(self, seed: int) -> Result:
         with self.patch():
-            return run_seed(seed, make_store=self.store)
+            return run_seed(seed, profile=self.profile, make_store=self.store)
 
 
 MUTANTS = [
@@ -305,4 +336,17 @@ MUTANTS = [
         "UserLeaseWithoutEnd", "a user's term ends by the clock", patch=_user_leases_without_end
     ),
     Mutant("TakeoverTooEarly", "a candidate waits a whole lease", patch=_no_wait),
+    Mutant("TokenPlusOne", "a promotion lifts the terms", TokenPlusOne, profile="failover"),
+    Mutant(
+        "ClaimTokenPlusOne",
+        "a promotion lifts the claims' tokens",
+        ClaimTokenPlusOne,
+        profile="failover",
+    ),
+    Mutant(
+        "NothingForgotten",
+        "claims are compared after a failover",
+        patch=_nothing_forgotten,
+        profile="failover",
+    ),
 ]

@@ -27,6 +27,9 @@ QUICKLY_FOUND = (
     "TakeoverByTheClock",
     "LateCommit",
     "RenewalAfterTheEnd",
+    "BuriedAtOnce",
+    "TokenPlusOne",
+    "ClaimTokenPlusOne",
 )
 """Within a few seeds, whatever changes elsewhere; ``make mutants-sim`` looks for all of them."""
 PATIENCE = 120
@@ -47,6 +50,13 @@ def test_no_seed_violates_an_invariant():
         for name in ("faults", "unknown", "node_fenced", "ack_refused", "claim_unknown", "terms")
     }
     assert all(count >= 20 for count in totals.values()), f"hardly anything happened: {totals}"
+
+
+def test_what_a_failover_made_a_live_node_forget_runs_again():
+    # these left a completed job running for ever on a node that had forgotten it
+    for seed in (43, 57, 73):
+        result = run_seed(seed, profile="failover")
+        assert not result.violations and result.counts["fault lose"], (seed, result.violations)
 
 
 def test_a_seed_is_the_same_run_each_time():
