@@ -44,6 +44,7 @@ class Contest:
     resigning: bool = False
     """Resign when the body has ended."""
     told: bool = False
+    complained: bool = False
     watched_until: float = 0.0
     seen_at_first: Seen | None = None
     stir: asyncio.Event = field(default_factory=asyncio.Event)
@@ -272,16 +273,21 @@ class Candidacy(ABC):
         """What waiting does not mend is told to who waits."""
         contest.look = True
         if isinstance(error, errors.QueryFailed):
-            await self._remake(contest.name)  # its fence may have been deleted by hand
+            # its fence may have been deleted by hand; what that does not mend, somebody has to
+            if not await self._remake(contest.name) and not contest.complained:
+                contest.complained = True
+                self._emit("service_failed", service=contest.name, error=str(error))
             return self._env.jitter(self._timings.renew / 5, 0.25)
         for bid in contest.waiting:
             bid.refuse(error)
         contest.waiting.clear()
         return 0.0
 
-    async def _remake(self, name: str) -> None:
+    async def _remake(self, name: str) -> bool:
         with suppress(errors.Unavailable):
             async with self._turn:
                 again = await self._lease_store().ensure_election(name, self._timings.lease)
             if again:
                 self._emit("lease_remade", name=name)
+            return again
+        return True  # nobody knows

@@ -134,7 +134,7 @@ class Contests(Candidacy):
             seen = answer.leaders.get(name)
             if seen is None:
                 if name in self._asked:
-                    self._later(self._remake(name))
+                    self._later(self._make_again(name))
                 continue
             lease = contest.lease
             if lease.phase is Phase.HOLDER and seen.token == lease.token:
@@ -144,6 +144,9 @@ class Contests(Candidacy):
             contest.stir.set()
         self._settle()
         self._forget_idle()
+
+    async def _make_again(self, name: str) -> None:
+        await self._remake(name)
 
     def moments(self) -> list[float]:
         found = []
