@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from shutil import rmtree
 
+import httpx
 import psycopg
 import pytest
 
@@ -111,6 +113,12 @@ def test_a_real_database_is_one_variable_away_and_ctrl_c_ends_with_a_scorecard(p
         second = start_demo(procs, home, "--seconds", "5", LEASEHOLD_DSN=dsn)
         assert second.wait(20) == 1
         assert "another demo works on this database" in second.output
+
+        page = httpx.get(demo.wait_for(r"The show: (http://\S+)")[1]).text
+        buttons = dict(re.findall(r'<button name="act" value="([^"]+)"([^>]*)>', page))
+        for ours_alone in ("restart", "cut:worker", "cut:leader", "mend"):
+            assert "disabled" in buttons[ours_alone], "that is not the demo's to break"
+        assert all("disabled" not in buttons[name] for name in ("kill", "freeze:worker", "deploy"))
 
         demo.wait_for(r"had started again elsewhere after", START_SECONDS)
         demo.kill(signal.SIGINT)

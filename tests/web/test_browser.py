@@ -267,3 +267,28 @@ def test_a_read_only_dashboard_shows_no_buttons(scene: Scene, page_at: Open):
     page.goto(url + "jobs?q=queue:parked")
     assert page.locator(".bulk").count() == 0
     assert page.locator("text=read-only").count() == 1
+
+
+def test_a_form_of_another_site_and_one_with_a_wrong_token_are_refused(scene: Scene, browser: Any):
+    job = scene.enqueue("send", "parked", payload={"user_id": 1})
+    act = f"{scene.url}jobs/{job}/act"
+    context = browser.new_context()  # its console may complain of refusals
+    page = context.new_page()
+    page.goto(f"{scene.url}jobs/{job}")
+    token = page.locator("input[name='form_token'] >> nth=0").get_attribute("value")
+    other = context.new_page()
+    other.set_content(
+        f'<form method="post" action="{act}"><input name="act" value="cancel">'
+        f'<input name="form_token" value="{token}"><button>Win a prize</button></form>'
+    )
+    other.click("button")
+    other.wait_for_selector("text=This came from another site")
+    assert scene.state(job) == "available", "also with a token that is right"
+    page.evaluate("document.querySelectorAll('[name=form_token]').forEach(i => i.value = '0')")
+    page.click("button:has-text('Cancel')")
+    page.wait_for_selector("text=The form is not of this session")
+    assert scene.state(job) == "available"
+    page.goto(f"{scene.url}jobs/{job}")
+    page.click("button:has-text('Cancel')")
+    page.wait_for_selector("text=The job is cancelled")
+    context.close()

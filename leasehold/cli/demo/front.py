@@ -51,6 +51,9 @@ _BUTTONS = (
 )  # fmt: skip
 
 
+_VALUES = frozenset(value for *_, acts in _BUTTONS for value, _ in acts)
+
+
 @dataclass(frozen=True)
 class Button:
     title: str
@@ -130,7 +133,10 @@ class Front:
 
     # -- what people press -----------------------------------------------------------------------
     async def _act(self, site: Site, request: Request) -> Response:
-        kind, _, whom = request.state.form.get("act", "").partition(":")
+        act = request.state.form.get("act", "")
+        if act not in _VALUES:
+            return site.back(request, "demo", "There is no such button.", bad=True)
+        kind, _, whom = act.partition(":")
         words, refused = await self._breaker.press(kind, whom)
         return site.back(request, "demo", words, bad=refused)
 
