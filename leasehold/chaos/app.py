@@ -17,8 +17,6 @@ from leasehold.services.context import Context
 
 NAME = "chaos"
 SCHEDULE = "every-second"
-RECOVER_WITHIN = 9.0
-"""The shortest: T = 6 seconds."""
 QUEUES = {"quick": 20, "slow": 24}
 _ATTEMPTS = 1000
 _PROMISED_SECONDS = 1.5
@@ -53,7 +51,7 @@ class ChaosApp:
     none of them."""
 
     def __init__(self, writer: Writer | None, **options: Any) -> None:
-        self.app = App(name=NAME, recover_within=RECOVER_WITHIN, **options)
+        self.app = App(name=NAME, **options)  # recover_within comes by the environment
         self.sessions = Sessions(self.app)
         self._writer = writer
         app = self.app

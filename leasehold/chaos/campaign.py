@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from leasehold.app.certify import Certifier
-from leasehold.chaos.app import NAME, RECOVER_WITHIN
+from leasehold.chaos.app import NAME
 from leasehold.chaos.checkers import Check, judge
 from leasehold.chaos.counts import Counts, count
 from leasehold.chaos.database import Server
@@ -21,7 +21,7 @@ from leasehold.chaos.faults import Faults
 from leasehold.chaos.fleet import Fleet, Plan
 from leasehold.chaos.history import Campaign
 from leasehold.chaos.watch import Watcher
-from leasehold.config import Settings
+from leasehold.config import MIN_RECOVER_WITHIN, Settings
 from leasehold.env import Env, seeded
 from leasehold.errors import LeaseholdError, Unavailable
 from leasehold.pg import chaos as tables
@@ -46,6 +46,10 @@ class Order:
     """With faults."""
     drain_seconds: float = 35.0
     dsn: str = ""
+    postgres: str | None = None
+    """The major version of a server of its own; None: the newest."""
+    recover_within: float = MIN_RECOVER_WITHIN
+    """Of the campaign's own application, in seconds."""
     plan: Plan = field(default_factory=Plan)
     aim: Sequence[str] = ()
     """Only these faults, by name; empty: those of the profile."""
@@ -66,6 +70,8 @@ class Result:
     settings: Settings
     logs: dict[str, str] = field(default_factory=dict)
     """The end of the log of each process that ended by itself."""
+    postgres: str = ""
+    """The version of the campaign's own server; empty: somebody else's."""
 
     @property
     def violations(self) -> list[str]:
@@ -84,7 +90,7 @@ async def run(order: Order, say: Say = lambda text: None) -> Result:
     logger.propagate = False
     folder = order.keep or Path(tempfile.mkdtemp(prefix="lh-campaign-"))
     folder.mkdir(parents=True, exist_ok=True)
-    server = None if order.dsn else await asyncio.to_thread(Server.start)
+    server = None if order.dsn else await asyncio.to_thread(Server.start, order.postgres)
     try:
         return await _play(order, folder, server, say)
     finally:
@@ -98,7 +104,7 @@ def _settings(order: Order, server: Server | None) -> Settings:
     if order.settings:
         return order.settings
     dsn = server.dsn if server else order.dsn
-    return Settings(dsn=dsn, name=NAME, schema=tables.SCHEMA, recover_within=RECOVER_WITHIN)
+    return Settings(dsn=dsn, name=NAME, schema=tables.SCHEMA, recover_within=order.recover_within)
 
 
 async def _play(order: Order, folder: Path, server: Server | None, say: Say) -> Result:
@@ -142,7 +148,8 @@ async def _play(order: Order, folder: Path, server: Server | None, say: Say) -> 
             if p.how.startswith("ended by itself")
         }
     checks = judge(campaign, final, settings.timings)
-    return Result(campaign, final, checks, count(campaign, final), settings, logs)
+    version = server.version if server else ""
+    return Result(campaign, final, checks, count(campaign, final), settings, logs, version)
 
 
 async def _until_it_runs(fleet: Fleet, watcher: Watcher, env: Env) -> None:

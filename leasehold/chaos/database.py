@@ -67,7 +67,7 @@ class Server:
         self.clock = clock
 
     @classmethod
-    def start(cls) -> Self:
+    def start(cls, version: str | None = None) -> Self:
         """Takes a second or two. Raises EmbeddedError."""
         folder = Path(tempfile.mkdtemp(prefix="lh-chaos-"))
         folder.chmod(0o711)
@@ -76,8 +76,8 @@ class Server:
         before = os.environ.get(BINARIES_SETTING)
         try:
             if clock:
-                os.environ[BINARIES_SETTING] = str(_wrapped(folder, clock))
-            server = EmbeddedServer.start(folder / "data", settings=_SETTINGS)
+                os.environ[BINARIES_SETTING] = str(_wrapped(folder, clock, version))
+            server = EmbeddedServer.start(folder / "data", version=version, settings=_SETTINGS)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -139,10 +139,10 @@ def _children(pid: int) -> list[int]:
     return []
 
 
-def _wrapped(folder: Path, clock: Clock) -> Path:
+def _wrapped(folder: Path, clock: Clock, version: str | None) -> Path:
     """A bin folder whose ``postgres`` runs under the clock."""
     account = server_account(folder / "data" / reaper.PGDATA)
-    binaries = reachable(find_binaries(), account, folder)
+    binaries = reachable(find_binaries(version), account, folder)
     wrapped = folder / "bin"
     wrapped.mkdir()
     exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in clock.environ.items())

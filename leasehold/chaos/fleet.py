@@ -139,6 +139,8 @@ class Fleet:
         label = f"{member.name}.{member.started}"
         environ = {k: v for k, v in os.environ.items() if not k.startswith("LEASEHOLD_")}
         environ |= {"LEASEHOLD_DSN": member.link.dsn, "LEASEHOLD_SCHEMA": self._settings.schema}
+        if not self._plan.target:
+            environ["LEASEHOLD_RECOVER_WITHIN"] = f"{self._settings.recover_within:g}"
         member.node = None
         if member.role == "node":
             member.node = self._env.new_id()

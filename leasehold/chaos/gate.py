@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from leasehold.chaos.campaign import Order, Result, Say, run
 from leasehold.chaos.counts import GATE, SOAK, Counts, missing, missing_of_one
+from leasehold.config import Settings
 
 LOAD = 2.0
 """The machine's load average above which nothing may change hands without a fault."""
@@ -27,6 +28,7 @@ CALM_SECONDS = 60.0
 FAULT_SECONDS = 65.0
 DRAIN_SECONDS = 35.0
 _SOAK_ROUNDS = 12
+VERSIONS = ("18", "16", "15")
 
 
 @dataclass
@@ -59,11 +61,17 @@ async def gate(order: Order, say: Say) -> Verdict:
 
 
 async def soak(order: Order, say: Say) -> Verdict:
-    """The same for an hour."""
-    return await _several(order, say, ROTATION * _SOAK_ROUNDS, SOAK)
+    """The same for an hour: each round on another PostgreSQL, the last one on the default lease."""
+    return await _several(order, say, ROTATION * _SOAK_ROUNDS, SOAK, VERSIONS)
 
 
-async def _several(order: Order, say: Say, profiles: Sequence[str], minimum: Counts) -> Verdict:
+async def _several(
+    order: Order,
+    say: Say,
+    profiles: Sequence[str],
+    minimum: Counts,
+    versions: Sequence[str] = (),
+) -> Verdict:
     calm = replace(order, profile="none", seconds=CALM_SECONDS, drain_seconds=DRAIN_SECONDS)
     with ExitStack() as stack:
         if os.getloadavg()[0] < 2 * LOAD:
@@ -77,6 +85,10 @@ async def _several(order: Order, say: Say, profiles: Sequence[str], minimum: Cou
         this = replace(
             calm, profile=profile, seconds=FAULT_SECONDS, seed=order.seed * 1000 + number
         )
+        if versions and not order.dsn:
+            this = replace(this, postgres=versions[number // len(ROTATION) % len(versions)])
+        if versions and number >= len(profiles) - len(ROTATION):
+            this = replace(this, recover_within=Settings.recover_within)
         results.append(await run(_kept_apart(this, f"{number + 1}-{profile}"), say))
         _tell(results[-1], say)
     # what happened without faults proves nothing about faults

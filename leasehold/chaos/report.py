@@ -57,6 +57,8 @@ def _run_to_json(result: Result) -> dict[str, Any]:
     return {
         "profile": campaign.profile,
         "seed": campaign.seed,
+        "postgres": result.postgres,
+        "recover_within": result.settings.recover_within,
         "seconds": round(campaign.healed_at - zero, 3),
         "load": campaign.load,
         "drained": campaign.drained,
@@ -198,10 +200,16 @@ def _run(result: Result) -> str:
         )
     )  # fmt: skip
     again = f"leasehold chaos --profile {campaign.profile} --seed {campaign.seed}"
+    within = result.settings.recover_within
+    if result.postgres:
+        again += f" --postgres {result.postgres.partition('.')[0]} --recover-within {within:g}"
+    server = (
+        f"PostgreSQL {result.postgres}, recover_within {within:g} s. " if result.postgres else ""
+    )
     seconds = campaign.healed_at - campaign.began_at
     return (
         f"<h2>{escape(campaign.profile)}, seed {campaign.seed}</h2>"
-        f"<p>{seconds:.0f} s, load average {campaign.load:.1f}. Faults: {escape(faults)}. "
+        f"<p>{server}{seconds:.0f} s, load average {campaign.load:.1f}. Faults: {escape(faults)}. "
         f"The same faults again: <code>{escape(again)} --seconds {seconds:.0f}</code></p>"
         f'<p class="legend">{legend}</p>'
         f'<div class="wide">{Timeline(campaign, result.settings.timings).svg()}</div>'

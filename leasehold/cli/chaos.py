@@ -30,8 +30,12 @@ _SEEDS = 1_000_000
 @click.option("--seed", type=click.IntRange(0), help="Draws the same faults again.")
 @click.option("--profile", type=click.Choice(_PROFILES), default="all", show_default=True)
 @click.option("--processes", "-p", type=click.IntRange(2, 50), help="Nodes. [default: 4]")
+@click.option("--postgres", metavar="MAJOR", help="Of its own server. [default: the newest]")
+@click.option(
+    "--recover-within", type=float, help="Of its own application, in seconds. [default: 9]"
+)
 @click.option("--gate", is_flag=True, help="60 s without faults, then each profile: ten minutes.")
-@click.option("--soak", is_flag=True, help="The same for an hour.")
+@click.option("--soak", is_flag=True, help="The same for an hour, on three servers.")
 @click.option("--report", type=_FILE, help="A page for people.")
 @click.option("--json", "json_file", type=_FILE, help="For tools.")
 @click.option("--keep", type=click.Path(file_okay=False, path_type=Path),
@@ -43,6 +47,8 @@ def chaos(
     seed: int | None,
     profile: str,
     processes: int | None,
+    postgres: str | None,
+    recover_within: float | None,
     gate: bool,
     soak: bool,
     report: Path | None,
@@ -59,13 +65,18 @@ def chaos(
     from leasehold.chaos.campaign import Order
     from leasehold.chaos.fleet import Plan
     from leasehold.chaos.gate import play
+    from leasehold.config import MIN_RECOVER_WITHIN, Timings
     from leasehold.env import Env
 
     if target and (gate or soak):
         raise click.UsageError("--gate and --soak are for the campaign's own application")
     drawn = Env().rng.randrange(_SEEDS) if seed is None else seed
     plan = Plan(nodes=processes) if processes else Plan()
-    order = Order(profile, drawn, seconds, dsn=_dsn(), plan=plan, keep=keep)
+    within = Timings.derive(recover_within or MIN_RECOVER_WITHIN).recover_within
+    order = Order(
+        profile, drawn, seconds, dsn=_dsn(), postgres=postgres, recover_within=within, plan=plan,
+        keep=keep,
+    )  # fmt: skip
     if target:
         _aim(order, target, plan)
     kind = "gate" if gate else "soak" if soak else "one"
