@@ -49,6 +49,36 @@ CATALOGUE: dict[str, Kind] = {
     "node_resumed": Kind("info", "a person asked this node to claim again", ()),
     "loop_stuck": Kind("warning", "a handler blocks the event loop", ("seconds",)),
     "loop_free": Kind("info", "the event loop runs again", ("seconds",)),
+    # the command line's processes
+    "worker_stopping": Kind("info", "a worker was asked to stop", ("signal",), stored=False),
+    "supervisor_stopping": Kind("info", "it was asked to stop all", ("signal",), stored=False),
+    "worker_started": Kind(
+        "info", "a supervisor started a worker", ("number", "pid"), stored=False
+    ),
+    "worker_ended": Kind(
+        "warning", "a worker ended otherwise than well", ("number", "pid", "how"), stored=False
+    ),
+    "worker_killed": Kind(
+        "error", "a worker did not stop in its time", ("number", "pid"), stored=False
+    ),
+    "worker_not_started": Kind(
+        "error", "a worker could not be started", ("number", "error"), stored=False
+    ),
+    "worker_dies_at_once": Kind(
+        "error",
+        "a worker dies again and again; it is started after a pause",
+        ("number", "times", "pause"),
+        stored=False,
+    ),
+    "children_live_on": Kind(
+        "error",
+        "a dead worker's children live on: its lease must expire",
+        ("number", "pid"),
+        stored=False,
+    ),
+    "deaths_uncertified": Kind(
+        "warning", "not every death could be certified: those leases must expire", (), stored=False
+    ),
     # leases
     "lease_acquired": Kind("info", "a leadership was acquired", ("name", "term")),
     "lease_lost": Kind("warning", "a leadership was lost", ("name", "term", "why", "seconds")),

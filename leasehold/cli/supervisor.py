@@ -27,7 +27,7 @@ from leasehold.config import Settings
 from leasehold.env import ASSIGNED_NODE, GIVEN_DSN, Env, assign_node_id
 from leasehold.errors import ConfigError, LeaseholdError
 from leasehold.node.plan import EXIT_DRAINED
-from leasehold.telemetry import logger
+from leasehold.telemetry import log, make_event
 
 QUICK_SECONDS = 10.0
 """A child that lived shorter than this died at once."""
@@ -72,11 +72,15 @@ def run_supervisor(
     if settings is None:
         return 1
     env = Env()
-    set_up_logging(settings.log, lambda: f"{env.host}:{env.pid}:supervisor")
+    set_up_logging(settings.log, lambda: _name(env))
     dsn = [text.partition("=")[2] for text in arguments if text.startswith("--dsn=")]
     worker = [*command, target, *(text for text in arguments if not text.startswith("--dsn="))]
     given = {GIVEN_DSN: dsn[-1]} if dsn else {}
     return asyncio.run(Supervisor(worker, processes, settings, env, given).run())
+
+
+def _name(env: Env) -> str:
+    return f"{env.host}:{env.pid}:supervisor"
 
 
 # -- what the application says of itself -----------------------------------------------------------
@@ -179,9 +183,7 @@ class Supervisor:
         finally:
             self._kill_all()
             if not await self._certifier.finish(self._settings.call_timeout):
-                logger.warning(
-                    "supervisor: not every death was certified: those leases must expire"
-                )
+                self._tell("deaths_uncertified")
         return 1 if self._forced else 0
 
     def _listen_to_signals(self) -> None:
@@ -197,7 +199,7 @@ class Supervisor:
                 self._kill_all()
             return
         self._stopping.set()
-        logger.info("supervisor: stopping")
+        self._tell("supervisor_stopping", signal=signal.Signals(number).name)
         for child in self._children.values():
             os.kill(child.process.pid, signal.SIGTERM)  # it is not reaped: the pid is its own
         seconds = self._settings.grace + self._settings.timings.grace + MARGIN_SECONDS
@@ -207,8 +209,12 @@ class Supervisor:
         for child in self._children.values():
             if not child.ended.is_set():
                 self._forced = True
-                logger.error("supervisor: worker %s did not stop: killed", child.process.pid)
+                self._tell("worker_killed", number=child.number, pid=child.process.pid)
                 _kill_group(child.process.pid)
+
+    def _tell(self, kind: str, **fields: object) -> None:
+        """A line of the log; the workers keep the rows."""
+        log(make_event(kind, fields, self._env.boot_now()), _name(self._env))
 
     # -- one place among the N -------------------------------------------------------------------
     async def _keep(self, number: int) -> None:
@@ -217,7 +223,7 @@ class Supervisor:
             try:
                 child = self._start(number)
             except OSError as error:
-                logger.error("supervisor: worker %s could not be started: %s", number, error)
+                self._tell("worker_not_started", number=number, error=error)
                 quick += 1
             else:
                 await child.ended.wait()
@@ -239,7 +245,7 @@ class Supervisor:
         )
         child = Child(number, node, process, self._env.boot_now())
         self._children[process.pid] = child
-        logger.info("supervisor: worker %s started, pid %s", number, process.pid)
+        self._tell("worker_started", number=number, pid=process.pid)
         return child
 
     async def _pause(self, number: int, quick: int) -> None:
@@ -248,10 +254,7 @@ class Supervisor:
             return
         longest = min(FIRST_PAUSE_SECONDS * 2.0 ** min(quick - 2, 10), LONGEST_PAUSE_SECONDS)
         seconds = self._env.jitter(longest, 0.2)
-        logger.error(
-            "supervisor: worker %s died at once %s times in a row; started again in %.1f s",
-            number, quick, seconds,
-        )  # fmt: skip
+        self._tell("worker_dies_at_once", number=number, times=quick, pause=round(seconds, 1))
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stopping.wait()
@@ -276,11 +279,11 @@ class Supervisor:
         """Its executor's processes must be dead before anybody may run its jobs again."""
         pid = child.process.pid
         if child.process.returncode:
-            logger.warning("supervisor: worker %s, pid %s: %s", child.number, pid, child.how)
+            self._tell("worker_ended", number=child.number, pid=pid, how=child.how)
         if await self._group_is_gone(pid):
             self._certifier.report(child.node, child.how)
         else:
-            logger.error("supervisor: children of worker %s live on; its lease must expire", pid)
+            self._tell("children_live_on", number=child.number, pid=pid)
 
     async def _group_is_gone(self, group: int) -> bool:
         with suppress(TimeoutError):

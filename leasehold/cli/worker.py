@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -16,12 +17,12 @@ from leasehold.cli.load import load_app
 from leasehold.cli.logs import set_up_logging
 from leasehold.env import ASSIGNED_NODE
 from leasehold.node.plan import EXIT_DRAINED
+from leasehold.telemetry import log, make_event
 
 if TYPE_CHECKING:
     from leasehold.app import App
     from leasehold.node import Node
 
-_logger = logging.getLogger("leasehold.worker")
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -36,7 +37,8 @@ class _Stop:
     and an init system may send SIGTERM to all its processes before the parent passes its on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
         self.asked = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._handled = 0
@@ -83,7 +85,7 @@ class _Stop:
 
     def _ask(self, name: str) -> None:
         if not self.asked.is_set():
-            _logger.info("worker_stopping signal=%s", name)
+            self._tell(name)
             self.asked.set()
 
 
@@ -113,7 +115,12 @@ async def _serve(app: App, queues: dict[str, int] | None, execute: bool) -> int:
         return identity.worker_id if identity else f"{app.env.host}:{app.env.pid}:-"
 
     set_up_logging(app.settings.log, worker_id)
-    stop = _Stop()
+
+    def tell(name: str) -> None:
+        event = make_event("worker_stopping", {"signal": name}, app.env.boot_now())
+        log(event, worker_id())
+
+    stop = _Stop(tell)
     stop.listen()
     try:
         async with app.node(queues=queues, execute=execute, hard_exit=True) as node:

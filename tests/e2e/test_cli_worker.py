@@ -93,7 +93,7 @@ def test_a_worker_does_jobs_and_stops_cleanly_on_sigterm(shop):
     until(lambda: shop.state(job) == "completed", what="the job's end")
     worker.kill(signal.SIGTERM)
     assert worker.wait(20) == 0
-    worker.wait_for("worker_stopping signal=SIGTERM")
+    worker.wait_for(r"worker_stopping worker=\S+ signal=SIGTERM")
     assert shop.kinds()[-2:] == ["lease_resigned", "node_stopped"]
     assert shop.sql("select node from leasehold.leaders where name = 'shop'") == [(None,)]
     assert shop.sql("select count(*) from leasehold.nodes") == [(0,)]

@@ -13,11 +13,13 @@ import pytest
 
 from leasehold.config import Settings, Timings, wait_seconds
 from leasehold.env import Clock, Env
+from leasehold.errors import Unavailable
 from leasehold.model.lease import Phase
 from leasehold.pg import migrate
 from leasehold.pg.store import PgStore
 from leasehold.ports import NodeIdentity
 from leasehold.services.guard import LONGEST_LOOP_LAG, Guard
+from tests.support.wait import until_async
 
 TIMES = Timings.derive(9)
 W = wait_seconds(TIMES.lease)
@@ -38,8 +40,11 @@ class SlowStore(PgStore):
 
     clock: HandClock
     delay = 0.0
+    cut = False
 
     async def heartbeat(self, *given: Any) -> Any:
+        if self.cut:
+            raise Unavailable("the link is cut")
         answer = await super().heartbeat(*given)
         self.clock.at += self.delay
         return answer
@@ -311,3 +316,49 @@ async def test_no_wall_clock_is_asked_who_is_alive(database):
     leader.clock.wall_now = ancient  # type: ignore[method-assign]
     await leader.steps(5, 1.0)
     assert leader.leads
+
+
+# -- what is counted and told ----------------------------------------------------------------------
+async def test_renewals_that_failed_are_told_with_the_next_that_does_not(database):
+    query = "select (info ->> 'renew_failed')::int from leasehold.node"
+    leader = await database.leader()
+    assert await database.sql(query) == [(0,)]
+    leader.store.cut = True
+    await leader.steps(3, 0.2)
+    leader.store.cut = False
+    await leader.step(0.2)
+    assert await database.sql(query) == [(3,)]
+    await leader.step(0.2)
+    assert await database.sql(query) == [(3,)], "told once"
+    leader.store.cut = True
+    await leader.steps(2, 0.2)
+    await leader.step(TIMES.lease)  # fenced meanwhile
+    leader.store.cut = False
+    await leader.steps(4, 0.4)
+    total = (
+        "select sum(n) from (select n from leasehold.tally where metric = 'renew_failed' "
+        "union all select (info ->> 'renew_failed')::int from leasehold.node) x"
+    )
+    [(told,)] = await database.sql(total)
+    assert told == leader.events.count("renew_failed") == 5
+
+
+async def test_the_leader_says_that_the_clock_was_set_and_a_follower_does_not(database):
+    leader, other = await database.leader(), database.process()
+    await other.steps(2, 0.2)
+    leader.events.clear()
+    # its own clock stands still while the database's goes on: as if that were set forward
+    before = "select extract(epoch from clock_timestamp())::float8"
+    [(began,)] = await database.sql(before)
+
+    async def gone() -> bool:
+        [(now,)] = await database.sql(before)
+        return bool(now - began > 1.3)
+
+    await leader.step(0.05)
+    await other.step(0.05)
+    await until_async(gone, 30)
+    await leader.step(0.05)
+    await other.step(0.05)
+    assert leader.events.count("clock_jumped") == 1
+    assert "clock_jumped" not in other.events
