@@ -74,10 +74,17 @@ def missing(output: str, expected: list[str]) -> str | None:
     """The first expected line that does not come after the ones before it."""
     lines = iter(output.splitlines())
     for wanted in expected:
-        pattern = ".*".join(re.escape(part.strip()) for part in wanted.split("…"))
+        pattern = ".*".join(_piece(part) for part in wanted.split("…"))
         if not any(re.search(pattern, line) for line in lines):
             return wanted
     return None
+
+
+def _piece(part: str) -> str:
+    """What stands beside a space is a whole word: ``… 3 …`` is no part of 13 or of 09:30:13."""
+    before = r"(?<![\w.:-])" if part.startswith(" ") and part.strip() else ""
+    after = r"(?![\w:-])" if part.endswith(" ") and part.strip() else ""
+    return before + re.escape(part.strip()) + after
 
 
 class Shell:
