@@ -157,24 +157,27 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """One callback after the other until somebody stops the loop. Each takes a moment of
         virtual time; when nothing is due, time jumps to the next timer."""
         due, timers, next_due, now = self._due, self._timers, self._due.popleft, self.now
-        step, place_of, spins_at = _STEP_SECONDS, PLACE, now + _SPIN_SECONDS
+        entry: _Entry | _Timer
+        step, spin, place_of = _STEP_SECONDS, _SPIN_SECONDS, PLACE
+        spins_at = now + spin
         while not self._stopping:
             self.now = now = now + step
-            if not due:
-                while timers[0][2] is None:
-                    heappop(timers)
-                if timers[0][0] > now:
-                    if timers[0] is _NEVER:
-                        raise LeaseholdError(
-                            "the simulation stands still: nobody waits for a timer"
-                        )
-                    self.now = now = timers[0][0]
-                spins_at = now + _SPIN_SECONDS
-            elif now > spins_at:
-                raise LeaseholdError("the simulation spins without a pause", got=now)
-            while timers[0][0] <= now:
-                due.append(heappop(timers))
-            entry = next_due()
+            if due:
+                if now > spins_at:
+                    raise LeaseholdError("the simulation spins without a pause", got=now)
+                while timers[0][0] <= now:
+                    due.append(heappop(timers))
+                entry = next_due()
+            else:
+                entry = heappop(timers)
+                while entry[2] is None:
+                    entry = heappop(timers)
+                if entry is _NEVER:
+                    heappush(timers, _NEVER)
+                    raise LeaseholdError("the simulation stands still: nobody waits for a timer")
+                if entry[0] > now:
+                    self.now = now = entry[0]
+                spins_at = now + spin
             _, _, callback, args, context = entry
             if callback is None:
                 continue
