@@ -233,6 +233,34 @@ def test_an_open_transaction_that_pins_the_past_is_named(scene: Scene, page_at: 
         assert "secret literal" not in page.content()
 
 
+def test_every_filter_leaves_what_it_says(scene: Scene, page_at: Open):
+    bad = scene.enqueue("broken", "mail", payload={"says": "for the filter"}, max_attempts=1)
+    scene.wait_state(bad, "discarded")
+    page = page_at(scene.url + "events")
+    until(lambda: scene.sql("select 1 from leasehold.event where kind = 'job_discarded'"), 60)
+    page.select_option("#level", "error")
+    page.click("form.filter button")
+    page.wait_for_url("**/events?kind=&level=error")
+    page.wait_for_selector("main .level.error")
+    assert page.locator("main .level:not(.error)").count() == 0
+    page.select_option("#kind", "job_discarded")
+    page.click("form.filter button")
+    page.wait_for_selector("main .level.error")
+    shown = set(page.locator("main td .level").all_inner_texts())
+    assert shown == {"job_discarded"}
+    page.goto(scene.url + "jobs")
+    page.click(".chips a:has-text('discarded')")
+    page.wait_for_url("**/jobs?q=state%3Adiscarded")
+    page.wait_for_selector(f'a.row[href$="{bad}"]')
+    assert page.locator("main tbody .state:not(.discarded)").count() == 0
+    page.goto(scene.url + "leaders")
+    page.click(".chips a:text-is('7d')")
+    page.wait_for_selector(".chips a[aria-current]:text-is('7d')")
+    page.goto(scene.url + "deadlines")
+    page.click(".chips a:text-is('breached')")
+    page.wait_for_selector(".chips a[aria-current]:text-is('breached')")
+
+
 def test_a_login_with_a_token_and_a_name(scene: Scene, page_at: Open):
     url = scene.web(LEASEHOLD_WEB_TOKEN=TOKEN)
     page = page_at(url + "jobs")
