@@ -106,6 +106,7 @@ class Process:
         self._starts += 1
         self.link.name = repr(self)
         self.alive, self.joined = True, False
+        self.node = None  # what the one before believed, nobody believes any more
         self.link.wakeups.clear()
         if release:
             self.plan = replace(self.plan, release=release)
