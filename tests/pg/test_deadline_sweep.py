@@ -155,6 +155,7 @@ async def test_300_expired_deadlines_have_300_callbacks_whoever_is_killed(
     assert events == [(EXPIRED,)]
 
 
+@pytest.mark.timeout(300 if LONG else 120)
 @pytest.mark.parametrize(
     "out", [("guard", "key"), ("lock", "key"), ("share", "key"), ("lock", "guard")]
 )

@@ -21,6 +21,8 @@ from tests.support import postgres as servers
 LONG = bool(os.environ.get("LEASEHOLD_LONG"))
 PROCESSES, TASKS, TIMES = (100, 10, 3) if LONG else (6, 10, 3)
 """LEASEHOLD_LONG=1: a thousand contenders."""
+RECOVER_WITHIN = 60 if LONG else 15
+"""Seconds; a busy machine that keeps a hundred nodes from renewing in time is not what is asked."""
 LIMIT_SECONDS = 250 if LONG else 110
 
 
@@ -47,7 +49,8 @@ def statements(app: App) -> int:
 
 @pytest.mark.timeout(LIMIT_SECONDS + 50)
 async def test_contenders_hold_it_one_at_a_time_and_nobody_waits_longer_than_declared(database):
-    apps = [database.app() for _ in range(PROCESSES)]
+    apps = [App(database.dsn, recover_within=RECOVER_WITHIN) for _ in range(PROCESSES)]
+    database.apps += apps
     tokens: list[int] = []
     owners: list[int] = []
     waited: list[int] = []
