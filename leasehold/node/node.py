@@ -60,7 +60,7 @@ class Node(GuardsHost):
     # -- the table of services -------------------------------------------------------------------
     def _build(self) -> None:
         settings, env, limits = self._settings, self._env, self._settings.limits
-        slots = sum(self._plan.queues.values()) or 1
+        slots = self._slots = sum(self._plan.queues.values()) or 1
         self.recorder = Recorder(env, self._store)
         self._emit = self.recorder.emit
         self.running = Running()
@@ -306,7 +306,7 @@ class Node(GuardsHost):
         return (
             claim.node == membership.identity.id
             and membership.valid(self._env.boot_now())
-            and self.acker.backlog <= self._settings.limits.unrecorded_outcomes
+            and self.acker.has_room(self.executor.busy, self._slots)
         )
 
     def _finished(self, claim: Claim, outcome: Outcome) -> None:

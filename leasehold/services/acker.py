@@ -23,6 +23,10 @@ from leasehold.telemetry import Emit
 _DEFAULT_BACKOFF = Backoff()
 _FULL = 100
 """A batch that is worth sending without waiting for more."""
+_BRIEF_SECONDS, _LONG_SECONDS = 0.0005, 0.02
+"""Runs that last this long on average: what a kill would lose of them is kept small."""
+_AT_RISK = 100
+"""So many of those run or wait to be recorded, if there are no more slots than that."""
 _LOCKED_PAUSE = 0.1
 """Seconds until an outcome is tried again whose row somebody's transaction holds."""
 
@@ -61,17 +65,38 @@ class Acker(Service):
         self._unknown: set[int] = set()
         """Tokens of outcomes that were sent once and not answered."""
         self._since = 0.0
+        self._in_flight = 0
+        self._pressed = False
+        """A job waits until something is recorded."""
+        self._usual = 0.0
+        """Seconds that a run has lasted lately."""
         self.wake: Callable[[], None] = lambda: None
 
     @property
     def backlog(self) -> int:
         """Outcomes that are not recorded yet."""
-        return len(self._queue) + len(self._locked)
+        return len(self._queue) + self._in_flight + len(self._locked)
+
+    @property
+    def _careful(self) -> bool:
+        return _BRIEF_SECONDS < self._usual < _LONG_SECONDS
+
+    def has_room(self, running: Callable[[], int], slots: int) -> bool:
+        """May another job start beside so many? All that runs or is not recorded would run again
+        after a kill. Where a run is brief that costs little, and where it is long there are few."""
+        if not self._careful:
+            return self.backlog <= self._limits.unrecorded_outcomes
+        room = running() + self.backlog < max(_AT_RISK, slots)
+        if not room and not self._pressed:
+            self._pressed = True
+            self.wake()
+        return room
 
     def put(self, claim: Claim, outcome: Outcome) -> None:
         decision = COMPLETED if outcome is PLAIN else self._decide(claim, outcome)
         now = self._env.boot_now()
         ran = now - (claim.started_at if claim.started_at is not None else now)
+        self._usual += (ran - self._usual) * 0.05
         if not self._queue:
             self._since = now
         self._queue.append((claim, AckItem(claim.job.id, claim.job.claim_token, decision, ran)))
@@ -101,7 +126,9 @@ class Acker(Service):
             return self._idle()
         waited = self._env.boot_now() - self._since
         more_to_come = len(self._running) > len(self._queue)
-        if len(self._queue) < _FULL and more_to_come and waited < self._limits.flush_seconds:
+        full = _FULL // 2 if self._careful else _FULL
+        patient = more_to_come and not self._pressed
+        if len(self._queue) < full and patient and waited < self._limits.flush_seconds:
             return self._limits.flush_seconds - waited
         await self.flush(now)
         return 0.0 if self._queue else self._idle()
@@ -125,6 +152,7 @@ class Acker(Service):
                 break
             batch.append(self._queue.popleft())
             jobs.add(number)
+        self._in_flight, self._pressed = len(batch), False
         try:
             acked = await self._write(node, [item for _, item in batch], now)
         except (errors.UsageError, ValueError, TypeError) as error:
@@ -139,6 +167,8 @@ class Acker(Service):
                 self._unknown.update(item.token for _, item in batch)
             self._queue.extendleft(reversed(batch))
             raise
+        finally:
+            self._in_flight = 0
         self._suspects = max(0, self._suspects - len(batch))
         self._written(batch, acked)
 

@@ -8,8 +8,8 @@ from uuid import uuid4
 
 from leasehold.config import Limits
 from leasehold.env import Env
-from leasehold.model.job import JobRequest
-from leasehold.model.outcome import Complete, Fail
+from leasehold.model.job import ClaimedJob, JobRequest
+from leasehold.model.outcome import PLAIN, Complete, Fail
 from leasehold.ports import NodeIdentity
 from leasehold.services.acker import Acker
 from leasehold.services.running import Claim, Running
@@ -47,3 +47,49 @@ async def test_two_outcomes_of_one_job_are_not_written_in_one_statement():
     assert ("ack_refused", first.claim_token) in events
     record = await store.get(job)
     assert record and record.state == "completed" and record.last_error is None
+
+
+def lone() -> Acker:
+    store: Any = SimStore(SimDatabase(lambda: NOW))
+    nothing: Any = lambda *_, **__: None  # noqa: E731
+    return Acker(store, Env(), Limits(), Registry(), Running(), nothing, nothing)
+
+
+NODE = uuid4()
+
+
+def put(acker: Acker, count: int, ran: float) -> None:
+    for number in range(count):
+        job = ClaimedJob(
+            uuid4(), "t", "default", {}, 0, 1, 5, 0, number, None, None, NOW, NOW, True, None
+        )
+        acker.put(Claim(job, NODE, started_at=Env().boot_now() - ran), PLAIN)
+
+
+def test_what_runs_and_is_not_recorded_is_kept_small_where_a_run_takes_some_time():
+    acker = lone()
+    put(acker, 60, 0.002)
+    assert acker.has_room(lambda: 39, 100)
+    assert not acker.has_room(lambda: 40, 100), "a kill would lose a hundred runs"
+    assert acker.has_room(lambda: 40, 200), "every slot may be used"
+
+
+def test_brief_runs_may_be_many_and_long_ones_are_few():
+    brief, long = lone(), lone()
+    put(brief, 900, 0.0)
+    assert brief.has_room(lambda: 100, 100)
+    put(brief, 101, 0.0)
+    assert not brief.has_room(lambda: 0, 100)
+    put(long, 200, 0.5)
+    assert long.has_room(lambda: 100, 100)
+
+
+async def test_outcomes_are_written_at_once_when_a_job_waits_for_that():
+    acker = lone()
+    put(acker, 40, 0.002)
+    for token in range(100, 160):
+        acker._running.add(Claim(acker._queue[0][0].job._replace(claim_token=token), uuid4()))
+    assert await acker.tick(None) > 0, "more is to come: it waits a moment"
+    assert not acker.has_room(lambda: 60, 100)
+    await acker.tick(None)
+    assert acker.backlog == 0
