@@ -159,7 +159,8 @@ class Cluster:
         injector = self.injector
         for fault in self.script:
             self.later(fault.at, partial(injector.apply, fault))
-        if self.script and self.leases.used and self.rng.random() < 0.3:
+        calm = self.profile in ("calm", "deploy")
+        if not calm and self.leases.used and self.rng.random() < 0.3:
             self.later(self.rng.random() * FAULT_SECONDS, self.leases.forget)
         await asyncio.sleep(FAULT_SECONDS)
         injector.end()
