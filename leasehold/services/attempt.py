@@ -67,6 +67,11 @@ class Attempts:
         self._slots = slots
         self._threads: ThreadPoolExecutor | None = None
         self.worker_id = ""
+        self._traced = False
+
+    def prepare(self) -> None:
+        """Before the jobs of a claim: what need not be asked for each of them."""
+        self._traced = traces()
 
     async def of(self, claim: Claim) -> Outcome | None:
         """One attempt; None when nothing is to be written."""
@@ -114,7 +119,7 @@ class Attempts:
             "thread": self._run_thread,
             "process": self._in_process,
         }[task.executor]
-        if not traces():
+        if not self._traced:
             return await self._guarded(run(task, claim), claim)
         with running(claim.job, self.worker_id) as attempt:
             outcome = await self._guarded(run(task, claim), claim)

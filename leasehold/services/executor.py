@@ -80,6 +80,7 @@ class Executor:
     def submit(self, lane: Lane, claims: list[Claim]) -> None:
         for claim in claims:
             self._claims.add(claim)
+        self._attempts.prepare()
         lane.waiting.extend(claims)
         self.pump(lane)
 
