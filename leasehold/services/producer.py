@@ -71,6 +71,7 @@ class ClaimDesk:
         self._emit = emit
         self._one = asyncio.Lock()
         self._unknown: Membership | None = None
+        self._doubts = 0
         self.halted = False
         """A person wants this node to claim nothing."""
         self.not_tasks: set[str] = set()
@@ -100,6 +101,7 @@ class ClaimDesk:
     def doubt(self) -> None:
         """What the database calls ours may not be what we know."""
         self._unknown = self._guard.membership
+        self._doubts += 1
 
     async def settle(self) -> None:
         """Give back what we do not know, if there is a doubt."""
@@ -154,14 +156,15 @@ class ClaimDesk:
                 raise
 
     async def _give_back_unknown(self, membership: Membership) -> None:
-        node = membership.identity.id
+        node, doubts = membership.identity.id, self._doubts
         epoch = await self._store.new_epoch(node, membership.token, membership.epoch + 1)
         count = 0
         if epoch is not None:  # else the node is gone, and its jobs are rescued
             membership.epoch = epoch
             known = self._executor.known_tokens()
             count = await self._store.give_back_unknown(node, epoch, known)
-        self._unknown = None
+        if self._doubts == doubts:  # else it may have been answered by a database that went back
+            self._unknown = None
         self._emit("claim_unknown", given_back=count)
 
 

@@ -163,3 +163,25 @@ async def test_a_claim_that_is_answered_after_the_fencing_is_not_handed_over(wor
     world.answer = answer
     assert await world.claims() is None
     assert world.handed_over == []
+
+
+async def test_a_doubt_that_comes_while_another_is_answered_is_not_forgotten(world):
+    """A failover took the new epoch back, and the answer came from after it. Found by the
+    simulation: leasehold sim --seed 6147, at the commit before."""
+    world.loses(sent=True)
+    with pytest.raises(errors.Unavailable):
+        await world.claims()
+    world.answer = lambda: []
+    answered = world.give_back_unknown
+
+    async def meanwhile(*given: Any) -> int:
+        world.desk.doubt()
+        world.give_back_unknown = answered
+        return 0
+
+    world.give_back_unknown = meanwhile
+    await world.claims()
+    assert world.desk.in_doubt
+    await world.claims()
+    assert not world.desk.in_doubt
+    assert [kind for kind, *_ in world.statements].count("new_epoch") == 2
