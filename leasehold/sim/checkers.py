@@ -17,6 +17,7 @@ from uuid import UUID
 from leasehold.model.states import FINISHED
 from leasehold.ports import Acked, AckItem, Term
 from leasehold.sim.check_deadlines import Promises
+from leasehold.sim.check_rest import restless
 from leasehold.sim.loop import here
 from leasehold.sim.rows import JobRow, SimDatabase
 from leasehold.sim.store_control import state_of
@@ -270,8 +271,8 @@ class Watch:
         for row in self.db.jobs.values():
             if row.node is not None and not self._known(row):
                 self.wrong(f"NoStuck: {_words(row)}, and nobody knows it")
-        if open_deaths := [n for n, death in self.db.deaths.items() if not death.settled]:
-            self.wrong(f"NoStuck: {len(open_deaths)} deaths are not settled")
+        for what in restless(self.db, self.processes):
+            self.wrong(what)
         self._effects_once()
         self._ticks_once()
         self.promises.last_look(self.db, self.wrong)

@@ -16,6 +16,7 @@ from leasehold.errors import LeaseholdError
 from leasehold.node.plan import NodePlan
 from leasehold.services import tracing
 from leasehold.sim import faults
+from leasehold.sim.check_rest import restless
 from leasehold.sim.checkers import Watch
 from leasehold.sim.env import DatabaseClock
 from leasehold.sim.leases import Leases
@@ -207,9 +208,8 @@ class Cluster:
         return seconds + LEADER_SLACK
 
     def _unsettled(self) -> bool:
-        deaths = any(not death.settled for death in self.db.deaths.values())
-        dead = any(not any(p.is_node(id) for p in self.processes) for id in self.db.nodes)
-        return deaths or dead or any(row.node is not None for row in self.db.jobs.values())
+        held = any(row.node is not None for row in self.db.jobs.values())
+        return held or any(restless(self.db, self.processes))
 
     def _nothing_happened(self) -> None:
         """Without a fault there is one term and no alarm; a deployment hands over."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from leasehold.errors import Unavailable
 from leasehold.model.lease import Lease, Phase, Watch
 from leasehold.node.node import Node
 from leasehold.services.bids import Bid
+from leasehold.services.guard import Guard
+from leasehold.services.leading import Periodic
 from leasehold.services.membership import Membership
 from leasehold.sim.cluster import Result, run_seed
 from leasehold.sim.enqueue import Enqueue
@@ -283,6 +287,43 @@ def _no_drain() -> Iterator[None]:
         yield
 
 
+_tick = Periodic.tick
+
+
+@contextmanager
+def _periodic_dies() -> Iterator[None]:
+    async def tick(self: Periodic, now: datetime | None) -> float:
+        try:
+            return await _tick(self, now)
+        except Unavailable:
+            raise asyncio.CancelledError from None  # nobody hears of it
+
+    with _patched(Periodic, "tick", tick):
+        yield
+
+
+@contextmanager
+def _fenced_for_good() -> Iterator[None]:
+    with _patched(Guard, "_wait_for_quiet", lambda self: 1.0):
+        yield
+
+
+_drain = Node._drain
+
+
+@contextmanager
+def _drain_without_end() -> Iterator[None]:
+    never = asyncio.Event()
+
+    async def drain(self: Node) -> None:
+        await _drain(self)
+        if self._cancelled:
+            await never.wait()
+
+    with _patched(Node, "_drain", drain):
+        yield
+
+
 @contextmanager
 def _nothing_forgotten() -> Iterator[None]:
     def failed_over(self: Membership, timeline: int) -> bool:
@@ -331,6 +372,9 @@ MUTANTS = [
     Mutant("LateCommit", "a commit is durable when it is answered", LateCommit),
     Mutant("RenewalAfterTheEnd", "down is final", patch=_renewal_after_the_end),
     Mutant("StopWithoutDrain", "a stop waits for what runs", patch=_no_drain),
+    Mutant("StopWithoutEnd", "a stop ends whatever runs", patch=_drain_without_end),
+    Mutant("FencedForGood", "who was fenced takes part again", patch=_fenced_for_good),
+    Mutant("PeriodicDies", "a duty outlives every error", patch=_periodic_dies),
     Mutant("TrustFromReceipt", "trust counts from the sending", patch=_trust_from_receipt),
     Mutant(
         "UserLeaseWithoutEnd", "a user's term ends by the clock", patch=_user_leases_without_end

@@ -28,6 +28,8 @@ QUICKLY_FOUND = (
     "LateCommit",
     "RenewalAfterTheEnd",
     "BuriedAtOnce",
+    "PeriodicDies",
+    "FencedForGood",
     "TokenPlusOne",
     "ClaimTokenPlusOne",
 )
