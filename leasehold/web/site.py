@@ -119,16 +119,6 @@ class Site:
         return response
 
 
-def address(root: str, path: str = "", **query: Any) -> str:
-    """The address of a page of ours, wherever we are mounted."""
-    text = query_text(query)
-    return f"{root}/{path}" + (f"?{text}" if text else "")
-
-
-def _query_of(request: Request) -> str:
-    return f"?{request.url.query}" if request.url.query else ""
-
-
 def query_text(query: dict[str, Any]) -> str:
     return urlencode({name: value for name, value in query.items() if value}, quote_via=quote)
 
