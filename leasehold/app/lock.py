@@ -21,11 +21,16 @@ def check_timeout(timeout: float | None) -> None:
         raise ConfigError("timeout must be a number of seconds, or None to wait", got=timeout)
 
 
+def patience_of(timeout: float | None) -> tuple[Patience, float | None]:
+    """With no time to wait the one try has the time that it needs."""
+    return (Patience.TRY, None) if timeout == 0 else (Patience.WAIT, timeout)
+
+
 class Lock(Held):
     """One use of a lock; make one for each. Over all processes of a schema one holds it.
 
-    ``timeout``: seconds that ``async with`` waits, None for ever; then LockNotAcquired. When it
-    is lost, the block's task is cancelled and the block raises LostLease (``cancel=False``: look
+    ``timeout``: seconds that ``async with`` waits, None for ever, 0: one try without waiting; then
+    LockNotAcquired. When it is lost, the block's task is cancelled and the block raises LostLease (``cancel=False``: look
     at ``lost`` yourself; it raises at its end all the same). Whoever waits has their turn in the
     order of their asking, by processes: one process keeps it for at most 10 of its own in a row.
     The lock of a process that crashed is free after its lease.
@@ -62,9 +67,9 @@ class Lock(Held):
         await self._verify(connection, idle_timeout)
 
     async def acquire(self, timeout: float | None = None) -> None:
-        """Wait for it; ``timeout`` in seconds. Raises LockNotAcquired."""
+        """Wait for it; ``timeout`` in seconds, 0: one try. Raises LockNotAcquired."""
         check_timeout(timeout)
-        if not await self._win(Patience.WAIT, timeout):
+        if not await self._win(*patience_of(timeout)):
             raise LockNotAcquired(f"the lock {self.name!r} was not free within {timeout:g} s")
 
     async def try_acquire(self, *, sure: bool = False) -> bool:

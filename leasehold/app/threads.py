@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from leasehold.app.held import VERIFY_IDLE_SECONDS, Held, without_loop
-from leasehold.app.lock import check_timeout
+from leasehold.app.lock import check_timeout, patience_of
 from leasehold.config import LEADER_PREFIX, LOCK_PREFIX
 from leasehold.errors import ConfigError, LeaseholdError, LockNotAcquired, LostLease, Unavailable
 from leasehold.services.bids import Bid, Patience
@@ -52,9 +52,9 @@ class SyncLock(Held):
         without_loop(self._verify(connection, idle_timeout))
 
     def acquire(self, timeout: float | None = None) -> None:
-        """Wait for it; ``timeout`` in seconds. Raises LockNotAcquired."""
+        """Wait for it; ``timeout`` in seconds, 0: one try. Raises LockNotAcquired."""
         check_timeout(timeout)
-        if not self._win(Patience.WAIT, timeout):
+        if not self._win(*patience_of(timeout)):
             raise LockNotAcquired(f"the lock {self.name!r} was not free within {timeout:g} s")
 
     def try_acquire(self, *, sure: bool = False) -> bool:

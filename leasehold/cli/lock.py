@@ -13,7 +13,12 @@ from leasehold.cli.asking import database, database_options
 @click.command()
 @click.argument("name")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("--wait", type=click.FloatRange(0), metavar="SECONDS", help="Wait so long for it.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="Wait so long for it; 0: try once.",
+)
 @click.option("--fail", is_flag=True, help="Exit status 1, not 0, when another holds it.")
 @click.option(
     "--grace",

@@ -46,6 +46,10 @@ def test_the_first_runs_the_command_and_the_second_says_who_and_exits_well(lock:
     assert "begins" not in second.output + third.output
     waits = report(lock, "--wait", "0.3")
     assert waits.wait(30) == 0 and "was not run" in waits.output
+    tries = report(lock, "--wait", "0", "--fail")
+    assert tries.wait(30) == 1 and "was not run" in tries.output
+    free = lock("another", "--wait", "0", "--", "echo", "it", "runs")
+    assert free.wait(30) == 0 and "it runs" in free.output, "0 is one try, not none"
     next_one = report(lock, "--wait", "60", REPORT_SECONDS="0", REPORT_STATUS="3")
     os.kill(first.pid, signal.SIGTERM)
     assert first.wait(30) == 128 + signal.SIGTERM, "the command's end, by the signal passed on"

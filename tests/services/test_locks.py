@@ -155,6 +155,24 @@ async def test_a_wait_with_a_limit_ends_and_leaves_nothing_behind(database):
     assert await two.lock("x").try_acquire()
 
 
+async def test_a_timeout_of_zero_is_one_try_that_gets_a_free_lock(database):
+    one, two = database.app(), database.app()
+    async with one.lock("x", timeout=0) as lock:
+        assert lock.held
+        for refused in (two.lock("x", timeout=0), one.lock("x", timeout=0)):
+            with pytest.raises(LockNotAcquired):
+                await refused.acquire(timeout=0)
+        with pytest.raises(LockNotAcquired):
+            await asyncio.to_thread(two.sync.lock("x").acquire, 0)
+    await until_async(lambda: _none(database, "select 1 from leasehold.bid"))
+
+    def in_thread() -> bool:
+        with two.sync.lock("x", timeout=0) as held:
+            return held.held
+
+    assert await asyncio.to_thread(in_thread)
+
+
 async def _none(database: Database, text: str) -> bool:
     return not await database.sql(text)
 
