@@ -7,6 +7,7 @@ import atexit
 import os
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -56,8 +57,27 @@ class Desk:
         serve us, Unavailable when it does not answer within ``call_timeout``."""
         while leader and self._stopping:  # noqa: ASYNC110 - told by another thread
             await asyncio.sleep(0.05)
-        guard = self._of_node()
-        return guard if guard else await asyncio.to_thread(self._of_light)
+        if guard := self._of_node():
+            return guard
+        taken: Future[Guard] = Future()
+        asyncio.get_running_loop().run_in_executor(None, self._take_light, taken)
+        try:
+            return await asyncio.wrap_future(taken)
+        except asyncio.CancelledError:
+            taken.add_done_callback(self._give_back_unwanted)  # the thread goes on
+            raise
+
+    def _take_light(self, taken: Future[Guard]) -> None:
+        if not taken.set_running_or_notify_cancel():
+            return
+        try:
+            taken.set_result(self._of_light())
+        except BaseException as error:
+            taken.set_exception(error)
+
+    def _give_back_unwanted(self, taken: Future[Guard]) -> None:
+        if not taken.cancelled() and taken.exception() is None:
+            self.give_back(taken.result())
 
     def take_in_thread(self, *, leader: bool) -> Guard:
         """The same without a loop."""

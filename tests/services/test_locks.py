@@ -173,6 +173,16 @@ async def test_a_timeout_of_zero_is_one_try_that_gets_a_free_lock(database):
     assert await asyncio.to_thread(in_thread)
 
 
+async def test_a_wait_that_ends_before_its_light_node_is_there_leaves_no_node(database):
+    """The thread that starts the node goes on when nobody waits for it any more."""
+    app = database.app()
+    with pytest.raises(LockNotAcquired):
+        await app.lock("x").acquire(timeout=0.0001)
+    await until_async(lambda: app.desk._light is not None, 30)
+    await until_async(lambda: app.desk._light is None, 30)
+    await until_async(lambda: _none(database, "select 1 from leasehold.node"))
+
+
 async def _none(database: Database, text: str) -> bool:
     return not await database.sql(text)
 
