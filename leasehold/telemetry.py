@@ -89,7 +89,7 @@ CATALOGUE: dict[str, Kind] = {
         ("name", "term"),
     ),
     "callback_failed": Kind(
-        "error", "a callback on gain or loss of a leadership failed", ("name", "error")
+        "error", "a callback on gain or loss of a leadership or lock failed", ("name", "error")
     ),
     "lease_remade": Kind("error", "a leader or fence row had been deleted by hand", ("name",)),
     "renew_failed": Kind("warning", "a renewal got no answer", ("error",), stored=False),

@@ -196,17 +196,23 @@ class AdvisoryLock:
         self.why_lost = why
         self.lost.set()
         session.shut()  # should the server still hold it for us: not any more
-        self._telling = asyncio.create_task(self._tell(why))
-        for callback in self._heard:
-            callback(why)
         if self._body is not None and self._cancel and self._body is not asyncio.current_task():
             self._cancelled = True
             self._body.cancel("the advisory lock was lost")
+        failed: list[str] = []
+        for callback in self._heard:
+            try:
+                callback(why)
+            except Exception as error:
+                failed.append(f"{type(error).__name__}: {error}")
+        self._telling = asyncio.create_task(self._tell(why, failed))
 
-    async def _tell(self, why: str) -> None:
-        """The event, in the log at once and in the table if the database can be reached."""
-        fields = {"name": self.key.label, "scope": self.scope, "why": why}
-        await self._app._record("lock_lost", fields)
+    async def _tell(self, why: str, failed: list[str]) -> None:
+        """The events, in the log at once and in the table if the database can be reached."""
+        name = self.key.label
+        await self._app._record("lock_lost", {"name": name, "scope": self.scope, "why": why})
+        for error in failed:
+            await self._app._record("callback_failed", {"name": name, "error": error})
 
     # -- giving up -------------------------------------------------------------------------------
     async def release(self) -> None:
@@ -215,17 +221,22 @@ class AdvisoryLock:
         session, self._session = self._session, None
         if session is None or self._process != os.getpid():
             return  # after a fork it is the parent's
-        if self._watch:
-            self._watch.cancel()
+        watch, self._watch = self._watch, None
         try:
-            if self.lost.is_set():
-                raise self._lost_error()
             async with self._one:
+                # Not while it asks: the driver would have the server cancel that statement, and
+                # a transaction's lock ends with its transaction.
+                if watch:
+                    watch.cancel()
+                if self.lost.is_set():
+                    raise self._lost_error()
                 await self._release(session)
         except asyncio.CancelledError:
             session.shut()
             raise
         finally:
+            if watch:
+                watch.cancel()
             await session.close()
             if self._telling:
                 await asyncio.wait([self._telling], timeout=1.0)

@@ -17,6 +17,7 @@ from typing import Any
 import asyncpg
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from leasehold import App
 from leasehold.app.advisory import TRUST_SECONDS, AdvisoryLock
@@ -205,6 +206,48 @@ async def test_the_body_is_cancelled_and_the_reason_raised(
     with pytest.raises(LostLock, match=NAME):
         await asyncio.wait_for(task, 30)
     assert ended == ["cancelled"] and task.cancelling() == 0
+
+
+async def test_a_callback_that_fails_is_an_event_and_keeps_nobody_from_being_told(
+    open_app: Any, migrated: str, sql: Sql
+) -> None:
+    told: list[str] = []
+
+    def broken(why: str) -> None:
+        raise LookupError("no pager")
+
+    async def work() -> None:
+        async with open_app(migrated).advisory_lock(NAME, scope="session") as lock:
+            lock.on_lost(broken)
+            lock.on_lost(told.append)
+            await sql("select pg_terminate_backend(%s)", [lock.pid])
+            await forever()
+
+    with pytest.raises(LostLock, match=NAME):
+        await asyncio.wait_for(work(), 30)
+    assert len(told) == 1
+    query = "select fields from leasehold.events where kind = 'callback_failed'"
+    [(fields,)] = await until_async(lambda: sql(query), 30)
+    assert fields == {"name": NAME, "error": "LookupError: no pager"}
+
+
+async def test_a_release_while_the_lock_is_being_verified_is_no_loss(
+    open_app: Any, migrated: str, sql: Sql
+) -> None:
+    """A statement that the server cancels would end the transaction whose lock it is."""
+    await sql("create schema slow")
+    await sql(
+        "create view slow.pg_locks as with pause as materialized (select pg_sleep(0.3))"
+        " select shown.* from pause, pg_catalog.pg_locks shown"
+    )
+    slow = make_conninfo(migrated, options="-c search_path=slow,pg_catalog,public")
+    lock = open_app(slow).advisory_lock(NAME, scope="transaction")
+    assert await lock.acquire()
+    asks = "select 1 from pg_stat_activity where pid = %s and wait_event = 'PgSleep'"
+    await until_async(lambda: sql(asks, [lock.pid]), 30)
+    await lock.release()
+    assert lock.why_lost is None
+    await until_async(lambda: nobody(sql), 30)
 
 
 async def test_a_body_that_does_not_want_to_be_cancelled_looks_by_itself(
