@@ -80,7 +80,10 @@ async def standing_deadline(
     """See ``App.deadline``."""
     check_name(name)
     if due is None:
-        found = await (await app.store()).find_deadline(name)
+        if on is not None:
+            found = await app.on_connection.find_deadline(on, name)
+        else:
+            found = await (await app.store()).find_deadline(name)
         if found is None:
             raise DeadlineNotFound(
                 "no deadline of this name stands alone",

@@ -69,6 +69,11 @@ class UserConnections:
         found, created = (await self.fetch(connection, "user/deadline_arm", params))[0]
         return UUID(str(found)), bool(created)
 
+    async def find_deadline(self, connection: Any, name: str) -> UUID | None:
+        """As the user's transaction sees it."""
+        rows = await self.fetch(connection, "user/deadline_find", {"name": name})
+        return UUID(str(rows[0][0])) if rows else None
+
     async def end_deadline(self, connection: Any, deadline: UUID, verdict: str) -> str | None:
         """The state of its last level then, if the transaction commits."""
         params = {"id": str(deadline), "verdict": verdict}

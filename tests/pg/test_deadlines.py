@@ -116,6 +116,9 @@ async def test_one_that_stands_alone_in_a_transaction_of_the_users(
     async with await psycopg.AsyncConnection.connect(migrated) as user:
         promise = await app.deadline("books", due=timedelta(hours=1), on_breach="page", on=user)
         assert promise.created
+        assert (await app.deadline("books", on=user)).id == promise.id
+        with pytest.raises(DeadlineNotFound, match="books"):
+            await app.deadline("books")
         await user.rollback()
         assert await sql("select * from leasehold.deadlines") == []
         with pytest.raises(BadDeadline, match="past"):
@@ -144,8 +147,12 @@ def test_the_same_without_a_loop(dsn: str, migrated: str):
     assert (promise.created, again.created, again.id) == (True, False, promise.id)
     with psycopg.connect(migrated) as user:
         other = app.sync.deadline("papers", due=3600, on_breach="page", on=user)
-        assert other.cancel(on=user) and not other.met(on=user)
+        found = app.sync.deadline("papers", on=user)
+        assert (found.id, found.created) == (other.id, False), "as the transaction sees it"
+        assert other.cancel(on=user) and not found.met(on=user)
         user.rollback()
+        with pytest.raises(DeadlineNotFound, match="papers"):
+            app.sync.deadline("papers", on=user)
     with pytest.raises(DeadlineNotFound):
         app.sync.deadline("papers")
     assert promise.met() and not again.cancel()
