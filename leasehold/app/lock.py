@@ -30,10 +30,10 @@ class Lock(Held):
     """One use of a lock; make one for each. Over all processes of a schema one holds it.
 
     ``timeout``: seconds that ``async with`` waits, None for ever, 0: one try without waiting; then
-    LockNotAcquired. When it is lost, the block's task is cancelled and the block raises LostLease (``cancel=False``: look
-    at ``lost`` yourself; it raises at its end all the same). Whoever waits has their turn in the
-    order of their asking, by processes: one process keeps it for at most 10 of its own in a row.
-    The lock of a process that crashed is free after its lease.
+    LockNotAcquired. When it is lost, the block's task is cancelled and the block raises LostLease
+    (``cancel=False``: look at ``lost`` yourself; it raises at its end all the same). Whoever waits
+    has their turn in the order of their asking, by processes: one process keeps it for at most 10
+    of its own in a row. The lock of a process that crashed is free after its lease.
     """
 
     def __init__(
