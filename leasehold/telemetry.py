@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -180,15 +182,24 @@ def _plain(value: Any) -> Any:
 
 
 def log(event: Event, worker_id: str) -> None:
-    """One line: ``kind worker=… field=value …``; the values are in the record as well."""
-    logger.log(
-        logging.getLevelName(event.level.upper()),
-        "%s worker=%s%s",
-        event.kind,
-        worker_id,
-        _Words(event.fields),
-        extra={"event": event.kind, "worker_id": worker_id, "fields": event.fields},
-    )
+    """One line: ``kind worker=… field=value …``; the values are in the record as well.
+
+    Never raises: filters and handlers are the user's, and what tells an event must go on.
+    """
+    try:
+        logger.log(
+            logging.getLevelName(event.level.upper()),
+            "%s worker=%s%s",
+            event.kind,
+            worker_id,
+            _Words(event.fields),
+            extra={"event": event.kind, "worker_id": worker_id, "fields": event.fields},
+        )
+    except Exception as error:
+        if logging.raiseExceptions:  # as logging itself tells of a handler that failed
+            with suppress(Exception):  # there may be no stderr
+                why = f"{type(error).__name__}: {error}"
+                sys.stderr.write(f"leasehold: the log line of {event.kind} failed: {why}\n")
 
 
 class _Words:

@@ -89,6 +89,10 @@ class LightNode:
         recording.start()
         self._wakeups.start()
         try:
+            await asyncio.wait({self._joined, guarding}, return_when=asyncio.FIRST_COMPLETED)
+            if not self._joined.done():  # else whoever starts us would wait for ever
+                await guarding
+                raise errors.Unavailable("this process stopped taking part before it had begun")
             await self._joined
             self._started.set()
             await guarding

@@ -216,13 +216,22 @@ class Node(GuardsHost):
 
     # -- the guard's thread ----------------------------------------------------------------------
     def _start_guard(self) -> None:
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self.guard.run()), name="leasehold-guard", daemon=True
-        )
+        self._thread = threading.Thread(target=self._guard, name="leasehold-guard", daemon=True)
         self._thread.start()
+
+    def _guard(self) -> None:
+        try:
+            asyncio.run(self.guard.run())
+        except BaseException as error:  # else a start would wait for it for ever
+            text = f"{type(error).__name__}: {error}"
+            self._emit("service_failed", service="guard", error=text)
+            self._in_loop(self._on_refused, errors.Unavailable(f"the guard ended: {text}"))
 
     async def _in_guard(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something in the guard's loop and wait for it."""
+        if not self._thread.is_alive():
+            work.close()
+            return
         future = asyncio.run_coroutine_threadsafe(work, self.guard.loop)
         await asyncio.wrap_future(future)
 

@@ -22,14 +22,13 @@ from leasehold.services.bids import Bid
 from leasehold.services.clock_watch import ClockWatch
 from leasehold.services.contests import Contests
 from leasehold.services.elections import Elections
+from leasehold.services.loop_watch import LoopWatch
 from leasehold.services.membership import Election, Host, Membership, Others
 from leasehold.services.waiting import Bell
 from leasehold.telemetry import Emit
 
 _RETRY_SHARE = 0.2
 """Of R: the pause after a renewal without an answer."""
-LONGEST_LOOP_LAG = 2.0
-"""In R: a loop that is stuck longer gives its leaderships to a process whose loop runs."""
 
 
 class Guard:
@@ -60,7 +59,7 @@ class Guard:
         self._stopping = False
         self._standing = True
         self._was_silent: frozenset[UUID] = frozenset()
-        self._loop_was_stuck = 0.0
+        self._loop_watch = LoopWatch(timings.renew, emit)
         self._next_beat = 0.0
         self._timeline = Timeline()
         self._clock = ClockWatch()
@@ -158,9 +157,9 @@ class Guard:
 
     async def step(self, poked: bool = False) -> float:
         """One look at everything that is due; seconds until the next."""
-        self._expire()
-        lease = self.membership.lease
         try:
+            self._expire()
+            lease = self.membership.lease
             if lease.phase is Phase.STEPPING_DOWN:
                 return self._wait_for_quiet()
             if lease.phase is Phase.FOLLOWER:
@@ -174,15 +173,24 @@ class Guard:
         except errors.Unavailable as error:
             self._emit("renew_failed", error=str(error))
             self._failed += 1
-            self._expire()
-            self._next_beat = 0.0
-            return self._retry_pause()
-        except Exception as error:  # the guard must outlive every surprise
-            self._emit("service_failed", service="guard", error=f"{type(error).__name__}: {error}")
-            self._expire()
-            self._next_beat = 0.0
-            return self._retry_pause()
+            return self._troubled()
+        except Exception as error:
+            self._surprised(error)
+            return self._troubled()
         return self._pause()
+
+    def _surprised(self, error: Exception) -> None:
+        """The guard must outlive every surprise."""
+        self._emit("service_failed", service="guard", error=f"{type(error).__name__}: {error}")
+
+    def _troubled(self) -> float:
+        """After a round that failed: what it was too late for ends now."""
+        try:
+            self._expire()
+        except Exception as error:
+            self._surprised(error)
+        self._next_beat = 0.0
+        return self._retry_pause()
 
     def _retry_pause(self) -> float:
         """Not beyond the deadline: the fencing must be in time."""
@@ -312,7 +320,7 @@ class Guard:
 
     def _stands(self) -> bool:
         """Not while we stop, nor while the loop that does the duties is stuck."""
-        return self._standing and not self._loop_was_stuck
+        return self._standing and not self._loop_watch.stuck_seconds
 
     # -- losing ----------------------------------------------------------------------------------
     def _expire(self) -> None:
@@ -351,16 +359,9 @@ class Guard:
     # -- the user's loop -------------------------------------------------------------------------
     async def _watch_loop(self) -> None:
         """A stuck loop does no duties: let a process lead whose loop runs."""
-        self.contests.watch_loops(LONGEST_LOOP_LAG * self._timings.renew)
-        lag = self._host.loop_lag()
-        if lag > LONGEST_LOOP_LAG * self._timings.renew:
-            if not self._loop_was_stuck:
-                self._emit("loop_stuck", seconds=round(lag, 1))
-            self._loop_was_stuck = lag
+        self.contests.watch_loops(self._loop_watch.longest)
+        if self._loop_watch.look(self._host.loop_lag()):
             await self.elections.resign_all("its event loop is stuck")
-        elif self._loop_was_stuck and lag < self._timings.renew:
-            self._emit("loop_free", seconds=round(self._loop_was_stuck, 1))
-            self._loop_was_stuck = 0.0
 
     # -- leaving ---------------------------------------------------------------------------------
     async def resign_all(self, why: str) -> None:

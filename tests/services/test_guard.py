@@ -18,7 +18,8 @@ from leasehold.model.lease import Phase
 from leasehold.pg import migrate
 from leasehold.pg.store import PgStore
 from leasehold.ports import NodeIdentity
-from leasehold.services.guard import LONGEST_LOOP_LAG, Guard
+from leasehold.services.guard import Guard
+from leasehold.services.loop_watch import LONGEST_LOOP_LAG
 from tests.support.wait import until_async
 
 TIMES = Timings.derive(9)
@@ -304,6 +305,21 @@ async def test_a_surprise_in_the_host_does_not_end_the_guard(database):
     del process.info
     await process.step(0.1)
     assert process.leads
+
+
+async def test_a_surprise_while_it_fences_itself_does_not_end_the_guard(database):
+    process = await database.leader()
+    old = process.id
+
+    def surprise(why: str) -> None:
+        raise KeyError("surprise")
+
+    process.fenced = surprise  # type: ignore[attr-defined]
+    await process.step(TIMES.trust + 0.1)
+    assert process.events[-1] == "service_failed"
+    assert not process.leads
+    await process.steps(4, 0.4)
+    assert process.leads and process.id != old
 
 
 async def test_no_wall_clock_is_asked_who_is_alive(database):
