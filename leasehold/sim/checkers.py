@@ -57,9 +57,10 @@ class Watch:
     counts: Counter[str] = field(default_factory=Counter)
     promises: Promises = field(default_factory=Promises)
     _tokens: dict[Any, int] = field(default_factory=dict)
+    _newest: dict[int, int] = field(default_factory=dict)
+    """By job, the claim that was made last, of those that a failover has not lost."""
     _released: set[int] = field(default_factory=set)
     """Claims that ended while their handlers may run on."""
-    lost_commits: bool = False
     _deadlines: dict[UUID, float] = field(default_factory=dict)
     """Until when each node's lease is trusted, by its process's own clock."""
     lost: set[UUID] = field(default_factory=set)
@@ -104,6 +105,11 @@ class Watch:
     def _claimed(self, args: tuple[Any, ...], answer: Any) -> None:
         for job in answer:
             self._grows(job.id.int, job.claim_token)
+            self._newest[job.id.int] = job.claim_token
+
+    def _enqueued(self, args: tuple[Any, ...], answer: Any) -> None:
+        """What comes again after a failover had lost it must not be lost by anything else."""
+        self.lost.difference_update(job for job, created in answer if created)
 
     def _bury(self, args: tuple[Any, ...], answer: Any) -> None:
         self._fenced("bury", args[0], bool(answer))
@@ -117,10 +123,7 @@ class Watch:
         self._fenced("fire", args[0], bool(answer))
 
     def _ack(self, args: tuple[Any, ...], answer: Any) -> None:
-        self._acked(args[1], answer, again=False)
-
-    def _ack_again(self, args: tuple[Any, ...], answer: Any) -> None:
-        self._acked(args[1], answer, again=True)
+        self._acked(args[1], answer)
 
     def _end_deadline(self, args: tuple[Any, ...], answer: Any) -> None:
         self.promises.ended(self.db, args[0])
@@ -152,13 +155,17 @@ class Watch:
         if changed:
             self.wrong(f"FencedWrite: {name} under {term}")
 
-    def _acked(self, items: Sequence[AckItem], answer: Acked, *, again: bool) -> None:
-        """FencedWrite: an outcome is written under the newest claim, or not at all."""
+    def _acked(self, items: Sequence[AckItem], answer: Acked) -> None:
+        """FencedWrite: an outcome is written under the newest claim, or not at all. (Of a job that
+        is nowhere, a repetition cannot know that a failover has lost it, and writes nothing.)"""
         for item in items:
             if item.job not in answer.written:
                 self.counts["stale"] += item.job not in answer.locked
-            elif not (again or self.lost_commits) and item.token != self._tokens.get(item.job.int):
+            elif item.token != self._newest.get(item.job.int) and not self._is_nowhere(item.job):
                 self.wrong(f"FencedWrite: {item.job} was written under {item.token}")
+
+    def _is_nowhere(self, job: UUID) -> bool:
+        return job in self.lost and job not in self.db.jobs and job not in self.db.done
 
     def _buried(self, node: UUID) -> None:
         for process in self.processes:
@@ -230,10 +237,9 @@ class Watch:
 
     def goes_back(self, memory: dict[str, Any], lost: set[UUID]) -> None:
         """The commits since then are lost, and these jobs with them."""
-        self.lost_commits = True
         for name, value in memory.items():
             setattr(self, name, value)
-        self.lost |= lost
+        self.lost = (self.lost | lost) - self.db.jobs.keys() - self.db.done.keys()
         self.counts["lost"] += len(self.acknowledged & lost)
         # who runs a claim that is lost does not know it, and nobody waits for it
         self._released |= {
@@ -313,17 +319,18 @@ class Watch:
             expected = last + timedelta(seconds=1)
 
 
-_CONCLUDED = ("effects", "promises", "_finished", "_released", "_again")
+_CONCLUDED = ("effects", "promises", "_finished", "_newest", "_released", "_again")
 """What :class:`Watch` knows from commits alone."""
 _JUDGES: dict[str, Callable[[Watch, tuple[Any, ...], Any], None]] = {
     "acquire": Watch._acquired,
     "register": Watch._registered,
+    "enqueue": Watch._enqueued,
     "claim": Watch._claimed,
     "bury": Watch._bury,
     "stage": Watch._stage,
     "fire": Watch._fire,
     "ack": Watch._ack,
-    "ack_again": Watch._ack_again,
+    "ack_again": Watch._ack,
     "end_deadline": Watch._end_deadline,
     "sweep": Watch._sweep,
     "requeue": Watch._requeued,

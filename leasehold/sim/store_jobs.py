@@ -132,9 +132,7 @@ class JobOperations:
 
     def _was_taken(self, item: AckItem) -> bool:
         row = self.db.jobs.get(item.job)
-        if row and row.claim_token is not None and row.claim_token != item.token:
-            return True
-        if row and row.ready and row.node is None:
+        if row and (row.claim_token != item.token or (row.ready and row.node is None)):
             return True
         done = self.db.done.get(item.job)
         return done is not None and done.claim_token != item.token

@@ -324,6 +324,14 @@ async def test_after_an_unknown_outcome_what_was_taken_is_refused(world: World):
     assert not (await world.a.ack_again(claimed)).written, "another finished it"
 
 
+async def test_after_an_unknown_outcome_what_was_taken_and_put_off_is_refused(world: World):
+    claimed = await world.claimed(unique="k")
+    await world.a.store.requeue(claimed.id, claimed.claim_token)
+    await world.enqueue(unique="k", on_conflict="replace", run_in=60.0)
+    assert (await world.get(claimed.id)).state == "scheduled"
+    assert not (await world.a.ack_again(claimed)).written
+
+
 async def test_after_an_unknown_outcome_a_locked_row_is_told(world: World):
     claimed = await world.claimed()
     async with world.hold(claimed.id):

@@ -11,8 +11,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from leasehold.ports import NodeIdentity
+from leasehold.model.outcome import COMPLETED
+from leasehold.ports import Acked, AckItem, NodeIdentity
 from leasehold.sim.check_rest import TICK_LATE, restless
+from leasehold.sim.checkers import Watch
 from leasehold.sim.rows import DeathRow, NodeRow, ScheduleRow, SimDatabase, TickRow
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -118,3 +120,73 @@ def test_a_schedule_that_was_paused_may_be_silent():
 def test_a_schedule_of_the_code_that_is_in_no_row_is_told():
     host = Host(plan=planned("second"))
     assert said(tables(host.me), host) == ["TickOnce: schedule second is planned, and in no row"]
+
+
+# -- a failover that loses commits excuses only what it has lost ---------------------------------
+def watch() -> Watch:
+    return Watch(tables(), lambda: 7.0)
+
+
+def claims(watch: Watch, job: UUID, token: int) -> None:
+    watch.statement("claim", (), [SimpleNamespace(id=job, claim_token=token)])
+
+
+def acks(watch: Watch, job: UUID, token: int, name: str = "ack") -> None:
+    item = AckItem(job, token, COMPLETED, 0.1)
+    watch.statement(name, (uuid4(), [item]), Acked(frozenset({job}), frozenset()))
+
+
+def failover(watch: Watch, memory: dict[str, Any], *lost: UUID) -> None:
+    watch.goes_back(memory, set(lost))
+
+
+@pytest.mark.parametrize("name", ["ack", "ack_again"])
+def test_a_stale_outcome_is_seen_after_a_failover_too(name: str):
+    seen, job = watch(), uuid4()
+    failover(seen, seen.remember())
+    claims(seen, job, 1)
+    claims(seen, job, 2)
+    acks(seen, job, 1, name)
+    assert seen.violations == [f"7.000 FencedWrite: {job} was written under 1"]
+
+
+def test_who_held_a_job_before_the_lost_claims_may_write_its_outcome():
+    seen, job = watch(), uuid4()
+    claims(seen, job, 1)
+    memory = seen.remember()
+    claims(seen, job, 2)
+    failover(seen, memory)
+    acks(seen, job, 1)
+    assert seen.violations == []
+    acks(seen, job, 2)
+    assert seen.violations == [f"7.000 FencedWrite: {job} was written under 2"]
+
+
+def test_a_repetition_may_be_told_that_a_lost_job_was_written():
+    seen, job = watch(), uuid4()
+    memory = seen.remember()
+    claims(seen, job, 1)
+    failover(seen, memory, job)
+    acks(seen, job, 1, "ack_again")
+    assert seen.violations == []
+
+
+def test_a_lost_job_that_comes_again_must_not_be_lost_once_more():
+    seen, job = watch(), uuid4()
+    seen.acknowledged.add(job)
+    failover(seen, seen.remember(), job)
+    assert seen.pending() == []
+    seen.statement("enqueue", (), [(job, True)])
+    seen.last_look()
+    assert seen.violations == [f"7.000 NoLoss: {job} is nowhere, and its enqueue was acknowledged"]
+
+
+def test_a_lost_job_that_a_later_failover_brings_back_is_not_lost():
+    seen, job = watch(), uuid4()
+    seen.acknowledged.add(job)
+    memory = seen.remember()
+    failover(seen, memory, job)
+    seen.db.jobs[job] = SimpleNamespace(claim_token=None)  # type: ignore[assignment]
+    failover(seen, memory)
+    del seen.db.jobs[job]
+    assert seen.pending() == [job]
