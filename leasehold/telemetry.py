@@ -113,6 +113,11 @@ CATALOGUE: dict[str, Kind] = {
     # schedules
     "schedules_synced": Kind("info", "schedules changed by code", ("kept", "dropped", "release")),
     "tick_missed": Kind("warning", "due moments were not fired", ("schedule", "first", "last")),
+    "schedule_undecidable": Kind(
+        "error",
+        "this process cannot tell when it fires; the others go on",
+        ("schedule", "error"),
+    ),
     "clock_stepped": Kind("warning", "a tick lies ahead of the clock", ("ahead",)),
     "clock_jumped": Kind("warning", "the database's clock was set forward or back", ("by",)),
     # deadlines; their rows are written with the verdict itself, in the same transaction

@@ -26,15 +26,24 @@ def _iso(moment: datetime | None) -> str | None:
     return moment.isoformat() if moment else None
 
 
+def _definitions(given: Sequence[DueSchedule]) -> Jsonb:
+    return Jsonb([{"name": s.name, "spec": s.spec, "missed": s.missed} for s in given])
+
+
 class ScheduleOperations:
     _pool: Pool
 
-    async def due_schedules(self, app: str, limit: int, now: Now) -> list[DueSchedule]:
-        params = {"app": app, "limit": limit, "now": now}
+    async def due_schedules(
+        self, app: str, limit: int, now: Now, without: Sequence[DueSchedule] = ()
+    ) -> list[DueSchedule]:
+        params = {"app": app, "limit": limit, "now": now, "without": _definitions(without)}
         return [DueSchedule(*row) for row in await self._pool.fetch("schedule/due", params)]
 
-    async def next_schedule(self, app: str, now: Now) -> tuple[float | None, float]:
-        next_in, ahead = (await self._pool.fetch("schedule/next", {"app": app, "now": now}))[0]
+    async def next_schedule(
+        self, app: str, now: Now, without: Sequence[DueSchedule] = ()
+    ) -> tuple[float | None, float]:
+        params = {"app": app, "now": now, "without": _definitions(without)}
+        next_in, ahead = (await self._pool.fetch("schedule/next", params))[0]
         return next_in, ahead
 
     async def fire(

@@ -73,9 +73,15 @@ class Synced:
 
 
 class ScheduleStore(Protocol):
-    async def due_schedules(self, app: str, limit: int, now: Now) -> list[DueSchedule]: ...
+    async def due_schedules(
+        self, app: str, limit: int, now: Now, without: Sequence[DueSchedule] = ()
+    ) -> list[DueSchedule]:
+        """The longest due first; not those of ``without``, as long as their definitions are what
+        they were."""
 
-    async def next_schedule(self, app: str, now: Now) -> tuple[float | None, float]:
+    async def next_schedule(
+        self, app: str, now: Now, without: Sequence[DueSchedule] = ()
+    ) -> tuple[float | None, float]:
         """Seconds until the next moment (None: there is none), and how many seconds the
         furthest decided moment lies ahead of the clock (0 or less: it does not)."""
 

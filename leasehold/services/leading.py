@@ -102,6 +102,13 @@ async def free_the_dead(store: Store, limits: Limits, emit: Emit, now: datetime 
     return len(freed)
 
 
+_TRY_AGAIN_SECONDS = 60.0
+
+
+def _definition(schedule: DueSchedule) -> tuple[object, str]:
+    return schedule.spec, schedule.missed
+
+
 class Periodic(Service):
     """Fires due ticks: each moment of a schedule is decided once, and recorded."""
 
@@ -126,18 +133,41 @@ class Periodic(Service):
         self._term = term
         self._emit = emit
         self._clock_stepped = False
+        self._undecidable: dict[str, tuple[DueSchedule, float]] = {}
+        """By name: what we could not decide, and when (boot clock) we try it again."""
 
     async def tick(self, now: datetime | None) -> float:
-        due = await self._store.due_schedules(self._app, self._limits.batch_rows, now)
+        without = self._left_out()
+        due = await self._store.due_schedules(self._app, self._limits.batch_rows, now, without)
         if due:
-            plans = [self._decide(schedule) for schedule in due]
+            plans = [plan for plan in map(self._try_to_decide, due) if plan]
+            if not plans:
+                return 0.0  # what they hid is looked at without them
             written = await self._store.fire(self._term(), self._app, plans, now)
             self._tell(plans, {name for name, _, _ in written})
             # nothing written: another leader was faster, or we lead no more
             return 0.0 if written else self.pause
-        next_in, ahead = await self._store.next_schedule(self._app, now)
+        next_in, ahead = await self._store.next_schedule(self._app, now, without)
         self._watch_clock(ahead)
         return min(max(next_in, 0.0) + 0.001, 5.0) if next_in is not None else 5.0
+
+    def _left_out(self) -> list[DueSchedule]:
+        """Not for ever: a zone may be installed meanwhile."""
+        boot_now = self._env.boot_now()
+        return [bad for bad, again_at in self._undecidable.values() if boot_now < again_at]
+
+    def _try_to_decide(self, schedule: DueSchedule) -> TickPlan | None:
+        """None: this host lacks its time zone, or a newer release wrote what we cannot read."""
+        known = self._undecidable.pop(schedule.name, None)
+        try:
+            return self._decide(schedule)
+        except Exception as error:  # one of them must not silence all
+            again_at = self._env.boot_now() + _TRY_AGAIN_SECONDS
+            self._undecidable[schedule.name] = schedule, again_at
+            if not known or _definition(known[0]) != _definition(schedule):
+                text = f"{type(error).__name__}: {error}"
+                self._emit("schedule_undecidable", schedule=schedule.name, error=text)
+            return None
 
     def _decide(self, schedule: DueSchedule) -> TickPlan:
         decided = plan(

@@ -26,7 +26,9 @@ _COMPARED = ("spec", "task_name", "job", "missed", "grace_seconds")
 class ScheduleOperations:
     db: SimDatabase
 
-    async def due_schedules(self, app: str, limit: int, now: Now) -> list[DueSchedule]:
+    async def due_schedules(
+        self, app: str, limit: int, now: Now, without: Sequence[DueSchedule] = ()
+    ) -> list[DueSchedule]:
         moment = self.db.at(now)
         found = [
             DueSchedule(
@@ -39,14 +41,16 @@ class ScheduleOperations:
                 row.next_at,
                 moment,
             )
-            for row in self._going(app)
+            for row in self._going(app, without)
             if row.next_at is not None and row.next_at <= moment
         ]
         return sorted(found, key=lambda due: due.next_at)[:limit]
 
-    async def next_schedule(self, app: str, now: Now) -> tuple[float | None, float]:
+    async def next_schedule(
+        self, app: str, now: Now, without: Sequence[DueSchedule] = ()
+    ) -> tuple[float | None, float]:
         moment = self.db.at(now)
-        going = [row for row in self._going(app) if row.next_at is not None]
+        going = [row for row in self._going(app, without) if row.next_at is not None]
         if not going:
             return None, 0.0
         next_at = min(row.next_at for row in going if row.next_at is not None)
@@ -54,8 +58,15 @@ class ScheduleOperations:
         ahead = (max(marks) - moment).total_seconds() if marks else 0.0
         return (next_at - moment).total_seconds(), ahead
 
-    def _going(self, app: str) -> list[ScheduleRow]:
-        return [row for row in self.db.schedules.values() if row.app == app and not row.paused]
+    def _going(self, app: str, without: Sequence[DueSchedule]) -> list[ScheduleRow]:
+        left_out = [(given.name, given.spec, given.missed) for given in without]
+        return [
+            row
+            for row in self.db.schedules.values()
+            if row.app == app
+            and not row.paused
+            and (row.name, row.spec, row.missed) not in left_out
+        ]
 
     async def fire(
         self, term: Term, app: str, plans: Sequence[TickPlan], now: Now

@@ -55,6 +55,21 @@ async def test_what_is_due_is_told_with_the_databases_time(world: World):
     assert due.spec == planned().spec
 
 
+async def test_what_cannot_be_decided_is_left_out_until_its_definition_changes(world: World):
+    await sync(world, planned("bad"), planned("fine", next_at=at(1)))
+    store = world.a.store
+    [bad] = await store.due_schedules("default", 1, at(2))
+    assert bad.name == "bad"
+    [fine] = await store.due_schedules("default", 1, at(2), [bad])
+    assert fine.name == "fine"
+    assert (await store.next_schedule("default", at(0)))[0] == 0.0
+    assert (await store.next_schedule("default", at(0), [bad]))[0] == 1.0
+    assert (await store.next_schedule("default", at(0), [bad, fine]))[0] is None
+    await sync(world, planned("bad", missed="skip"), planned("fine", next_at=at(1)))
+    assert [due.name for due in await store.due_schedules("default", 1, at(2), [bad])] == ["bad"]
+    assert (await store.next_schedule("default", at(0), [bad]))[0] == 0.0
+
+
 async def test_a_tick_and_its_job_are_written_once(world: World):
     await sync(world)
     await world.a.lead()

@@ -1,7 +1,9 @@
--- Seconds until the next moment of any schedule (null: there is none), and how far the furthest
+-- Seconds until the next moment of any schedule that the asker can decide (null: there is none), and how far the furthest
 -- decided moment lies ahead of the clock: more than a little means that the clock was set back.
 -- locks: none
 -- index: schedule_next
 select extract(epoch from min(next_at) - coalesce(%(now)s::timestamptz, clock_timestamp()))::float8,
        coalesce(extract(epoch from max(high_water) - coalesce(%(now)s::timestamptz, clock_timestamp())), 0)::float8
-from leasehold.schedule where app = %(app)s and not paused and next_at is not null
+from leasehold.schedule s where app = %(app)s and not paused and next_at is not null
+  and not exists (select 1 from jsonb_to_recordset(%(without)s::jsonb) as x (name text, spec jsonb, missed text)
+                  where (x.name, x.spec, x.missed) = (s.name, s.spec, s.missed))
