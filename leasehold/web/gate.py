@@ -22,7 +22,7 @@ COOKIE = "leasehold_session"
 MOST_BODY_BYTES = 64 * 1024
 MOST_QUERY_BYTES = 8 * 1024
 MOST_FIELDS = 50
-_LOGIN_SECONDS = 0.5
+LOGIN_SECONDS = 0.5
 """One wrong login at a time, and each takes so long."""
 OPEN = frozenset({"/livez", "/readyz"})
 """Asked by machines that have no login; they learn one word."""
@@ -97,7 +97,7 @@ class Gate:
         if hosts is not None and (request.url.hostname or "") not in hosts:
             return _refusal(421, "This host name is not served here")
         kept = self._sessions.unpack(request.cookies.get(COOKIE, ""))
-        session = self._session(request, kept)
+        session = await self._session(request, kept)
         entering = _path(request) == "/login"
         if session is None and entering and self._rules.login:
             session = kept or self._sessions.new("")  # of nobody yet, for the form's token
@@ -109,7 +109,7 @@ class Gate:
             return await self._stop_post(request, session, entering)
         return None
 
-    def _session(self, request: Request, kept: Session | None) -> Session | None:
+    async def _session(self, request: Request, kept: Session | None) -> Session | None:
         """Whose request it is. Without a login everybody has a session, for its form token."""
         rules = self._rules
         if rules.login is None:
@@ -120,7 +120,7 @@ class Gate:
         if kept and kept.who:
             return kept
         basic = _basic(request)
-        who = rules.login.who(*basic) if basic else None
+        who = await self._who(request, rules.login, *basic) if basic else None
         return self._sessions.new(who) if who else None
 
     async def _stop_post(
@@ -152,14 +152,18 @@ class Gate:
         return None
 
     async def enter(self, request: Request) -> str | None:
-        """Check the login form; the name, or None. Wrong ones wait in a queue."""
+        """Check the login form; the name, or None."""
         login, form = self._rules.login, request.state.form
         if login is None:
             return "local"
-        who = login.who(form.get("name", ""), form.get("secret", ""))
+        return await self._who(request, login, form.get("name", ""), form.get("secret", ""))
+
+    async def _who(self, request: Request, login: Login, name: str, secret: str) -> str | None:
+        """The name, or None. Wrong ones wait in a queue, and are events."""
+        who = login.who(name, secret)
         if who is None:
             async with self._one_at_a_time:
-                await asyncio.sleep(_LOGIN_SECONDS)
+                await asyncio.sleep(LOGIN_SECONDS)
             await self._refused(request.client.host if request.client else "?")
         return who
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from typing import Any
 from uuid import uuid4
 
@@ -11,7 +13,7 @@ import pytest
 
 from leasehold.errors import ConfigError
 from leasehold.web import Login, dashboard
-from leasehold.web.gate import LOCAL
+from leasehold.web.gate import LOCAL, LOGIN_SECONDS
 from tests.web.conftest import TOKEN, Make
 
 XSS = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
@@ -183,7 +185,14 @@ async def test_a_login_is_checked_and_a_wrong_one_is_an_event(make: Make, dsn: s
     async with make(login=Login(user="ada", password=TOKEN)) as other:
         assert (await other.http.get("/now", auth=("ada", TOKEN))).status_code == 200
         other.http.cookies.clear()
-        assert (await other.http.get("/now", auth=("ada", "wrong"))).status_code == 303
+        began = time.monotonic()
+        wrong = [other.http.get("/now", auth=("ada", f"wrong {n}")) for n in range(3)]
+        answers = await asyncio.gather(*wrong)
+        assert [answer.status_code for answer in answers] == [303] * 3
+        assert time.monotonic() - began >= 3 * LOGIN_SECONDS, "one after the other, as of the form"
+        program = {"accept": "application/json"}
+        refused = await other.http.get("/jobs", auth=("eve", TOKEN), headers=program)
+        assert refused.status_code == 401 and "Basic" in refused.headers["www-authenticate"]
         stolen = inside.http.cookies["leasehold_session"]
         other.http.cookies.set("leasehold_session", stolen)
         assert (await other.http.get("/now")).status_code == 200, "every worker knows the session"
@@ -191,7 +200,7 @@ async def test_a_login_is_checked_and_a_wrong_one_is_an_event(make: Make, dsn: s
         third.http.cookies.set("leasehold_session", stolen)
         assert (await third.http.get("/now")).status_code == 303, "a new password ends it"
     kinds = await sql(dsn, "select kind from leasehold.event where kind = 'login_refused'")
-    assert len(kinds) == 4
+    assert len(kinds) == 8, "four of the form, four of programs"
 
 
 async def test_a_post_of_another_site_is_refused(make: Make, dsn: str):
