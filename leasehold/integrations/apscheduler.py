@@ -32,6 +32,7 @@ from apscheduler.events import (
     JobExecutionEvent,
 )
 from apscheduler.executors.base import BaseExecutor
+from apscheduler.executors.pool import ProcessPoolExecutor
 from apscheduler.jobstores.memory import MemoryJobStore
 from apscheduler.schedulers.base import STATE_STOPPED
 from apscheduler.triggers.combining import BaseCombiningTrigger
@@ -69,8 +70,8 @@ def leader_gate_in_thread(scheduler: Any, app: App, name: str) -> Iterator[SyncL
     gate = _Gate(scheduler, app)
     lead = app.sync.leader(name, on_gain=gate.open, on_loss=gate.close)
     gate.guard_runs(lead)
-    gate.start()
     try:
+        gate.start()
         with lead:
             yield lead
     finally:
@@ -79,19 +80,29 @@ def leader_gate_in_thread(scheduler: Any, app: App, name: str) -> Iterator[SyncL
 
 def run_blocking(scheduler: Any, app: App, name: str) -> None:
     """``scheduler.start()`` of a BlockingScheduler behind the gate: returns when it is shut
-    down."""
+    down. Raises what the database says when it cannot serve us, Unavailable when it does not
+    answer."""
     gate = _Gate(scheduler, app)
     lead = app.sync.leader(name, on_gain=gate.open, on_loss=gate.close)
-    gate.guard_runs(lead)
+    failed: list[BaseException] = []
 
     def enter(event: Any) -> None:
-        lead.__enter__()
+        try:
+            lead.__enter__()
+        except BaseException as error:  # APScheduler would log it, and stay paused for ever
+            failed.append(error)
+            gate.shut_down()
 
+    gate.guard_runs(lead)
     scheduler.add_listener(enter, EVENT_SCHEDULER_STARTED)
     try:
         scheduler.start(paused=True)
     finally:
+        scheduler.remove_listener(enter)
+        gate.forget()
         lead.__exit__(None, None, None)
+    if failed:
+        raise failed[0]
 
 
 class _Gate:
@@ -121,12 +132,20 @@ class _Gate:
             self._guard_executors()
 
     def stop(self) -> None:
-        if self._scheduler.state == STATE_STOPPED:
-            return
+        self.forget()
         if self._ours:
-            self._scheduler.shutdown(wait=False)
-        else:
+            self.shut_down()
+        elif self._scheduler.state != STATE_STOPPED:
             self._scheduler.pause()
+
+    def shut_down(self) -> None:
+        if self._scheduler.state != STATE_STOPPED:
+            self._scheduler.shutdown(wait=False)
+
+    def forget(self) -> None:
+        """Executors stay guarded, against what is submitted late; another gate's guard takes
+        the place of ours."""
+        self._scheduler.remove_listener(self._on_executors)
 
     def open(self, lead: Leader | SyncLeader) -> None:
         if self._scheduler.state == STATE_STOPPED:
@@ -157,24 +176,37 @@ class _Gate:
 
     # -- each run --------------------------------------------------------------------------------
     def guard_runs(self, lead: Leader | SyncLeader) -> None:
+        """Before the scheduler starts: APScheduler only logs what a listener raises. Raises
+        ConfigError."""
         self._lead = lead
-        self._scheduler.add_listener(
-            lambda event: self._guard_executors(), EVENT_SCHEDULER_STARTED | EVENT_EXECUTOR_ADDED
-        )
+        for alias, executor in self._scheduler._executors.items():
+            if isinstance(executor, ProcessPoolExecutor):
+                _refuse(alias)
+        events = EVENT_SCHEDULER_STARTED | EVENT_EXECUTOR_ADDED
+        self._scheduler.add_listener(self._on_executors, events)
+
+    def _on_executors(self, event: Any) -> None:
+        self._guard_executors()
 
     def _guard_executors(self) -> None:
         for alias, executor in self._scheduler._executors.items():
-            if type(executor).__name__ == "ProcessPoolExecutor":
-                raise ConfigError(
-                    "a run in another process cannot be asked whether this one still leads",
-                    got=f"executor {alias!r}",
-                    do="Use the thread pool or the event loop, or adopt() and executor='process'",
-                )
-            if not isinstance(executor._do_submit_job, partial):
-                executor._do_submit_job = partial(self._submit, executor._do_submit_job)
+            submit = executor._do_submit_job
+            if isinstance(executor, ProcessPoolExecutor):  # it was added to a running scheduler
+                executor._do_submit_job = partial(_refuse, alias)
+            else:  # a partial is of a gate before this one, whose leadership is over
+                bare = submit.args[0] if isinstance(submit, partial) else submit
+                executor._do_submit_job = partial(self._submit, bare)
 
     def _submit(self, submit: Callable[[Any, Any], None], job: Any, run_times: Any) -> None:
         submit(_Guarded(job, self._lead), run_times)
+
+
+def _refuse(alias: str, job: Any = None, run_times: Any = None) -> None:
+    raise ConfigError(
+        "a run in another process cannot be asked whether this one still leads",
+        got=f"executor {alias!r}",
+        do="Use the thread pool or the event loop, or adopt() and executor='process'",
+    )
 
 
 class _Guarded:

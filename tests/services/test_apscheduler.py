@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from apscheduler.executors.pool import ProcessPoolExecutor
+from apscheduler.events import EVENT_JOB_ERROR
+from apscheduler.executors.pool import ProcessPoolExecutor, ThreadPoolExecutor
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.schedulers.base import STATE_PAUSED, STATE_RUNNING, STATE_STOPPED
@@ -19,7 +20,7 @@ from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
 from leasehold import App
-from leasehold.errors import ConfigError
+from leasehold.errors import ConfigError, LostLease, Unavailable
 from leasehold.integrations.apscheduler import (
     _Gate,
     adopt,
@@ -145,15 +146,77 @@ async def test_what_was_due_while_another_led_is_not_run_again_and_what_was_miss
     assert now - timedelta(seconds=5) <= left["each-minute"] <= now + timedelta(seconds=60)
 
 
-async def test_a_process_pool_is_refused(database):
-    scheduler = BackgroundScheduler(timezone="UTC")
-    scheduler.add_executor(ProcessPoolExecutor(1))
-    gate = _Gate(scheduler, database.app())
-    gate.guard_runs(Any)
-    scheduler.start(paused=True)
+async def test_a_process_pool_is_refused_before_anything_starts(database):
+    app = database.app()
+    background = BackgroundScheduler(timezone="UTC")
+    blocking = BlockingScheduler(timezone="UTC")
+    in_loop = AsyncIOScheduler(timezone="UTC")
+    for scheduler in (background, blocking, in_loop):
+        scheduler.add_executor(ProcessPoolExecutor(1), "processes")
+
+    def enter() -> None:
+        with leader_gate_in_thread(background, app, "engine"):
+            pytest.fail("it is not guarded")
+
     with pytest.raises(ConfigError, match="another process"):
-        gate._guard_executors()
+        await asyncio.to_thread(enter)
+    with pytest.raises(ConfigError, match="another process"):
+        await ends(blocking, app)
+    with pytest.raises(ConfigError, match="another process"):
+        async with leader_gate(in_loop, app, "engine"):
+            pytest.fail("it is not guarded")
+    assert {s.state for s in (background, blocking, in_loop)} == {STATE_STOPPED}
+
+
+async def test_a_process_pool_that_is_added_later_gets_no_runs_and_the_others_are_guarded(database):
+    app = database.app()
+    scheduler = BackgroundScheduler(timezone="UTC")
+    async with leader_gate(scheduler, app, "engine") as lead:
+        await lead.wait(timeout=30)
+        scheduler.add_executor(ProcessPoolExecutor(1), "processes")
+        scheduler.add_executor(ThreadPoolExecutor(1), "threads")
+        job = scheduler.add_job(nothing, next_run_time=FAR, id="work")
+        with pytest.raises(ConfigError, match="'processes'"):
+            scheduler._executors["processes"].submit_job(job, [datetime.now(UTC)])
+        failed: list[Any] = []
+        scheduler.add_listener(lambda event: failed.append(event.exception), EVENT_JOB_ERROR)
+        lead.lost.set("as at a deadline")
+        scheduler._executors["threads"].submit_job(job, [datetime.now(UTC)])
+        await until_async(lambda: failed, 30)
+    assert isinstance(failed[0], LostLease)
+
+
+async def test_a_second_gate_on_a_scheduler_asks_its_own_leadership(database):
+    app = database.app()
+    ran: list[int] = []
+    scheduler = BackgroundScheduler(timezone="UTC")
+    scheduler.start(paused=True)
+    listeners = len(scheduler._listeners)
+    for number in (1, 2):
+        async with leader_gate(scheduler, app, f"engine {number}"):
+            scheduler.add_job(ran.append, "date", args=[number])
+            await until_async(lambda number=number: number in ran, 30)
+        assert scheduler.state == STATE_PAUSED and len(scheduler._listeners) == listeners
     scheduler.shutdown(wait=False)
+
+
+async def test_a_database_that_is_away_at_the_start_is_said_and_not_waited_for(tmp_path):
+    app = App(f"host={tmp_path}", call_timeout=1)
+    scheduler = BlockingScheduler(timezone="UTC")
+    with pytest.raises(Unavailable):
+        await ends(scheduler, app)
+    assert scheduler.state == STATE_STOPPED and not scheduler._listeners
+
+
+async def ends(scheduler: BlockingScheduler, app: App) -> None:
+    """What ``run_blocking`` raises; a scheduler that stays is shut down."""
+    running = asyncio.ensure_future(asyncio.to_thread(run_blocking, scheduler, app, "engine"))
+    await asyncio.wait([running], timeout=30)
+    if not running.done():
+        scheduler.shutdown(wait=False)
+        await running
+        pytest.fail("it stayed, paused")
+    await running
 
 
 # -- the adapter -----------------------------------------------------------------------------------
