@@ -75,6 +75,7 @@ class Env:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", Ids(self.clock))
+        object.__setattr__(self, "boot_now", self.clock.boot_now)  # asked several times a job
 
     def boot_now(self) -> float:
         return self.clock.boot_now()

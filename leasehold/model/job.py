@@ -162,6 +162,9 @@ def _check_number(
         raise BadJob(f"{label} must be {kind} from {low:g} to {high:g}", got=value)
 
 
+_DECODER = json.JSONDecoder()
+
+
 @dataclass(frozen=True, slots=True)
 class Unreadable:
     """What the database holds and Python's JSON cannot read: nested too deeply, or with a number
@@ -174,7 +177,8 @@ def decode(text: str | bytes) -> Any:
     """JSON from the database; :class:`Unreadable` instead of an error, so that one bad value
     harms none of its neighbours."""
     try:
-        return json.loads(text)
+        # jsonb's own text: no space around it, and nothing behind it
+        return _DECODER.raw_decode(text if isinstance(text, str) else text.decode())[0]
     except (ValueError, RecursionError) as error:
         return Unreadable(f"{type(error).__name__}: {error}")
 

@@ -11,6 +11,7 @@ from typing import Any
 from leasehold import errors
 from leasehold.config import Settings
 from leasehold.env import Env, take_assigned_node_id
+from leasehold.model.job import ClaimedJob
 from leasehold.model.outcome import Outcome, Unknown
 from leasehold.node.host import GuardsHost
 from leasehold.node.plan import NodePlan, Tools
@@ -310,18 +311,23 @@ class Node(GuardsHost):
         for loop in [*self._producers.values(), *self._loops.values(), *self._duties.values()]:
             loop.wake()
 
-    def _may_start(self, claim: Claim) -> bool:
+    def _may_start(self, claim: Claim, now: float) -> bool:
         membership = self.guard.membership
         return (
             claim.node == membership.identity.id
-            and membership.valid(self._env.boot_now())
+            and membership.valid(now)
             and self.acker.has_room(self.executor.busy, self._slots)
         )
 
-    def _finished(self, claim: Claim, outcome: Outcome) -> None:
-        job, unknown = claim.job, self._desk.not_tasks
-        if isinstance(outcome, Unknown) and job.task not in unknown:
+    def _finished(self, claim: Claim, outcome: Outcome, ended: float) -> None:
+        if isinstance(outcome, Unknown):
+            self._leave_to_others(claim.job)
+        self.acker.put(claim, outcome, ended)
+
+    def _leave_to_others(self, job: ClaimedJob) -> None:
+        """From now on jobs of this task are claimed by nodes that know it."""
+        unknown = self._desk.not_tasks
+        if job.task not in unknown:
             self._emit("job_unknown", job=job.id, task=job.task)
             if len(unknown) < _UNKNOWN_TASKS:
-                unknown.add(job.task)  # from now on they are left to a node that knows them
-        self.acker.put(claim, outcome)
+                unknown.add(job.task)

@@ -40,6 +40,7 @@ _COPY_LINES = 500  # in one write, so that the loop has its turn
 
 Row = tuple[Any, ...]
 Params = dict[str, Any]
+Answer = psycopg.AsyncCursor[Row]
 
 
 @dataclass(frozen=True)
@@ -100,10 +101,13 @@ class Session:
 
     async def fetch(self, name: str, params: Params, timeout: float) -> list[Row]:
         """Run one statement of sql/ and give its rows. ``timeout`` in seconds."""
+        return await read(await self.execute(name, params, timeout))
+
+    async def execute(self, name: str, params: Params, timeout: float) -> Answer:
+        """As ``fetch``; its rows are yet to be read, for which the connection is not needed."""
         text = statement(name, self._settings.schema)
         async with self.guarded(timeout):
-            cursor = await self.connection.execute(text, params)
-            return await cursor.fetchall() if cursor.description else []
+            return await self.connection.execute(text, params)
 
     async def copy(self, name: str, lines: Iterable[str], timeout: float) -> None:
         """COPY lines of text in (see pg/copying.py); all of them or none.
@@ -166,6 +170,14 @@ class Session:
 
     async def close(self) -> None:
         await _close(self.connection)
+
+
+async def read(answer: Answer) -> list[Row]:
+    """The rows of an answer, in Python's types."""
+    try:
+        return await answer.fetchall() if answer.description else []
+    except psycopg.Error as error:
+        raise translate(error, sent=True) from error
 
 
 def _shut(connection: psycopg.AsyncConnection[Row]) -> None:

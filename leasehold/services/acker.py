@@ -92,17 +92,28 @@ class Acker(Service):
             self.wake()
         return room
 
-    def put(self, claim: Claim, outcome: Outcome) -> None:
+    def put(self, claim: Claim, outcome: Outcome, ended: float) -> None:
+        """``ended``: CLOCK_BOOTTIME."""
+        job, queue = claim.job, self._queue
         decision = COMPLETED if outcome is PLAIN else self._decide(claim, outcome)
-        now = self._env.boot_now()
-        ran = now - (claim.started_at if claim.started_at is not None else now)
+        ran = ended - (claim.started_at if claim.started_at is not None else ended)
         self._usual += (ran - self._usual) * 0.05
-        if not self._queue:
-            self._since = now
-        self._queue.append((claim, AckItem(claim.job.id, claim.job.claim_token, decision, ran)))
-        if decision.state is not State.COMPLETED:
+        if not queue:
+            self._since = ended
+        queue.append((claim, AckItem(job.id, job.claim_token, decision, ran)))
+        if decision is not COMPLETED and decision.state is not State.COMPLETED:
             self._tell(claim, decision)
-        self.wake()
+        # a first one starts the clock; between that and a full batch nothing changes
+        if len(queue) == 1 or len(queue) >= self._full or not self._more_to_come:
+            self.wake()
+
+    @property
+    def _full(self) -> int:
+        return _FULL // 2 if self._careful else _FULL
+
+    @property
+    def _more_to_come(self) -> bool:
+        return len(self._running) > len(self._queue)
 
     def _decide(self, claim: Claim, outcome: Outcome) -> Decision:
         task = self._registry.find(claim.job.task)
@@ -125,10 +136,8 @@ class Acker(Service):
         if not self._queue:
             return self._idle()
         waited = self._env.boot_now() - self._since
-        more_to_come = len(self._running) > len(self._queue)
-        full = _FULL // 2 if self._careful else _FULL
-        patient = more_to_come and not self._pressed
-        if len(self._queue) < full and patient and waited < self._limits.flush_seconds:
+        patient = self._more_to_come and not self._pressed
+        if len(self._queue) < self._full and patient and waited < self._limits.flush_seconds:
             return self._limits.flush_seconds - waited
         await self.flush(now)
         return 0.0 if self._queue else self._idle()

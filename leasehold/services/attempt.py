@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
-from functools import partial
 from typing import Any
 
 from leasehold import errors
@@ -38,7 +37,7 @@ _FIRST_LOOK = 0.01
 _LONGEST_LOOK = 1.0
 """Seconds between two looks at a completion whose transaction is open."""
 
-RunInProcess = Callable[[TaskFunction, Claim], Awaitable[Outcome]]
+Run = Callable[[TaskFunction, Claim], Awaitable[Outcome]]
 
 
 class Attempts:
@@ -52,8 +51,8 @@ class Attempts:
         registry: Registry,
         emit: Emit,
         on: OnConnection,
-        may_start: Callable[[Claim], bool],
-        in_process: RunInProcess,
+        may_start: Callable[[Claim, float], bool],
+        in_process: Run,
         slots: int,
     ) -> None:
         self._store = store
@@ -63,7 +62,11 @@ class Attempts:
         self._emit = emit
         self._on = on
         self._may_start = may_start
-        self._in_process = in_process
+        self._executors: dict[str, Run] = {
+            "async": self._run_async,
+            "thread": self._run_thread,
+            "process": in_process,
+        }
         self._slots = slots
         self._threads: ThreadPoolExecutor | None = None
         self.worker_id = ""
@@ -75,8 +78,23 @@ class Attempts:
 
     async def of(self, claim: Claim) -> Outcome | None:
         """One attempt; None when nothing is to be written."""
+        job = claim.job
         try:
-            return await self._attempt(claim)
+            task = self._registry.find(job.task)
+            if task is None:
+                return Unknown()
+            if claim.stop_reason:
+                return stopped(claim)
+            if not isinstance(job.payload, dict):
+                return Discard(f"its arguments cannot be read: {errors.shorten(job.payload)}")
+            if (job.crashes or job.deadlines) and not await self._marked(claim):
+                return None if claim.lost else stopped(claim)
+            work = self._executors[task.executor](task, claim)
+            work = self._spanned(work, claim) if self._traced else self._guarded(work, claim)
+            outcome = await work
+            if claim.completed_elsewhere:
+                return await self._check_completion(claim, outcome)
+            return None if claim.lost else outcome
         except errors.Unavailable:
             return Snooze(1.0)
         except asyncio.CancelledError:  # by claim.end(), after the handler had ended
@@ -85,44 +103,23 @@ class Attempts:
             self._emit("service_failed", service="executor", error=repr(error))
             return Fail(f"leasehold could not run it: {error!r}")
 
-    async def _attempt(self, claim: Claim) -> Outcome | None:
-        """One attempt; None when nothing is to be written."""
-        job = claim.job
-        task = self._registry.find(job.task)
-        if task is None:
-            return Unknown()
-        if claim.stop_reason:
-            return stopped(claim)
-        if not isinstance(job.payload, dict):
-            return Discard(f"its arguments cannot be read: {errors.shorten(job.payload)}")
-        if job.crashes and not await self._store.start(
-            claim.node, job.id, job.claim_token, self._env.due_now()
-        ):
+    async def _marked(self, claim: Claim) -> bool:
+        """Write down that it starts, for jobs of which that must be known; may it, still?"""
+        job, now = claim.job, self._env.due_now()
+        if job.crashes and not await self._store.start(claim.node, job.id, job.claim_token, now):
             claim.end("lost")
-            return None
+            return False
         if job.deadlines:
+            now = self._env.due_now()
             claim.deadlines = await self._store.start_deadlines(
-                claim.node, job.id, job.claim_token, self._env.due_now()
+                claim.node, job.id, job.claim_token, now
             )
-        if claim.stopping:  # asked for while the mark was written
-            return None if claim.lost else stopped(claim)
-        if (job.crashes or job.deadlines) and not self._may_start(claim):  # it ran out meanwhile
-            return Snooze(0.0)
-        outcome = await self._execute(task, claim)
-        if claim.completed_elsewhere:
-            return await self._check_completion(claim, outcome)
-        return None if claim.lost else outcome
+        # it may have been stopped, or have run out, meanwhile
+        return not claim.stopping and self._may_start(claim, self._env.boot_now())
 
-    async def _execute(self, task: TaskFunction, claim: Claim) -> Outcome:
-        run = {
-            "async": self._run_async,
-            "thread": self._run_thread,
-            "process": self._in_process,
-        }[task.executor]
-        if not self._traced:
-            return await self._guarded(run(task, claim), claim)
+    async def _spanned(self, work: Awaitable[Outcome], claim: Claim) -> Outcome:
         with running(claim.job, self.worker_id) as attempt:
-            outcome = await self._guarded(run(task, claim), claim)
+            outcome = await self._guarded(work, claim)
             attempt.ended(outcome)
         return outcome
 
@@ -142,9 +139,8 @@ class Attempts:
             return Fail(describe(error, self._limits.error_chars))
 
     async def _run_async(self, task: TaskFunction, claim: Claim) -> Outcome:
-        me = asyncio.current_task()
-        assert me is not None
-        claim.stop = partial(_cancel, me)
+        assert claim.runner is not None
+        claim.stop = claim.runner.cancel
         job = claim.job
         arguments = (self._context(Context, claim),) if task.takes_context else ()
         work = claim.place = task.function(*arguments, **job.payload)
@@ -229,10 +225,6 @@ class Attempts:
     def close(self) -> None:
         if self._threads:
             self._threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _cancel(task: asyncio.Task[Any]) -> None:
-    task.cancel()
 
 
 def stopped(claim: Claim) -> Outcome:

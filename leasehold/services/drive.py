@@ -7,22 +7,26 @@ another can go on, and this one stays with it to its end.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from types import coroutine
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
 @coroutine
-def _steps(
-    work: Coroutine[Any, Any, Any], context: Context, on_suspend: Callable[[], None]
-) -> Generator[Any, Any, Any]:
+def drive(
+    work: Coroutine[Any, Any, T], context: Context, on_suspend: Callable[[], None]
+) -> Generator[Any, Any, T]:
+    """Await ``work`` so that what it sets in its contextvars stays in ``context``. ``on_suspend``
+    is called once, when it first waits for something."""
+    value: T
     try:
         awaited = context.run(work.send, None)
     except StopIteration as done:
-        return done.value
+        value = done.value
+        return value
     on_suspend()
     while True:
         try:
@@ -33,12 +37,5 @@ def _steps(
             else:
                 awaited = context.run(work.send, sent)
         except StopIteration as done:
-            return done.value
-
-
-def drive(
-    work: Coroutine[Any, Any, T], context: Context, on_suspend: Callable[[], None]
-) -> Awaitable[T]:
-    """Await ``work`` so that what it sets in its contextvars stays in ``context``. ``on_suspend``
-    is called once, when it first waits for something."""
-    return cast(Awaitable[T], _steps(work, context, on_suspend))
+            value = done.value
+            return value

@@ -21,7 +21,7 @@ from leasehold.services.low_water import LowWater
 from leasehold.services.running import Claim, Running
 from leasehold.telemetry import Emit
 
-STRETCH_SECONDS = 0.002
+STRETCH_SECONDS = 0.001
 """After so long a runner lets the event loop do something else."""
 
 
@@ -51,8 +51,26 @@ class Lane:
         return self.running + len(self.waiting)
 
 
+class _Turn:
+    """A runner: its task, and whether the job that it runs has suspended."""
+
+    __slots__ = ("_executor", "lane", "suspended", "task")
+
+    def __init__(self, executor: Executor, lane: Lane, task: asyncio.Task[None]) -> None:
+        self._executor = executor
+        self.lane = lane
+        self.task = task
+        self.suspended = False
+
+    def on_suspend(self) -> None:
+        """Another one goes on with the queue."""
+        self.suspended, self.lane.taking = True, False
+        self._executor.pump(self.lane)
+
+
 class Executor:
-    """``submit`` claims; each outcome goes to ``put``. ``may_start`` is asked before each."""
+    """``submit`` claims; each outcome goes to ``put``, with the moment of its end. ``may_start``
+    is asked before each, with the moment of its start."""
 
     def __init__(
         self,
@@ -60,8 +78,8 @@ class Executor:
         limits: Limits,
         running: Running,
         emit: Emit,
-        put: Callable[[Claim, Outcome], None],
-        may_start: Callable[[Claim], bool],
+        put: Callable[[Claim, Outcome, float], None],
+        may_start: Callable[[Claim, float], bool],
         attempts: Attempts,
     ) -> None:
         self._env = env
@@ -78,8 +96,7 @@ class Executor:
 
     # -- taking in -------------------------------------------------------------------------------
     def submit(self, lane: Lane, claims: list[Claim]) -> None:
-        for claim in claims:
-            self._claims.add(claim)
+        self._claims.add(*claims)
         self._attempts.prepare()
         lane.waiting.extend(claims)
         self.pump(lane)
@@ -102,10 +119,12 @@ class Executor:
         if not lane.waiting or lane.running >= lane.slots or self.exclusive:
             return None
         claim = lane.waiting[0]
-        if not self._may_start(claim):
+        now = self._env.boot_now()
+        if not self._may_start(claim, now):
             return None
         lane.waiting.popleft()
         if claim.job.crashes < self._limits.max_crashes - 1:
+            claim.started_at = now
             return claim
         # It may be what kills its node: it runs alone, so that nobody else is blamed.
         self._alone.append((lane, claim))
@@ -124,8 +143,10 @@ class Executor:
         if self._alone_running or any(lane.running for lane in self.lanes.values()):
             return
         lane, claim = self._alone[0]
-        if not self._may_start(claim):
+        now = self._env.boot_now()
+        if not self._may_start(claim, now):
             return
+        claim.started_at = now
         self._alone.popleft()
         self._alone_running = True
         self._spawn(lane, claim)
@@ -140,15 +161,17 @@ class Executor:
     async def _runner(self, lane: Lane, first: Claim | None) -> None:
         """Take jobs and run them, until there are none or another runner does it. ``first``: a
         suspect, to be run alone."""
-        if first:
-            await self._run(lane, first)
-            self._alone_ended()
-            return
         me = asyncio.current_task()
         assert me is not None
+        turn = _Turn(self, lane, me)
+        if first:
+            await self._run(turn, first)
+            self._alone_ended()
+            return
         began = self._env.boot_now()
         while claim := self._take(lane):
-            if await self._run(lane, claim):
+            ended = await self._run(turn, claim)
+            if turn.suspended:
                 lane.on_room()
                 if lane.taking:
                     return  # another one went on with the queue meanwhile
@@ -157,28 +180,24 @@ class Executor:
                 lane.taking = False
                 self.pump(lane)
                 return
-            if self._env.boot_now() - began > STRETCH_SECONDS:
+            if ended - began > STRETCH_SECONDS:
                 lane.on_room()
                 await asyncio.sleep(0)
                 began = self._env.boot_now()
         lane.taking = False
         lane.on_room()
 
-    async def _run(self, lane: Lane, claim: Claim) -> bool:
-        """One job; did it suspend?"""
-        suspended = False
-
-        def on_suspend() -> None:
-            nonlocal suspended
-            suspended, lane.taking = True, False
-            self.pump(lane)
-
+    async def _run(self, turn: _Turn, claim: Claim) -> float:
+        """One job; when did it end?"""
+        lane = turn.lane
         lane.running += 1
-        claim.started_at = self._env.boot_now()
-        outcome = await drive(self._attempts.of(claim), copy_context(), on_suspend)
+        claim.runner = turn.task
+        turn.suspended = False
+        outcome = await drive(self._attempts.of(claim), copy_context(), turn.on_suspend)
         claim.stop = None
+        ended = self._env.boot_now()
         if outcome is not None:
-            self._put(claim, outcome)
+            self._put(claim, outcome, ended)
         else:
             self._claims.remove(claim)
             job = claim.job
@@ -188,7 +207,7 @@ class Executor:
         lane.finished += 1
         if self._alone:
             self._start_alone()
-        return suspended
+        return ended
 
     # -- ending ----------------------------------------------------------------------------------
     def end_all(self, reason: str) -> None:

@@ -5,6 +5,7 @@ Written in the user's loop, read by the guard's thread: each access is one step 
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -24,7 +25,9 @@ class Claim:
     """Under which identity it was claimed; acks name it, also after a self-fencing."""
     started_at: float | None = None
     """CLOCK_BOOTTIME; None: waits for a slot."""
-    stop: Callable[[], None] | None = None
+    runner: asyncio.Task[None] | None = None
+    """In which it runs."""
+    stop: Callable[[], object] | None = None
     """Ends the run, as far as its executor can."""
     place: Any = None
     """Where its handler is: a coroutine, the number of a thread, or what holds the child process.
@@ -74,8 +77,8 @@ class Running:
     def __init__(self) -> None:
         self._claims: dict[int, Claim] = {}
 
-    def add(self, claim: Claim) -> None:
-        self._claims[claim.job.claim_token] = claim
+    def add(self, *claims: Claim) -> None:
+        self._claims.update({claim.job.claim_token: claim for claim in claims})
 
     def remove(self, claim: Claim) -> None:
         self._claims.pop(claim.job.claim_token, None)

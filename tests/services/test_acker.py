@@ -40,8 +40,8 @@ async def test_two_outcomes_of_one_job_are_not_written_in_one_statement():
     [first] = await store.claim(me.id, 1, "default", [], 1, None)
     await store.requeue(job, first.claim_token)
     [second] = await store.claim(me.id, 1, "default", [], 1, None)
-    acker.put(Claim(first, me.id), Fail("taken away meanwhile"))
-    acker.put(Claim(second, me.id), Complete())
+    acker.put(Claim(first, me.id), Fail("taken away meanwhile"), 1.0)
+    acker.put(Claim(second, me.id), Complete(), 1.0)
     while acker.backlog:
         await acker.flush(None)
     assert ("ack_refused", first.claim_token) in events
@@ -63,7 +63,8 @@ def put(acker: Acker, count: int, ran: float) -> None:
         job = ClaimedJob(
             uuid4(), "t", "default", {}, 0, 1, 5, 0, number, None, None, NOW, NOW, True, None
         )
-        acker.put(Claim(job, NODE, started_at=Env().boot_now() - ran), PLAIN)
+        now = Env().boot_now()
+        acker.put(Claim(job, NODE, started_at=now - ran), PLAIN, now)
 
 
 def test_what_runs_and_is_not_recorded_is_kept_small_where_a_run_takes_some_time():
@@ -82,6 +83,24 @@ def test_brief_runs_may_be_many_and_long_ones_are_few():
     assert not brief.has_room(lambda: 0, 100)
     put(long, 200, 0.5)
     assert long.has_room(lambda: 100, 100)
+
+
+def test_nobody_is_woken_between_the_first_outcome_and_a_full_batch():
+    acker, rung = lone(), []
+    acker.wake = lambda: rung.append(len(acker._queue))
+    job = ClaimedJob(uuid4(), "t", "default", {}, 0, 1, 5, 0, 0, None, None, NOW, NOW, True, None)
+    acker._running.add(*[Claim(job._replace(claim_token=-token), NODE) for token in range(1, 500)])
+    put(acker, 101, 0.0)
+    assert rung == [1, 100, 101]
+
+
+def test_the_last_outcome_of_all_that_runs_is_written_at_once():
+    acker, rung = lone(), []
+    acker.wake = lambda: rung.append(len(acker._queue))
+    job = ClaimedJob(uuid4(), "t", "default", {}, 0, 1, 5, 0, 0, None, None, NOW, NOW, True, None)
+    acker._running.add(*[Claim(job._replace(claim_token=-token), NODE) for token in (1, 2, 3)])
+    put(acker, 3, 0.0)
+    assert rung == [1, 3]
 
 
 async def test_outcomes_are_written_at_once_when_a_job_waits_for_that():

@@ -45,7 +45,7 @@ class Hands:
             Env(), Limits(), Running(), self.emit, self.put, self._may_start, self.attempts
         )
 
-    def _may_start(self, claim: Claim) -> bool:
+    def _may_start(self, claim: Claim, now: float) -> bool:
         return self.valid
 
     # -- handlers --------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ class Hands:
     # -- around ----------------------------------------------------------------------------------
     def emit(self, kind: str, **fields: Any) -> None: ...
 
-    def put(self, claim: Claim, outcome: Any) -> None:
+    def put(self, claim: Claim, outcome: Any, ended: float) -> None:
         self.outcomes[claim.job.payload["name"]] = outcome
 
     async def start(self, *ids: Any) -> bool:

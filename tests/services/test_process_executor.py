@@ -73,7 +73,7 @@ class Bench:
             self._registry,
             self._emit,
             None,  # type: ignore[arg-type]
-            lambda claim: True,
+            lambda claim, now: True,
             self.pool.run,
             slots,
         )
@@ -82,8 +82,8 @@ class Bench:
             Limits(**limits),
             Running(),
             self._emit,
-            lambda claim, outcome: self._outcomes.update({claim.job.id: outcome}),
-            lambda claim: True,
+            lambda claim, outcome, ended: self._outcomes.update({claim.job.id: outcome}),
+            lambda claim, now: True,
             self.attempts,
         )
         self.lane = Lane("default", 100)

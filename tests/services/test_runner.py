@@ -47,10 +47,10 @@ class Workshop:
 
     def emit(self, kind: str, **fields: Any) -> None: ...
 
-    def may_start(self, claim: Claim) -> bool:
+    def may_start(self, claim: Claim, now: float) -> bool:
         return True
 
-    def put(self, claim: Claim, outcome: Any) -> None:
+    def put(self, claim: Claim, outcome: Any, ended: float) -> None:
         self.outcomes[claim.job.payload["n"]] = outcome
 
     async def start(self, *mark: Any) -> bool:
