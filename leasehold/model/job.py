@@ -200,7 +200,6 @@ class ClaimedJob(NamedTuple):
     timeout: float | None
     requeue_after: float | None
     scheduled_for: datetime
-    created_at: datetime
     history: bool
     schedule: str | None
     """The name of the schedule whose tick this is."""

@@ -315,7 +315,7 @@ class Node(GuardsHost):
         membership = self.guard.membership
         return (
             claim.node == membership.identity.id
-            and membership.valid(now)
+            and membership.lease.valid(now)
             and self.acker.has_room(self.executor.busy, self._slots)
         )
 

@@ -111,9 +111,9 @@ class JobOperations:
         decisions = [item.decision for item in items]
         params = {
             "node": node,
-            "ids": _array(item.job.hex for item in items),
-            "tokens": _array(str(item.token) for item in items),
-            "ran": _array(f"{item.ran_seconds:.6f}" for item in items),
+            "ids": _array([f"{item.job.int:032x}" for item in items]),
+            "tokens": _array([str(item.token) for item in items]),
+            "ran": _array([f"{item.ran_seconds:.6f}" for item in items]),
             # what is shorter is filled up with nulls
             "results": [d.result for d in decisions] if any(d.result for d in decisions) else [],
             "now": now,
@@ -257,7 +257,7 @@ def _job_number(item: AckItem) -> int:
     return item.job.int
 
 
-def _array(texts: Iterable[str]) -> str:
+def _array(texts: list[str]) -> str:
     """An array as PostgreSQL reads it, of texts that need no quoting: much faster to make than
     psycopg's general one."""
     return "{" + ",".join(texts) + "}"

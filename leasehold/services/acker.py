@@ -84,9 +84,10 @@ class Acker(Service):
     def has_room(self, running: Callable[[], int], slots: int) -> bool:
         """May another job start beside so many? All that runs or is not recorded would run again
         after a kill. Where a run is brief that costs little, and where it is long there are few."""
+        backlog = len(self._queue) + self._in_flight + len(self._locked)
         if not self._careful:
-            return self.backlog <= self._limits.unrecorded_outcomes
-        room = running() + self.backlog < max(_AT_RISK, slots)
+            return backlog <= self._limits.unrecorded_outcomes
+        room = running() + backlog < max(_AT_RISK, slots)
         if not room and not self._pressed:
             self._pressed = True
             self.wake()
@@ -104,16 +105,13 @@ class Acker(Service):
         if decision is not COMPLETED and decision.state is not State.COMPLETED:
             self._tell(claim, decision)
         # a first one starts the clock; between that and a full batch nothing changes
-        if len(queue) == 1 or len(queue) >= self._full or not self._more_to_come:
+        count = len(queue)
+        if count == 1 or count >= len(self._running) or count >= self._full:
             self.wake()
 
     @property
     def _full(self) -> int:
         return _FULL // 2 if self._careful else _FULL
-
-    @property
-    def _more_to_come(self) -> bool:
-        return len(self._running) > len(self._queue)
 
     def _decide(self, claim: Claim, outcome: Outcome) -> Decision:
         task = self._registry.find(claim.job.task)
@@ -136,7 +134,8 @@ class Acker(Service):
         if not self._queue:
             return self._idle()
         waited = self._env.boot_now() - self._since
-        patient = self._more_to_come and not self._pressed
+        more_to_come = len(self._running) > len(self._queue)
+        patient = more_to_come and not self._pressed
         if len(self._queue) < self._full and patient and waited < self._limits.flush_seconds:
             return self._limits.flush_seconds - waited
         await self.flush(now)

@@ -269,7 +269,6 @@ def as_claimed(row: JobRow) -> ClaimedJob:
         row.timeout,
         row.requeue_after,
         row.tick_at or row.run_at,
-        row.created_at,
         row.history,
         row.schedule,
         row.deadlines,

@@ -61,7 +61,7 @@ NODE = uuid4()
 def put(acker: Acker, count: int, ran: float) -> None:
     for number in range(count):
         job = ClaimedJob(
-            uuid4(), "t", "default", {}, 0, 1, 5, 0, number, None, None, NOW, NOW, True, None
+            uuid4(), "t", "default", {}, 0, 1, 5, 0, number, None, None, NOW, True, None
         )
         now = Env().boot_now()
         acker.put(Claim(job, NODE, started_at=now - ran), PLAIN, now)
@@ -88,7 +88,7 @@ def test_brief_runs_may_be_many_and_long_ones_are_few():
 def test_nobody_is_woken_between_the_first_outcome_and_a_full_batch():
     acker, rung = lone(), []
     acker.wake = lambda: rung.append(len(acker._queue))
-    job = ClaimedJob(uuid4(), "t", "default", {}, 0, 1, 5, 0, 0, None, None, NOW, NOW, True, None)
+    job = ClaimedJob(uuid4(), "t", "default", {}, 0, 1, 5, 0, 0, None, None, NOW, True, None)
     acker._running.add(*[Claim(job._replace(claim_token=-token), NODE) for token in range(1, 500)])
     put(acker, 101, 0.0)
     assert rung == [1, 100, 101]
@@ -97,7 +97,7 @@ def test_nobody_is_woken_between_the_first_outcome_and_a_full_batch():
 def test_the_last_outcome_of_all_that_runs_is_written_at_once():
     acker, rung = lone(), []
     acker.wake = lambda: rung.append(len(acker._queue))
-    job = ClaimedJob(uuid4(), "t", "default", {}, 0, 1, 5, 0, 0, None, None, NOW, NOW, True, None)
+    job = ClaimedJob(uuid4(), "t", "default", {}, 0, 1, 5, 0, 0, None, None, NOW, True, None)
     acker._running.add(*[Claim(job._replace(claim_token=-token), NODE) for token in (1, 2, 3)])
     put(acker, 3, 0.0)
     assert rung == [1, 3]

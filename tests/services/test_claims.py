@@ -23,9 +23,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def job(token: int) -> ClaimedJob:
-    return ClaimedJob(
-        uuid4(), "t", "default", {}, 0, 1, 5, 0, token, None, None, NOW, NOW, True, None
-    )
+    return ClaimedJob(uuid4(), "t", "default", {}, 0, 1, 5, 0, token, None, None, NOW, True, None)
 
 
 class World:

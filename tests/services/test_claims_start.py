@@ -76,7 +76,7 @@ class Hands:
     def submit(self, lane: Lane, task: str, name: str, crashes: int = 0) -> Claim:
         job = ClaimedJob(
             uuid4(), task, lane.queue, {"name": name}, 0, 1, 5, crashes, len(name) + 1, None, None,
-            NOW, NOW, True, None,
+            NOW, True, None,
         )  # fmt: skip
         claim = Claim(job, NODE)
         self.executor.submit(lane, [claim])

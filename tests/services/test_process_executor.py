@@ -110,7 +110,7 @@ class Bench:
         job = ClaimedJob(
             id=uuid4(), task=name, queue="default", payload=payload, priority=0, attempt=3,
             max_attempts=5, crashes=0, claim_token=41, timeout=timeout, requeue_after=None,
-            scheduled_for=DUE, created_at=DUE, history=True, schedule="nightly",
+            scheduled_for=DUE, history=True, schedule="nightly",
         )  # fmt: skip
         claim = Claim(job, NODE)
         self.executor.submit(self.lane, [claim])

@@ -62,7 +62,7 @@ class Workshop:
         claims = [
             Claim(
                 ClaimedJob(uuid4(), function.__name__, "default", {"n": n}, 0, 1, 5, crashes, n,
-                           None, None, NOW, NOW, True, None),
+                           None, None, NOW, True, None),
                 NODE,
             )
             for n in numbers

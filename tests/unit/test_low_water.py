@@ -14,7 +14,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 def jobs(count: int) -> list[ClaimedJob]:
     return [
         ClaimedJob(UUID(int=n), "t", "q", {}, 3, 1, 5, 0, n, None, None,
-                   NOON + timedelta(seconds=n), NOON, True, None)
+                   NOON + timedelta(seconds=n), True, None)
         for n in range(1, count + 1)
     ]  # fmt: skip
 

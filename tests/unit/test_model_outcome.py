@@ -32,7 +32,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 def job(attempt: int = 1, max_attempts: int = 5, crashes: int = 0) -> ClaimedJob:
     return ClaimedJob(
-        UUID(int=1), "t", "q", {}, 0, attempt, max_attempts, crashes, 7, None, None, NOW, NOW, True,
+        UUID(int=1), "t", "q", {}, 0, attempt, max_attempts, crashes, 7, None, None, NOW, True,
         None,
     )  # fmt: skip
 

@@ -30,4 +30,4 @@ from mine
 where j.ctid = any (array(select at_row from urgent union all select at_row from usual))
 returning j.id, j.task_name, j.queue, j.payload, j.priority, j.attempt, j.max_attempts, j.crashes,
           j.claim_token, j.timeout_seconds, j.requeue_seconds, coalesce(j.tick_at, j.run_at),
-          j.created_at, j.history, j.schedule, j.deadlines, j.trace
+          j.history, j.schedule, j.deadlines, j.trace
