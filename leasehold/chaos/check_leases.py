@@ -207,7 +207,7 @@ class Gap:
 
 def gaps(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[str | int]:
     """No process that was well stood by for longer than F while nobody led, and the row did not
-    change either."""
+    change hands either."""
     for gap in leaderless(campaign, timings):
         yield 1
         if gap.waited > timings.failover + SLACK_SECONDS:
@@ -219,7 +219,7 @@ def gaps(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[str |
 
 def leaderless(campaign: Campaign, timings: Timings) -> list[Gap]:
     """All stretches without a leader between the first one and the moment when all are stopped."""
-    spans = leaderships(campaign) if campaign.own_tasks else _by_rows(campaign)
+    spans = leaderships(campaign) if campaign.own_tasks else _by_rows(campaign, timings)
     end = campaign.stopping_at
     found: list[Gap] = []
     until = None
@@ -233,28 +233,50 @@ def leaderless(campaign: Campaign, timings: Timings) -> list[Gap]:
     return found
 
 
-def _by_rows(campaign: Campaign) -> list[Span]:
-    """Somebody's processes write no history: leading is what the row says, while it changes."""
+def _by_rows(campaign: Campaign, timings: Timings) -> list[Span]:
+    """Somebody's processes write no history: leading is what the row says, and for no longer than
+    a renewal is trusted."""
     nobody = Process("", "node", 0, 0.0)
     rows = campaign.rows
     nexts = [row["at"] for row in rows[1:]] + [campaign.stopping_at]
     return [
-        Span(row["at"], at, nobody, row["token"])
-        for row, at in zip(rows, nexts, strict=True)
+        Span(row["at"], min(at, row["at"] + timings.trust), nobody, row["token"])
+        for row, at in zip(rows, nexts, strict=False)  # without a row nobody ever led
         if row["node"] is not None
     ]
 
 
 def _stood_by(campaign: Campaign, timings: Timings, start: float, end: float) -> tuple[float, str]:
-    """The longest time within a gap in which one process was well and the row stayed the same."""
-    changes = [row["at"] for row in campaign.rows if start < row["at"] < end]
+    """The longest time within a gap in which one process was well and saw nothing that lets a
+    candidate begin its wait anew."""
+    anew = [at for at in _waits_begin(campaign, timings, start) if start < at < end]
     best = (0.0, "nobody")
     for process in campaign.nodes():
         for low, high in well(campaign, process, timings):
-            edges = [max(low, start), *[at for at in changes if low < at < high], min(high, end)]
+            edges = [max(low, start), *[at for at in anew if low < at < high], min(high, end)]
             for one, two in itertools.pairwise(edges):
                 best = max(best, (two - one, str(process)))
     return best
+
+
+def _waits_begin(campaign: Campaign, timings: Timings, start: float) -> Iterator[float]:
+    """Another holder or term; a renewal only while one from before the gap may still arrive:
+    whoever goes on renewing and does not lead keeps everybody waiting, and that is a gap."""
+    who: tuple[str | None, int] | None = None
+    for row in campaign.rows:
+        at, before, who = row["at"], who, (row["node"], row["token"])
+        if who != before or at <= start + timings.trust or _was_held_back(campaign, timings, row):
+            yield at
+
+
+def _was_held_back(campaign: Campaign, timings: Timings, row: Line) -> bool:
+    """Did it come out of a hole just now?"""
+    holders = [process for process in campaign.nodes() if process.pid == row.get("pid")]
+    return any(
+        hurts(fault, holder) and 0 <= row["at"] - fault.end <= timings.renew
+        for holder in holders
+        for fault in campaign.faults
+    )
 
 
 def well(campaign: Campaign, process: Process, timings: Timings) -> list[tuple[float, float]]:
@@ -267,7 +289,7 @@ def well(campaign: Campaign, process: Process, timings: Timings) -> list[tuple[f
         if span_line["of"] == "node"
     ]
     hurt = sorted(
-        ((f.start, f.end) for f in campaign.faults if _hurts(f, process)), key=lambda pair: pair[0]
+        ((f.start, f.end) for f in campaign.faults if hurts(f, process)), key=lambda pair: pair[0]
     )
     stopping = next((line["at"] for line in process.of("stopping")), float("inf"))
     spans: list[tuple[float, float]] = []
@@ -288,7 +310,7 @@ def _untouched(campaign: Campaign, process: Process, timings: Timings) -> list[t
     since = process.started_at + timings.lease
     spans = []
     for fault in sorted(campaign.faults, key=lambda fault: fault.start):
-        if _hurts(fault, process) or (fault.target == process.name and fault.kind == "restart"):
+        if hurts(fault, process) or (fault.target == process.name and fault.kind == "restart"):
             if fault.start > since:
                 spans.append((since, fault.start))
             since = max(since, fault.end + timings.lease)
@@ -313,7 +335,8 @@ def renewals(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[s
                     yield f"{process} was left alone for {alone:.2f} s and did not renew its lease"
 
 
-def _hurts(fault: Fault, process: Process) -> bool:
+def hurts(fault: Fault, process: Process) -> bool:
+    """Does it keep this process from what it has to do?"""
     if fault.target == process.name:
         return fault.kind in _HIT_BY
     return fault.kind in ("frozen", "crash")

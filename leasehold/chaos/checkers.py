@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
-from signal import SIGKILL
 
 from leasehold.chaos.check_leases import (
     believers,
@@ -20,16 +19,15 @@ from leasehold.chaos.check_leases import (
     steps_down,
     terms,
 )
-from leasehold.chaos.history import Campaign, Line, Process
+from leasehold.chaos.check_processes import clean_stops, ends, services, still
+from leasehold.chaos.history import Campaign
 from leasehold.config import Timings
 from leasehold.model.states import FINISHED
-from leasehold.node import EXIT_FENCED
 from leasehold.pg.chaos import FinalJob, Tables
 
 _NAMED = 10
 _TICK_SECONDS = 1.0
 _TICKS_UNDER_WAY_SECONDS = 15.0
-_BY_ITSELF = "ended by itself: "
 _VERDICTS = frozenset({"met", "breached", "cancelled"})
 _STATES = frozenset(str(state) for state in FINISHED)
 
@@ -253,86 +251,6 @@ def _duties(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
                 yield f"{process}: {line['kind']} for {line['duty']}, which is {there}"
 
 
-# -- processes ---------------------------------------------------------------------------------
-def _ends(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
-    """Processes end when they are told or killed, or end themselves because they must."""
-    for process in campaign.processes:
-        yield 1
-        if process.how == "did not stop":
-            yield f"{process} did not stop when it was told to"
-        elif process.how.startswith(_BY_ITSELF) and not _had_to_end(process):
-            yield f"{process} {process.how}"
-
-
-def _had_to_end(process: Process) -> bool:
-    """Work of a lost lease went on after the grace, or the database was away at the start."""
-    if process.how == f"{_BY_ITSELF}{EXIT_FENCED}":
-        return any(line["event"] == "node_exits" for line in process.of("event"))
-    if process.how == f"{_BY_ITSELF}{-SIGKILL}":
-        return _stood_still(process)
-    return not any(process.of("up"))
-
-
-def _stood_still(process: Process) -> bool:
-    """The watchdog ends a process whose guard did not get to renew for a whole lease."""
-    last: Line | None = process.lines[-1] if process.lines else None
-    ended_at = process.ended_at or 0.0
-    return last is not None and ended_at - last["at"] > 1.0
-
-
-def _clean_stops(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
-    """What stops in good order, with nothing done to it, leaves nothing to be rescued."""
-    left: dict[int, Process] = {}
-    for process in campaign.nodes():
-        began = next((line["at"] for line in process.of("stopping")), None)
-        ended = next((line["at"] for line in process.of("left")), None)
-        if began is None or ended is None or _hit(campaign, process, began, ended):
-            continue
-        yield 1
-        left[process.pid] = process
-    for process in campaign.nodes():
-        for line in process.of("event"):
-            if line["event"] == "job_rescued":
-                dead = left.get(int(line["fields"]["dead"].split(":")[1]))
-                if dead and not any(True for _ in dead.of("too_late")):
-                    yield f"{dead} left in good order, and {line['fields']['job']} was rescued"
-
-
-def _hit(campaign: Campaign, process: Process, start: float, end: float) -> bool:
-    """Was anything done to it, or to the database, that a stop has to suffer from? What was left
-    of its lives under other identities before is not its stop's either."""
-    lives = sum(line["event"] == "node_started" for line in process.of("event"))
-    mine = (process.name, "database")
-    return lives > 1 or any(
-        fault.target in mine and fault.start < end and fault.end > start - 2
-        for fault in campaign.faults
-        if fault.kind not in ("restart", "clock")
-    )
-
-
-def _services(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
-    """No service met with what it did not expect."""
-    for process in campaign.nodes():
-        for line in process.of("event"):
-            yield 1
-            if line["event"] == "service_failed":
-                yield f"{process}: {line['fields']}"
-
-
-def _still(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
-    """Without faults nobody loses a leadership."""
-    if campaign.profile == "none":
-        lost = [
-            f"{process}: {line['event']} {line['fields']}"
-            for process in campaign.nodes()
-            for line in process.of("event")
-            if line["event"] in ("lease_lost", "lease_resigned", "node_fenced")
-            and line["at"] < campaign.healed_at
-        ]
-        yield 1
-        yield from lost
-
-
 Look = Callable[[Campaign, Tables, Timings], Found]
 _CHECKS: list[tuple[str, str, bool, bool, Look]] = [
     # name, promise, needs the final read, needs the campaign's own tasks, function
@@ -353,8 +271,8 @@ _CHECKS: list[tuple[str, str, bool, bool, Look]] = [
     ("renewals", "who is left alone keeps its lease", False, True, renewals),
     ("step down", "no handler starts without a lease", False, True, steps_down),
     ("overlap", "a job runs twice only if its first node was dead", False, True, overlaps),
-    ("clean stops", "what stops in good order leaves nothing behind", False, True, _clean_stops),
-    ("processes", "none ends for no reason, each stops when told", False, False, _ends),
-    ("services", "no service meets the unexpected", False, True, _services),
-    ("no change without a fault", "no leadership is lost for nothing", False, True, _still),
+    ("clean stops", "what stops in good order leaves nothing behind", False, True, clean_stops),
+    ("processes", "none ends for no reason, each stops when told", False, False, ends),
+    ("services", "no service meets the unexpected", False, True, services),
+    ("no change without a fault", "no leadership is lost for nothing", False, True, still),
 ]

@@ -176,7 +176,7 @@ def _gaps(results: Sequence[Result]) -> str:
     timings = results[0].settings.timings
     note = (
         f"<p>The bound is for a process that is well (it renews its own lease, and nothing is done "
-        f"to it or to the database) while the leader's row does not change: "
+        f"to it or to the database) while the leader's row does not change hands: "
         f"F = {timings.failover:.2f} s at a lease of {timings.lease:g} s, and "
         f"{SLACK_SECONDS:g} s for a busy machine.</p>"
     )

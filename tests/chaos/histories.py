@@ -127,3 +127,18 @@ class World:
     def verdict(self) -> dict[str, list[str]]:
         """The violations by check."""
         return {name: c.violations for name, c in self.checks().items() if c.violations}
+
+
+def caught(world: World, check: str, words: str) -> None:
+    """That check, and no other, and it says so."""
+    found = world.verdict()
+    assert list(found) == [check], found
+    assert words in found[check][0]
+
+
+def somebodys(world: World) -> None:
+    """Of its processes nothing is known."""
+    world.campaign.own_tasks = False
+    for process in world.campaign.processes:
+        process.lines.clear()
+        process.started_at = -10.0

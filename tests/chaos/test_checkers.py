@@ -8,19 +8,12 @@ import pytest
 
 from leasehold.chaos.checkers import judge
 from leasehold.chaos.counts import GATE, Counts, count, missing, missing_of_one
-from tests.chaos.histories import TIMES, World, beats, line, uuid
+from tests.chaos.histories import TIMES, World, beats, caught, line, somebodys, uuid
 
 
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-def caught(world: World, check: str, words: str) -> None:
-    """That check, and no other, and it says so."""
-    found = world.verdict()
-    assert list(found) == [check], found
-    assert words in found[check][0]
 
 
 def test_a_history_in_which_all_is_well_has_no_violation_and_everything_was_looked_at(
@@ -171,20 +164,33 @@ def test_a_leaders_row_that_went_back_or_is_shared_is_seen(world: World, later: 
     caught(world, "tokens", "the leader's row")
 
 
-def test_somebodys_application_is_judged_by_its_tables_alone(world: World) -> None:
-    world.campaign.own_tasks = False
-    world.campaign.rows = [
-        line("row", 4.0, token=1, node="a", seq=1),
-        line("row", 10.0, token=1, node=None, seq=2),
-        line("row", 26.0, token=2, node="b", seq=3),
+def renewals(token: int, node: str, start: float, end: float) -> list[dict]:
+    """The leader's row, renewed every second."""
+    return [
+        line("row", start + number, token=token, node=node, seq=number)
+        for number in range(int(end - start) + 1)
     ]
-    for process in (world.one, world.two):
-        process.lines.clear()
-        process.started_at = -10.0
+
+
+def test_somebodys_application_is_judged_by_its_tables_alone(world: World) -> None:
+    somebodys(world)
+    world.campaign.rows = [
+        *renewals(1, "a", 4.0, 9.0),
+        line("row", 10.0, token=1, node=None, seq=9),
+        *renewals(2, "b", 26.0, 58.0),
+    ]
     caught(world, "leaderless gaps", "nobody led from 10.00 for 16.00 s")
     world.hit("pause", "node1", 14.0, 20.0)
     world.hit("frozen", "database", 14.0, 20.0)
     assert not world.verdict()
+
+
+def test_a_leader_of_somebodys_application_that_renews_no_more_leads_no_more(
+    world: World,
+) -> None:
+    somebodys(world)
+    world.campaign.rows = [*renewals(1, "a", 4.0, 10.0), *renewals(2, "b", 30.0, 58.0)]
+    caught(world, "leaderless gaps", "nobody led from 1")
 
 
 def test_a_claim_that_ran_twice_is_seen(world: World) -> None:
@@ -240,10 +246,32 @@ def test_a_gap_in_which_something_was_done_to_everybody_is_none(
     assert not world.verdict()
 
 
-def test_a_gap_in_which_the_row_changed_starts_anew(world: World) -> None:
+def test_a_gap_in_which_the_row_changed_hands_starts_anew(world: World) -> None:
     world.two.lines[:] = [e for e in world.two.lines if e.get("of") != "leader"]
     world.two.lines += beats("leader", uuid(2), 2, 32.0, 58.0)
-    world.campaign.rows = [line("row", 24.0, node=uuid(3), token=2, seq=9)]
+    world.campaign.rows = [
+        line("row", 19.0, node=uuid(1), token=1, seq=9, pid=101),
+        line("row", 25.5, node=uuid(3), token=2, seq=10),
+    ]
+    assert not world.verdict()
+
+
+def test_renewals_of_nobody_who_leads_do_not_hide_a_gap(world: World) -> None:
+    world.two.lines[:] = [e for e in world.two.lines if e.get("of") != "leader"]
+    world.two.lines += beats("leader", uuid(2), 2, 40.0, 58.0)
+    world.campaign.rows = [{**row, "pid": 101} for row in renewals(1, uuid(1), 15.0, 39.0)]
+    caught(world, "leaderless gaps", "nobody led from 20.00 for 20.00 s")
+
+
+def test_a_renewal_that_was_held_back_begins_the_wait_anew(world: World) -> None:
+    world.two.lines[:] = [e for e in world.two.lines if e.get("of") != "leader"]
+    world.two.lines += beats("leader", uuid(2), 2, 36.0, 58.0)
+    world.campaign.rows = [
+        line("row", 19.0, node=uuid(1), token=1, seq=9, pid=101),
+        line("row", 27.5, node=uuid(1), token=1, seq=10, pid=101),
+    ]
+    assert list(world.verdict()) == ["leaderless gaps"]
+    world.hit("hole", "node1", 18.0, 27.4)
     assert not world.verdict()
 
 
@@ -266,15 +294,6 @@ def test_a_job_that_runs_beside_itself_while_its_first_node_is_alive_is_seen(wor
     caught(world, "overlap", "it ran on node2")
 
 
-def test_a_process_that_left_in_good_order_and_left_a_job_behind_is_seen(world: World) -> None:
-    world.two.lines += [line("stopping", 58.0), line("left", 59.2)]
-    rescued = line("event", 59.5, event="job_rescued", fields={"job": uuid(5), "dead": "h:102:ab"})
-    world.one.lines.append(rescued)
-    caught(world, "clean stops", "left in good order")
-    world.hit("hole", "node2", 58.2, 58.4)
-    assert not world.verdict(), "it was cut off while it left"
-
-
 def test_a_job_that_goes_on_after_its_process_has_left_is_seen(world: World) -> None:
     world.one.lines += [
         line("start", 58.5, ref="p-1", job=uuid(1001), token=32, node=uuid(1), attempt=2,
@@ -286,35 +305,6 @@ def test_a_job_that_goes_on_after_its_process_has_left_is_seen(world: World) -> 
     )  # fmt: skip
     world.two.lines += beats("node", uuid(3), 13, 59.1, 59.9)
     caught(world, "overlap", "which had left")
-
-
-def test_a_process_that_ends_for_no_reason_is_seen(world: World) -> None:
-    world.two.how = "ended by itself: 1"
-    world.two.lines.append(line("up", 2.0))
-    world.two.lines.append(line("event", 59.9, event="node_started", fields={}))
-    caught(world, "processes", "ended by itself")
-    world.two.how = "ended by itself: 75"
-    caught(world, "processes", "ended by itself")
-    world.two.lines.append(line("event", 59.95, event="node_exits", fields={}))
-    assert not world.verdict(), "work went on after the grace"
-
-
-def test_a_process_that_does_not_stop_is_seen(world: World) -> None:
-    world.one.how = "did not stop"
-    caught(world, "processes", "did not stop")
-
-
-def test_a_service_that_failed_is_seen(world: World) -> None:
-    failed = {"service": "stager", "error": "KeyError: 1"}
-    world.one.lines.append(line("event", 9.0, event="service_failed", fields=failed))
-    caught(world, "services", "KeyError")
-
-
-def test_a_leadership_that_was_lost_without_a_fault_is_seen(world: World) -> None:
-    world.campaign.profile = "none"
-    lost = {"name": "chaos", "term": 1, "why": "expired"}
-    world.one.lines.append(line("event", 20.0, event="lease_lost", fields=lost))
-    caught(world, "no change without a fault", "lease_lost")
 
 
 def test_a_run_in_which_little_happened_is_void() -> None:
