@@ -141,6 +141,7 @@ class Node(GuardsHost):
             self._plan.release,
             self._plan.planned,
             self._store,
+            self._env,
             self.guard,
             self._emit,
             lambda: self._duties["periodic"].wake(),

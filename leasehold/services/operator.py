@@ -141,8 +141,8 @@ class Operator:
         return job
 
     async def remove_schedule(self, name: str, app: str | None = None) -> str:
-        """Take a schedule away, for one whose code is gone; what defines it brings it back at
-        its next start. Its application's name. Raises BadSchedule."""
+        """Take a schedule away, for one whose code is gone; what defines it brings it back within
+        a minute. Its application's name. Raises BadSchedule."""
         chosen = await self.inspector.app_of(name, app)
         if not await self.store.remove_schedule(chosen, name):
             raise errors.BadSchedule(f"no schedule is named {name!r}")

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from leasehold.env import Env
 from leasehold.model.job import JobRequest
 from leasehold.model.missed import Missed
 from leasehold.model.schedule import Spec
@@ -21,7 +22,8 @@ from leasehold.services.guard import Guard
 from leasehold.services.service import Service
 from leasehold.telemetry import Emit
 
-_LOOK_AGAIN = 60.0
+LOOK_AGAIN_SECONDS = 60.0
+"""A release may come, sync and go between two heartbeats, unseen."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ class Planned:
 
 
 class Syncer(Service):
-    """Runs on every node: at its start, and when nodes of its application come or go."""
+    """Runs on every node: at its start, when nodes of its application come or go, and now and
+    then. What is in line already is not written."""
 
     name = "syncer"
 
@@ -72,6 +75,7 @@ class Syncer(Service):
         release: str,
         planned: Sequence[Planned],
         store: Store,
+        env: Env,
         guard: Guard,
         emit: Emit,
         on_change: Callable[[], None],
@@ -80,22 +84,26 @@ class Syncer(Service):
         self._release = release
         self._planned = planned
         self._store = store
+        self._env = env
         self._guard = guard
         self._emit = emit
         self._on_change = on_change
         self._stands: int | None = None
         """The newest other release at our last sync; another one, and we look again."""
+        self._look_at = 0.0
+        """By the boot clock: we look again in any case."""
 
     async def tick(self, now: datetime | None) -> float:
         if not self._guard.membership.token:
             return 1.0  # the node wakes us when it has joined
         newest = self._guard.newest_release(self._app)
-        if newest == self._stands:
-            return _LOOK_AGAIN
+        boot_now = self._env.boot_now()
+        if newest == self._stands and boot_now < self._look_at:
+            return self._look_at - boot_now
         moment = await self._store.database_now(self._app, now)
         definitions = [planned.definition(moment) for planned in self._planned]
         synced = await self._store.sync_schedules(self._app, self._release, definitions, now)
-        self._stands = newest
+        self._stands, self._look_at = newest, boot_now + LOOK_AGAIN_SECONDS
         if synced.kept or synced.dropped:
             self._emit(
                 "schedules_synced",
@@ -104,4 +112,4 @@ class Syncer(Service):
                 release=self._release,
             )
             self._on_change()
-        return _LOOK_AGAIN
+        return LOOK_AGAIN_SECONDS

@@ -16,7 +16,13 @@ with newest as materialized (
                                          next_at, updated_at)
     select %(app)s, d.name, d.spec, d.described, d.task_name, d.job, d.missed, d.grace_seconds, %(release)s,
            d.next_at, coalesce(%(now)s::timestamptz, now())
-    from d, newest where newest.yes
+    from d, newest
+    -- what is in line already is not even locked: each node asks again and again
+    where newest.yes and not exists (
+        select 1 from leasehold.schedule s
+        where s.app = %(app)s and s.name = d.name
+          and (s.spec, s.task_name, s.job, s.missed, s.grace_seconds, s.release)
+              = (d.spec, d.task_name, d.job, d.missed, d.grace_seconds, %(release)s))
     order by d.name
     on conflict (app, name) do update
     set spec = excluded.spec, described = excluded.described, task_name = excluded.task_name, job = excluded.job,

@@ -1,0 +1,81 @@
+"""Whose definitions of the schedules stand, release by release."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from leasehold.config import Settings
+from leasehold.model.job import JobRequest
+from leasehold.model.missed import Missed
+from leasehold.model.schedule import every
+from leasehold.pg import migrate
+from leasehold.services.syncer import LOOK_AGAIN_SECONDS, Planned, Syncer
+from tests.services.test_guard import Database, Process
+
+
+@pytest.fixture
+async def made(direct_dsn: str) -> AsyncIterator[Database]:
+    await migrate.apply(Settings(dsn=direct_dsn))
+    async with await psycopg.AsyncConnection.connect(direct_dsn, autocommit=True) as connection:
+        database = Database(direct_dsn, connection)
+        yield database
+        for process in database.processes:
+            await process.store.close()
+
+
+def planned(name: str) -> Planned:
+    return Planned(name, every(seconds=60), JobRequest("t", "{}"), Missed.LATEST, 5.0)
+
+
+def syncer(process: Process, schedules: Sequence[Planned], told: list[Any]) -> Syncer:
+    def emit(kind: str, **fields: Any) -> None:
+        told.append((kind, *fields["kept"], *fields["dropped"]))
+
+    store, env = process.store, process.env
+    return Syncer("default", "r", schedules, store, env, process.guard, emit, lambda: None)
+
+
+async def test_definitions_of_a_release_that_came_and_went_unseen_do_not_stand(made: Database):
+    names = "select name from leasehold.schedule order by name"
+    told: list[Any] = []
+    process = made.process()
+    await process.step()
+    service = syncer(process, [planned("a")], told)
+    assert await service.tick(None) == LOOK_AGAIN_SECONDS
+    assert await made.sql(names) == [("a",)]
+
+    # between two heartbeats of ours
+    newer = replace(process.new_identity(), id=uuid4(), release="newer")
+    token = await process.store.register(newer, 9.0, None)
+    moment = await process.store.database_now("default", None)
+    definition = planned("b").definition(moment)
+    assert (await process.store.sync_schedules("default", "newer", [definition], None)).newest
+    assert await process.store.leave(newer.id, token)
+    await process.step(1.0)
+
+    assert await service.tick(None) == pytest.approx(LOOK_AGAIN_SECONDS - 1.0)
+    assert await made.sql(names) == [("b",)], "looked at only now and then"
+    process.clock.at += LOOK_AGAIN_SECONDS
+    assert await service.tick(None) == LOOK_AGAIN_SECONDS
+    assert await made.sql(names) == [("a",)]
+    assert told == [("schedules_synced", "a"), ("schedules_synced", "a", "b")]
+
+
+async def test_what_is_in_line_is_neither_written_nor_locked(made: Database):
+    rows = "select ctid::text, xmin::text, xmax::text from leasehold.schedule"
+    process = made.process()
+    await process.step()
+    told: list[Any] = []
+    service = syncer(process, [planned("a"), planned("b")], told)
+    await service.tick(None)
+    before = await made.sql(rows)
+    process.clock.at += LOOK_AGAIN_SECONDS
+    await service.tick(None)
+    assert len(before) == 2 and await made.sql(rows) == before
+    assert len(told) == 1
