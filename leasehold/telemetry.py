@@ -141,6 +141,12 @@ CATALOGUE: dict[str, Kind] = {
     "database_lost": Kind("warning", "the database does not answer", ("service", "error")),
     "database_back": Kind("info", "the database answers again", ("service",)),
     "listen_lost": Kind("warning", "wake-ups do not arrive; polling", ("why",)),
+    "note_refused": Kind(
+        "warning",
+        "a notification that cannot be understood: somebody else's",
+        ("note", "error"),
+        stored=False,
+    ),
     "listen_works": Kind("info", "wake-ups arrive", (), stored=False),
 }
 

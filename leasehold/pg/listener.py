@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 
 import psycopg
 
@@ -37,7 +36,7 @@ async def _notes(connection: psycopg.AsyncConnection[Row]) -> AsyncIterator[str]
             readable.clear()
             pgconn.consume_input()
             while note := pgconn.notifies():
-                yield note.extra.decode()
+                yield note.extra.decode(errors="replace")
     finally:
         loop.remove_reader(descriptor)
 
@@ -60,6 +59,8 @@ class Listener:
         self._emit = emit
         self._task: asyncio.Task[None] | None = None
         self._healthy = False
+        self._told = False
+        """It was said that wake-ups do not arrive; once, until they do."""
         self._echo = ""
         self._heard = asyncio.Event()
 
@@ -74,11 +75,14 @@ class Listener:
     async def stop(self) -> None:
         if self._task:
             self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _lost(self, why: str) -> None:
+        if not self._told:
+            self._emit("listen_lost", why=why)
+        self._told = True
 
     async def _run(self) -> None:
-        told = False
         while True:
             try:
                 session = await Session.open(self._settings, "listen")
@@ -92,11 +96,9 @@ class Listener:
                     session.shut()
                     await session.close()
             except errors.LeaseholdError as error:
-                if not told:
-                    self._emit("listen_lost", why=str(error))
-                told = True
-            else:
-                told = False
+                self._lost(str(error))
+            except Exception as error:  # nobody looks at this task: it must go on
+                self._lost(f"{type(error).__name__}: {error}")
             await asyncio.sleep(self._env.jitter(_RETRY_SECONDS, 0.25))
 
     async def _listen(self, session: Session) -> None:
@@ -111,11 +113,19 @@ class Listener:
                         if subject == self._echo:
                             self._heard.set()
                     else:
-                        self._on_wake(Wake(kind, subject))
+                        self._wake(Wake(kind, subject))
             finally:
                 tester.cancel()
         except (psycopg.Error, OSError) as error:
             raise translate(error, sent=False) from error
+
+    def _wake(self, wake: Wake) -> None:
+        """Any login of the database may send what it likes."""
+        try:
+            self._on_wake(wake)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            self._emit("note_refused", note=f"{wake.kind}:{wake.subject}", error=text)
 
     async def _test(self, session: Session) -> None:
         """Send ourselves a nonce now and then; if it does not come, cut the connection."""
@@ -132,11 +142,11 @@ class Listener:
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
             except TimeoutError:
-                self._emit("listen_lost", why="a notification to ourselves did not arrive")
+                self._lost("a notification to ourselves did not arrive")
                 session.shut()
                 return
             if not self._healthy:
-                self._healthy = True
+                self._healthy, self._told = True, False
                 self._emit("listen_works")
                 self._on_wake(Wake("q"))
             await asyncio.sleep(self._env.jitter(self._settings.polling.listen_check, 0.2))
