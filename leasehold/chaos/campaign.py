@@ -133,13 +133,14 @@ async def _play(order: Order, folder: Path, server: Server | None, say: Say) -> 
         say(f"{len(faults.done)} faults; draining")
         await fleet.stop("producer")
         drained = await _drain(order, watcher, env, settings)
+        clock = await watcher.clock()
         stopping_at = env.boot_now()
         await fleet.stop("node")
         ended_at = env.boot_now()
         final = await watcher.final(after_event, not order.plan.target)
         campaign = Campaign(
             order.profile, order.seed, began_at, healed_at, ended_at, fleet.processes, faults.done,
-            watcher.rows, drained, load, stopping_at, not order.plan.target,
+            watcher.rows, drained, load, stopping_at, clock, not order.plan.target,
         )  # fmt: skip
         fleet.read_histories()
         logs = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from leasehold.chaos.check_leases import (
     believers,
@@ -27,6 +27,8 @@ from leasehold.pg.chaos import FinalJob, Tables
 
 _NAMED = 10
 _TICK_SECONDS = 1.0
+_TICK_LATE_SECONDS = 5.0
+"""After the drain, on a busy machine."""
 _TICKS_UNDER_WAY_SECONDS = 15.0
 _VERDICTS = frozenset({"met", "breached", "cancelled"})
 _STATES = frozenset(str(state) for state in FINISHED)
@@ -34,7 +36,8 @@ _STATES = frozenset(str(state) for state in FINISHED)
 
 @dataclass
 class Check:
-    """One promise: what was looked at, and what was wrong."""
+    """One promise: what was looked at, and what was wrong. ``verdict``: ``violated``, ``unknown``,
+    ``idle`` (there was nothing to look at) or ``held``."""
 
     name: str
     promise: str
@@ -46,11 +49,13 @@ class Check:
     def verdict(self) -> str:
         if self.violations:
             return "violated"
-        return "unknown" if self.unknown else "held"
+        if self.unknown:
+            return "unknown"
+        return "held" if self.looked_at else "idle"
 
 
-Found = Iterator[str | int]
-"""Violations as text, and numbers: so much more was looked at."""
+Found = Iterator[str | int | None]
+"""Violations as text, and numbers: so much more was looked at. None: it cannot be known."""
 
 
 def judge(campaign: Campaign, tables: Tables | None, timings: Timings) -> list[Check]:
@@ -64,7 +69,9 @@ def judge(campaign: Campaign, tables: Tables | None, timings: Timings) -> list[C
             check.unknown = True
         else:
             for found in look(campaign, tables or Tables([], [], []), timings):
-                if isinstance(found, int):
+                if found is None:
+                    check.unknown = True
+                elif isinstance(found, int):
                     check.looked_at += found
                 elif len(check.violations) < _NAMED:
                     check.violations.append(found)
@@ -119,10 +126,14 @@ def _unexpected(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
 
 
 def _recovered(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
-    """Of those whose outcome is unknown, each is there once or not at all, and whole batches."""
+    """Of those whose outcome is unknown, each is there once or not at all, and whole batches: also
+    of a call in which its process was killed, which was told nothing."""
     jobs = _jobs(tables)
     for process in campaign.producers():
-        for line in process.of("unknown"):
+        answered = {ref for line in process.of("ack", "unknown") for ref in line["refs"]}
+        for line in process.of("intent", "unknown"):
+            if line["kind"] == "intent" and not answered.isdisjoint(line["refs"]):
+                continue
             there = [ref for ref in line["refs"] if ref in jobs]
             yield len(line["refs"])
             if there and len(there) < len(line["refs"]):
@@ -216,9 +227,9 @@ def _ticks(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
 
 
 def _missed(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
-    """Between the first and the last entry of the ledger each second is decided, and fired:
-    none was so late that it may be missed."""
-    expected = None
+    """From the first entry of the ledger until the nodes were told to stop each second is decided,
+    and fired: none was so late that it may be missed."""
+    expected: datetime | None = None
     for tick in tables.ticks:
         yield 1
         if expected is not None and tick.fire_at != expected:
@@ -226,6 +237,13 @@ def _missed(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
         if tick.state != "fired":
             yield f"{tick.schedule} {tick.fire_at} to {tick.until} is {tick.state}"
         expected = tick.until + timedelta(seconds=_TICK_SECONDS)
+    if campaign.clock is None:
+        yield None
+    elif expected is None:
+        yield "nothing was ever fired"
+    elif expected < campaign.clock - timedelta(seconds=_TICK_LATE_SECONDS):
+        last = expected - timedelta(seconds=_TICK_SECONDS)
+        yield f"the last tick is of {last}, and the nodes were told to stop at {campaign.clock}"
 
 
 # -- duties ------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,8 @@ class Campaign:
     """The machine's load average at the end of the faults."""
     stopping_at: float = 0.0
     """When the nodes were told to stop."""
+    clock: datetime | None = None
+    """What the database said that the time was, just before that; None: it did not answer."""
     own_tasks: bool = True
     """False: somebody's application, of whose tasks nothing is known."""
 

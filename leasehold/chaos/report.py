@@ -15,6 +15,9 @@ from leasehold.chaos.checkers import Check
 from leasehold.chaos.counts import Counts
 from leasehold.chaos.timeline import Timeline
 
+_WORST = ("violated", "unknown", "held", "idle")
+"""Of several runs: what one of them has looked at was looked at."""
+_VERDICTS = {"idle": "nothing to look at"}
 _WORDS = {
     "faults": "faults",
     "acknowledged": "acknowledged enqueues",
@@ -141,14 +144,13 @@ def _checks(results: Sequence[Result]) -> str:
     rows = []
     for name, checks in merged.items():
         wrong = [text for check in checks for text in check.violations]
-        unknown = any(check.unknown for check in checks)
-        verdict = "violated" if wrong else "unknown" if unknown else "held"
         looked = sum(check.looked_at for check in checks)
+        verdict = next(v for v in _WORST if v in {check.verdict for check in checks})
         more = "".join(f"<li>{escape(text)}</li>" for text in wrong)
         rows.append(
             f'<tr class="{verdict}"><td>{escape(name)}</td><td>{escape(checks[0].promise)}'
             f"{f'<ul>{more}</ul>' if more else ''}</td>"
-            f'<td class="n">{looked:,}</td><td>{verdict}</td></tr>'
+            f'<td class="n">{looked:,}</td><td>{_VERDICTS.get(verdict, verdict)}</td></tr>'
         )
     head = '<tr><th>check</th><th>promise</th><th class="n">looked at</th><th>verdict</th></tr>'
     return f'<div class="wide"><table>{head}{"".join(rows)}</table></div>'

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from typing import TypeVar
 
 from leasehold.chaos.history import Line
@@ -66,9 +67,16 @@ class Watcher:
 
     async def final(self, after_event: int, own_tables: bool) -> Tables | None:
         """None: the database could not be read, and nothing is known."""
+        return await self._insist(lambda session: session.final(after_event, own_tables))
+
+    async def clock(self) -> datetime | None:
+        """What the database says that the time is. None: it does not."""
+        return await self._insist(lambda session: session.clock())
+
+    async def _insist(self, question: Callable[[ChaosSession], Awaitable[T]]) -> T | None:
         for _ in range(_FINAL_TRIES):
             with suppress(LeaseholdError):
-                return await self._ask(lambda session: session.final(after_event, own_tables))
+                return await self._ask(question)
             await asyncio.sleep(_POLL_SECONDS)
         return None
 

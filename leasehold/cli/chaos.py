@@ -130,9 +130,11 @@ def _tell(verdict: Verdict) -> None:
     for result in verdict.results:
         campaign = result.campaign
         held = sum(check.verdict == "held" for check in result.checks)
+        idle = sum(check.verdict == "idle" for check in result.checks)
         click.echo(
             f"{campaign.profile:9} seed {campaign.seed:<8} {len(campaign.faults):4} faults, "
             f"{held} of {len(result.checks)} checks held"
+            + (f", {idle} had nothing to look at" if idle else "")
         )
         for check in result.checks:
             if check.unknown:
@@ -151,4 +153,12 @@ def _tell(verdict: Verdict) -> None:
     for text in verdict.void:
         click.echo(f"VOID: {text}")
     words = {0: "Everything held.", 1: "A promise was broken.", 3: "This proves nothing."}
-    click.echo(words[verdict.exit_code])
+    unseen = [check.name for check in verdict.results[0].checks if _idle(verdict, check.name)]
+    apart = f" Nothing to look at: {', '.join(unseen)}." if unseen else ""
+    click.echo(words[verdict.exit_code] + apart)
+
+
+def _idle(verdict: Verdict, name: str) -> bool:
+    """Did this check look at nothing, in all runs?"""
+    checks = [check for result in verdict.results for check in result.checks]
+    return all(check.verdict == "idle" for check in checks if check.name == name)

@@ -145,6 +145,11 @@ class ChaosSession:
     async def last_event(self) -> int:
         return int((await self._read("chaos/last_event", 5.0))[0][0])
 
+    async def clock(self) -> datetime:
+        """The database's own."""
+        moment: datetime = (await self._read("chaos/clock", 5.0, now=None))[0][0]
+        return moment
+
     async def final(self, after_event: int, own_tables: bool) -> Tables:
         """Everything. ``own_tables``: the campaign's effects and duties are there as well."""
         read = _READ_SECONDS

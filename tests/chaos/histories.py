@@ -73,8 +73,9 @@ class World:
         ]
         processes = [self.one, self.two, self.producer]
         self.campaign = Campaign(
-            "process", 1, 3.0, 50.0, 60.0, processes, drained=True, stopping_at=58.0
-        )
+            "process", 1, 3.0, 50.0, 60.0, processes, drained=True, stopping_at=58.0,
+            clock=START + timedelta(seconds=6),
+        )  # fmt: skip
         self.tables = Tables(
             jobs=[
                 self.job(1),

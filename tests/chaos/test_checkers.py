@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
 
-from leasehold.chaos.checkers import judge
+from leasehold.chaos.checkers import Check, judge
 from leasehold.chaos.counts import GATE, Counts, count, missing, missing_of_one
-from tests.chaos.histories import TIMES, World, beats, caught, line, somebodys, uuid
+from tests.chaos.histories import START, TIMES, World, beats, caught, line, somebodys, uuid
 
 
 @pytest.fixture
@@ -21,8 +22,16 @@ def test_a_history_in_which_all_is_well_has_no_violation_and_everything_was_look
 ) -> None:
     checks = world.checks()
     assert not world.verdict()
-    idle = {name for name, check in checks.items() if not check.looked_at}
+    idle = {name for name, check in checks.items() if check.verdict == "idle"}
     assert idle == {"overlap", "no change without a fault", "services", "clean stops"}
+
+
+def test_a_check_that_looked_at_nothing_has_not_held(world: World) -> None:
+    check = Check("lost", "each acknowledged enqueue is a job")
+    assert check.verdict == "idle"
+    check.looked_at = 1
+    assert check.verdict == "held"
+    assert world.checks()["overlap"].verdict == "idle", "no job ran twice"
 
 
 def test_without_the_final_read_nothing_that_needs_it_is_held(world: World) -> None:
@@ -55,6 +64,16 @@ def test_a_job_that_nobody_enqueued_is_seen(world: World) -> None:
 def test_half_a_batch_of_unknown_outcome_is_seen(world: World) -> None:
     world.change(jobs=[*world.tables.jobs, world.job(3)])
     caught(world, "recovered", "1 of the 2")
+
+
+def test_half_a_batch_of_a_killed_producer_is_seen(world: World) -> None:
+    world.producer.lines[:] = [e for e in world.producer.lines if e["kind"] != "unknown"]
+    assert not world.verdict(), "it was told nothing, and nothing is there"
+    world.change(jobs=[*world.tables.jobs, world.job(3)])
+    caught(world, "recovered", "1 of the 2")
+    world.change(jobs=[*world.tables.jobs, world.job(4)])
+    assert not world.verdict()
+    assert world.checks()["recovered"].looked_at == 2
 
 
 def test_the_whole_batch_of_unknown_outcome_is_well(world: World) -> None:
@@ -138,6 +157,25 @@ def test_a_moment_that_was_passed_over_is_seen(world: World) -> None:
     ticks = [tick for tick in world.tables.ticks if tick.fire_at.second != 2]
     world.change(ticks=ticks, jobs=[j for j in world.tables.jobs if j.scheduled_for.second != 2])
     assert "missed ticks" in world.verdict()
+
+
+def test_a_schedule_that_fires_no_more_is_seen(world: World) -> None:
+    world.campaign.clock = START + timedelta(seconds=9)
+    assert not world.verdict()
+    world.campaign.clock = START + timedelta(seconds=11)
+    caught(world, "missed ticks", "the nodes were told to stop at")
+
+
+def test_a_schedule_that_never_fired_is_seen(world: World) -> None:
+    world.change(ticks=[], jobs=[job for job in world.tables.jobs if job.schedule is None])
+    caught(world, "missed ticks", "nothing was ever fired")
+
+
+def test_without_the_databases_clock_nobody_knows_whether_the_last_ticks_are_there(
+    world: World,
+) -> None:
+    world.campaign.clock = None
+    assert world.checks()["missed ticks"].verdict == "unknown"
 
 
 def test_a_moment_that_counts_as_missed_is_seen(world: World) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
 from click.testing import CliRunner
 
 from leasehold.chaos.campaign import Result
@@ -9,7 +12,7 @@ from leasehold.chaos.checkers import judge
 from leasehold.chaos.counts import count
 from leasehold.chaos.gate import Verdict
 from leasehold.chaos.report import to_html, to_json, verdict_of
-from leasehold.cli.chaos import chaos
+from leasehold.cli.chaos import _tell, chaos
 from leasehold.config import Settings
 from leasehold.pg.chaos import Tables
 from tests.chaos.histories import TIMES, World
@@ -56,6 +59,26 @@ def test_the_page_and_the_json_name_what_was_violated_and_with_which_seed() -> N
     assert told["runs"][0]["faults"][0] == {
         "kind": "pause", "target": "node1", "at": 7.0, "seconds": 2.0, "what": "",
     }  # fmt: skip
+
+
+def test_a_check_that_had_nothing_to_look_at_is_told_apart(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    world = World()
+    good = result(world, world.tables)
+    page = to_html([good], good.counts, [])
+    row = r'<tr class="idle"><td>overlap</td>.*?<td class="n">0</td><td>nothing to look at</td>'
+    assert re.search(row, page), page
+    _tell(Verdict([good], good.counts, []))
+    told = capsys.readouterr().out.splitlines()
+    assert "17 of 21 checks held, 4 had nothing to look at" in told[0]
+    assert told[-1].startswith("Everything held. Nothing to look at: overlap, ")
+    start = next(entry for entry in world.two.lines if entry["kind"] == "start")
+    world.two.lines.append({**start, "token": 99, "at": 9.0})
+    busy = result(world, world.tables)
+    assert '<tr class="held"><td>overlap</td>' in to_html([good, busy], good.counts, [])
+    _tell(Verdict([good, busy], good.counts, []))
+    assert "overlap" not in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_the_gate_is_not_for_somebodys_application() -> None:

@@ -1,0 +1,4 @@
+-- The database's own time, when the nodes are told to stop.
+-- locks: none
+-- index: none
+select coalesce(%(now)s::timestamptz, now())
