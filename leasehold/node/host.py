@@ -10,6 +10,7 @@ from typing import Any
 from leasehold import errors
 from leasehold.config import Settings
 from leasehold.env import Env, assigned_node_id
+from leasehold.model.states import State
 from leasehold.node.plan import EXIT_FENCED, NodePlan
 from leasehold.node.watchdog import Watchdog
 from leasehold.ports import NodeIdentity, Signal, Wakeups
@@ -202,8 +203,9 @@ class GuardsHost(ABC):
     async def look_after_jobs(self) -> None:
         await self._look_at_stacks()
         for claim in self._overdue.to_take_away():
-            taken = await self.guard.requeue(claim.job.id, claim.job.claim_token)
-            if taken:
-                self._overdue.taken(claim)
-            if taken is not False:  # a transaction of the handler's holds it: at the next look
-                self._in_loop(claim.end, "lost")
+            state = await self.guard.requeue(claim.job.id, claim.job.claim_token)
+            if state is State.RUNNING:
+                continue  # a transaction of the handler's holds it: at the next look
+            if state:
+                self._overdue.taken(claim, state)
+            self._in_loop(claim.end, "lost")

@@ -280,9 +280,8 @@ class Node(GuardsHost):
         for signal in signals:
             if signal.kind == "drain" and self.on_drain:
                 self.on_drain()
-            claim = self.running.find(signal.job, signal.token)
-            if claim and signal.kind == "cancel":
-                claim.end("cancel")
+            if signal.kind == "cancel":
+                self.running.cancel(signal.job, signal.token)
 
     def _on_wake(self, wake: Wake) -> None:
         match wake.kind:

@@ -147,22 +147,27 @@ class JobOperations:
             return Completion.ROLLED_BACK
         return Completion.OPEN if there else Completion.OVER
 
-    async def give_back(self, node: UUID, claims: Sequence[tuple[UUID, int]]) -> int:
+    async def give_back(
+        self, node: UUID, claims: Sequence[tuple[UUID, int]], now: Now = None
+    ) -> int:
         params = {
             "node": node,
             "ids": [job for job, _ in claims],
             "tokens": [token for _, token in claims],
+            "now": now,
         }
         return len(await self._pool.fetch("job/give_back", params))
 
-    async def give_back_unknown(self, node: UUID, epoch: int, known: Sequence[int]) -> int:
-        params = {"node": node, "epoch": epoch, "known": list(known)}
+    async def give_back_unknown(
+        self, node: UUID, epoch: int, known: Sequence[int], now: Now = None
+    ) -> int:
+        params = {"node": node, "epoch": epoch, "known": list(known), "now": now}
         return len(await self._pool.fetch("job/give_back_unknown", params))
 
-    async def requeue(self, job: UUID, token: int) -> bool | None:
-        rows = await self._pool.fetch("job/requeue", {"job": job, "token": token})
-        taken, there, _ = rows[0]
-        return True if taken else False if there else None
+    async def requeue(self, job: UUID, token: int, now: Now = None) -> State | None:
+        params = {"job": job, "token": token, "now": now}
+        state = (await self._pool.fetch("job/requeue", params))[0][0]
+        return State(state) if state else None
 
     async def rescue(
         self, nodes: Sequence[UUID], max_crashes: int, limit: int, now: Now

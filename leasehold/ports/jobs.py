@@ -10,6 +10,7 @@ from uuid import UUID
 
 from leasehold.model.job import EVERYTHING, ClaimedJob, JobRecord, JobRequest, Mark
 from leasehold.model.outcome import Decision
+from leasehold.model.states import State
 from leasehold.ports.common import Now, Term
 
 
@@ -90,14 +91,21 @@ class JobStore(Protocol):
 
     async def completion(self, node: UUID, job: UUID, token: int) -> Completion: ...
 
-    async def give_back(self, node: UUID, claims: Sequence[tuple[UUID, int]]) -> int: ...
+    async def give_back(
+        self, node: UUID, claims: Sequence[tuple[UUID, int]], now: Now = None
+    ) -> int:
+        """The run does not count; what somebody asked to cancel is cancelled. How many."""
 
-    async def give_back_unknown(self, node: UUID, epoch: int, known: Sequence[int]) -> int:
+    async def give_back_unknown(
+        self, node: UUID, epoch: int, known: Sequence[int], now: Now = None
+    ) -> int:
         """``known``: the tokens of the claims that we know of. Only in this ``epoch``: carried out
         late, it must not take what was claimed since."""
 
-    async def requeue(self, job: UUID, token: int) -> bool | None:
-        """None: the claim was lost; False: locked by a transaction, ask again."""
+    async def requeue(self, job: UUID, token: int, now: Now = None) -> State | None:
+        """Take a job from its run, which counts: available again, or discarded if it was the last
+        one, or cancelled if somebody asked for that. RUNNING: locked by a transaction, ask again;
+        None: the claim was lost."""
 
     async def rescue(
         self, nodes: Sequence[UUID], max_crashes: int, limit: int, now: Now

@@ -98,7 +98,8 @@ class Context:
         )
 
     async def progress(self, share: float, note: str | None = None) -> None:
-        """``share`` from 0 to 1. Raises LostClaim when the job is not ours any more."""
+        """``share`` from 0 to 1. Raises LostClaim when the job is not ours any more. If somebody
+        asked to cancel it, it ends here as it would anywhere."""
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
             raise BadJob("progress takes a share from 0 to 1", got=share)
         job = self.claim.job
@@ -110,6 +111,8 @@ class Context:
         )
         if answer is None:
             raise LostClaim("the job was taken away", got=str(job.id))
+        if answer:  # somebody asked to cancel it, and the signal has not come, or got lost
+            self.claim.end("cancel")
 
     async def assert_mine(self, connection: Any) -> None:
         """Inside the user's transaction: lock the job's row until it ends, so that nobody can

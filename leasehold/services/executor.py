@@ -97,6 +97,7 @@ class Executor:
     # -- taking in -------------------------------------------------------------------------------
     def submit(self, lane: Lane, claims: list[Claim]) -> None:
         self._claims.add(*claims)
+        self._claims.end_early(claims)
         self._attempts.prepare()
         lane.waiting.extend(claims)
         self.pump(lane)

@@ -17,6 +17,7 @@ from leasehold import errors
 from leasehold.config import Timings
 from leasehold.env import Env
 from leasehold.model.lease import Lease, Phase, Timeline
+from leasehold.model.states import State
 from leasehold.ports import Heartbeat, NodeSeen, Store, Term
 from leasehold.services.bids import Bid
 from leasehold.services.clock_watch import ClockWatch
@@ -371,9 +372,9 @@ class Guard:
         self.contests.step_down(why, locks=False)
         await self.elections.resign_all(why)
 
-    async def requeue(self, job: UUID, token: int) -> bool | None:
-        """Take a job away from its run. None: not ours any more; False: locked, ask again."""
-        return await self._store.requeue(job, token)
+    async def requeue(self, job: UUID, token: int) -> State | None:
+        """Take a job away from its run. None: not ours any more; RUNNING: locked, ask again."""
+        return await self._store.requeue(job, token, self._env.due_now())
 
     async def answer_stack(self, request: UUID, says: str) -> None:
         """What somebody asked to see of a handler here."""

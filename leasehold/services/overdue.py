@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from leasehold.env import Env
+from leasehold.model.states import State
 from leasehold.services.running import Claim, Running
 from leasehold.telemetry import Emit
 
@@ -63,10 +64,10 @@ class Overdue:
             and self._seconds(claim) > claim.job.requeue_after
         ]
 
-    def taken(self, claim: Claim) -> None:
-        self._emit(
-            "job_requeued",
-            job=claim.job.id,
-            task=claim.job.task,
-            seconds=round(self._seconds(claim), 1),
-        )
+    def taken(self, claim: Claim, state: State) -> None:
+        """It was taken away and is in this ``state`` now."""
+        job, seconds = claim.job, round(self._seconds(claim), 1)
+        self._emit("job_requeued", job=job.id, task=job.task, seconds=seconds)
+        if state is State.DISCARDED:
+            why = f"ran longer than its requeue_after of {job.requeue_after:g} s"
+            self._emit("job_discarded", job=job.id, task=job.task, error=why)

@@ -246,6 +246,8 @@ class ProcessPool:
             if isinstance(error, errors.LeaseholdError):
                 return {"error": type(error).__name__, "text": error.what}
             return {"error": "Unavailable", "text": describe(error, self._limits.error_chars)}
+        if answer:
+            claim.end("cancel")
         return {"answer": answer}
 
     # -- children --------------------------------------------------------------------------------

@@ -71,11 +71,36 @@ class Claim:
             self.stop()
 
 
+_EARLY_MOST = 1000
+"""So many cancels of claims that are not here are kept; the oldest go first."""
+
+
 class Running:
     """All claims of this process by token."""
 
     def __init__(self) -> None:
         self._claims: dict[int, Claim] = {}
+        self._early: dict[int, None] = {}
+        """Tokens that somebody asked to cancel and that are not here: their runs are over, or the
+        answer to their claim is on its way, on another connection."""
+
+    def cancel(self, job: UUID, token: int) -> None:
+        """End it, also if it is yet to come. In the loop's thread."""
+        claim = self.find(job, token)
+        if claim:
+            claim.end("cancel")
+            return
+        self._early[token] = None
+        if len(self._early) > _EARLY_MOST:
+            del self._early[next(iter(self._early))]
+
+    def end_early(self, claims: Iterable[Claim]) -> None:
+        """End those of these new claims that somebody asked to cancel before they were here."""
+        if self._early:
+            for claim in claims:
+                if claim.job.claim_token in self._early:
+                    del self._early[claim.job.claim_token]
+                    claim.end("cancel")
 
     def add(self, *claims: Claim) -> None:
         self._claims.update({claim.job.claim_token: claim for claim in claims})

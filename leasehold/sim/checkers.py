@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from leasehold.model.states import FINISHED
+from leasehold.model.states import FINISHED, State
 from leasehold.ports import Acked, AckItem, Term
 from leasehold.sim.check_deadlines import Promises
 from leasehold.sim.check_rest import restless
@@ -133,7 +133,7 @@ class Watch:
         self.acknowledged |= self.promises.callbacks
 
     def _requeued(self, args: tuple[Any, ...], answer: Any) -> None:
-        if answer:
+        if answer and answer is not State.RUNNING:
             self._released.add(args[1])
 
     def _retried(self, args: tuple[Any, ...], answer: Any) -> None:

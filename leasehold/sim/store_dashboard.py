@@ -14,7 +14,7 @@ from leasehold.sim.promises import set_deadlines
 from leasehold.sim.rows import DoneRow, JobRow, SimDatabase, StackRow
 from leasehold.sim.store_control import ControlOperations
 
-_FAILED = ("retryable", "crashed", "discarded")
+_FAILED = ("retryable", "crashed", "requeued", "discarded")
 _MINUTE = timedelta(minutes=1)
 Key = tuple[datetime, str, str]
 

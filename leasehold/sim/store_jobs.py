@@ -9,6 +9,7 @@ from uuid import UUID
 
 from leasehold.errors import QueryFailed
 from leasehold.model.job import EVERYTHING, UNSETTLED_SECONDS, ClaimedJob, JobRequest, Mark
+from leasehold.model.states import State
 from leasehold.ports import Acked, AckItem, Completion, Now, Rescued, Staged, Term
 from leasehold.sim.enqueue import Enqueue, new_row
 from leasehold.sim.rows import AttemptRow, JobRow, SimDatabase
@@ -142,15 +143,27 @@ class JobOperations:
             return Completion.OVER
         return Completion.OPEN if job in self.db.locked else Completion.ROLLED_BACK
 
-    async def give_back(self, node: UUID, claims: Sequence[tuple[UUID, int]]) -> int:
+    async def give_back(
+        self, node: UUID, claims: Sequence[tuple[UUID, int]], now: Now = None
+    ) -> int:
         rows = [row for job, token in claims if (row := self.db.claimed(job, token, node))]
+        return self._give_back(rows, now)
+
+    def _give_back(self, rows: Sequence[JobRow], now: Now) -> int:
+        moment = self.db.at(now)
         for row in rows:
             row.free()
             row.attempt -= 1
-        self.db.wake((row.queue for row in rows), old=True)
+            row.progress = row.progress_note = None
+            if row.cancel_requested:
+                error = "cancelled; its worker gave it back"
+                self.db.finish(row, "cancelled", moment, error=error)
+        self.db.wake((row.queue for row in rows if not row.cancel_requested), old=True)
         return len(rows)
 
-    async def give_back_unknown(self, node: UUID, epoch: int, known: Sequence[int]) -> int:
+    async def give_back_unknown(
+        self, node: UUID, epoch: int, known: Sequence[int], now: Now = None
+    ) -> int:
         mine = self.db.nodes.get(node)
         if mine is None or mine.epoch != epoch:
             return 0
@@ -159,10 +172,7 @@ class JobOperations:
             for row in self.db.jobs.values()
             if row.node == node and row.claim_token is not None and row.claim_token not in known
         ]
-        for row in rows:
-            row.free()
-            row.attempt -= 1
-        return len(rows)
+        return self._give_back(rows, now)
 
     async def progress(
         self, node: UUID, job: UUID, token: int, share: float, note: str | None
@@ -172,16 +182,27 @@ class JobOperations:
             row.progress, row.progress_note = share, note
         return row.cancel_requested if row else None
 
-    async def requeue(self, job: UUID, token: int) -> bool | None:
-        row = self.db.jobs.get(job)
+    async def requeue(self, job: UUID, token: int, now: Now = None) -> State | None:
+        db, row = self.db, self.db.jobs.get(job)
         if row is None or row.claim_token != token or row.node is None:
             return None
-        if job in self.db.locked:
-            return False
+        if job in db.locked:
+            return State.RUNNING
+        moment, began = db.at(now), row.started_at or row.claimed_at
+        limit = row.requeue_after
+        why = f"ran longer than its requeue_after of {limit:g} s" if limit else "was taken away"
+        tried = AttemptRow(row.attempt, row.node, began, moment, "requeued", why)
+        db.attempts.setdefault((job, token), tried)
+        if row.cancel_requested or row.attempt - row.crashes >= row.max_attempts:
+            state = State.CANCELLED if row.cancel_requested else State.DISCARDED
+            error = f"cancelled; it {why}" if row.cancel_requested else why
+            db.finish(row, state, moment, started_at=began, error=error)
+            return state
         row.free()
         row.progress = row.progress_note = None
-        self.db.wake([row.queue], old=True)
-        return True
+        row.last_error = why
+        db.wake([row.queue], old=True)
+        return State.AVAILABLE
 
     # -- a leader's ------------------------------------------------------------------------------
     async def rescue(

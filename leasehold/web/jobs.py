@@ -156,7 +156,8 @@ def _lives(node: dict[str, Any]) -> bool:
 _OUTCOMES = {
     "retryable": "failed, and is tried again", "discarded": "failed for the last time",
     "crashed": "ended when its worker died", "cancelled": "was cancelled",
-    "snoozed": "put it off", "unknown_task": "went back: the node does not know the task",
+    "requeued": "ran too long and was taken away", "snoozed": "put it off",
+    "unknown_task": "went back: the node does not know the task",
 }  # fmt: skip
 
 
@@ -191,7 +192,9 @@ _SAID_ALREADY = ("job_failed", "job_discarded")
 def _attempt(tried: dict[str, Any]) -> list[dict[str, Any]]:
     number, worker, started = tried["attempt"], tried["worker_id"], tried["started_at"]
     words = _OUTCOMES.get(tried["outcome"], tried["outcome"])
-    tone = "bad" if tried["outcome"] in ("retryable", "discarded", "crashed") else "warn"
+    tone = (
+        "bad" if tried["outcome"] in ("retryable", "discarded", "crashed", "requeued") else "warn"
+    )
     what, error = f"attempt {number} {words}", tried["error"] or ""
     found = [_moment(tried["ended_at"], what, error, tone, worker, started)]
     if started:

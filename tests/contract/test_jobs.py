@@ -353,8 +353,8 @@ async def test_a_run_is_taken_away_by_its_token_unless_it_is_locked(world: World
     requeue = world.b.store.requeue
     assert await requeue(claimed.id, claimed.claim_token + 1) is None
     async with world.hold(claimed.id):
-        assert await requeue(claimed.id, claimed.claim_token) is False
-    assert await requeue(claimed.id, claimed.claim_token) is True
+        assert await requeue(claimed.id, claimed.claim_token) is State.RUNNING
+    assert await requeue(claimed.id, claimed.claim_token) is State.AVAILABLE
     assert await requeue(claimed.id, claimed.claim_token) is None
     [again] = await world.b.claim()
     assert again.attempt == 2, "the run counts"

@@ -217,7 +217,7 @@ class Life(RuleBasedStateMachine):
     @rule(n=picks)
     def requeue(self, n: int) -> None:
         _, claim = self.one_held(n)
-        assert self.run(self.store.requeue(claim.id, claim.claim_token)) is True
+        assert self.run(self.store.requeue(claim.id, claim.claim_token)) is not State.RUNNING
         self.declared = edges("requeue")
         self.lose(claim.id)
 

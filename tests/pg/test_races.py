@@ -69,7 +69,7 @@ async def test_an_ack_meets_a_cancel_that_came_before_it(bench: Bench) -> None:
 
 async def test_an_ack_after_a_requeue_is_refused(bench: Bench) -> None:
     job = await bench.claimed()
-    assert await bench.store.requeue(job.id, job.claim_token) is True
+    assert await bench.store.requeue(job.id, job.claim_token) is State.AVAILABLE
     assert await bench.ack(job) == Acked(frozenset())
     assert await bench.state(job.id) is State.AVAILABLE
     assert await bench.store.requeue(job.id, job.claim_token) is None
@@ -84,7 +84,7 @@ async def test_nothing_of_ours_waits_for_a_row_that_the_users_transaction_comple
     await bench.user.execute("delete from leasehold.job where id = %s", [job.id])
     async with asyncio.timeout(FAST):
         assert await bench.store.progress(*me, 0.5, None) is False
-        assert await bench.store.requeue(job.id, job.claim_token) is False
+        assert await bench.store.requeue(job.id, job.claim_token) is State.RUNNING
         assert await bench.store.completion(*me) is Completion.OPEN
         assert await bench.ack(job) == Acked(frozenset(), frozenset({job.id}))
         assert await bench.store.retry(job.id, None) == "running"

@@ -51,7 +51,7 @@ async def test_on_every_driver_nobody_takes_an_asserted_job_before_the_end(
         job = await bench.claimed()
         async with open_way(migrated) as way:
             await USERS.assert_mine(way.connection, job.id, bench.node, job.claim_token)
-            assert await bench.store.requeue(job.id, job.claim_token) is False, name
+            assert await bench.store.requeue(job.id, job.claim_token) is State.RUNNING, name
             await way.effect(number)
             await USERS.complete(way.connection, job.id, bench.node, job.claim_token, [name])
             assert await bench.state(job.id) is State.RUNNING, "seen at the commit"

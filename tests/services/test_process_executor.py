@@ -253,6 +253,13 @@ async def test_progress_raises_what_the_worker_met(bench, function):
     assert "a bug" in failure(await bench.run(function, shares=[0.5]))
 
 
+@pytest.mark.parametrize("function", [handlers.report, handlers.report_async])
+async def test_progress_brings_the_cancel_whose_signal_got_lost(bench, function):
+    bench.progress_answer = True
+    outcome = await bench.run(function, shares=[0.5])
+    assert outcome == Cancel("cancelled while it ran")
+
+
 async def test_a_thread_that_a_handler_left_behind_cannot_speak_for_the_next_job(bench):
     assert await bench.run(handlers.leave_a_thread) == Complete(None)
     assert await bench.run(handlers.hear_the_thread) == Complete('["LostClaim"]')

@@ -162,6 +162,23 @@ async def test_a_cancel_ends_its_job_and_not_the_next(shop: Workshop) -> None:
     assert set(shop.outcomes.values()) == {Complete()}
 
 
+async def test_a_cancel_that_comes_before_its_claim_is_remembered_for_it_alone(
+    shop: Workshop,
+) -> None:
+    ran: list[int] = []
+
+    async def works(n: int) -> None:
+        ran.append(n)
+
+    running = shop.executor._claims
+    for token in (*range(2000, 3000), 1):  # the others' runs are over: they never come
+        running.cancel(uuid4(), token)
+    shop.submit(works, range(3))
+    await shop.done(3)
+    assert isinstance(shop.outcomes[1], Cancel) and ran == [0, 2]
+    assert len(running._early) == 999 and len(running) == 3
+
+
 async def test_a_handler_that_cancels_its_own_task_harms_nobody_else(shop: Workshop) -> None:
     async def suicidal(n: int) -> None:
         if n == 0:

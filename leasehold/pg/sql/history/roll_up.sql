@@ -36,7 +36,7 @@ with clock as (
     left join leasehold.job j on j.id = a.job_id
     left join lateral (select x.queue, x.task_name from leasehold.job_done x where x.id = a.job_id limit 1) d on true
     where a.ended_at >= (select low from part) and a.ended_at < (select high from part)
-      and a.outcome in ('retryable', 'crashed', 'discarded') and coalesce(j.queue, d.queue) is not null
+      and a.outcome in ('retryable', 'crashed', 'requeued', 'discarded') and coalesce(j.queue, d.queue) is not null
     group by 1, 2, 3
 ), waits as (
     select at, queue, task_name, jsonb_object_agg(w, n) as counts

@@ -1,13 +1,35 @@
--- Jobs that were claimed and not started go back at once; the run does not count.
+-- Claims whose runs do not count go back at once: not started, or ended by a stop of their process. What
+-- somebody asked to cancel ends here.
 -- edge: running -> available
--- locks: job rows by id
--- index: job_pkey
-with back as (
-    update leasehold.job j set node = null, claim_token = null, attempt = j.attempt - 1, started_at = null
-    from unnest(%(ids)s::uuid[], %(tokens)s::bigint[]) as a (id, claim_token)
+-- edge: running -> cancelled
+-- locks: job rows by id, then unique keys
+-- index: job_pkey, job_key_pkey
+with mine as materialized (
+    select j.id, j.cancel_requested as unwanted
+    from leasehold.job j, unnest(%(ids)s::uuid[], %(tokens)s::bigint[]) as a (id, claim_token)
     where j.id = a.id and j.claim_token = a.claim_token and j.node = %(node)s
+    order by j.id
+    for update of j
+), back as (
+    update leasehold.job j
+    set node = null, claim_token = null, attempt = j.attempt - 1, started_at = null, progress = null,
+        progress_note = null
+    from mine where j.id = mine.id and not mine.unwanted
     returning j.id, j.queue
+), gone as (
+    delete from leasehold.job j using mine where j.id = mine.id and mine.unwanted
+    returning j.*
+), done as (
+    insert into leasehold.job_done (id, finished_at, queue, task_name, priority, run_at, created_at, max_attempts,
+        attempt, crashes, timeout_seconds, state, schedule, tick_at, payload, last_error)
+    select id, coalesce(%(now)s::timestamptz, now()), queue, task_name, priority, run_at, created_at, max_attempts,
+           attempt - 1, crashes, timeout_seconds, 'cancelled', schedule, tick_at, payload,
+           'cancelled; its worker gave it back'
+    from gone
+), keys as (
+    delete from leasehold.job_key k using gone g
+    where g.unique_key is not null and k.key = g.unique_key and k.job_id = g.id and k.held_until is null
 ), woken as (
     select leasehold.wake(array_agg(distinct queue), true) from back
 )
-select id from back, woken
+select r.id from (select id from back union all select id from gone) r, woken

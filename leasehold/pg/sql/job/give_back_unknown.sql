@@ -1,14 +1,36 @@
 -- Rows that say they are this node's and that it does not know: a claim whose answer was lost.
 -- Only after the epoch was moved on, and only in that epoch: carried out late, when the next one has
 -- begun, it would take what was claimed since and runs. By token: a job that hangs in our hands since it was taken
--- away may be the very one that was claimed again.
+-- away may be the very one that was claimed again. What somebody asked to cancel ends here.
 -- edge: running -> available
+-- edge: running -> cancelled
 -- token: none, because nobody was ever told the claim_token of these rows
--- locks: own node row FOR KEY SHARE (the next epoch waits for us), job rows
--- index: job_ready, all of it: what runs is ready, and what waits is not
+-- locks: own node row FOR KEY SHARE (the next epoch waits for us), job rows, then unique keys
+-- index: job_ready, all of it: what runs is ready, and what waits is not; job_pkey, job_key_pkey
 with mine as materialized (
     select id from leasehold.node where id = %(node)s and epoch = %(epoch)s for key share
+), unknown as materialized (
+    select j.id, j.cancel_requested as unwanted from leasehold.job j, mine
+    where j.ready and j.node = mine.id and j.claim_token <> all (%(known)s::bigint[])
+    for update of j
+), back as (
+    update leasehold.job j set node = null, claim_token = null, attempt = j.attempt - 1, started_at = null
+    from unknown u where j.id = u.id and not u.unwanted
+    returning j.id, j.queue
+), gone as (
+    delete from leasehold.job j using unknown u where j.id = u.id and u.unwanted
+    returning j.*
+), done as (
+    insert into leasehold.job_done (id, finished_at, queue, task_name, priority, run_at, created_at, max_attempts,
+        attempt, crashes, timeout_seconds, state, schedule, tick_at, payload, last_error)
+    select id, coalesce(%(now)s::timestamptz, now()), queue, task_name, priority, run_at, created_at, max_attempts,
+           attempt - 1, crashes, timeout_seconds, 'cancelled', schedule, tick_at, payload,
+           'cancelled; its worker gave it back'
+    from gone
+), keys as (
+    delete from leasehold.job_key k using gone g
+    where g.unique_key is not null and k.key = g.unique_key and k.job_id = g.id and k.held_until is null
+), woken as (
+    select leasehold.wake(array_agg(distinct queue), true) from back
 )
-update leasehold.job j set node = null, claim_token = null, attempt = j.attempt - 1, started_at = null
-from mine where j.ready and j.node = mine.id and j.claim_token <> all (%(known)s::bigint[])
-returning j.id
+select r.id from (select id from back union all select id from gone) r, woken

@@ -1,20 +1,50 @@
--- Take a job away from a node that lives: it ran longer than its requeue_after. A row that a
--- transaction of the handler's holds is passed over. The answer: was it taken, and is it still ours?
+-- Take a job away from a node that lives: it ran longer than its requeue_after. That run counts as
+-- any other: out of attempts, the job is discarded. If somebody asked to cancel it, that ends it. A
+-- row that a transaction of the handler's holds is passed over. The answer: the state it has now;
+-- running: it is locked; null: not ours any more.
 -- A job whose outcome was written waits under the same token, without a node: there is none to take.
 -- edge: running -> available
--- locks: job row FOR UPDATE SKIP LOCKED
--- index: job_pkey
+-- edge: running -> discarded
+-- edge: running -> cancelled
+-- locks: job row FOR UPDATE SKIP LOCKED, then its unique key
+-- index: job_pkey, job_key_pkey
 with mine as materialized (
-    select id from leasehold.job where id = %(job)s and claim_token = %(token)s and node is not null
+    select id, claim_token, attempt, node, coalesce(started_at, claimed_at) as started_at,
+           case when cancel_requested then 'cancelled'
+                when attempt - crashes >= max_attempts then 'discarded' end as over,
+           coalesce('ran longer than its requeue_after of ' || requeue_seconds || ' s', 'was taken away') as why
+    from leasehold.job where id = %(job)s and claim_token = %(token)s and node is not null
     for update skip locked
+), tries as (
+    insert into leasehold.attempt (job_id, claim_token, attempt, node, started_at, ended_at, outcome, error)
+    select id, claim_token, attempt, node, started_at, coalesce(%(now)s::timestamptz, now()), 'requeued', why
+    from mine
+    on conflict do nothing
 ), back as (
     update leasehold.job j
-    set node = null, claim_token = null, started_at = null, progress = null, progress_note = null
-    from mine where j.id = mine.id
+    set node = null, claim_token = null, started_at = null, progress = null, progress_note = null,
+        last_error = mine.why
+    from mine where j.id = mine.id and mine.over is null
     returning j.queue
+), gone as (
+    delete from leasehold.job j using mine where j.id = mine.id and mine.over is not null
+    returning j.*, mine.over, mine.why
+), done as (
+    insert into leasehold.job_done (id, finished_at, queue, task_name, priority, run_at, created_at, started_at,
+        max_attempts, attempt, crashes, timeout_seconds, state, schedule, tick_at, node, claim_token, payload,
+        last_error)
+    select id, coalesce(%(now)s::timestamptz, now()), queue, task_name, priority, run_at, created_at,
+           coalesce(started_at, claimed_at), max_attempts, attempt, crashes, timeout_seconds, over, schedule, tick_at,
+           node, claim_token, payload, case over when 'discarded' then why else 'cancelled; it ' || why end
+    from gone
+), keys as (
+    delete from leasehold.job_key k using gone g
+    where g.unique_key is not null and k.key = g.unique_key and k.job_id = g.id and k.held_until is null
 ), woken as (
     select leasehold.wake(array_agg(queue), true) from back
 )
-select exists (select 1 from back),
-       exists (select 1 from leasehold.job where id = %(job)s and claim_token = %(token)s and node is not null),
+select case when exists (select 1 from back) then 'available'
+            when exists (select 1 from gone) then (select over from gone)
+            when exists (select 1 from leasehold.job
+                         where id = %(job)s and claim_token = %(token)s and node is not null) then 'running' end,
        (select count(*) from woken)

@@ -1,0 +1,151 @@
+"""A cancel that was answered "running" ends the run, whatever way it comes to it.
+
+Each test was seen to fail with its protection taken out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from leasehold import App, Context, SyncContext
+from leasehold.errors import JobCancelled
+from leasehold.model.job import ClaimedJob
+from leasehold.model.states import State
+from leasehold.pg.store import PgStore
+from tests.pg.bench import Bench
+from tests.support.wait import forever, until_async
+
+Sql = Callable[..., Awaitable[list[Any]]]
+
+
+async def test_a_cancel_that_is_heard_before_the_answer_to_the_claim_ends_the_run(
+    app: App, sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heartbeat has a connection of its own: its answer may be faster."""
+    ran: list[int] = []
+
+    @app.task()
+    async def work(n: int) -> None:
+        ran.append(n)
+
+    store = await app.store()
+    claim = store.claim
+
+    async def late(*args: Any, **kwargs: Any) -> list[ClaimedJob]:
+        jobs = await claim(*args, **kwargs)
+        for job in jobs:
+            if job.payload["n"] == 1:
+                assert await app.cancel(job.id)
+                # heard: the next heartbeat takes it out of the table
+                await until_async(lambda: none_left(sql), 30, "the signal to be heard")
+        return jobs
+
+    monkeypatch.setattr(store, "claim", late)
+    job = await work.enqueue(n=1)
+    async with app.node():
+        with pytest.raises(JobCancelled, match="cancelled while it ran"):
+            await job.wait(30)
+        await (await work.enqueue(n=2)).wait(30)
+    assert ran == [2]
+
+
+async def none_left(sql: Sql) -> bool:
+    return not await sql("select 1 from leasehold.signal")
+
+
+async def test_progress_ends_a_run_whose_signal_got_lost(app: App, sql: Sql) -> None:
+    async def flag(job: Any) -> None:
+        await sql("update leasehold.job set cancel_requested = true where id = %s", [job])
+
+    loop, after = asyncio.get_running_loop(), []
+
+    @app.task()
+    async def slow(ctx: Context) -> None:
+        await ctx.progress(0.1)
+        await flag(ctx.job_id)
+        await ctx.progress(0.2)
+        await forever()
+
+    @app.task()
+    def thread(ctx: SyncContext) -> None:
+        ctx.progress(0.1)
+        asyncio.run_coroutine_threadsafe(flag(ctx.job_id), loop).result()
+        ctx.progress(0.2)
+        after.append(ctx.cancelled)
+
+    async with app.node():
+        for task in (slow, thread):
+            with pytest.raises(JobCancelled, match="cancelled while it ran"):
+                await (await task.enqueue()).wait(30)
+    assert after == [True]
+
+
+async def test_a_thread_that_hangs_at_each_attempt_is_given_up_and_says_why(app: App) -> None:
+    let_go = threading.Event()
+
+    @app.task(requeue_after=1, max_attempts=2)
+    def hangs() -> None:
+        let_go.wait(60)
+
+    try:
+        async with app.node():
+            job = await hangs.enqueue()
+            record = await until_async(lambda: finished(app, job), 60, "the job to be given up")
+            events = await until_async(lambda: told(app), 30, "the event")
+            let_go.set()
+    finally:
+        let_go.set()
+    assert record and record.state is State.DISCARDED and record.attempt == 2
+    assert record.last_error == "ran longer than its requeue_after of 1 s"
+    assert events and events[0]["fields"]["job"] == str(job.id)
+    assert "requeue_after of 1 s" in events[0]["fields"]["error"]
+
+
+async def finished(app: App, job: Any) -> Any:
+    record = await app.get(job.id)
+    return record if record.state is State.DISCARDED else None
+
+
+async def told(app: App) -> Any:
+    return await (await app.store()).events("job_discarded", None, 10)
+
+
+@pytest.mark.parametrize("way", ["requeue", "give_back", "give_back_unknown"])
+async def test_whichever_comes_first_a_cancel_or_the_end_of_a_claim_the_job_is_cancelled(
+    bench: Bench, app: App, sql: Sql, way: str
+) -> None:
+    for _ in range(60):
+        await bench.enqueue()
+    pairs = [(job.id, job.claim_token) for job in await bench.claim()]
+    store, other = bench.store, PgStore(app.settings, "other")
+
+    async def take(job: UUID, token: int) -> None:
+        if way == "requeue":
+            while await store.requeue(job, token) is State.RUNNING:
+                pass
+        else:
+            assert await store.give_back(bench.node, [(job, token)]) == 1
+
+    async def cancel(job: UUID) -> str | None:
+        await asyncio.sleep(0)
+        return await other.cancel(job, "no more", None)
+
+    answers: list[str | None] = []
+    async with asyncio.timeout(60):
+        if way == "give_back_unknown":
+            cancels = [asyncio.create_task(cancel(job)) for job, _ in pairs]
+            await asyncio.wait(cancels, return_when=asyncio.FIRST_COMPLETED)
+            assert await store.give_back_unknown(bench.node, 1, []) == len(pairs)
+            answers = list(await asyncio.gather(*cancels))
+        else:
+            for job, token in pairs:
+                answer, _ = await asyncio.gather(cancel(job), take(job, token))
+                answers.append(answer)
+    await other.close()
+    assert await sql("select distinct state from leasehold.jobs") == [("cancelled",)], answers
