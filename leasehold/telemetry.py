@@ -60,6 +60,9 @@ CATALOGUE: dict[str, Kind] = {
     "worker_ended": Kind(
         "warning", "a worker ended otherwise than well", ("number", "pid", "how"), stored=False
     ),
+    "worker_drained": Kind(
+        "info", "a worker was drained, and is not started again", ("number", "pid"), stored=False
+    ),
     "worker_killed": Kind(
         "error", "a worker did not stop in its time", ("number", "pid"), stored=False
     ),

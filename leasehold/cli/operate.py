@@ -224,7 +224,8 @@ def resume_node(node: str, **_: Any) -> None:
 @click.argument("node")
 @database_options
 def drain_node(node: str, **_: Any) -> None:
-    """Claim no more; a worker process finishes what it has, and ends."""
+    """Claim no more; a worker process finishes what it has, and ends; others of its supervisor go
+    on."""
 
     async def work(app: App) -> tuple[str, bool]:
         return await (await operator(app)).drain_node(node)

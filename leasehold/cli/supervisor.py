@@ -26,7 +26,7 @@ from leasehold.cli.logs import set_up_logging
 from leasehold.config import Settings
 from leasehold.env import ASSIGNED_NODE, GIVEN_DSN, Env, assign_node_id
 from leasehold.errors import ConfigError, LeaseholdError
-from leasehold.node.plan import EXIT_DRAINED
+from leasehold.node.plan import EXIT_DRAINED, EXIT_DRAINED_ALONE
 from leasehold.telemetry import log, make_event
 
 QUICK_SECONDS = 10.0
@@ -230,6 +230,8 @@ class Supervisor:
                 await self._bury(child)
                 if child.process.returncode == EXIT_DRAINED:
                     self._stop(signal.SIGTERM)
+                if child.process.returncode == EXIT_DRAINED_ALONE:
+                    return  # whoever keeps the other places goes on; after the last one we end
                 lived = self._env.boot_now() - child.started_at
                 quick = quick + 1 if lived < QUICK_SECONDS else 0
             await self._pause(number, quick)
@@ -278,7 +280,9 @@ class Supervisor:
     async def _bury(self, child: Child) -> None:
         """Its executor's processes must be dead before anybody may run its jobs again."""
         pid = child.process.pid
-        if child.process.returncode:
+        if child.process.returncode in (EXIT_DRAINED, EXIT_DRAINED_ALONE):
+            self._tell("worker_drained", number=child.number, pid=pid)
+        elif child.process.returncode:
             self._tell("worker_ended", number=child.number, pid=pid, how=child.how)
         if await self._group_is_gone(pid):
             self._certifier.report(child.node, child.how)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from leasehold.cli.load import load_app
 from leasehold.cli.logs import set_up_logging
 from leasehold.env import ASSIGNED_NODE
-from leasehold.node.plan import EXIT_DRAINED
+from leasehold.node.plan import EXIT_DRAINED, EXIT_DRAINED_ALONE
 from leasehold.telemetry import log, make_event
 
 if TYPE_CHECKING:
@@ -79,11 +79,12 @@ class _Stop:
         with suppress(RuntimeError):  # the loop is closed: the process is going down
             self._loop.call_soon_threadsafe(self._ask, signal.Signals(number).name)
 
-    def drain(self) -> None:
-        """Asked through the database, by ``leasehold worker --drain``."""
+    def drain(self, alone: bool) -> None:
+        """Asked through the database, by ``leasehold worker --drain``; ``alone``: by a person, of
+        this node."""
         self._ask("drain")
-        if self._supervised:
-            self.code = EXIT_DRAINED  # so that it is not started again
+        if self._supervised and self.code != EXIT_DRAINED:  # so that it is not started again
+            self.code = EXIT_DRAINED_ALONE if alone else EXIT_DRAINED
 
     def _ask(self, name: str) -> None:
         if not self.asked.is_set():

@@ -47,8 +47,9 @@ class GuardsHost(ABC):
     _pinging = False
     _heard_at = 0.0
     recorder: Recorder
-    on_drain: Callable[[], None] | None = None
-    """Ends the process, after its jobs; a process of its own sets it, a web worker does not."""
+    on_drain: Callable[[bool], None] | None = None
+    """Ends the process, after its jobs; a process of its own sets it, a web worker does not. True:
+    it alone was asked, False: all of the application."""
     guard: Guard
     running: Running
     executor: Executor

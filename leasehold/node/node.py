@@ -279,7 +279,7 @@ class Node(GuardsHost):
     def _on_signals(self, signals: tuple[Signal, ...]) -> None:
         for signal in signals:
             if signal.kind == "drain" and self.on_drain:
-                self.on_drain()
+                self.on_drain(signal.token == 1)
             if signal.kind == "cancel":
                 self.running.cancel(signal.job, signal.token)
 

@@ -14,7 +14,10 @@ from leasehold.telemetry import Emit
 EXIT_FENCED = 75
 """The exit code of a worker that could not stop its work after it lost its lease (EX_TEMPFAIL)."""
 EXIT_DRAINED = 76
-"""The exit code of a worker under a supervisor that was asked to drain: it is not started again."""
+"""The exit code of a worker under a supervisor whose application was asked to drain: the supervisor
+ends all of them, also one that was just being started again and heard nothing of it."""
+EXIT_DRAINED_ALONE = 77
+"""The same of a worker that alone was asked to: it is not started again, the others go on."""
 
 
 @dataclass(frozen=True)

@@ -114,8 +114,8 @@ class NodeStore(Protocol):
 
     async def drain(self, app: str, node: UUID | None = None) -> list[tuple[UUID, str]]:
         """Ask the application's workers, or this ``node`` alone, to drain and end: (id,
-        worker_id) of those that will.
-        Their heartbeats bring it back as a signal of the kind ``drain``."""
+        worker_id) of those that will. Their heartbeats bring it back as a signal of the kind
+        ``drain``, whose ``token`` is 1 for one node alone, and 0 once all were asked."""
 
     async def deaths(self, limit: int) -> list[tuple[UUID, str]]:
         """Dead nodes whose jobs were not all freed: (id, worker_id)."""

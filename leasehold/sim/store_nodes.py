@@ -133,7 +133,8 @@ class NodeOperations:
             and row.info.get("drains") is True
         ]
         for one, _ in asked:
-            db.signals[one, one, "drain"] = 0
+            before = db.signals.get((one, one, "drain"), 1)
+            db.signals[one, one, "drain"] = 0 if node is None else before
             db.notify(f"c:{one}")
         return asked
 

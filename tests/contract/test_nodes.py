@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -248,11 +249,15 @@ async def test_a_node_that_goes_on_under_another_identity_stays_halted(world: Wo
 
 
 async def test_one_node_alone_is_asked_to_drain(world: World):
-    for session in (world.a, world.b):
-        await session.beat(info={"drains": True})
+    async def heard(session: Any) -> list[tuple[str, int]]:
+        return [(s.kind, s.token) for s in (await session.beat(info={"drains": True})).signals]
+
+    assert await heard(world.a) == await heard(world.b) == []
     assert [n for n, _ in await world.b.store.drain("", world.a.id)] == [world.a.id]
-    assert [s.kind for s in (await world.a.beat()).signals] == ["drain"]
-    assert not (await world.b.beat()).signals
+    assert (await heard(world.a), await heard(world.b)) == ([("drain", 1)], [])
+    assert len(await world.b.store.drain("default")) == 2, "and then all of them"
+    await world.b.store.drain("", world.a.id)
+    assert await heard(world.a) == await heard(world.b) == [("drain", 0)]
 
 
 async def test_workers_that_say_so_are_asked_to_drain_and_hear_of_it_once(world: World):

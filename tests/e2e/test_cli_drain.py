@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from typing import Any
 
 import psycopg
 import pytest
 
 from leasehold.config import Settings
+from leasehold.env import ASSIGNED_NODE
 from leasehold.pg import migrate
 from tests.support.procs import Process, Processes
 from tests.support.wait import until
@@ -23,6 +26,12 @@ async def long(ctx) -> str:
     print("began", flush=True)
     await asyncio.sleep(1.5)
     return "whole"
+"""
+
+BROKEN = f"""
+import os
+if "{ASSIGNED_NODE}" in os.environ:  # as a supervisor's worker
+    raise SystemExit(3)
 """
 
 
@@ -58,3 +67,21 @@ def test_workers_that_are_asked_to_drain_finish_their_jobs_and_end(
         assert sql.execute("select 1 from leasehold.node").fetchall() == []
     again = run("--drain")
     assert again.wait(60) == 0 and "0 workers" in again.output
+
+
+def test_a_supervisor_ends_although_one_of_its_workers_was_down_when_all_were_asked(
+    run: Any, direct_dsn: str, procs: Processes
+) -> None:
+    supervisor = run("--processes", "2")
+    with psycopg.connect(direct_dsn, autocommit=True) as sql:
+        drains = "select pid from leasehold.node where info ->> 'drains' = 'true'"
+        [(pid,), _] = until(
+            lambda: len(rows := sql.execute(drains).fetchall()) == 2 and rows, 60, "two workers"
+        )
+        (procs.folder / "shop.py").write_text(BROKEN + SHOP)
+        os.kill(pid, signal.SIGKILL)
+        supervisor.wait_for("worker_dies_at_once", 60)
+        drain = run("--drain")
+        assert drain.wait(60) == 0 and "1 workers of shop" in drain.output
+        assert supervisor.wait(60) == 0
+        assert sql.execute("select 1 from leasehold.node").fetchall() == []

@@ -102,6 +102,22 @@ def test_a_node_stops_claiming_claims_again_and_drains(shop: Shop) -> None:
     assert {"node_halted", "node_resumed"} <= kinds
 
 
+def test_one_worker_of_a_supervisor_is_drained_and_the_others_go_on(shop: Shop) -> None:
+    tree = shop.run("worker", "shop:app", "--processes", "2")
+    query = "select worker_id, pid from leasehold.nodes where info ? 'drains' order by worker_id"
+    until(lambda: len(shop.sql(query)) == 2, 60, "two workers")
+    (first, pid), (second, other) = shop.sql(query)
+    assert f"{first} finishes what it has, and ends" in shop.said("nodes", "drain", first)
+    tree.wait_for(rf"worker_drained .*pid={pid}", 60)
+    until(lambda: shop.sql(query) == [(second, other)], 30, "its row's end")
+    assert shop.ran_on(shop.enqueue(3)) == {second}, "the other was not stopped"
+    assert shop.sql(query) == [(second, other)] and tree.running
+    assert tree.output.count("worker_started") == 2, "nobody took the drained one's place"
+    shop.said("nodes", "drain", second)
+    assert tree.wait(60) == 0, "nobody is left"
+    assert "supervisor_stopping" not in tree.output and "worker_ended" not in tree.output
+
+
 def test_a_node_is_named_by_its_beginning_and_never_guessed(shop: Shop) -> None:
     _, first = shop.worker()
     _, second = shop.worker()

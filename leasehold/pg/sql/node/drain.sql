@@ -1,12 +1,12 @@
 -- Ask the worker processes of an application, or one of them, to drain and end: those that say
--- that they do so.
+-- that they do so. The signal's claim_token: 0 all of them, 1 that node alone.
 -- locks: their signal rows
 -- index: signal_pkey, node_pkey; a scan of node
 with asked as (
     insert into leasehold.signal (node, job_id, kind, claim_token)
-    select id, id, 'drain', 0 from leasehold.node 
+    select id, id, 'drain', case when %(node)s::uuid is null then 0 else 1 end from leasehold.node
     where info ->> 'drains' = 'true' and case when %(node)s::uuid is null then app = %(app)s else id = %(node)s end
-    on conflict (node, job_id, kind) do update set claim_token = 0
+    on conflict (node, job_id, kind) do update set claim_token = least(signal.claim_token, excluded.claim_token)
     returning node, pg_notify('leasehold', 'c:' || node)
 )
 select n.id, leasehold.worker_id(n.host, n.pid, n.id)
