@@ -25,6 +25,9 @@ class _GuardTask:
     def __init__(self, task: asyncio.Task[None]) -> None:
         self._task = task
 
+    def is_alive(self) -> bool:
+        return not self._task.done()
+
     def join(self, timeout: float | None = None) -> asyncio.Future[Any]:
         return asyncio.ensure_future(asyncio.wait({self._task}, timeout=timeout))
 
