@@ -167,7 +167,8 @@ class Node(GuardsHost):
             # also when the start is cancelled: a guard alone would lead and do no duty
             await asyncio.shield(self._leave())
             raise
-        for loop in [*self._loops.values(), *self._duties.values(), *self._producers.values()]:
+        for loop in self._all_loops():
+            loop.on_back = self._on_database_back
             loop.start()
 
     async def stop(self) -> None:
@@ -271,7 +272,7 @@ class Node(GuardsHost):
         self._wake_all()
 
     def _on_failed_over(self) -> None:
-        """A completion may be lost: the job is ours then, and we have forgotten it."""
+        """A completion may be lost, and the job be ours that we have forgotten; so may a claim."""
         self._desk.doubt()
         for loop in self._producers.values():
             loop.wake()
@@ -308,14 +309,24 @@ class Node(GuardsHost):
             self.executor.pump(lane)
 
     def _wake_all(self) -> None:
-        for loop in [*self._producers.values(), *self._loops.values(), *self._duties.values()]:
+        for loop in self._all_loops():
             loop.wake()
+
+    def _on_database_back(self) -> None:
+        for loop in self._all_loops():
+            if loop.lost:
+                loop.wake()
+
+    def _all_loops(self) -> list[Loop]:
+        return [*self._producers.values(), *self._loops.values(), *self._duties.values()]
 
     def _may_start(self, claim: Claim, now: float) -> bool:
         membership = self.guard.membership
         return (
             claim.node == membership.identity.id
             and membership.lease.valid(now)
+            # a failover may have lost the claim; what waits is let go of
+            and claim.job.claim_token >> 32 >= membership.timeline - 1
             and self.acker.has_room(self.executor.busy, self._slots)
         )
 

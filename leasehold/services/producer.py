@@ -85,7 +85,7 @@ class ClaimDesk:
                 await self._give_back_unknown(membership)
             if not membership.valid(self._env.boot_now()):
                 return None
-            node = membership.identity.id
+            node, doubts = membership.identity.id, self._doubts
             try:
                 jobs = await self._ask(lane, node, membership.epoch, limit, now)
             except Exception as error:
@@ -95,11 +95,16 @@ class ClaimDesk:
                 raise
             if membership.lease.phase is not Phase.HOLDER:
                 return None  # fenced meanwhile: these are rescued with what else it held
+            if self._doubts != doubts:  # the claim may be lost: it is settled first
+                lane.drained = False
+                return 0
             self._executor.submit(lane, [Claim(job, node) for job in jobs])
             return len(jobs)
 
     def doubt(self) -> None:
-        """What the database calls ours may not be what we know."""
+        """What the database calls ours may not be what we know. What has not been started is let
+        go of: its claim may be lost, and others may have the job."""
+        self._executor.take_waiting()
         self._unknown = self._guard.membership
         self._doubts += 1
 

@@ -51,7 +51,10 @@ class Loop:
         self._wake = Bell()
         self._stopping = False
         self._troubles = 0
-        self._lost = False
+        self.lost = False
+        """It backs off, for the database did not answer."""
+        self.on_back: Callable[[], None] = lambda: None
+        """The database answered again: others need not wait to find that out."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -90,16 +93,18 @@ class Loop:
                 self._failed(error)
             return self._back_off()
         except errors.Unavailable as error:
-            if not self._lost:
+            if not self.lost:
                 self._emit("database_lost", service=self.service.name, error=str(error))
-            self._lost = True
+            self.lost = True
             return self._back_off()
         except Exception as error:
             self._failed(error)
             return self._back_off()
-        if self._lost:
+        self._troubles = 0
+        if self.lost:
+            self.lost = False
             self._emit("database_back", service=self.service.name)
-        self._lost, self._troubles = False, 0
+            self.on_back()
         return delay
 
     def _failed(self, error: Exception) -> None:

@@ -63,6 +63,10 @@ class Watch:
     """Claims that ended while their handlers may run on."""
     _deadlines: dict[UUID, float] = field(default_factory=dict)
     """Until when each node's lease is trusted, by its process's own clock."""
+    _undone: set[int] = field(default_factory=set)
+    """Claims that a failover has lost."""
+    joined_at: dict[str, float] = field(default_factory=dict)
+    """By process: when it last took a lease of its own."""
     lost: set[UUID] = field(default_factory=set)
     """Jobs that a failover has lost: whoever was told of them was told too much."""
     _finished: dict[int, int] = field(default_factory=dict)
@@ -81,9 +85,12 @@ class Watch:
     # -- as it happens ---------------------------------------------------------------------------
     def event(self, kind: str, worker: str, fields: dict[str, Any]) -> None:
         self.counts[kind] += 1
+        host, pid, *_ = [*worker.split(":"), ""]
+        process = f"p{host[1:]}.{pid}"
+        if kind == "node_started":
+            self.joined_at[process] = self.now()
         if self.trace:
-            _, host, pid, *_ = ["", *worker.split(":"), ""]
-            self.trace.event(f"p{host[1:]}.{pid}", kind, fields)
+            self.trace.event(process, kind, fields)
         if kind == "service_failed":
             self.wrong(f"a service failed: {fields}")
 
@@ -212,9 +219,12 @@ class Watch:
         resumed = self.now() - process.resumed_at <= _INSTANT
         if not resumed and not process.believes(claim.node, ago=_INSTANT):
             self.wrong(f"StepDown: {process} starts {job} without a lease")
+        if token in self._undone and process.knows(self.db.timeline):
+            self.wrong(f"{process} starts {job} under {token}, a claim that it knows may be lost")
         number = job.int
+        gone = self._released | self._undone if self._undone else self._released
         for run in self.runs.values():
-            if run.job.int == number and run.process.alive and run.token not in self._released:
+            if run.job.int == number and run.process.alive and run.token not in gone:
                 if run.process.believes(run.node):
                     self.wrong(f"BoundedOverlap: {job} runs on {run.process} and on {process}")
                 self.counts["overlap"] += 1
@@ -237,16 +247,15 @@ class Watch:
 
     def goes_back(self, memory: dict[str, Any], lost: set[UUID]) -> None:
         """The commits since then are lost, and these jobs with them."""
+        newest = self._newest
         for name, value in memory.items():
             setattr(self, name, value)
+        # who holds a claim that is lost does not know it, and nobody waits for it
+        self._undone.update(
+            token for job, token in newest.items() if token != self._newest.get(job)
+        )
         self.lost = (self.lost | lost) - self.db.jobs.keys() - self.db.done.keys()
         self.counts["lost"] += len(self.acknowledged & lost)
-        # who runs a claim that is lost does not know it, and nobody waits for it
-        self._released |= {
-            run.token
-            for run in self.runs.values()
-            if run.job not in self.db.jobs or self.db.jobs[run.job].claim_token != run.token
-        }
 
     # -- after the faults ------------------------------------------------------------------------
     def held(self) -> dict[UUID, int | None]:

@@ -195,13 +195,19 @@ class Cluster:
         began, bound = self.loop.time(), self._bound(self.settings.recover_within)
         held = self.watch.held()
         while self.loop.time() < began + DRAIN_SECONDS:
-            if held and self.loop.time() > FAULT_SECONDS + bound:
+            if held and self.loop.time() > self._well_since() + bound:
                 self.watch.free_again(held, bound)
                 held = {}
             still = not self.watch.pending() and all(client.done() for client in clients)
             if still and not self.watch.runs and not self._unsettled():
                 return
             await asyncio.sleep(0.5)
+
+    def _well_since(self) -> float:
+        """Whoever leads sees others fall silent from when it joined, and a call that began in the
+        faults may have kept it from that for its whole time."""
+        joined = [self.watch.joined_at[repr(p)] for p in self.processes if p.leads()]
+        return max(FAULT_SECONDS, min([FAULT_SECONDS + self.settings.call_timeout, *joined]))
 
     def _bound(self, seconds: float) -> float:
         """Seconds after the last fault, within which something must have happened."""

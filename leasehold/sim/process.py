@@ -78,6 +78,10 @@ class Process:
         membership = self.node.guard.membership
         return membership.identity.id == node and membership.valid(self._clock.boot_now() - ago)
 
+    def knows(self, timeline: int) -> bool:
+        """Has it seen the server's present timeline?"""
+        return self.node is not None and self.node.guard.membership.timeline == timeline
+
     def boot_now(self) -> float:
         """By its own clock."""
         return self._clock.boot_now()
