@@ -104,8 +104,9 @@ class NodeOperations:
         params = {"app": app, "node": node}
         return [(n, w) for n, w in await self._pool.fetch("node/drain", params)]
 
-    async def deaths(self, limit: int) -> list[tuple[UUID, str]]:
-        return [(n, w) for n, w in await self._pool.fetch("node/deaths", {"limit": limit})]
+    async def deaths(self, limit: int, skip: int = 0) -> list[tuple[UUID, str]]:
+        rows = await self._pool.fetch("node/deaths", {"limit": limit, "skip": skip})
+        return [(node, worker_id) for node, worker_id in rows]
 
     async def settle(self, nodes: Sequence[UUID]) -> int:
         return len(await self._pool.fetch("node/settle", {"nodes": list(nodes)}))

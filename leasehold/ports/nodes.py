@@ -117,10 +117,11 @@ class NodeStore(Protocol):
         worker_id) of those that will. Their heartbeats bring it back as a signal of the kind
         ``drain``, whose ``token`` is 1 for one node alone, and 0 once all were asked."""
 
-    async def deaths(self, limit: int) -> list[tuple[UUID, str]]:
-        """Dead nodes whose jobs were not all freed: (id, worker_id)."""
+    async def deaths(self, limit: int, skip: int = 0) -> list[tuple[UUID, str]]:
+        """Dead nodes whose jobs were not all freed, but for the first ``skip``: (id, worker_id)."""
 
-    async def settle(self, nodes: Sequence[UUID]) -> int: ...
+    async def settle(self, nodes: Sequence[UUID]) -> int:
+        """All that these dead nodes held is free: of how many is that so?"""
 
     async def new_epoch(self, node: UUID, token: int, epoch: int) -> int | None:
         """After this no claim of an epoch before ``epoch`` commits; the epoch that the node has

@@ -29,6 +29,9 @@ from leasehold.services.historian import Historian
 from leasehold.services.service import Loop, Service
 from leasehold.telemetry import Emit
 
+_PAGE, _PAGES = 100, 10
+"""So many dead nodes are looked at in one go, so often in one round."""
+
 GetTerm = Callable[[], Term]
 """The term under which the duty runs. Raises LostLease when there is none at this moment."""
 
@@ -89,17 +92,25 @@ class Rescuer(Service):
 
 async def free_the_dead(store: Store, limits: Limits, emit: Emit, now: datetime | None) -> int:
     """Free one batch of jobs of nodes that are gone; how many. Anybody may do this at any time:
-    what it frees, nobody can hold."""
-    deaths = dict(await store.deaths(100))
-    if not deaths:
-        return 0
-    freed = await store.rescue(list(deaths), limits.max_crashes, limits.batch_rows, now)
-    for job in freed:
-        kind = "job_quarantined" if job.quarantined else "job_rescued"
-        emit(kind, job=job.job, dead=deaths.get(job.dead, str(job.dead)))
-    if len(freed) < limits.batch_rows:
-        await store.settle(list(deaths))
-    return len(freed)
+    what it frees, nobody can hold. Nodes with a row that somebody holds locked are passed over:
+    they must not hide those that died later."""
+    count = held = 0
+    for _ in range(_PAGES):
+        deaths = dict(await store.deaths(_PAGE, held))
+        if not deaths:
+            break
+        nodes = list(deaths)
+        freed = await store.rescue(nodes, limits.max_crashes, limits.batch_rows, now)
+        for job in freed:
+            kind = "job_quarantined" if job.quarantined else "job_rescued"
+            emit(kind, job=job.job, dead=deaths.get(job.dead, str(job.dead)))
+        count += len(freed)
+        if len(freed) >= limits.batch_rows:
+            break  # there may be more of theirs
+        held += len(nodes) - await store.settle(nodes)
+        if len(nodes) < _PAGE:
+            break
+    return count
 
 
 _TRY_AGAIN_SECONDS = 60.0

@@ -138,15 +138,15 @@ class NodeOperations:
             db.notify(f"c:{one}")
         return asked
 
-    async def deaths(self, limit: int) -> list[tuple[UUID, str]]:
+    async def deaths(self, limit: int, skip: int = 0) -> list[tuple[UUID, str]]:
         waiting = [(n, d) for n, d in self.db.deaths.items() if not d.settled]
-        waiting.sort(key=lambda pair: pair[1].died_at)
-        return [(node, death.worker_id) for node, death in waiting[:limit]]
+        waiting.sort(key=lambda pair: (pair[1].died_at, pair[0]))
+        return [(node, death.worker_id) for node, death in waiting[skip : skip + limit]]
 
     async def settle(self, nodes: Sequence[UUID]) -> int:
-        if any(job.node in nodes for job in self.db.jobs.values()):
-            return 0
-        found = [d for n, d in self.db.deaths.items() if n in nodes and not d.settled]
+        held = {job.node for job in self.db.jobs.values() if job.node is not None}
+        free = [node for node in nodes if node not in held]
+        found = [d for n, d in self.db.deaths.items() if n in free and not d.settled]
         for death in found:
             death.settled = True
         return len(found)

@@ -225,6 +225,21 @@ async def test_a_death_is_settled_only_when_its_jobs_are_free(world: World):
     assert await world.a.store.deaths(10) == []
 
 
+async def test_a_death_that_is_not_over_keeps_no_other_from_being_settled(world: World):
+    await world.claimed(world.b)
+    await world.b.leave()
+    await world.c.join()
+    await world.c.leave()
+    both = sorted([world.b.id, world.c.id])
+    assert {node for node, _ in await world.a.store.deaths(10)} == set(both)
+    first = await world.a.store.deaths(1)
+    assert await world.a.store.deaths(1, 1) != first == (await world.a.store.deaths(2))[:1]
+    assert await world.a.store.deaths(10, 2) == []
+    assert await world.a.store.settle(both) == 1
+    assert [node for node, _ in await world.a.store.deaths(10)] == [world.b.id]
+    assert await world.a.store.settle(both) == 0
+
+
 async def test_a_halted_node_hears_of_it_with_its_renewal_and_is_shown_to_work_nothing(
     world: World,
 ):

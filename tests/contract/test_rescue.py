@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from uuid import uuid4
 
 import pytest
 
+from leasehold.config import Limits
 from leasehold.errors import Conflict
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
 from leasehold.ports import Term
+from leasehold.services import leading
 from tests.contract.world import ELECTION, Session, World, at, identity
 
 
@@ -37,6 +40,32 @@ async def test_the_jobs_of_a_node_that_is_gone_are_freed(world: World):
     [again] = await world.a.claim()
     assert (again.attempt, again.crashes) == (2, 1)
     assert not (await world.b.ack(claimed)).written
+
+
+async def test_nodes_whose_rows_somebody_holds_hide_none_that_died_after_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(leading, "_PAGE", 2)
+    events: list[str] = []
+
+    async def free() -> int:
+        count = await leading.free_the_dead(
+            world.a.store, Limits(), lambda kind, **_: events.append(kind), world.now
+        )
+        return count
+
+    jobs = []
+    for _ in range(6):
+        jobs += await world.enqueue()
+        await crash(world)
+    async with AsyncExitStack() as held:
+        for job in jobs[:3]:
+            await held.enter_async_context(world.hold(job))
+        assert await free() == 3 and events == ["job_rescued"] * 3
+        assert len(await world.a.store.deaths(10)) == 3
+        assert await free() == 0, "and they stay"
+    assert await free() == 3 and await world.a.store.deaths(10) == []
+    assert [await world.state(job) for job in jobs] == ["available"] * 6
 
 
 async def test_who_did_not_start_is_not_blamed_twice(world: World):

@@ -67,14 +67,14 @@ class AckWithoutToken(SimStore):
 class DeathByTheClock(SimStore):
     """The reaper that asks the database's clock who is dead, and leaves the row."""
 
-    async def deaths(self, limit: int) -> Any:
+    async def deaths(self, limit: int, skip: int = 0) -> Any:
         now = self.db.clock()
         late = [
             (node, row.identity.worker_id)
             for node, row in self.db.nodes.items()
             if row.renewed_at < now - timedelta(seconds=row.lease_seconds)
         ]
-        return [*await super().deaths(limit), *late]
+        return [*await super().deaths(limit, skip), *late]
 
     async def rescue(self, nodes: Any, *args: Any) -> Any:
         kept = {node: self.db.nodes.pop(node) for node in nodes if node in self.db.nodes}

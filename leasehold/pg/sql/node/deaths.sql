@@ -1,4 +1,5 @@
--- Nodes that are gone and whose jobs were not all looked for yet.
+-- Nodes that are gone and whose jobs were not all looked for yet, but for the first of them.
 -- locks: none
 -- index: death_open
-select node, worker_id from leasehold.death where not settled order by died_at limit %(limit)s
+select node, worker_id from leasehold.death where not settled order by died_at, node
+limit %(limit)s offset %(skip)s
