@@ -193,20 +193,24 @@ class GuardsHost(ABC):
             left = self.guard.membership.lease.deadline - self._env.boot_now()
             self._watchdog.put_off(left + self._settings.timings.grace)
 
-    async def _look_at_stacks(self) -> None:
+    async def _look_at_stacks(self, until: float) -> None:
         """Here and not in the user's loop: a handler may block that."""
         while self._looks:
             asked = self._looks.pop(0)
             claim = self.running.of_token(asked.token)
             most = self._settings.limits.error_chars
             await self.guard.answer_stack(asked.job, await stack_of(claim, self._user, most))
+            if self._env.boot_now() >= until:
+                return
 
-    async def look_after_jobs(self) -> None:
-        await self._look_at_stacks()
+    async def look_after_jobs(self, until: float) -> None:
+        await self._look_at_stacks(until)
         for claim in self._overdue.to_take_away():
             state = await self.guard.requeue(claim.job.id, claim.job.claim_token)
-            if state is State.RUNNING:
-                continue  # a transaction of the handler's holds it: at the next look
-            if state:
-                self._overdue.taken(claim, state)
-            self._in_loop(claim.end, "lost")
+            if state is not State.RUNNING:  # else its handler holds it: at the next look
+                if state:
+                    self._overdue.taken(claim, state)
+                self._overdue.given_up(claim)
+                self._in_loop(claim.end, "lost")
+            if self._env.boot_now() >= until:
+                return

@@ -165,5 +165,5 @@ class LightNode:
     def renewed(self) -> None:
         """No watchdog."""
 
-    async def look_after_jobs(self) -> None:
+    async def look_after_jobs(self, until: float) -> None:
         """There are none."""

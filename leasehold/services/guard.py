@@ -170,7 +170,8 @@ class Guard:
             self._note_silence()
             if await self.elections.seek():
                 self._beat_within(self._timings.renew)
-            await self._host.look_after_jobs()
+            # many of them, or a slow link, must not keep us from the next heartbeat
+            await self._host.look_after_jobs(self._env.boot_now() + self._pause())
         except errors.Unavailable as error:
             self._emit("renew_failed", error=str(error))
             self._failed += 1

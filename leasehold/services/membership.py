@@ -70,8 +70,9 @@ class Host(Protocol):
     def renewed(self) -> None:
         """A renewal succeeded: the watchdog may be set again."""
 
-    async def look_after_jobs(self) -> None:
-        """Take overdue jobs away, with the guard's own connection."""
+    async def look_after_jobs(self, until: float) -> None:
+        """Take overdue jobs away, with the guard's own connection; not much longer than to
+        ``until`` (boot clock): the next call goes on."""
 
 
 @dataclass

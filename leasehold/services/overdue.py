@@ -5,6 +5,8 @@ Looked at by the guard's thread, so that a job which blocks the loop is seen as 
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 from leasehold.env import Env
@@ -27,6 +29,10 @@ class Overdue:
         self._env = env
         self._running = running
         self._emit = emit
+        self._left: deque[Claim] = deque()
+        """What the last look had no time for."""
+        self._given_up: set[int] = set()
+        """Tokens: the loop in which the claim is told of it may be blocked."""
 
     def _seconds(self, claim: Claim) -> float:
         return self._env.boot_now() - claim.started_at if claim.started_at is not None else 0.0
@@ -53,16 +59,29 @@ class Overdue:
         found.sort(key=_by_seconds, reverse=True)
         return found[:_NAMED]
 
-    def to_take_away(self) -> list[Claim]:
-        """Those past their ``requeue_after`` which we did not give up yet."""
-        return [
-            claim
-            for claim in self._running.snapshot()
-            if claim.job.requeue_after is not None
+    def to_take_away(self) -> Iterator[Claim]:
+        """Those past their ``requeue_after`` which we did not give up yet, from where the last
+        look ended."""
+        if not self._left:
+            late = [claim for claim in self._running.snapshot() if self._too_late(claim)]
+            self._given_up &= {claim.job.claim_token for claim in late}
+            self._left.extend(late)
+        while self._left:
+            claim = self._left.popleft()
+            token = claim.job.claim_token
+            if token not in self._given_up and self._running.of_token(token) is claim:
+                yield claim
+
+    def _too_late(self, claim: Claim) -> bool:
+        return (
+            claim.job.requeue_after is not None
             and not claim.lost
             and not claim.completed_elsewhere
             and self._seconds(claim) > claim.job.requeue_after
-        ]
+        )
+
+    def given_up(self, claim: Claim) -> None:
+        self._given_up.add(claim.job.claim_token)
 
     def taken(self, claim: Claim, state: State) -> None:
         """It was taken away and is in this ``state`` now."""

@@ -104,7 +104,7 @@ class Process:
     def info(self) -> dict[str, Any]:
         return {}
 
-    async def look_after_jobs(self) -> None: ...
+    async def look_after_jobs(self, until: float) -> None: ...
 
     def __getattr__(self, name: str) -> Any:
         def tell(*what: Any, **more: Any) -> None:

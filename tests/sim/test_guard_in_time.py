@@ -41,7 +41,7 @@ class Host:
     def unrecorded(self) -> int:
         return 0
 
-    async def look_after_jobs(self) -> None: ...
+    async def look_after_jobs(self, until: float) -> None: ...
 
     def __getattr__(self, name: str) -> Any:
         return lambda *args, **kwargs: True

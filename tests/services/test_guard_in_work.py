@@ -1,0 +1,84 @@
+"""However much the guard has to do between two heartbeats, the next one is in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from leasehold import Context
+from leasehold.env import Env
+from leasehold.model.job import ClaimedJob
+from leasehold.pg.store import PgStore
+from leasehold.services.overdue import Overdue
+from leasehold.services.running import Claim, Running
+from tests.services.several import TIMES, Database, several_apps
+from tests.support.wait import forever, until_async
+
+JOBS = 40
+FAR = 1.3 * TIMES.trust / JOBS
+"""Seconds for a round trip: all of them take longer than the node's lease may be trusted."""
+
+
+class FarStore(PgStore):
+    async def requeue(self, *given: Any) -> Any:
+        await asyncio.sleep(FAR)
+        return await super().requeue(*given)
+
+
+@pytest.fixture
+async def database(dsn: str, direct_dsn: str) -> AsyncIterator[Database]:
+    async with several_apps(dsn, direct_dsn) as database:
+        yield database
+
+
+async def test_many_overdue_jobs_over_a_slow_link_do_not_fence_their_node(database):
+    app = database.app()
+    runs: list[UUID] = []
+
+    @app.task(name="stuck", requeue_after=1.0)
+    async def stuck(ctx: Context) -> None:
+        runs.append(ctx.job_id)
+        if runs.count(ctx.job_id) == 1:
+            await forever()
+
+    node = await app.make_node(queues={"default": JOBS})
+    settings = replace(app.settings, call_timeout=app.settings.timings.call_timeout)
+    node.guard._make_store = lambda: FarStore(settings, "guard")
+    jobs = [await stuck.enqueue() for _ in range(JOBS)]
+    await node.start()
+    try:
+        for job in jobs:
+            await job.wait(timeout=60)
+    finally:
+        await node.stop()
+    assert len(await database.events("job_requeued")) == JOBS, "each once"
+    assert not await database.events("node_fenced")
+    await until_async(lambda: sorted(set(runs)) == sorted(job.id for job in jobs), 1)
+
+
+def test_a_look_goes_on_where_the_last_one_ended_also_while_the_loop_is_blocked():
+    """Nobody is told meanwhile that their jobs are taken away: their claims stay as they are."""
+    running, now = Running(), datetime(2026, 1, 1, tzinfo=UTC)
+    for token in range(1, 6):
+        job = ClaimedJob(uuid4(), "t", "default", {}, 0, 1, 5, 0, token, None, 1.0, now,
+                         True, None)  # fmt: skip
+        running.add(Claim(job, uuid4(), started_at=-1000.0))
+    overdue = Overdue(Env(), running, lambda kind, **fields: None)
+    looks: list[list[int]] = []
+    for _ in range(3):
+        look = list(islice(overdue.to_take_away(), 2))
+        looks.append([claim.job.claim_token for claim in look])
+        for claim in look:
+            if claim.job.claim_token != 2:  # a transaction of its handler's holds it
+                overdue.given_up(claim)
+    assert looks == [[1, 2], [3, 4], [5]]
+    assert [claim.job.claim_token for claim in overdue.to_take_away()] == [2], "asked again"
+    running.remove_all(running.snapshot())
+    assert list(overdue.to_take_away()) == []
