@@ -160,13 +160,13 @@ class TakeoverByTheClock(SimStore):
         return (row.token, row.seq) != (seen.token, seen.seq)
 
 
-class RenewMayAcquire(TakeoverByTheClock):
+class RenewMayAcquire(SimStore):
     """One statement for both: mine, nobody's, or late by the clock; no token is named."""
 
     async def heartbeat(self, node: Any, token: int, held: Any, *args: Any) -> Any:
         for term in held:
-            row = self.db.leaders[term.leader]
-            if row.node in (node, None) or _late(self.db, term.leader):
+            row = self.db.leaders.get(term.leader)  # somebody may have deleted it
+            if row and (row.node in (node, None) or _late(self.db, term.leader)):
                 row.node, row.token = node, term.token
         return await super().heartbeat(node, token, held, *args)
 

@@ -1,7 +1,7 @@
 """``python -m tests.sim.search``: the first seed that finds each mutant, and which checker did.
 
 ``--seeds N`` is how far it looks (2,000), ``--only NAME`` one of them, ``--json`` for tools.
-Exit code 1: one was not found.
+Exit code 1: one was not found, or broke by itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from tests.sim.mutants import MUTANTS, Mutant
 
 @dataclass(frozen=True)
 class Found:
-    """``seeds``: how many were run, with the one that found it. ``by``: the checkers' names."""
+    """``seeds``: how many were run, with the one that found it. ``by``: the checkers' names.
+    ``crashed``: the first seed in which nothing but an error of the build itself was seen."""
 
     mutant: str
     seeds: int
@@ -28,18 +29,28 @@ class Found:
     profile: str
     by: str
     cpu_seconds: float
+    crashed: int | None = None
+
+
+_CRASHES = ("unhandled", "the run broke off")
+"""An error that nobody took is no checker's: the mutant is written wrongly."""
 
 
 def search(mutant: Mutant, seeds: int) -> Found:
     """Run seeds from 0 on until one finds the mutant."""
     began = time.process_time()
+    crashed: int | None = None
     for seed in range(seeds):
         result = mutant.run(seed)
-        if result.violations:
-            by = ", ".join(dict.fromkeys(_checker(text) for text in result.violations))
-            seconds = time.process_time() - began
-            return Found(mutant.name, seed + 1, seed, result.profile, by, round(seconds, 1))
-    return Found(mutant.name, seeds, None, "", "", round(time.process_time() - began, 1))
+        names = dict.fromkeys(_checker(text) for text in result.violations)
+        by = ", ".join(name for name in names if name not in _CRASHES)
+        if by:
+            seconds = round(time.process_time() - began, 1)
+            return Found(mutant.name, seed + 1, seed, result.profile, by, seconds, crashed)
+        if names and crashed is None:
+            crashed = seed
+    seconds = round(time.process_time() - began, 1)
+    return Found(mutant.name, seeds, None, "", "", seconds, crashed)
 
 
 def _checker(violation: str) -> str:
@@ -58,7 +69,10 @@ def table(found: list[Found]) -> str:
     lines = ["| mutant | taken out | seeds | found by | CPU s |", "|---|---|---:|---|---:|"]
     for f in found:
         by = f.by or "not found"
-        lines.append(f"| {f.mutant} | {breaks[f.mutant]} | {f.seeds} | {by} | {f.cpu_seconds} |")
+        by += "" if f.crashed is None else f" (broke by itself in seed {f.crashed})"
+        lines.append(
+            f"| {f.mutant} | {breaks.get(f.mutant, '')} | {f.seeds} | {by} | {f.cpu_seconds} |"
+        )
     return "\n".join(lines)
 
 
@@ -73,7 +87,7 @@ def main() -> int:
     with ProcessPoolExecutor(given.processes) as pool:
         found = list(pool.map(_by_name, names, [given.seeds] * len(names)))
     print(json.dumps([asdict(f) for f in found], indent=1) if given.json else table(found))
-    return 0 if all(f.seed is not None for f in found) else 1
+    return 0 if all(f.seed is not None and f.crashed is None for f in found) else 1
 
 
 if __name__ == "__main__":

@@ -15,7 +15,10 @@ from leasehold.model.outcome import COMPLETED
 from leasehold.ports import Acked, AckItem, NodeIdentity
 from leasehold.sim.check_rest import TICK_LATE, restless
 from leasehold.sim.checkers import Watch
+from leasehold.sim.cluster import Result
 from leasehold.sim.rows import DeathRow, NodeRow, ScheduleRow, SimDatabase, TickRow
+from tests.sim.mutants import Mutant
+from tests.sim.search import search, table
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -190,3 +193,26 @@ def test_a_lost_job_that_a_later_failover_brings_back_is_not_lost():
     failover(seen, memory)
     del seen.db.jobs[job]
     assert seen.pending() == [job]
+
+
+# -- the search for broken builds ----------------------------------------------------------------
+class Written(Mutant):
+    """``runs``: what was seen in each seed."""
+
+    def run(self, seed: int) -> Result:
+        return Result(seed, "calm", RUNS[seed], {}, 1.0)
+
+
+RUNS: list[list[str]] = [
+    [],
+    ["3.1 unhandled: KeyError('x') None", "4.0 the run broke off: Unavailable"],
+    ["2.0 OneBeliever: two", "2.1 unhandled: KeyError('x') None"],
+]
+
+
+def test_an_error_of_a_broken_build_itself_is_no_find():
+    found = search(Written("Own", "nothing"), 2)
+    assert (found.seed, found.by, found.crashed) == (None, "", 1)
+    found = search(Written("Own", "nothing"), 3)
+    assert (found.seed, found.seeds, found.by, found.crashed) == (2, 3, "OneBeliever", 1)
+    assert "OneBeliever (broke by itself in seed 1)" in table([found])
