@@ -223,11 +223,7 @@ class Cluster:
         terms = [name for name, _ in self.db.terms if name == self.settings.name]
         if self.profile == "calm" and len(terms) != 1:
             self.watch.wrong(f"Calm: {len(terms)} terms")
-        # whose row somebody deletes may learn of it by a renewal that finds none
-        taken = counts["lease_lost"] + counts["lock_lost"]
-        if taken > counts["rows deleted"]:
-            self.watch.wrong(f"Calm: {taken} leases were lost")
-        for kind in ("node_fenced", "claim_unknown"):
+        for kind in ("lease_lost", "lock_lost", "node_fenced", "claim_unknown"):
             if counts[kind]:
                 self.watch.wrong(f"Calm: {counts[kind]} {kind}")
         for (job, _), attempt in self.db.attempts.items():
