@@ -37,10 +37,13 @@ class Sleepers:
         self._store = store
         self._guard = guard
         self._asleep: set[str] = set()
+        self._one = asyncio.Lock()
+        self._identities = 0
 
     def forget(self) -> None:
         """A new identity: its row says nothing yet."""
         self._asleep.clear()
+        self._identities += 1
 
     def asleep(self, queue: str) -> bool:
         return queue in self._asleep
@@ -48,9 +51,12 @@ class Sleepers:
     async def set(self, queue: str, asleep: bool) -> None:
         if asleep == (queue in self._asleep):
             return
-        wanted = self._asleep | {queue} if asleep else self._asleep - {queue}
-        await self._store.set_sleeping(self._guard.membership.identity.id, sorted(wanted))
-        self._asleep = wanted
+        async with self._one:  # queues of one row
+            identity = self._identities
+            wanted = self._asleep | {queue} if asleep else self._asleep - {queue}
+            await self._store.set_sleeping(self._guard.membership.identity.id, sorted(wanted))
+            if identity == self._identities:  # else it was said of the one before
+                self._asleep = wanted
 
 
 class ClaimDesk:

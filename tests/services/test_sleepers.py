@@ -1,0 +1,58 @@
+"""Which queues sleep, as the node's row says it: else nobody sends a notification."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import psycopg
+import pytest
+
+from leasehold.config import Settings
+from leasehold.pg import migrate
+from leasehold.services.producer import Sleepers
+from tests.services.test_guard import Database
+from tests.support.wait import until_async
+
+WAITING = """
+select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+having count(*) = 1
+"""
+
+
+@pytest.fixture
+async def made(direct_dsn: str) -> AsyncIterator[Database]:
+    await migrate.apply(Settings(dsn=direct_dsn))
+    async with await psycopg.AsyncConnection.connect(direct_dsn, autocommit=True) as connection:
+        database = Database(direct_dsn, connection)
+        yield database
+        for process in database.processes:
+            await process.store.close()
+
+
+async def test_what_was_said_of_the_identity_before_does_not_count_for_the_next(
+    made: Database, direct_dsn: str
+):
+    process = made.process()
+    await process.step()
+    sleepers = Sleepers(process.store, process.guard)
+    async with await psycopg.AsyncConnection.connect(direct_dsn) as other:
+        await other.execute("select 1 from leasehold.node for update")
+        one = asyncio.create_task(sleepers.set("one", True))
+        await until_async(lambda: made.sql(WAITING), 30, "the statement to be under way")
+        two = asyncio.create_task(sleepers.set("two", True))
+        sleepers.forget()  # as when the node came back under another identity
+        await other.rollback()
+        await asyncio.gather(one, two)
+    assert not sleepers.asleep("one")
+    assert sleepers.asleep("two")
+    assert await made.sql("select sleeping from leasehold.node") == [(["two"],)]
+
+
+async def test_queues_that_fall_asleep_at_once_are_both_in_the_row(made: Database):
+    process = made.process()
+    await process.step()
+    sleepers = Sleepers(process.store, process.guard)
+    await asyncio.gather(*(sleepers.set(queue, True) for queue in ("one", "two", "three")))
+    assert await made.sql("select sleeping from leasehold.node") == [(["one", "three", "two"],)]
+    assert all(sleepers.asleep(queue) for queue in ("one", "two", "three"))
