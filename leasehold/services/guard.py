@@ -165,6 +165,8 @@ class Guard:
                 return self._wait_for_quiet()
             if lease.phase is Phase.FOLLOWER:
                 await self._try_to_join()
+                if self.membership.lease.phase is Phase.FOLLOWER:
+                    return self._retry_pause()  # too late: there is no row to renew
             if poked or self._env.boot_now() >= self._next_beat:
                 await self._beat()
             self._note_silence()

@@ -41,7 +41,13 @@ class SlowStore(PgStore):
 
     clock: HandClock
     delay = 0.0
+    register_delay = 0.0
     cut = False
+
+    async def register(self, *given: Any) -> Any:
+        token = await super().register(*given)
+        self.clock.at += self.register_delay
+        return token
 
     async def heartbeat(self, *given: Any) -> Any:
         if self.cut:
@@ -291,6 +297,19 @@ async def test_who_leaves_resigns_and_is_followed_at_once(database):
     assert other.leads
     rows = await database.sql("select id from leasehold.node")
     assert rows == [(other.id,)]
+
+
+async def test_a_process_that_joined_too_late_joins_again_and_was_never_fenced(database):
+    process = database.process()
+    first = process.id
+    process.store.register_delay = TIMES.trust + 0.1
+    await process.step()
+    assert process.id != first and process.told == []
+    process.store.register_delay = 0.0
+    await process.steps(3, 0.4)
+    assert process.leads
+    assert "joined" in process.told and "fenced" not in process.told
+    assert "node_fenced" not in process.events
 
 
 async def test_a_surprise_in_the_host_does_not_end_the_guard(database):
