@@ -72,6 +72,8 @@ class Contests(Candidacy):
         """A notification: it was released, and it is our turn."""
         contest = self._all.get(name)
         if contest is None or not contest.waiting:
+            if True not in self._closed:  # else it goes with the node
+                self._later(self._drop_bid(name))  # it stayed behind, and all others wait for us
             return
         known = contest.lease.watch.seen
         contest.first = True
@@ -86,11 +88,17 @@ class Contests(Candidacy):
             return
         if contest.bidding:
             contest.bidding = False
-            with suppress(errors.LeaseholdError):  # it goes with the node
-                async with self._turn:
-                    await self._lease_store().drop_bid(contest.name, self._me)
+            await self._drop_bid(contest.name)
         self._compete(contest)
         self._forget_idle()
+
+    async def _drop_bid(self, name: str) -> None:
+        # without an answer: again when it is called, or with the node
+        with suppress(errors.LeaseholdError):
+            async with self._turn:
+                contest = self._all.get(name)
+                if not (contest and contest.waiting):
+                    await self._lease_store().drop_bid(name, self._me)
 
     def busy(self) -> bool:
         """Is there anything to hold, to win or to watch? Asked from other threads, too."""

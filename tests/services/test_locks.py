@@ -142,6 +142,18 @@ async def test_a_free_lock_is_left_to_who_waits_and_who_does_not_come_is_passed_
         assert took >= TIMES.renew / 2
 
 
+async def test_a_place_that_stayed_behind_is_given_up_when_its_turn_comes(database):
+    """As after a withdrawal whose answer was lost: nobody would wait for it for ever."""
+    idle, busy = database.app(), database.app()
+    async with idle.lock("another"):
+        async with busy.lock("x"):
+            await database.sql(
+                "insert into leasehold.bid (name, node) select 'lock:x', node from leasehold.leader"
+                " where name = 'lock:another'"
+            )
+        await until_async(lambda: _none(database, "select 1 from leasehold.bid"), 30)
+
+
 # -- not waiting, and giving up --------------------------------------------------------------------
 async def test_a_wait_with_a_limit_ends_and_leaves_nothing_behind(database):
     one, two = database.app(), database.app()
