@@ -7,7 +7,7 @@ the rest at the end, from the tables. A violation is a sentence with its moment.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -264,15 +264,26 @@ class Watch:
 
     def free_again(self, held: dict[UUID, int | None], seconds: float) -> None:
         """NoStuck: of what ran when the faults stopped, nothing is held by nobody any more."""
-        for row in self.db.jobs.values():
-            if row.node and held.get(row.id) == row.claim_token and not self._known(row):
+        for row in self.stuck():
+            if held.get(row.id) == row.claim_token:
                 self.wrong(f"NoStuck: {_words(row)}, {seconds:.1f} s after the faults")
+
+    def stuck(self) -> Iterator[JobRow]:
+        """What nobody holds who knows it."""
+        for row in self.db.jobs.values():
+            if row.node is not None and not self._known(row):
+                yield row
 
     # -- at the end ------------------------------------------------------------------------------
     def pending(self) -> list[UUID]:
         """Acknowledged jobs that have not reached a final state."""
         open_jobs = self.acknowledged.difference(self.db.done)
         return [job for job in open_jobs if job not in self.lost or job in self.db.jobs]
+
+    def busy(self) -> bool:
+        """Is something to be done still, or being done, but for the ticks of each second?"""
+        runs = any(run.job in self.acknowledged for run in self.runs.values())
+        return runs or bool(self.pending())
 
     def last_look(self) -> None:
         """The tables, when everything should be still."""
@@ -283,9 +294,8 @@ class Watch:
         states = {str(state) for state in FINISHED}
         if odd := {done.state for done in self.db.done.values()} - states:
             self.wrong(f"jobs finished as {odd}")
-        for row in self.db.jobs.values():
-            if row.node is not None and not self._known(row):
-                self.wrong(f"NoStuck: {_words(row)}, and nobody knows it")
+        for row in self.stuck():
+            self.wrong(f"NoStuck: {_words(row)}, and nobody knows it")
         for what in restless(self.db, self.processes):
             self.wrong(what)
         self._effects_once()

@@ -28,7 +28,8 @@ from leasehold.sim.store import SimStore
 from leasehold.sim.trace import Trace
 from leasehold.sim.workload import NEW_IN, Workload
 
-FAULT_SECONDS = 25.0
+FAULT_SECONDS = (8.0, 10.0, 12.0, 20.0)
+"""For so long there are faults: a lease is over after six to eight, and found to be."""
 DRAIN_SECONDS = 60.0
 LEADER_SLACK = 1.0
 """Beyond F: a node that was fenced joins again first."""
@@ -95,6 +96,7 @@ class Cluster:
         names = [f"p{n}" for n in range(hosts)] + [f"client {n}" for n in range(CLIENTS)]
         self.links = [self._link(name) for name in names]
         hard_exit = rng.random() < 0.5
+        self.fault_seconds = rng.choice(FAULT_SECONDS)
         plan = NodePlan("0", "r1", {"default": rng.choice([2, 10])}, self.work.planned())
         self.processes = [
             Process(n, loop, self.links[n], self._fork(), self.settings, plan,
@@ -107,7 +109,7 @@ class Cluster:
             process.on_joined = self.leases.begin
         lease = self.settings.timings.lease
         self.injector = faults.Injector(self)
-        self.script = faults.script(rng, self.profile, hosts, FAULT_SECONDS, lease)
+        self.script = faults.script(rng, self.profile, hosts, self.fault_seconds, lease)
 
     def _fork(self) -> Rng:
         return seeded(self.rng.getrandbits(62))
@@ -154,7 +156,7 @@ class Cluster:
             last = self.processes[-1]
             last.plan = replace(last.plan, release=NEW_IN)
         clients = [
-            asyncio.ensure_future(self.work.client(link, FAULT_SECONDS))
+            asyncio.ensure_future(self.work.client(link, self.fault_seconds))
             for link in self.links[-CLIENTS:]
         ]
         injector = self.injector
@@ -162,8 +164,8 @@ class Cluster:
             self.later(fault.at, partial(injector.apply, fault))
         calm = self.profile in ("calm", "deploy")
         if not calm and self.leases.used and self.rng.random() < 0.3:
-            self.later(self.rng.random() * FAULT_SECONDS, self.leases.forget)
-        await asyncio.sleep(FAULT_SECONDS)
+            self.later(self.rng.random() * self.fault_seconds, self.leases.forget)
+        await asyncio.sleep(self.fault_seconds)
         injector.end()
         if self.watch.trace:
             self.watch.trace.fault("none any more")
@@ -198,8 +200,8 @@ class Cluster:
             if held and self.loop.time() > self._well_since() + bound:
                 self.watch.free_again(held, bound)
                 held = {}
-            still = not self.watch.pending() and all(client.done() for client in clients)
-            if still and not self.watch.runs and not self._unsettled():
+            still = not self.watch.busy() and all(client.done() for client in clients)
+            if still and not self._unsettled():
                 return
             await asyncio.sleep(0.5)
 
@@ -207,15 +209,15 @@ class Cluster:
         """Whoever leads sees others fall silent from when it joined, and a call that began in the
         faults may have kept it from that for its whole time."""
         joined = [self.watch.joined_at[repr(p)] for p in self.processes if p.leads()]
-        return max(FAULT_SECONDS, min([FAULT_SECONDS + self.settings.call_timeout, *joined]))
+        latest = self.fault_seconds + self.settings.call_timeout
+        return max(self.fault_seconds, min([latest, *joined]))
 
     def _bound(self, seconds: float) -> float:
         """Seconds after the last fault, within which something must have happened."""
         return seconds + LEADER_SLACK
 
     def _unsettled(self) -> bool:
-        held = any(row.node is not None for row in self.db.jobs.values())
-        return held or any(restless(self.db, self.processes))
+        return any(self.watch.stuck()) or any(restless(self.db, self.processes))
 
     def _nothing_happened(self) -> None:
         """Without a fault there is one term and no alarm; a deployment hands over."""

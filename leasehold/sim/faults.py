@@ -143,9 +143,16 @@ class Injector:
             if not process.alive:
                 process.start(cluster.newest_release)
         if not any(process.plan.release >= NEW_IN for process in cluster.processes):
-            # somebody must know the new task; its predecessor ends without a word
-            cluster.processes[-1].crash()
-            cluster.processes[-1].start(NEW_IN)
+            self._deploy(cluster.processes[-1])
+
+    def _deploy(self, process: Process) -> None:
+        """Somebody must know the new task. Its predecessor ends without a word, where that is no
+        fault that the profile has not."""
+        if self._cluster.profile == "deploy" and process.joined:
+            process.stop(lambda: process.start(NEW_IN))
+        else:
+            process.crash()
+            process.start(NEW_IN)
 
     # -- one method a kind -----------------------------------------------------------------------
     def _pause(self, process: Process, fault: Fault) -> None:
