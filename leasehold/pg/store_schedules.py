@@ -113,9 +113,11 @@ class OperatorOperations:
     async def record(self, events: Sequence[dict[str, Any]], now: Now) -> None:
         await self._pool.fetch("event/record", {"events": Jsonb(list(events)), "now": now})
 
+    async def prune_days(self, keep_days: int, now: Now) -> int:
+        params = {"ahead_days": 7, "keep_days": keep_days, "now": now}
+        return int((await self._pool.fetch("prune/partitions", params))[0][1])
+
     async def prune(self, days: dict[str, int], limit: int, now: Now) -> int:
-        partitions = {"ahead_days": 7, "keep_days": days["finished"], "now": now}
-        dropped = (await self._pool.fetch("prune/partitions", partitions))[0][1]
         params = {
             "events_days": days["events"],
             "ticks_days": days["ticks"],
@@ -124,7 +126,7 @@ class OperatorOperations:
             "limit": limit,
             "now": now,
         }
-        return int(dropped) + int((await self._pool.fetch("prune/rows", params))[0][0])
+        return int((await self._pool.fetch("prune/rows", params))[0][0])
 
     async def summary(self, now: Now) -> Summary:
         row = (await self._pool.fetch("status/summary", {"now": now}))[0]

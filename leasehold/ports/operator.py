@@ -27,8 +27,13 @@ class Summary:
 class OperatorStore(Protocol):
     async def record(self, events: Sequence[dict[str, Any]], now: Now) -> None: ...
 
+    async def prune_days(self, keep_days: int, now: Now) -> int:
+        """Make the days of finished jobs ahead, drop those past keeping; how many went. Raises
+        Conflict while a long reader holds them: then ask again later, for it takes locks behind
+        which all others wait."""
+
     async def prune(self, days: dict[str, int], limit: int, now: Now) -> int:
-        """``days``: finished, events, ticks, attempts, history; how many rows went."""
+        """``days``: events, ticks, attempts, history; how many rows went."""
 
     async def summary(self, now: Now) -> Summary: ...
 

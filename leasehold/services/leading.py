@@ -12,7 +12,7 @@ from datetime import datetime
 
 from leasehold.config import Limits, Polling, Retention, Settings
 from leasehold.env import Env
-from leasehold.errors import LostLease
+from leasehold.errors import Conflict, LostLease
 from leasehold.model.missed import STEP_TOLERANCE_SECONDS, Missed, plan
 from leasehold.model.schedule import Spec
 from leasehold.ports import (
@@ -224,30 +224,64 @@ class Periodic(Service):
         self._clock_stepped = stepped
 
 
+_HELD_PAUSE = 60.0
+_HELD_PATIENCE = 5
+
+
 class Pruner(Service):
     """Makes the days of history ahead and drops what is past keeping."""
 
     name = "pruner"
 
     def __init__(
-        self, store: OperatorStore, limits: Limits, retention: Retention, term: GetTerm
+        self,
+        store: OperatorStore,
+        env: Env,
+        limits: Limits,
+        retention: Retention,
+        term: GetTerm,
+        emit: Emit,
     ) -> None:
         self._store = store
+        self._env = env
         self._limits = limits
         self._retention = retention
         self._term = term
+        self._emit = emit
+        self._days_at = 0.0
+        """By the boot clock: when the days may be asked for again."""
+        self._held = 0
+        """So many times in a row somebody held them."""
 
     async def tick(self, now: datetime | None) -> float:
         self._term()
+        await self._prune_days(now)
         days = {
-            "finished": self._retention.finished_days,
             "events": self._retention.events_days,
             "ticks": self._retention.ticks_days,
             "attempts": self._retention.attempts_days,
             "history": self._retention.history_days,
         }
         gone = await self._store.prune(days, self._limits.batch_rows, now)
-        return 1.0 if gone >= self._limits.batch_rows else 600.0
+        if gone >= self._limits.batch_rows:
+            return 1.0
+        return _HELD_PAUSE if self._held else 600.0
+
+    async def _prune_days(self, now: datetime | None) -> None:
+        """A dump or another long reader may hold them; what asks for them keeps acks waiting
+        behind it, so it asks rarely, and the rows are pruned all the same."""
+        boot_now = self._env.boot_now()
+        if boot_now < self._days_at:
+            return
+        try:
+            await self._store.prune_days(self._retention.finished_days, now)
+        except Conflict as error:
+            self._days_at = boot_now + _HELD_PAUSE
+            self._held += 1
+            if self._held == _HELD_PATIENCE:
+                self._emit("service_failed", service=self.name, error=f"Conflict: {error}")
+        else:
+            self._held = 0
 
 
 def leader_duties(
@@ -265,7 +299,7 @@ def leader_duties(
         Stager(store, limits, settings.polling, term),
         Rescuer(store, limits, guard, term, emit, settings.timings.renew),
         Periodic(settings.name, store, env, limits, retention, term, emit),
-        Pruner(store, limits, retention, term),
+        Pruner(store, env, limits, retention, term, emit),
         Historian(store, term, retention.history_days > 0),
     ]
     return {duty.name: Loop(duty, env, emit, leads) for duty in duties}

@@ -33,13 +33,17 @@ class OperatorOperations:
                 }
             )
 
-    async def prune(self, days: dict[str, int], limit: int, now: Now) -> int:
-        """The days of finished jobs count for one each, as the partitions do."""
+    async def prune_days(self, keep_days: int, now: Now) -> int:
+        """A day of finished jobs counts for one, as a partition does."""
         db = self.db
-        moment = db.at(now)
-        first_day = _day(moment) - timedelta(days=days["finished"])
+        first_day = _day(db.at(now)) - timedelta(days=keep_days)
         old_days = {day for d in db.done.values() if (day := _day(d.finished_at)) < first_day}
         db.done = {job: d for job, d in db.done.items() if _day(d.finished_at) not in old_days}
+        return len(old_days)
+
+    async def prune(self, days: dict[str, int], limit: int, now: Now) -> int:
+        db = self.db
+        moment = db.at(now)
 
         def before(label: str) -> datetime:
             return moment - timedelta(days=days[label])
@@ -63,7 +67,7 @@ class OperatorOperations:
             _remove(db.signals, signals),
             _remove(db.stacks, looks[:limit]),
         )
-        return len(old_days) + len(gone) + sum(removed)
+        return len(gone) + sum(removed)
 
     async def summary(self, now: Now) -> Summary:
         jobs = self.db.jobs.values()

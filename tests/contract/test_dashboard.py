@@ -190,7 +190,7 @@ async def test_a_stack_is_asked_for_answered_once_and_kept_for_an_hour(world: Wo
     assert (found["says"], found["request"]) == ("File x", ids[1])
     assert found["claim_token"] == job.claim_token and found["answered_at"] == world.now
 
-    days = {"finished": 7, "events": 30, "ticks": 30, "attempts": 30, "history": 14}
+    days = {"events": 30, "ticks": 30, "attempts": 30, "history": 14}
     await store.prune(days, 100, world.now + timedelta(minutes=59))
     assert await store.stack(job.id)
     await store.prune(days, 100, world.now + timedelta(minutes=61))

@@ -9,7 +9,7 @@ from leasehold.ports import Store
 from leasehold.sim.store import SimStore
 from tests.contract.world import LEASE, World, at, plan, planned
 
-DAYS = {"finished": 7, "events": 30, "ticks": 30, "attempts": 30, "history": 14}
+DAYS = {"events": 30, "ticks": 30, "attempts": 30, "history": 14}
 DAY = 86400
 
 
@@ -96,7 +96,9 @@ async def test_what_is_past_keeping_goes_and_the_rest_stays(world: World):
     assert await store.prune(DAYS, 100, at(59)) == 0
     assert await store.prune(DAYS, 100, at(61)) == 1, "the key"
     assert await world.state(held.id) == "completed"
-    await store.prune(DAYS, 100, at(9 * DAY))
+    assert await store.prune_days(7, at(6 * DAY)) == 0
+    assert await store.get(held.id)
+    await store.prune_days(7, at(9 * DAY))
     assert await store.get(held.id) is None
     assert len(await store.events(None, None, 10)) == len(await store.ticks(None, 10)) == 1
     assert await store.prune(DAYS, 100, at(31 * DAY)) >= 3, "the event, the tick, the attempt"

@@ -271,9 +271,8 @@ async def test_a_worker_does_all_its_work_under_the_worker_role(logins):
         # the leader's duties: the days ahead, pruning, history
         store = await app.store()
         logins.sql("drop table leasehold.job_done_" + _tomorrow(logins))
-        await store.prune(
-            {"finished": 7, "events": 1, "ticks": 30, "attempts": 30, "history": 14}, 100, None
-        )
+        await store.prune_days(7, None)
+        await store.prune({"events": 1, "ticks": 30, "attempts": 30, "history": 14}, 100, None)
         assert logins.sql(f"select to_regclass('leasehold.job_done_{_tomorrow(logins)}')")[0][0]
         operator = await app.operator("ann", "cli")
         await operator.run_now(ticks.name)
