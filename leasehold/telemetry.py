@@ -207,7 +207,8 @@ def log(event: Event, worker_id: str) -> None:
             event.kind,
             worker_id,
             _Words(event.fields),
-            extra={"event": event.kind, "worker_id": worker_id, "fields": event.fields},
+            # a copy: a filter may change it, and the row is still to be written
+            extra={"event": event.kind, "worker_id": worker_id, "fields": dict(event.fields)},
         )
     except Exception as error:
         if logging.raiseExceptions:  # as logging itself tells of a handler that failed

@@ -18,6 +18,7 @@ from tests.support.wait import forever, until_async
 
 class Broken(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
+        getattr(record, "fields", {})["request"] = object()  # no JSON
         raise KeyError("a field that this record does not have")
 
 
