@@ -35,7 +35,9 @@ class Kind:
 CATALOGUE: dict[str, Kind] = {
     # nodes
     "node_started": Kind("info", "a process takes part", ("app", "release", "queues")),
-    "node_stopped": Kind("info", "a process left in good order", ("given_back", "cancelled")),
+    "node_stopped": Kind(
+        "info", "a process left in good order", ("given_back", "cancelled", "running")
+    ),
     "node_died": Kind("warning", "a node was seen silent for a whole lease", ("dead", "silent")),
     "node_certified": Kind("warning", "a parent saw its process die", ("dead", "how")),
     "node_fenced": Kind(

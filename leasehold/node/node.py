@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
+from uuid import UUID
 
 from leasehold import errors
 from leasehold.config import Settings
@@ -55,7 +56,7 @@ class Node(GuardsHost):
         self._user, self._looks = threading.get_ident(), []
         self._stopping = False
         self._given_back = 0
-        self._cancelled = 0
+        self._cancelled = self._left = 0
         self._build()
 
     # -- the table of services -------------------------------------------------------------------
@@ -179,17 +180,23 @@ class Node(GuardsHost):
         await asyncio.gather(*[loop.stop() for loop in self._producers.values()])
         await self._in_guard(self.guard.resign_all("stopped"))
         await asyncio.gather(*[loop.stop() for loop in self._duties.values()])
-        await self._give_back()
+        await self._give_back(self.executor.take_waiting())
         await self._drain()
         await self._leave()
 
-    async def _give_back(self) -> None:
-        claims = self.executor.take_waiting()
-        self._given_back = len(claims)
+    async def _give_back(self, claims: list[tuple[UUID, int]]) -> None:
+        node = self.guard.membership.identity.id
         for start in range(0, len(claims), self._settings.limits.batch_rows):
             batch = claims[start : start + self._settings.limits.batch_rows]
             with suppress(errors.LeaseholdError):  # then they are rescued
-                await self._store.give_back(self.guard.membership.identity.id, batch)
+                self._given_back += await self._store.give_back(node, batch, self._env.due_now())
+
+    async def _give_back_the_rest(self) -> None:
+        """What did not end in time, or could not be recorded: our row goes, and whoever looks for
+        the jobs of nodes that are gone would take that for a crash. What comes of such a run is
+        refused from now on, by its token."""
+        self._left = self.executor.busy()
+        await self._give_back(self.running.pairs())
 
     async def _drain(self) -> None:
         if not await self.executor.wait_idle(self._settings.grace):
@@ -204,11 +211,17 @@ class Node(GuardsHost):
                     await asyncio.sleep(0.005)
 
     async def _leave(self) -> None:
-        self._emit("node_stopped", given_back=self._given_back, cancelled=self._cancelled)
         await self.processes.close()
         self.attempts.close()
         for loop in self._loops.values():
             await loop.stop()
+        await self._give_back_the_rest()
+        self._emit(
+            "node_stopped",
+            given_back=self._given_back,
+            cancelled=self._cancelled,
+            running=self._left,
+        )
         with suppress(errors.LeaseholdError):
             while await self.recorder.tick(self._env.due_now()) == 0.0:
                 pass

@@ -94,7 +94,8 @@ class JobStore(Protocol):
     async def give_back(
         self, node: UUID, claims: Sequence[tuple[UUID, int]], now: Now = None
     ) -> int:
-        """The run does not count; what somebody asked to cancel is cancelled. How many."""
+        """The run does not count; what somebody asked to cancel is cancelled. How many;
+        those whose rows somebody holds locked are still ours."""
 
     async def give_back_unknown(
         self, node: UUID, epoch: int, known: Sequence[int], now: Now = None

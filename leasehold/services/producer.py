@@ -161,10 +161,12 @@ class ClaimDesk:
             if not claims:
                 return
             try:
-                await self._store.give_back(membership.identity.id, claims)
+                gone = await self._store.give_back(membership.identity.id, claims)
             except Exception:
                 self._unknown = membership  # rows may be ours still that we do not know any more
                 raise
+            if gone < len(claims):  # so may those that somebody held locked
+                self._unknown = membership
 
     async def _give_back_unknown(self, membership: Membership) -> None:
         node, doubts = membership.identity.id, self._doubts

@@ -119,6 +119,10 @@ class Running:
     def of_token(self, token: int) -> Claim | None:
         return self._claims.get(token)
 
+    def pairs(self) -> list[tuple[UUID, int]]:
+        """(job, token) of all."""
+        return [(claim.job.id, claim.job.claim_token) for claim in self.snapshot()]
+
     def snapshot(self) -> list[Claim]:
         return list(self._claims.values())
 

@@ -143,6 +143,14 @@ class Watch:
         if answer and answer is not State.RUNNING:
             self._released.add(args[1])
 
+    def _given_back(self, args: tuple[Any, ...], answer: Any) -> None:
+        """A process that stops leaves behind what does not end in time; no other gives back
+        what it runs."""
+        tokens = {token for _, token in args[1]}
+        for run in self.runs.values():
+            if run.token in tokens and not run.process.joined:
+                self._released.add(run.token)
+
     def _retried(self, args: tuple[Any, ...], answer: Any) -> None:
         if answer == "finished":
             self._again[args[0]] += 1
@@ -353,6 +361,7 @@ _JUDGES: dict[str, Callable[[Watch, tuple[Any, ...], Any], None]] = {
     "end_deadline": Watch._end_deadline,
     "sweep": Watch._sweep,
     "requeue": Watch._requeued,
+    "give_back": Watch._given_back,
     "retry": Watch._retried,
 }
 """By the statement's name: called with its arguments and its answer."""

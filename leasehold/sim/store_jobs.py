@@ -147,7 +147,7 @@ class JobOperations:
         self, node: UUID, claims: Sequence[tuple[UUID, int]], now: Now = None
     ) -> int:
         rows = [row for job, token in claims if (row := self.db.claimed(job, token, node))]
-        return self._give_back(rows, now)
+        return self._give_back([row for row in rows if row.id not in self.db.locked], now)
 
     def _give_back(self, rows: Sequence[JobRow], now: Now) -> int:
         moment = self.db.at(now)

@@ -140,6 +140,15 @@ async def test_a_run_that_is_given_back_counts_for_nothing_and_shows_no_progress
     assert not (await world.a.ack(claimed)).written, "its late outcome is refused"
 
 
+async def test_a_locked_row_keeps_no_other_from_being_given_back(world: World):
+    held, free = await world.claimed(), await world.claimed()
+    async with world.hold(held.id):
+        assert await give_back(world, held, free) == 1
+        assert await world.state(held.id) == "running"
+        assert await world.state(free.id) == "available"
+    assert await give_back(world, held, free) == 1
+
+
 @pytest.mark.parametrize("way", ["requeue", "give_back", "give_back_unknown"])
 async def test_a_deadline_of_what_is_cancelled_so_is_cancelled_with_it(world: World, way: str):
     level = Level(Callback("page"), since="enqueued", seconds=30.0)

@@ -1,15 +1,15 @@
 -- Claims whose runs do not count go back at once: not started, or ended by a stop of their process. What
--- somebody asked to cancel ends here.
+-- somebody asked to cancel ends here. A row that somebody holds locked is passed over: it stops no other.
 -- edge: running -> available
 -- edge: running -> cancelled
--- locks: job rows by id, then unique keys
+-- locks: job rows by id FOR UPDATE SKIP LOCKED, then unique keys
 -- index: job_pkey, job_key_pkey
 with mine as materialized (
     select j.id, j.cancel_requested as unwanted
     from leasehold.job j, unnest(%(ids)s::uuid[], %(tokens)s::bigint[]) as a (id, claim_token)
     where j.id = a.id and j.claim_token = a.claim_token and j.node = %(node)s
     order by j.id
-    for update of j
+    for update of j skip locked
 ), back as (
     update leasehold.job j
     set node = null, claim_token = null, attempt = j.attempt - 1, started_at = null, progress = null,

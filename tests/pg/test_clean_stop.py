@@ -1,0 +1,62 @@
+"""A clean stop blames no job, not even one that runs on in a thread, which nothing ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from leasehold import App, SyncContext
+from leasehold.errors import LostClaim
+from leasehold.model.states import State
+from leasehold.services.leading import free_the_dead
+from tests.support.wait import until_async
+
+Sql = Callable[..., Awaitable[list[Any]]]
+
+
+async def test_a_thread_that_outlives_three_stops_is_neither_blamed_nor_quarantined(
+    app: App, migrated: str, sql: Sql
+) -> None:
+    let_go, late = threading.Event(), []
+    job: Any = None
+    for number in (1, 2, 3):
+        one = App(migrated, grace=0.1)  # a process of the next deploy
+        inside = threading.Event()
+
+        @one.task(name="long")
+        def long(ctx: SyncContext, inside: threading.Event = inside) -> None:
+            inside.set()
+            let_go.wait(120)
+            try:
+                ctx.progress(0.9)
+            except (LostClaim, RuntimeError) as error:  # its loop may be gone
+                late.append(type(error))
+
+        async with one.node():
+            job = job or await long.enqueue()
+            await until_async(partial(_set, inside), 60, "the handler to start")
+        record = await app.get(job.id)
+        assert (record.state, record.attempt, record.crashes) == (State.AVAILABLE, 0, 0), number
+        store = await app.store()
+        assert await free_the_dead(store, app.settings.limits, _quiet, None) == 0
+        [event] = await store.events("node_stopped", None, 1)
+        assert event["fields"]["given_back"] == event["fields"]["running"] == 1
+        await one.close()
+    let_go.set()
+    await until_async(lambda: _all(late, 3), 60, "the late handlers to end")
+    record = await app.get(job.id)
+    assert (record.state, record.attempt, record.last_error) == (State.AVAILABLE, 0, None)
+    assert await sql("select 1 from leasehold.attempt") == []
+
+
+async def _set(event: threading.Event) -> bool:
+    return event.is_set()
+
+
+async def _all(found: list[Any], count: int) -> bool:
+    return len(found) == count
+
+
+def _quiet(kind: str, **_: Any) -> None: ...
