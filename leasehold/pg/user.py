@@ -24,6 +24,9 @@ from leasehold.model.job import JobRequest, encode
 from leasehold.pg.faults import translate
 from leasehold.pg.sql import statement
 
+_IDLE_MS = 10_000
+"""So long may a transaction that holds a job's row be idle: its lock is gone then by the time that
+a dead node's jobs are looked for, and a pause between two statements has room."""
 _FAILED_TRANSACTION = "25P02"
 _REFUSED = "LH001"
 """By ``leasehold.refuse``."""
@@ -50,14 +53,15 @@ class UserConnections:
         return [(UUID(str(row[0])), bool(row[1])) for row in rows]
 
     async def assert_mine(self, connection: Any, job: UUID, node: UUID, token: int) -> None:
-        params = {"job": str(job), "node": str(node), "token": token}
+        params = {"job": str(job), "node": str(node), "token": token, "idle_ms": _IDLE_MS}
         await self.fetch(connection, "user/assert_mine", params)
 
     async def complete(
         self, connection: Any, job: UUID, node: UUID, token: int, result: Any
     ) -> None:
         text = None if result is None else encode("result", result, Limits.result_bytes)
-        params = {"job": str(job), "node": str(node), "token": token, "result": text}
+        params = {"job": str(job), "node": str(node), "token": token, "idle_ms": _IDLE_MS}
+        params["result"] = text
         await self.fetch(connection, "user/complete", params)
 
     async def arm_deadline(

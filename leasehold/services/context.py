@@ -116,13 +116,15 @@ class Context:
 
     async def assert_mine(self, connection: Any) -> None:
         """Inside the user's transaction: lock the job's row until it ends, so that nobody can
-        take the job away before the commit. Raises LostClaim when somebody has."""
+        take the job away before the commit. Raises LostClaim when somebody has. The server ends
+        the transaction when it is idle for ten seconds."""
         job = self.claim.job
         await self._on.assert_mine(connection, job.id, self.claim.node, job.claim_token)
 
     async def complete(self, *, on: Any, result: Any = None) -> None:
         """Complete the job in the user's transaction: its effects and its completion are one
-        commit. Raises LostClaim (roll back then) when the claim is lost."""
+        commit. Raises LostClaim (roll back then) when the claim is lost. The server ends the
+        transaction when it is idle for ten seconds."""
         job = self.claim.job
         await self._on.complete(on, job.id, self.claim.node, job.claim_token, result)
         self.claim.completed_elsewhere = True

@@ -48,7 +48,8 @@ class Transaction:
         if not self._open or row is None or row.claim_token is None:
             raise Unavailable("the transaction was ended by the server", sent=True)
         self._effects.append((row.id, row.claim_token))
-        self._db.finish(row, "completed", self._db.clock(), started_at=row.claimed_at)
+        began = row.started_at or row.claimed_at
+        self._db.finish(row, "completed", self._db.clock(), started_at=began, keep=row.history)
         self.abort()
 
     def abort(self) -> None:

@@ -1,5 +1,6 @@
 -- Complete a job in the user's transaction: its effects and its completion are one commit. If the
--- claim was lost the statement fails, and with it the transaction: nobody can commit it by mistake.
+-- claim was lost the statement fails, and with it the transaction: nobody can commit it by mistake. The
+-- row of a client that vanishes in mid-transaction must be free again: the server ends what is idle for so long.
 -- edge: running -> completed
 -- locks: job row, then its unique key
 -- index: job_pkey, job_key_pkey
@@ -12,12 +13,18 @@ with gone as (
     insert into leasehold.job_done (id, queue, task_name, priority, run_at, created_at, started_at,
         max_attempts, attempt, crashes, timeout_seconds, state, schedule, tick_at, node, claim_token, payload,
         result, last_error)
-    select id, queue, task_name, priority, run_at, created_at, claimed_at, max_attempts, attempt,
+    select id, queue, task_name, priority, run_at, created_at, coalesce(started_at, claimed_at), max_attempts, attempt,
            crashes, timeout_seconds, 'completed', schedule, tick_at, node, claim_token, payload,
            cast(cast(%(result)s as text) as jsonb), last_error
-    from gone
+    from gone where history
 ), keys as (
     delete from leasehold.job_key k using gone g
     where g.unique_key is not null and k.key = g.unique_key and k.job_id = g.id and k.held_until is null
+), idle as materialized (
+    select cast(setting as bigint) as now_ms, cast(%(idle_ms)s as bigint) as wanted_ms
+    from pg_settings where name = 'idle_in_transaction_session_timeout'
 )
-select case when exists (select 1 from gone) then 1 else leasehold.refuse('the claim was lost') end
+select case when exists (select 1 from gone) then 1 else leasehold.refuse('the claim was lost') end,
+       set_config('idle_in_transaction_session_timeout',
+                  cast(case when now_ms between 1 and wanted_ms then now_ms else wanted_ms end as text), true)
+from idle
