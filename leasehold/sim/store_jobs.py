@@ -132,11 +132,8 @@ class JobOperations:
         return Acked(acked.written | before, acked.locked)
 
     def _was_taken(self, item: AckItem) -> bool:
-        row = self.db.jobs.get(item.job)
-        if row and (row.claim_token != item.token or (row.ready and row.node is None)):
-            return True
-        done = self.db.done.get(item.job)
-        return done is not None and done.claim_token != item.token
+        row = self.db.jobs.get(item.job) or self.db.done.get(item.job)
+        return row is not None and row.claim_token != item.token
 
     async def completion(self, node: UUID, job: UUID, token: int) -> Completion:
         if self.db.claimed(job, token, node) is None:

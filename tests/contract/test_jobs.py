@@ -314,6 +314,17 @@ async def test_after_an_unknown_outcome_what_was_written_counts(world: World):
         assert (await world.a.ack_again(claimed, decision)).written == {claimed.id}
 
 
+async def test_after_an_unknown_outcome_what_was_written_counts_when_it_is_due_again(world: World):
+    await world.a.lead()
+    claimed = await world.claimed()
+    await world.a.ack(claimed, RETRY)
+    world.now = at(7)
+    assert await world.a.stage() == (1, 0, None)
+    assert (await world.a.ack_again(claimed, RETRY)).written, "under our token still"
+    await world.b.claim()
+    assert not (await world.a.ack_again(claimed, RETRY)).written, "another has it"
+
+
 async def test_after_an_unknown_outcome_what_was_taken_is_refused(world: World):
     claimed = await world.claimed()
     await world.a.store.requeue(claimed.id, claimed.claim_token)

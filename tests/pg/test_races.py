@@ -14,7 +14,7 @@ import pytest
 
 from leasehold.errors import Conflict
 from leasehold.model.states import State
-from leasehold.ports import Acked, Completion
+from leasehold.ports import Acked, Completion, Term
 from tests.pg.bench import Bench
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -65,6 +65,17 @@ async def test_an_ack_meets_a_cancel_that_came_before_it(bench: Bench) -> None:
     assert await bench.store.cancel(job.id, "no more", None) == "running"
     await bench.ack(job, state=State.RETRYABLE)
     assert await bench.state(job.id) is State.CANCELLED
+
+
+async def test_what_waits_for_no_named_reason_is_staged_though_nobody_knows_its_task(
+    bench: Bench, sql: Sql
+) -> None:
+    job = await bench.enqueue(task="unheard-of", run_in=60.0)
+    await sql("update leasehold.job set held_because = null, run_at = now()")
+    await sql("insert into leasehold.fence (name, token) values ('app', 7)")
+    staged = await bench.store.stage(Term("app", 7), 10, None)
+    assert (staged.count, staged.held_on) == (1, 0)
+    assert await bench.state(job) is State.AVAILABLE
 
 
 async def test_an_ack_after_a_requeue_is_refused(bench: Bench) -> None:

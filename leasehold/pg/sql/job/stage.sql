@@ -8,7 +8,7 @@ with f as materialized (
 ), known as materialized (
     select distinct t from leasehold.node n, unnest(n.tasks) t where n.executes
 ), due as materialized (
-    select ctid as at_row, held_because = 'unknown_task' and task_name not in (select t from known) as stays
+    select ctid as at_row, held_because is not distinct from 'unknown_task' and task_name not in (select t from known) as stays
     from leasehold.job
     where not ready and run_at <= coalesce(%(now)s::timestamptz, now()) and exists (select 1 from f)
     order by run_at
