@@ -150,6 +150,8 @@ class Injector:
         fault that the profile has not."""
         if self._cluster.profile == "deploy" and process.joined:
             process.stop(lambda: process.start(NEW_IN))
+        elif self._cluster.profile == "deploy":  # it stops, and starts again as it was
+            self._later(0.5, lambda: self._deploy(process))
         else:
             process.crash()
             process.start(NEW_IN)

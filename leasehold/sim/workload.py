@@ -144,9 +144,9 @@ class Workload:
     async def _once(self, client: Client) -> None:
         rng, watch = self._rng, self._watch
         draw = rng.random()
-        if draw < 0.08 and watch.acknowledged:
+        if draw < 0.08 and self._known:
             await client.cancel(self._some_job())
-        elif draw < 0.14 and watch.acknowledged:
+        elif draw < 0.14 and self._known:
             await client.retry(self._some_job())
         else:
             count = 20 if draw > 0.98 else rng.choice([1, 1, 2, 3])
