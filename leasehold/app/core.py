@@ -94,7 +94,8 @@ class App(Definitions, AdvisoryLocks):
         return await (await self.client()).cancel(job, reason)
 
     async def retry(self, job: UUID | str) -> bool:
-        """A finished job runs again, a waiting one is due now. False: it runs already."""
+        """A finished job runs again, a waiting one is due now. False: it runs already. Run again, a
+        finished one has no ``requeue_after``, unique key or trace, and is kept in the history."""
         return await (await self.client()).retry(job)
 
     async def deadline(
