@@ -86,7 +86,7 @@ def _new_ids_for_each_try() -> None:
 def _no_drain() -> None:
     from leasehold.node.node import Node
 
-    async def nothing(self: Node) -> None:
+    async def nothing(self: Node, *claims: object) -> None:
         return None
 
     for name in ("_drain", "_give_back"):
