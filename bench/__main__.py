@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from bench import chart
+from bench import chart, pages
 from bench.measures import (
     backlog,
     drain,
@@ -46,6 +46,7 @@ for measure in (
     main.add_command(measure.command)
 
 main.add_command(chart.command)
+main.add_command(pages.command)
 
 if __name__ == "__main__":
     # ended from outside: stop the server and the workers, remove their folders

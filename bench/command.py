@@ -12,7 +12,7 @@ import click
 
 from bench.parties import chosen, version
 from bench.process import Contender
-from bench.report import Result, machine, write_json
+from bench.report import Result, machine, shown, write_json
 from bench.server import Server, server
 
 
@@ -79,7 +79,7 @@ def _finish(this: Run, json_path: Path | None) -> None:
     for contender in this.contenders:
         click.echo(f"{contender.name} {version(contender)}: {contender.settings}")
     for result in this.results:
-        click.echo("\n" + result.table())
+        click.echo("\n" + shown(result))
     if json_path:
         write_json(json_path, this.results, settings)
 

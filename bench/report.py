@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -79,6 +81,7 @@ class Result:
         return {
             "measure": self.measure,
             "setting": self.setting,
+            "columns": self.columns,
             "reference": self.reference,
             "load_average": [min(self.loads, default=0.0), max(self.loads, default=0.0)],
             "contenders": {
@@ -91,29 +94,36 @@ class Result:
             },
         }
 
-    def table(self) -> str:
-        """Markdown: median, and in brackets the ratio to the reference."""
-        if not self.slices:
-            return f"### {self.measure}\n\nnothing was measured"
-        rounds = max(map(len, self.slices.values()))
-        low, high = min(self.loads), max(self.loads)
-        lines = [
-            f"### {self.measure}",
-            "",
-            f"{self.setting}; medians of {rounds} interleaved rounds, in brackets the median of "
-            f"the rounds' ratios to {self.reference}; load average {low:.1f}-{high:.1f}",
-            "",
-            "| | " + " | ".join(self.columns.values()) + " |",
-            "|---" + "|---:" * len(self.columns) + "|",
-        ]
-        for name in self.slices:
-            middles, ratios = self.medians(name), self.ratios(name)
-            cells = [
-                _cell(middles[k], ratios[k] if name != self.reference else None)
-                for k in self.columns
-            ]
-            lines.append(f"| {name} | " + " | ".join(cells) + " |")
-        return "\n".join(lines)
+
+def headline(result: Mapping[str, Any]) -> str:
+    """What was measured and how, of one :meth:`Result.to_json`."""
+    rounds = max(len(of["rounds"]) for of in result["contenders"].values())
+    low, high = result["load_average"]
+    many = f"medians of {rounds} interleaved rounds" if rounds > 1 else "one round"
+    compared = f"in brackets the ratio to {result['reference']}"
+    return f"{result['setting']}; {many}, {compared}; load average {low:.1f} to {high:.1f}"
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """Markdown: median, and in brackets the median of the rounds' ratios to the reference."""
+    columns = result["columns"]
+    lines = [
+        "| | " + " | ".join(columns.values()) + " |",
+        "|---" + "|---:" * len(columns) + "|",
+    ]
+    for name, of in result["contenders"].items():
+        ratios = of["ratio"] if name != result["reference"] else {}
+        cells = [_cell(of["median"][key], ratios.get(key)) for key in columns]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def shown(result: Result) -> str:
+    """For a terminal, and for whoever pastes it."""
+    if not result.slices:
+        return f"### {result.measure}\n\nnothing was measured"
+    known = result.to_json()
+    return f"### {result.measure}\n\n{headline(known)}\n\n{table(known)}"
 
 
 def _cell(value: float, ratio: float | None) -> str:
@@ -123,8 +133,18 @@ def _cell(value: float, ratio: float | None) -> str:
     return text if ratio is None or ratio != ratio else f"{text} ({ratio:.2f})"
 
 
+def _without_json(words: Sequence[str]) -> list[str]:
+    """A command line without the place of its report."""
+    kept = list(words)
+    while "--json" in kept:
+        at = kept.index("--json")
+        del kept[at : at + 2]
+    return kept
+
+
 def write_json(path: Path, results: Sequence[Result], settings: Mapping[str, str]) -> None:
     whole = {
+        "command": shlex.join(["python", "-m", "bench", *_without_json(sys.argv[1:])]),
         "machine": machine(),
         "postgres": dict(settings),
         "results": [result.to_json() for result in results],

@@ -103,7 +103,9 @@ def check(here: Place, work: Work) -> None:
 
 @click.command("drain")
 @common()
-@click.option("--jobs", default=50_000)
+@click.option(
+    "--jobs", default=300_000, help="many: a loop written by hand slows down as its table fills"
+)
 @click.option("--workers", default=1)
 @click.option("--size", default=80, help="bytes of text in each job's payload")
 @click.option("--sleep-ms", default=0.0, help="each handler sleeps so long")

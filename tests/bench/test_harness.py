@@ -12,7 +12,7 @@ import pytest
 
 from bench.ledger import Ledger, Ledgers
 from bench.measures.drain import Work, check
-from bench.report import Result
+from bench.report import Result, shown
 from bench.workers import Wrong
 
 
@@ -73,7 +73,7 @@ def test_the_ratio_is_the_median_of_the_rounds_own_ratios():
         result.add("ref", {"rate": theirs})
     assert result.ratios("ours") == {"rate": 2}
     assert result.medians("ours") == {"rate": 10}
-    assert "| ours | 10 (2.00) |" in result.table()
+    assert "| ours | 10 (2.00) |" in shown(result)
 
 
 def test_a_drain_side_by_side_ends_with_a_table_and_json(tmp_path: Path):
