@@ -227,13 +227,13 @@ class Watch:
         resumed = self.now() - process.resumed_at <= _INSTANT
         if not resumed and not process.believes(claim.node, ago=_INSTANT):
             self.wrong(f"StepDown: {process} starts {job} without a lease")
-        if token in self._undone and process.knows(self.db.timeline):
+        number, undone = job.int, token in self._undone
+        if undone and process.knows(self.db.timeline):
             self.wrong(f"{process} starts {job} under {token}, a claim that it knows may be lost")
-        number = job.int
         gone = self._released | self._undone if self._undone else self._released
         for run in self.runs.values():
             if run.job.int == number and run.process.alive and run.token not in gone:
-                if run.process.believes(run.node):
+                if run.process.believes(run.node) and not undone:
                     self.wrong(f"BoundedOverlap: {job} runs on {run.process} and on {process}")
                 self.counts["overlap"] += 1
         self.runs[number, token] = Run(job, token, claim.node, process)
