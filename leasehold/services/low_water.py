@@ -19,10 +19,9 @@ _BULK = 50
 """A claim of so many that got them all: there is a backlog."""
 _FULL_SECONDS = 1.0
 """Between two looks at everything, while there is a backlog."""
-_SHARE = 300
-"""A slow look at everything is made so rarely that it takes less than a 300th of the time: the wait
-of the slowest hundredth of the jobs does not show it."""
-_LONGEST_SECONDS = 30.0
+_SHARE = 200
+"""A slow look at everything is made so rarely that it takes less than a 200th of the time."""
+_LONGEST_SECONDS = 20.0
 _SLOW_SECONDS = 0.005
 """More than this above a look from the mark, and a look at everything is slow."""
 _ROW_SECONDS = 50e-6

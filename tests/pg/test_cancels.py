@@ -130,7 +130,8 @@ async def test_whichever_comes_first_a_cancel_or_the_end_of_a_claim_the_job_is_c
             while await store.requeue(job, token) is State.RUNNING:
                 pass
         else:
-            assert await store.give_back(bench.node, [(job, token)]) == 1
+            while not await store.give_back(bench.node, [(job, token)]):
+                pass  # the cancel had its row locked
 
     async def cancel(job: UUID) -> str | None:
         await asyncio.sleep(0)

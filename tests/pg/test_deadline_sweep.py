@@ -229,7 +229,13 @@ async def _complete(bench: Bench, job: ClaimedJob, number: int) -> None:
         assert job.id in (await bench.ack(job)).written
         return
     text = statement("user/complete", "leasehold").encode()
-    params = {"job": job.id, "token": job.claim_token, "node": bench.node, "result": None}
+    params = {
+        "job": job.id,
+        "token": job.claim_token,
+        "node": bench.node,
+        "result": None,
+        "idle_ms": 5000,
+    }
     async with bench.user.transaction():
         await bench.user.execute(text, params)
 
@@ -318,7 +324,13 @@ async def test_a_users_open_completion_is_passed_over_and_its_rollback_leaves_it
     async with _racers(direct_dsn) as (bench, sweeper):
         [job] = await _running(bench, 1)
         text = statement("user/complete", "leasehold").encode()
-        params = {"job": job.id, "token": job.claim_token, "node": bench.node, "result": None}
+        params = {
+            "job": job.id,
+            "token": job.claim_token,
+            "node": bench.node,
+            "result": None,
+            "idle_ms": 5000,
+        }
         with pytest.raises(RuntimeError):
             async with bench.user.transaction():
                 await bench.user.execute(text, params)
