@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from contextlib import nullcontext, suppress
 
 import pytest
 
 from leasehold import App
+from leasehold.errors import LostLease
 from tests.services.several import TIMES, Database, several_apps
 from tests.support.wait import until_async
 
@@ -42,6 +44,12 @@ async def test_nobody_takes_what_was_deleted_before_its_holder_can_have_noticed(
     """It believes for as long as its lease, and goes on with it when it asks in time."""
     one, two = database.app(), database.app()
     row = "select token, node from leasehold.leader where name = 'leader:engine'"
+    # without the record of its term nothing says whose it was: its next renewal may be refused
+    with nullcontext() if terms == "known" else suppress(LostLease):
+        await _believe_and_delete(database, one, two, row, terms)
+
+
+async def _believe_and_delete(database: Database, one: App, two: App, row: str, terms: str) -> None:
     async with one.leader("engine") as lead, one.lock("x") as lock:
         term = await lead.wait(timeout=30)
         async with two.leader("engine") as other:
