@@ -49,7 +49,8 @@ def hunt(mutant: Mutant) -> Caught:
             # a build that cannot even start shows nothing about the checks
             print(f"{mutant.name}: {error}", file=sys.stderr, flush=True)
             continue
-        failed = [check for check in result.checks if check.violations]
+        # a statement that the database refuses is an error of the broken build, and finds nothing
+        failed = [c for c in result.checks if c.violations and c.name != "services"]
         if failed:
             # what is left over at the end, and who did not live to see it, tells least
             failed.sort(key=lambda check: check.name in ("finished", "lost", "processes"))

@@ -172,7 +172,7 @@ MUTANTS = (
         {
             "node/deaths": (
                 (
-                    "where not settled order by died_at",
+                    "where not settled order by died_at, node",
                     "where not settled union all select id, leasehold.worker_id(host, pid, id)"
                     f" from leasehold.node where {_LATE}",
                 ),

@@ -228,7 +228,11 @@ async def _complete(bench: Bench, job: ClaimedJob, number: int) -> None:
     if number % 4:
         assert job.id in (await bench.ack(job)).written
         return
-    text = statement("user/complete", "leasehold").encode()
+    async with bench.user.transaction():
+        await _complete_as_user(bench, job)
+
+
+async def _complete_as_user(bench: Bench, job: ClaimedJob) -> None:
     params = {
         "job": job.id,
         "token": job.claim_token,
@@ -236,8 +240,7 @@ async def _complete(bench: Bench, job: ClaimedJob, number: int) -> None:
         "result": None,
         "idle_ms": 5000,
     }
-    async with bench.user.transaction():
-        await bench.user.execute(text, params)
+    await bench.user.execute(statement("user/complete", "leasehold").encode(), params)
 
 
 @pytest.mark.timeout(300)
@@ -323,17 +326,9 @@ async def test_a_users_open_completion_is_passed_over_and_its_rollback_leaves_it
 ):
     async with _racers(direct_dsn) as (bench, sweeper):
         [job] = await _running(bench, 1)
-        text = statement("user/complete", "leasehold").encode()
-        params = {
-            "job": job.id,
-            "token": job.claim_token,
-            "node": bench.node,
-            "result": None,
-            "idle_ms": 5000,
-        }
         with pytest.raises(RuntimeError):
             async with bench.user.transaction():
-                await bench.user.execute(text, params)
+                await _complete_as_user(bench, job)
                 assert (await sweeper.sweep(10, LATER)).breaches == ()
                 raise RuntimeError("rolled back")
         assert len((await sweeper.sweep(10, LATER)).breaches) == 1

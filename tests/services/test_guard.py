@@ -2,153 +2,22 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
 
-import psycopg
 import pytest
 
-from leasehold.config import Settings, Timings, wait_seconds
-from leasehold.env import Clock, Env
-from leasehold.errors import Unavailable
 from leasehold.model.lease import Phase
-from leasehold.pg import migrate
-from leasehold.pg.store import PgStore
-from leasehold.ports import NodeIdentity
-from leasehold.services.guard import Guard
 from leasehold.services.loop_watch import LONGEST_LOOP_LAG
+from tests.support.hand import TIMES, Database, W, a_database
 from tests.support.wait import until_async
-
-TIMES = Timings.derive(9)
-W = wait_seconds(TIMES.lease)
-
-
-class HandClock(Clock):
-    """Stands still, unless it is turned."""
-
-    def __init__(self, at: float) -> None:
-        self.at = at
-
-    def boot_now(self) -> float:
-        return self.at
-
-
-class SlowStore(PgStore):
-    """Answers come ``delay`` seconds late, by the clock of whoever asked."""
-
-    clock: HandClock
-    delay = 0.0
-    register_delay = 0.0
-    cut = False
-
-    async def register(self, *given: Any) -> Any:
-        token = await super().register(*given)
-        self.clock.at += self.register_delay
-        return token
-
-    async def heartbeat(self, *given: Any) -> Any:
-        if self.cut:
-            raise Unavailable("the link is cut")
-        answer = await super().heartbeat(*given)
-        self.clock.at += self.delay
-        return answer
-
-
-class Process:
-    """A guard and its host, which writes down what it is told."""
-
-    def __init__(self, settings: Settings, name: str, at: float) -> None:
-        self.clock = HandClock(at)
-        self.env = Env(clock=self.clock, rng=random.Random(1))
-        self.store = SlowStore(settings, name)
-        self.store.clock = self.clock
-        self.told: list[str] = []
-        self.events: list[str] = []
-        self.is_quiet = True
-        self.lag = 0.0
-        host: Any = self
-        self.guard = Guard(lambda: self.store, self.env, TIMES, self._emit, host)
-        self.guard._store = self.store
-        self.guard.stand("default")
-
-    def _emit(self, kind: str, **fields: Any) -> None:
-        self.events.append(kind)
-
-    async def step(self, seconds: float = 0.0) -> float:
-        """Time passes, then the guard looks; the seconds until it wants to look again."""
-        self.clock.at += seconds
-        return await self.guard.step(poked=True)
-
-    async def steps(self, count: int, seconds: float) -> None:
-        for _ in range(count):
-            await self.step(seconds)
-
-    @property
-    def leads(self) -> bool:
-        return self.guard.term("default") is not None
-
-    @property
-    def id(self) -> UUID:
-        return self.guard.membership.identity.id
-
-    # -- the host --------------------------------------------------------------------------------
-    def new_identity(self) -> NodeIdentity:
-        return NodeIdentity(self.env.new_id(), "default", "r", "h", 1, "0", True, (), {})
-
-    def quiet(self) -> bool:
-        return self.is_quiet
-
-    def unrecorded(self) -> int:
-        return 0
-
-    def loop_lag(self) -> float:
-        return self.lag
-
-    def info(self) -> dict[str, Any]:
-        return {}
-
-    async def look_after_jobs(self, until: float) -> None: ...
-
-    def __getattr__(self, name: str) -> Any:
-        def tell(*what: Any, **more: Any) -> None:
-            self.told.append(name)
-
-        return tell
-
-
-class Database:
-    def __init__(self, dsn: str, connection: psycopg.AsyncConnection[Any]) -> None:
-        self.settings = Settings(dsn=dsn)
-        self.connection = connection
-        self.processes: list[Process] = []
-
-    def process(self, at: float = 1000.0) -> Process:
-        self.processes.append(Process(self.settings, f"p{len(self.processes)}", at))
-        return self.processes[-1]
-
-    async def leader(self) -> Process:
-        """A new process that leads."""
-        process = self.process()
-        await process.steps(3, 0.4)
-        assert process.leads
-        return process
-
-    async def sql(self, text: str, *params: Any) -> list[Any]:
-        cursor = await self.connection.execute(text.encode(), params)
-        return await cursor.fetchall() if cursor.description else []
 
 
 @pytest.fixture
 async def database(direct_dsn: str) -> AsyncIterator[Database]:
-    await migrate.apply(Settings(dsn=direct_dsn))
-    async with await psycopg.AsyncConnection.connect(direct_dsn, autocommit=True) as connection:
-        database = Database(direct_dsn, connection)
+    async with a_database(direct_dsn) as database:
         yield database
-        for process in database.processes:
-            await process.store.close()
 
 
 # -- taking over ---------------------------------------------------------------------------------

@@ -47,6 +47,8 @@ async def test_nobody_takes_what_was_deleted_before_its_holder_can_have_noticed(
     # without the record of its term nothing says whose it was: its next renewal may be refused
     with nullcontext() if terms == "known" else suppress(LostLease):
         await _believe_and_delete(database, one, two, row, terms)
+    remade = await until_async(lambda: database.events("lease_remade"), 30)
+    assert {event["name"] for event in remade} <= {"leader:engine", "lock:x"}
 
 
 async def _believe_and_delete(database: Database, one: App, two: App, row: str, terms: str) -> None:
@@ -71,8 +73,6 @@ async def _believe_and_delete(database: Database, one: App, two: App, row: str, 
                 await asyncio.sleep(0.01)
             assert lead.is_leader and lock.held, "it believed all the time"
             go_on.set()
-            remade = await until_async(lambda: database.events("lease_remade"), 30)
-            assert {event["name"] for event in remade} <= {"leader:engine", "lock:x"}
             if terms == "known":
                 assert await database.sql(row) == held
                 await until_async(

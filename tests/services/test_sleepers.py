@@ -8,10 +8,8 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 
-from leasehold.config import Settings
-from leasehold.pg import migrate
 from leasehold.services.producer import Sleepers
-from tests.services.test_guard import Database
+from tests.support.hand import Database, a_database
 from tests.support.wait import until_async
 
 WAITING = """
@@ -22,12 +20,8 @@ having count(*) = 1
 
 @pytest.fixture
 async def made(direct_dsn: str) -> AsyncIterator[Database]:
-    await migrate.apply(Settings(dsn=direct_dsn))
-    async with await psycopg.AsyncConnection.connect(direct_dsn, autocommit=True) as connection:
-        database = Database(direct_dsn, connection)
+    async with a_database(direct_dsn) as database:
         yield database
-        for process in database.processes:
-            await process.store.close()
 
 
 async def test_what_was_said_of_the_identity_before_does_not_count_for_the_next(

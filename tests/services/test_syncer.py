@@ -7,26 +7,19 @@ from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
-import psycopg
 import pytest
 
-from leasehold.config import Settings
 from leasehold.model.job import JobRequest
 from leasehold.model.missed import Missed
 from leasehold.model.schedule import every
-from leasehold.pg import migrate
 from leasehold.services.syncer import LOOK_AGAIN_SECONDS, Planned, Syncer
-from tests.services.test_guard import Database, Process
+from tests.support.hand import Database, Process, a_database
 
 
 @pytest.fixture
 async def made(direct_dsn: str) -> AsyncIterator[Database]:
-    await migrate.apply(Settings(dsn=direct_dsn))
-    async with await psycopg.AsyncConnection.connect(direct_dsn, autocommit=True) as connection:
-        database = Database(direct_dsn, connection)
+    async with a_database(direct_dsn) as database:
         yield database
-        for process in database.processes:
-            await process.store.close()
 
 
 def planned(name: str) -> Planned:
