@@ -15,18 +15,18 @@ from typing import Any
 
 import psycopg
 
+from leasehold.pg.link import Link
+
 HEAD_START_SECONDS = 0.25
 """What a host gets before the next one is asked as well."""
 
-Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 
-
-async def connect(options: Mapping[str, Any]) -> Connection:
+async def connect(options: Mapping[str, Any]) -> Link:
     """In autocommit. Raises psycopg.Error or OSError: the first host's, when none will do."""
     attempts = one_host_each(options)
     if len(attempts) == 1:
-        return await psycopg.AsyncConnection.connect(**attempts[0], autocommit=True)
-    asked: list[asyncio.Task[Connection]] = []
+        return await Link.connect(**attempts[0], autocommit=True)
+    asked: list[asyncio.Task[Link]] = []
     found = None
     try:
         for attempt in attempts:
@@ -58,11 +58,11 @@ def one_host_each(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-async def _one(options: dict[str, Any]) -> Connection:
-    return await psycopg.AsyncConnection.connect(**options, autocommit=True)
+async def _one(options: dict[str, Any]) -> Link:
+    return await Link.connect(**options, autocommit=True)
 
 
-async def _first(asked: list[asyncio.Task[Connection]], seconds: float | None) -> Connection | None:
+async def _first(asked: list[asyncio.Task[Link]], seconds: float | None) -> Link | None:
     """The first that is connected; None once all have failed, or after the seconds."""
     pending = {task for task in asked if not task.done()}
     loop = asyncio.get_running_loop()
@@ -80,14 +80,14 @@ async def _first(asked: list[asyncio.Task[Connection]], seconds: float | None) -
     return None
 
 
-def _reason(asked: list[asyncio.Task[Connection]]) -> BaseException:
+def _reason(asked: list[asyncio.Task[Link]]) -> BaseException:
     """Of several failures the one that says most: a refusal before a silence."""
     errors = [error for task in asked if (error := task.exception()) is not None]
     spoken = [error for error in errors if "timeout" not in str(error).lower()]
     return (spoken or errors)[0]
 
 
-async def _drop_all_but(found: Connection | None, asked: list[asyncio.Task[Connection]]) -> None:
+async def _drop_all_but(found: Link | None, asked: list[asyncio.Task[Link]]) -> None:
     for task in asked:
         if not task.done():
             task.cancel()
@@ -99,7 +99,7 @@ async def _drop_all_but(found: Connection | None, asked: list[asyncio.Task[Conne
                 await task.result().close()
 
 
-def _close_late(task: asyncio.Task[Connection]) -> None:
+def _close_late(task: asyncio.Task[Link]) -> None:
     """Connected in the very moment in which it was cancelled."""
     if not task.cancelled() and task.exception() is None:
         task.result().pgconn.finish()

@@ -22,10 +22,11 @@ from leasehold.pg import migrate
 from leasehold.pg.connect import connect
 from leasehold.pg.dsn import read_dsn
 from leasehold.pg.faults import translate
+from leasehold.pg.link import Row
 from leasehold.pg.reports import PgReports
 from leasehold.pg.roles import ADMIN, ROLES, rights
 from leasehold.pg.rows import named
-from leasehold.pg.session import TCP, Row
+from leasehold.pg.session import TCP
 from leasehold.pg.sql import statement
 from leasehold.ports.doctor import NEVER, SESSION, TRANSACTION, Clocks, Examination, Gaps
 

@@ -15,7 +15,8 @@ from leasehold import errors
 from leasehold.config import Settings
 from leasehold.env import Env
 from leasehold.pg.faults import translate
-from leasehold.pg.session import Row, Session
+from leasehold.pg.link import Link
+from leasehold.pg.session import Session
 from leasehold.pg.store import PgStore
 from leasehold.ports import Wake
 from leasehold.telemetry import Emit
@@ -23,22 +24,14 @@ from leasehold.telemetry import Emit
 _RETRY_SECONDS = 2.0
 
 
-async def _notes(connection: psycopg.AsyncConnection[Row]) -> AsyncIterator[str]:
+async def _notes(link: Link) -> AsyncIterator[str]:
     """The notifications' texts. psycopg's own way wakes up ten times a second; this one sleeps
     until there is something to read."""
-    loop, pgconn = asyncio.get_running_loop(), connection.pgconn
-    readable = asyncio.Event()
-    descriptor = connection.fileno()
-    loop.add_reader(descriptor, readable.set)
-    try:
-        while True:
-            await readable.wait()
-            readable.clear()
-            pgconn.consume_input()
-            while note := pgconn.notifies():
-                yield note.extra.decode(errors="replace")
-    finally:
-        loop.remove_reader(descriptor)
+    while True:
+        await link.readable()
+        link.pgconn.consume_input()
+        while note := link.pgconn.notifies():
+            yield note.extra.decode(errors="replace")
 
 
 class Listener:

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 from leasehold import errors
 from leasehold.config import Settings
+from leasehold.pg.link import Row
 from leasehold.pg.migrate import SCHEMA_NUMBER
-from leasehold.pg.session import Params, Row, ServerFacts, Session, read
+from leasehold.pg.session import Params, ServerFacts, Session, read
 
 T = TypeVar("T")
 

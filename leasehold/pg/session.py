@@ -24,6 +24,7 @@ from leasehold.pg.connect import connect
 from leasehold.pg.copying import batched
 from leasehold.pg.dsn import read_dsn
 from leasehold.pg.faults import translate
+from leasehold.pg.link import Link, Row
 from leasehold.pg.sql import statement
 
 # What TCP may take to notice a dead peer; psycopg's defaults still hung after 15 s.
@@ -38,7 +39,6 @@ _STRONG = ("on", "remote_apply")
 
 _COPY_LINES = 500  # in one write, so that the loop has its turn
 
-Row = tuple[Any, ...]
 Params = dict[str, Any]
 Answer = psycopg.AsyncCursor[Row]
 
@@ -60,9 +60,7 @@ class ServerFacts:
 class Session:
     """One open connection in autocommit: each statement is its own transaction."""
 
-    def __init__(
-        self, connection: psycopg.AsyncConnection[Row], facts: ServerFacts, settings: Settings
-    ) -> None:
+    def __init__(self, connection: Link, facts: ServerFacts, settings: Settings) -> None:
         self.connection = connection
         self.facts = facts
         self._settings = settings
@@ -180,21 +178,19 @@ async def read(answer: Answer) -> list[Row]:
         raise translate(error, sent=True) from error
 
 
-def _shut(connection: psycopg.AsyncConnection[Row]) -> None:
+def _shut(connection: Link) -> None:
     with suppress(psycopg.Error, OSError):
         fd = os.dup(connection.fileno())
         with socket.socket(fileno=fd) as twin:
             twin.shutdown(socket.SHUT_RDWR)
 
 
-async def _close(connection: psycopg.AsyncConnection[Row]) -> None:
+async def _close(connection: Link) -> None:
     with suppress(psycopg.Error, OSError):
         await connection.close()
 
 
-async def _learn(
-    connection: psycopg.AsyncConnection[Row], settings: Settings, timeout: float
-) -> ServerFacts:
+async def _learn(connection: Link, settings: Settings, timeout: float) -> ServerFacts:
     """Who is on the other end, and is it safe? Sets what a session may set."""
     # not closed: its descriptor would come to mean another connection while this one waits
     timer = asyncio.get_running_loop().call_later(max(timeout, 0.001), _shut, connection)
