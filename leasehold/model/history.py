@@ -13,7 +13,7 @@ Counts = dict[int, int]
 
 
 def class_of(seconds: float) -> int:
-    """As ``leasehold.history_class`` in SQL: 0 is below 1.2 ms."""
+    """As sql/history/roll_up.sql has it: 0 is below 1.2 ms."""
     return math.floor(math.log(max(seconds / _FIRST_SECONDS, 1.0)) / math.log(WIDTH) + 1e-9)
 
 

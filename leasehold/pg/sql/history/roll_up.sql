@@ -1,9 +1,14 @@
 -- Count what finished in each whole minute, from a minute before "since" to at most half an hour
 -- further, ten seconds behind the clock; nothing, if no minute has ended since. Counted again, a
 -- minute gives the same rows: two leaders may do it at once. The answer: up to where it was counted.
+-- Each class of durations is a fifth wider than the one before, from 1 ms: see model/history.py. Their bounds
+-- are looked up in an array, and date_part is asked, not extract, which makes a numeric: a tenth of the time.
 -- locks: history rows by primary key
 -- index: job_done_finished, attempt_ended, history_pkey
-with clock as (
+with bound as materialized (
+    select array_agg(ceil(power(1.2::float8, n - 1e-9) * 1000) / 1e6 order by n) as bounds
+    from generate_series(1, 160) n
+), clock as (
     select coalesce(%(now)s::timestamptz, now()) as at
 ), span as materialized (
     select greatest(date_trunc('minute', coalesce(%(since)s::timestamptz, (select max(h.at) from leasehold.history h),
@@ -17,8 +22,8 @@ with clock as (
     from span
 ), classed as materialized (
     select date_trunc('minute', d.finished_at) as at, d.queue, d.task_name, d.state,
-           leasehold.history_class(extract(epoch from greatest(d.started_at - d.run_at, interval '0'))::float8) as w,
-           leasehold.history_class(extract(epoch from d.finished_at - d.started_at)::float8) as r,
+           width_bucket(date_part('epoch', d.started_at - d.run_at), (select bounds from bound)) as w,
+           width_bucket(date_part('epoch', d.finished_at - d.started_at), (select bounds from bound)) as r,
            count(*) as n
     from leasehold.job_done d
     where d.finished_at >= (select low from part) and d.finished_at < (select high from part)

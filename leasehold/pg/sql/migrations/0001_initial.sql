@@ -644,12 +644,6 @@ create index event_at on leasehold.event (at);
 create index job_done_finished on leasehold.job_done using brin (finished_at)
     with (pages_per_range = 16, autosummarize = on);
 
--- A duration as the number of its class: each class is a fifth wider than the one before, from 1 ms.
--- Counts per class add up over minutes and tasks, which percentiles do not.
-create function leasehold.history_class(seconds double precision) returns integer
-language sql immutable strict parallel safe
-return floor(ln(greatest(seconds * 1000, 1)) / ln(1.2) + 1e-9)::integer;
-
 create table leasehold.history (
     at           timestamptz not null,
     queue        text        not null,
@@ -660,7 +654,8 @@ create table leasehold.history (
     quarantined  bigint      not null default 0,
     -- attempts that failed or crashed, whatever became of the job
     failed       bigint      not null default 0,
-    -- class of history_class -> how many: from due to started, and from started to finished
+    -- class of a duration -> how many: from due to started, and from started to finished. Counts per
+    -- class add up over minutes and tasks, which percentiles do not.
     wait         jsonb       not null default '{}',
     run          jsonb       not null default '{}',
     primary key (at, queue, task_name)
