@@ -24,7 +24,8 @@ from leasehold.telemetry import Emit
 
 _PREFETCH_SECONDS = 0.05
 """Claim ahead what is finished in this time, so that no slot waits for a round trip."""
-
+_PREFETCH_BATCHES = 2
+"""At most so many: while one is worked off, the next claim is a whole one."""
 
 _CONTENDED_SECONDS = 0.01
 """Before the next look at candidates that were all in the hands of others."""
@@ -215,7 +216,8 @@ class Producer(Service):
 
     def room(self) -> int:
         """How many more jobs we want in our hands."""
-        ahead = min(self._limits.batch_rows, int(self._rate * _PREFETCH_SECONDS))
+        most = _PREFETCH_BATCHES * self._limits.batch_rows
+        ahead = min(most, int(self._rate * _PREFETCH_SECONDS))
         return self._lane.slots + ahead - self._lane.in_hand
 
     def wants_more(self) -> bool:
