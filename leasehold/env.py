@@ -10,6 +10,7 @@ import os
 import random
 import secrets
 import socket
+import struct
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -52,15 +53,23 @@ class Ids:
         self._last = 0
 
     def new(self) -> UUID:
-        millis = self._clock.wall_millis()
-        # 60 bits below the milliseconds: 12 count up inside one millisecond, 62 are random.
-        ticks = max(millis << 12, self._last + 1)
-        self._last = ticks
-        high = (ticks >> 12) << 80 | 0x7 << 76 | (ticks & 0xFFF) << 64
-        return UUID(int=high | 0b10 << 62 | self._random_bits(62))
+        return self.many(1)[0]
 
-    def _random_bits(self, bits: int) -> int:  # at most 64
-        return int.from_bytes(os.urandom(8)) >> (64 - bits)
+    def many(self, count: int) -> list[UUID]:
+        """In growing order, for one look at the clock and one at the random source."""
+        first = max(self._clock.wall_millis() << 12, self._last + 1)
+        self._last = first + count - 1
+        noise = struct.unpack(f">{count}Q", self._random_bytes(8 * count))
+        return [
+            # 60 bits below the milliseconds: 12 count up inside one millisecond, 62 are random
+            UUID(
+                int=(ticks >> 12) << 80 | 0x7 << 76 | (ticks & 0xFFF) << 64 | 0b10 << 62 | bits >> 2
+            )
+            for ticks, bits in enumerate(noise, first)
+        ]
+
+    def _random_bytes(self, count: int) -> bytes:
+        return os.urandom(count)
 
 
 @dataclass(frozen=True)
@@ -90,6 +99,9 @@ class Env:
 
     def new_id(self) -> UUID:
         return self.ids.new()
+
+    def new_ids(self, count: int) -> list[UUID]:
+        return self.ids.many(count)
 
     def nonce(self) -> str:
         """Text that nobody can guess."""

@@ -76,7 +76,8 @@ class Client:
     async def enqueue_many(self, requests: Sequence[JobRequest], on: Any = None) -> list[Job]:
         """All of them or none. The ids are made here, so that a try whose outcome is unknown
         can be repeated without doubling anything."""
-        jobs = [(self._env.new_id(), self._checked(request)) for request in requests]
+        checked = [self._checked(request) for request in requests]
+        jobs = list(zip(self._env.new_ids(len(checked)), checked, strict=True))
         if not jobs:
             return []
         if len(jobs) > self._settings.limits.enqueue_rows:

@@ -35,8 +35,8 @@ class SimIds(Ids):
         super().__init__(clock)
         self._rng = rng
 
-    def _random_bits(self, bits: int) -> int:
-        return self._rng.getrandbits(bits)
+    def _random_bytes(self, count: int) -> bytes:
+        return self._rng.randbytes(count)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,36 @@
+"""Ids of jobs: in the order in which they were made, and nobody else's."""
+
+from __future__ import annotations
+
+import time
+
+from leasehold.env import Clock, Env, Ids
+
+
+class Still(Clock):
+    def wall_millis(self) -> int:
+        return 1_700_000_000_000
+
+
+def test_ids_of_one_process_grow_also_within_a_millisecond_and_when_the_clock_is_set_back():
+    ids = Ids(Still())
+    made = [*ids.many(5000), ids.new(), *ids.many(3)]
+    assert made == sorted(made)
+    assert len({id.int for id in made}) == len(made)
+    assert {id.version for id in made} == {7}
+    assert {id.variant for id in made} == {"specified in RFC 4122"}
+    assert made[0].int >> 80 == 1_700_000_000_000
+    assert made[5000].int >> 80 == 1_700_000_000_001, "4,096 in each millisecond"
+
+
+def test_two_processes_make_different_ids_in_the_same_moment():
+    one, other = Ids(Still()).many(1000), Ids(Still()).many(1000)
+    assert {a.int >> 64 for a in one} == {b.int >> 64 for b in other}, "the same moments"
+    assert not set(one) & set(other)
+    assert len({id.int & (1 << 62) - 1 for id in one}) == 1000
+
+
+def test_an_id_says_when_it_was_made():
+    before = int(time.time() * 1000)
+    made = Env().new_id().int >> 80
+    assert before <= made <= int(time.time() * 1000)
