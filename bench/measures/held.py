@@ -13,7 +13,7 @@ import psycopg
 from bench.command import common, run
 from bench.cost import Cost, cost_now
 from bench.measures.latency import percentile
-from bench.parties import RAW
+from bench.parties import LEASEHOLD, RAW
 from bench.process import Contender, Side
 from bench.report import Result
 from bench.server import Server
@@ -120,9 +120,18 @@ def _burst(here: Place, jobs: int) -> float:
 @click.option("--stretch", default=60.0, help="seconds at either end that are compared")
 @click.option("--rate", default=1000.0, help="jobs a second")
 @click.option("--burst", default=30_000)
-def command(minutes: float, stretch: float, rate: float, burst: int, **options: Any) -> None:
+@click.option("--alone", is_flag=True, help="leasehold only, in half the time")
+def command(
+    minutes: float, stretch: float, rate: float, burst: int, alone: bool, **options: Any
+) -> None:
     """A transaction held open elsewhere, under a steady load."""
     with run(**options) as this:
         said = f"{rate:g} jobs/s for {minutes:g} minutes, stretches of {stretch:g} s"
-        result = Result("A transaction held open", said, COLUMNS, RAW.name)
-        this.interleave(result, lambda c: held(this.server, c, rate, minutes * 60, stretch, burst))
+        result = Result(
+            "A transaction held open", said, COLUMNS, (LEASEHOLD if alone else RAW).name
+        )
+        this.interleave(
+            result,
+            lambda c: held(this.server, c, rate, minutes * 60, stretch, burst),
+            [LEASEHOLD] if alone else None,
+        )
