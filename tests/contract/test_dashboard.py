@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from uuid import uuid4
 
-from leasehold.model.outcome import Decision
+from leasehold.model.history import class_of
+from leasehold.model.outcome import COMPLETED, Decision
 from leasehold.model.states import State
+from leasehold.ports import AckItem
 from tests.contract.test_operator import DAYS
 from tests.contract.world import IDS, World, at, planned
 
@@ -135,6 +138,27 @@ async def test_history_counts_what_finished_in_each_minute(world: World):
     assert row["wait"] == {"42": 2}, "2.5 s from due to started"
     assert row["run"] == {"34": 2}, "half a second"
     assert await store.history(at(-600), "other", 10) == await store.history(at(1), None, 10) == []
+
+
+async def test_history_gives_each_run_the_same_class_as_the_model_also_at_the_bounds(world: World):
+    ran = [0.0, 0.001199, 0.0012, 0.001439, 0.00144, 0.002073, 0.002074, 1.499999, 59.3, 723.456141]
+    jobs = [await world.claimed() for _ in ran]
+    items = [
+        AckItem(job.id, job.claim_token, COMPLETED, seconds)
+        for job, seconds in zip(jobs, ran, strict=True)
+    ]
+    await world.a.store.ack(world.a.id, items, world.now)
+    await world.a.store.roll_up(at(0), at(75))
+    [row] = await world.a.store.history(at(-600), None, 10)
+    assert row["run"] == {str(k): n for k, n in Counter(class_of(s) for s in ran).items()}
+
+
+async def test_history_counts_no_wait_of_a_job_that_never_started(world: World):
+    [job] = await world.enqueue()
+    await world.a.store.cancel(job, "not wanted", world.now)
+    await world.a.store.roll_up(at(0), at(75))
+    [row] = await world.a.store.history(at(-600), None, 10)
+    assert (row["cancelled"], row["wait"], row["run"]) == (1, {}, {})
 
 
 async def test_history_counted_again_is_the_same_and_takes_in_what_came_late(world: World):
