@@ -2,7 +2,7 @@
 -- further, ten seconds behind the clock; nothing, if no minute has ended since. Counted again, a
 -- minute gives the same rows: two leaders may do it at once. The answer: up to where it was counted.
 -- Each class of durations is a fifth wider than the one before, from 1 ms: see model/history.py. Their bounds
--- are looked up in an array, and date_part is asked, not extract, which makes a numeric: a tenth of the time.
+-- are looked up in an array, and date_part is asked, not extract, which makes a numeric and takes long.
 -- locks: history rows by primary key
 -- index: job_done_finished, attempt_ended, history_pkey
 with bound as materialized (
