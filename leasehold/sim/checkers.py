@@ -48,6 +48,8 @@ class Watch:
 
     db: SimDatabase
     now: Any
+    grace: float = 0.0
+    """Seconds that a clean stop waits for what runs, at least."""
     processes: list[Process] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     trace: Trace | None = None
@@ -144,12 +146,16 @@ class Watch:
             self._released.add(args[1])
 
     def _given_back(self, args: tuple[Any, ...], answer: Any) -> None:
-        """A process that stops leaves behind what does not end in time; no other gives back
-        what it runs."""
+        """CleanStop: a process that stops gives back what runs when the grace is over, not
+        before; no other gives back what it runs."""
         tokens = {token for _, token in args[1]}
         for run in self.runs.values():
-            if run.token in tokens and not run.process.joined:
-                self._released.add(run.token)
+            if run.token not in tokens or run.process.joined:
+                continue
+            self._released.add(run.token)
+            had = self.now() - run.process.stopped_at
+            if had < self.grace:
+                self.wrong(f"CleanStop: {run.process} gave back {run.job} after {had:.3f} s")
 
     def _retried(self, args: tuple[Any, ...], answer: Any) -> None:
         if answer == "finished":

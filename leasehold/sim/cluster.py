@@ -84,7 +84,7 @@ class Cluster:
         self.newest_release = "r1"
         self.db = _Database(self.clock, self._notify)
         story = Trace(loop.time) if trace else None
-        self.watch = self.db.watch = Watch(self.db, loop.time, trace=story)
+        self.watch = self.db.watch = Watch(self.db, loop.time, self.settings.grace, trace=story)
         self.aimed: list[faults.Fault] = []
         """They strike at the next acquisition or renewal, between its effect and its answer."""
         self.brink: tuple[Process, float] | None = None

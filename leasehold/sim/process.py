@@ -50,6 +50,8 @@ class Process:
         """It may be stopped."""
         self.on_joined: Callable[[Process, SimNode], None] = lambda process, node: None
         self.resumed_at = -1.0
+        self.stopped_at = 0.0
+        """When its last clean stop was asked for."""
         self._loop = loop
         self._rng = rng
         self._settings = settings
@@ -186,6 +188,7 @@ class Process:
         if not self.joined or node is None:
             return
         self.joined = False
+        self.stopped_at = self._loop.time()
 
         def ended(task: asyncio.Task[None]) -> None:
             if self.node is not node or task.cancelled():

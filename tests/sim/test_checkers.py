@@ -14,7 +14,7 @@ import pytest
 from leasehold.model.outcome import COMPLETED
 from leasehold.ports import Acked, AckItem, NodeIdentity
 from leasehold.sim.check_rest import TICK_LATE, restless
-from leasehold.sim.checkers import Watch
+from leasehold.sim.checkers import Run, Watch
 from leasehold.sim.cluster import Result
 from leasehold.sim.rows import DeathRow, NodeRow, ScheduleRow, SimDatabase, TickRow
 from tests.sim.mutants import Mutant
@@ -33,6 +33,7 @@ class Host:
     joined: bool = True
     left: float | None = 1.0
     plan: Any = field(default_factory=lambda: SimpleNamespace(planned=[]))
+    stopped_at: float = 0.0
 
     def is_node(self, node: UUID) -> bool:
         return node == self.me
@@ -127,7 +128,7 @@ def test_a_schedule_of_the_code_that_is_in_no_row_is_told():
 
 # -- a failover that loses commits excuses only what it has lost ---------------------------------
 def watch() -> Watch:
-    return Watch(tables(), lambda: 7.0)
+    return Watch(tables(), lambda: 7.0, 2.0)
 
 
 def claims(watch: Watch, job: UUID, token: int) -> None:
@@ -193,6 +194,25 @@ def test_a_lost_job_that_a_later_failover_brings_back_is_not_lost():
     failover(seen, memory)
     del seen.db.jobs[job]
     assert seen.pending() == [job]
+
+
+# -- a clean stop --------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("stopped_at", "token", "said"),
+    [
+        (4.0, 3, []),  # it had its grace of two seconds
+        (5.5, 4, []),  # it waited, and had not begun
+        (5.5, 3, ["7.000 CleanStop: p0.1 gave back {job} after 1.500 s"]),
+    ],
+)
+def test_what_runs_is_given_back_when_the_grace_is_over(
+    stopped_at: float, token: int, said: list[str]
+):
+    seen, job = watch(), uuid4()
+    host: Any = Host(joined=False, stopped_at=stopped_at)
+    seen.runs[job.int, 3] = Run(job, 3, host.me, host)
+    seen.statement("give_back", (host.me, [(job, token)]), 1)
+    assert seen.violations == [text.format(job=job) for text in said]
 
 
 # -- the search for broken builds ----------------------------------------------------------------

@@ -33,6 +33,13 @@ QUICKLY_FOUND = (
     "FencedForGood",
     "TokenPlusOne",
     "ClaimTokenPlusOne",
+    "DeathByTheClock",
+    "NoFence",
+    "NoIdempotency",
+    "SweepWithoutLock",
+    "StopWithoutDrain",
+    "StopWithoutEnd",
+    "UserLeaseWithoutEnd",
 )
 """Within a few seeds, whatever changes elsewhere; ``make mutants-sim`` looks for all of them."""
 PATIENCE = 120
