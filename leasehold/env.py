@@ -14,7 +14,7 @@ import struct
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from uuid import UUID
+from uuid import UUID, SafeUUID
 
 # CLOCK_BOOTTIME goes on while the machine sleeps; CLOCK_MONOTONIC does not. A lease that was
 # slept through must be seen as expired. Where the kernel has no such clock we take the other.
@@ -53,23 +53,37 @@ class Ids:
         self._last = 0
 
     def new(self) -> UUID:
-        return self.many(1)[0]
+        ticks = self._next(1)
+        return _uuid7(ticks, int.from_bytes(self._random_bytes(8), "big"))
 
     def many(self, count: int) -> list[UUID]:
         """In growing order, for one look at the clock and one at the random source."""
+        first = self._next(count)
+        noise = struct.unpack(f">{count}Q", self._random_bytes(8 * count))
+        return [_uuid7(ticks, bits) for ticks, bits in enumerate(noise, first)]
+
+    def _next(self, count: int) -> int:
+        """The first of so many moments: milliseconds, and 12 bits that count up inside one."""
         first = max(self._clock.wall_millis() << 12, self._last + 1)
         self._last = first + count - 1
-        noise = struct.unpack(f">{count}Q", self._random_bytes(8 * count))
-        return [
-            # 60 bits below the milliseconds: 12 count up inside one millisecond, 62 are random
-            UUID(
-                int=(ticks >> 12) << 80 | 0x7 << 76 | (ticks & 0xFFF) << 64 | 0b10 << 62 | bits >> 2
-            )
-            for ticks, bits in enumerate(noise, first)
-        ]
+        return first
 
     def _random_bytes(self, count: int) -> bytes:
         return os.urandom(count)
+
+
+# UUID's own constructor takes three times as long: it looks which of six forms it was given
+_new_uuid = UUID.__new__
+_set_int = UUID.int.__set__  # type: ignore[attr-defined, misc]
+_set_safe = UUID.is_safe.__set__  # type: ignore[attr-defined, misc]
+
+
+def _uuid7(ticks: int, bits: int) -> UUID:
+    """Of a moment and 62 of 64 random bits."""
+    made = _new_uuid(UUID)
+    _set_int(made, (ticks >> 12) << 80 | 0x7 << 76 | (ticks & 0xFFF) << 64 | 0b10 << 62 | bits >> 2)
+    _set_safe(made, SafeUUID.unknown)
+    return made
 
 
 @dataclass(frozen=True)

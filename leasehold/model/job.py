@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -77,10 +78,10 @@ class JobRequest:
         return self._with("trace", trace)
 
     def _with(self, changed: str, value: str) -> JobRequest:
-        # past the checks, and in one call for all fields: a bulk enqueue makes many
-        made = object.__new__(JobRequest)
-        made.__dict__.update(self.__dict__)
-        made.__dict__[changed] = value
+        # past the checks, and with all its fields at once: a bulk enqueue makes many
+        made, fields = object.__new__(JobRequest), self.__dict__.copy()
+        fields[changed] = value
+        object.__setattr__(made, "__dict__", fields)
         return made
 
     def as_request(self, job_id: UUID, payload_limit: int) -> dict[str, Any]:
@@ -261,7 +262,30 @@ def _deep(value: Any) -> bool:
     return True
 
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_ENCODER = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
+)
+
+
+def _as_text() -> Callable[[Any], str]:
+    """``_ENCODER.encode``, which makes its C encoder anew for each value: most of what a small one
+    takes. Where there is no such C encoder, or another one, as it is."""
+    try:
+        make = getattr(json.encoder, "c_make_encoder")  # noqa: B009 - typeshed knows only Python's
+        quote = json.encoder.encode_basestring
+        chunks = make(None, _ENCODER.default, quote, None, ":", ",", False, False, False)
+        if "".join(chunks({"ä": [1.5, None]}, 0)) != _ENCODER.encode({"ä": [1.5, None]}):
+            return _ENCODER.encode
+    except (AttributeError, TypeError):
+        return _ENCODER.encode
+
+    def as_text(value: Any) -> str:
+        return "".join(chunks(value, 0))
+
+    return as_text
+
+
+_text = _as_text()
 
 
 def encode(label: str, value: Any, limit: int) -> str:
@@ -272,7 +296,7 @@ def encode(label: str, value: Any, limit: int) -> str:
     bytes.
     """
     try:
-        text = _ENCODER.encode(value)
+        text = _text(value)
         size = len(text) if text.isascii() else len(text.encode())
     except RecursionError:
         raise BadPayload(f"{label}: nested too deeply, or contains itself") from None

@@ -15,6 +15,7 @@ from leasehold.env import Env
 from leasehold.model.job import JobRecord, JobRequest
 from leasehold.model.states import FINISHED, State
 from leasehold.ports import Store
+from leasehold.services.numbered import Numbered, Pair
 from leasehold.services.tracing import enqueueing
 
 _TRIES = 4
@@ -23,7 +24,7 @@ _COPY_FROM = 20
 """From so many plain jobs on, COPY beats the function."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen, which doubles what it takes to make one
 class Job:
     """A job that was enqueued. ``created`` is False when a unique key gave an older one."""
 
@@ -76,37 +77,36 @@ class Client:
     async def enqueue_many(self, requests: Sequence[JobRequest], on: Any = None) -> list[Job]:
         """All of them or none. The ids are made here, so that a try whose outcome is unknown
         can be repeated without doubling anything."""
-        checked = [self._checked(request) for request in requests]
-        jobs = list(zip(self._env.new_ids(len(checked)), checked, strict=True))
-        if not jobs:
+        requests = list(requests)
+        for request in requests:
+            if not isinstance(request, JobRequest):
+                raise errors.BadJob("not a job", got=request, do="Make one with task.job(...)")
+        if not requests:
             return []
-        if len(jobs) > self._settings.limits.enqueue_rows:
+        if len(requests) > self._settings.limits.enqueue_rows:
             raise errors.BadJob(
                 f"enqueue_many takes at most {self._settings.limits.enqueue_rows} jobs in one call",
-                got=len(jobs),
+                got=len(requests),
                 do="Cut the list into several calls",
             )
+        copied = len(requests) >= _COPY_FROM and all([request.plain for request in requests])
+        jobs: Sequence[Pair] = Numbered(requests, self._env.new_ids)
         with enqueueing(jobs) as trace:
             if trace:
                 jobs = [(job_id, job.traced(trace)) for job_id, job in jobs]
             if on is not None:
                 answers = await self._on.enqueue(on, jobs, self._settings.payload_limit)
             else:
-                answers = await self._persist(jobs)
+                answers = await self._persist(jobs, copied)
         return [Job(job_id, created, self._of_loop) for job_id, created in answers]
 
-    def _checked(self, request: JobRequest) -> JobRequest:
-        if not isinstance(request, JobRequest):
-            raise errors.BadJob("not a job", got=request, do="Make one with task.job(...)")
-        return request
-
-    async def _persist(self, jobs: list[tuple[UUID, JobRequest]]) -> list[tuple[UUID, bool]]:
-        """Try again while the database is away for a moment."""
+    async def _persist(self, jobs: Sequence[Pair], copied: bool) -> list[tuple[UUID, bool]]:
+        """Try again while the database is away for a moment. ``copied``: by COPY, if we may."""
         retried = False
         limit = self._settings.payload_limit
         for attempt in range(_TRIES):
             try:
-                if not retried and len(jobs) >= _COPY_FROM and all(job.plain for _, job in jobs):
+                if copied and not retried:
                     with suppress(errors.PermissionDenied):  # a login that may only enqueue
                         await self._store.copy(jobs)
                         return [(job_id, True) for job_id, _ in jobs]

@@ -31,6 +31,7 @@ JOB_OPTIONS = (
 )
 """Options of a job; every other keyword of ``task.job(...)`` is an argument of the handler."""
 _OPTION_NAMES = frozenset(JOB_OPTIONS)
+_USUAL = 100
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,8 @@ class TaskFunction:
         self.executor = self._executor()
         self._plain = self._request({}, {})  # the defaults are checked here, not at the first job
         self._named, self._required = _names(self._signature)
+        self._usual: set[tuple[str, ...]] = set()
+        """Names of arguments, without options, that were found to fit."""
 
     def _executor(self) -> Executor:
         chosen = self.options.executor or ("async" if self._is_async else "thread")
@@ -100,12 +103,17 @@ class TaskFunction:
         Raises BadJob for an option or an argument that does not fit, BadPayload for arguments
         that are not JSON.
         """
+        names = tuple(given)
+        if names in self._usual:
+            return self._plain.of(encode(self._label, given, self._payload_limit))
         options: dict[str, Any] = {}
         if not _OPTION_NAMES.isdisjoint(given):
             options = {name: given.pop(name) for name in JOB_OPTIONS if name in given}
         if not self._required <= given.keys() <= self._named:
             self._check_arguments(given, options)
         if not options:
+            if len(self._usual) < _USUAL:
+                self._usual.add(names)
             return self._plain.of(encode(self._label, given, self._payload_limit))
         if "on_conflict" in options:
             options["on_conflict"] = _conflict(options["on_conflict"])
