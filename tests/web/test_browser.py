@@ -6,6 +6,7 @@ import os
 import re
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.support.wait import until
@@ -55,13 +56,19 @@ def test_every_page_is_usable(scene: Scene, page_at: Open, width: int, theme: st
     scene.wait_state(running, "running")
     scene.sql(HISTORY)
     page = page_at(scene.url, width, theme)
-    for path in (*PAGES, f"jobs/{done}", f"jobs/{bad}", "jobs/bulk?act=retry&q=state:discarded"):
-        page.goto(scene.url + path)
-        assert page.locator("h1").count() == 1, path
-        wide = page.evaluate("document.documentElement.scrollWidth")
-        assert wide <= width, f"{path} scrolls sideways: {wide}"
-        if SHOTS:
-            shoot(page, path, width, theme)
+    paths = (*PAGES, f"jobs/{done}", f"jobs/{bad}", "jobs/bulk?act=retry&q=state:discarded")
+    with psycopg.connect(scene.dsn) as reader:
+        # a transaction that is open, with a long statement, is shown on the page of the database
+        reader.execute("select " + ", ".join(f"{n} as number_{n}" for n in range(40)))
+        for path in paths:
+            page.goto(scene.url + path)
+            assert page.locator("h1").count() == 1, path
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= width, f"{path} scrolls sideways: {wide}"
+            if path == "database":
+                assert "number_3" in page.content()
+            if SHOTS:
+                shoot(page, path, width, theme)
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (background == "rgb(19, 21, 22)") == (theme == "dark")
 
