@@ -14,7 +14,7 @@ import psycopg
 from leasehold.config import Settings
 from leasehold.errors import ConfigError
 from leasehold.pg import migrate
-from leasehold.pg.link import Row
+from leasehold.pg.exchange import Row
 from leasehold.pg.session import Session
 from leasehold.pg.sql import statement
 

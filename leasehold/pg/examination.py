@@ -21,8 +21,8 @@ from leasehold.env import Env
 from leasehold.pg import migrate
 from leasehold.pg.connect import connect
 from leasehold.pg.dsn import read_dsn
+from leasehold.pg.exchange import Row
 from leasehold.pg.faults import translate
-from leasehold.pg.link import Row
 from leasehold.pg.reports import PgReports
 from leasehold.pg.roles import ADMIN, ROLES, rights
 from leasehold.pg.rows import named

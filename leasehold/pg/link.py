@@ -8,17 +8,24 @@ at once, in the loop's own call.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any, cast
 
 import psycopg
 from psycopg.abc import RV, PQGen
 from psycopg.pq import TransactionStatus
-from psycopg.waiting import READY_NONE, READY_R, WAIT_R, Wait
+from psycopg.waiting import READY_NONE, READY_R, READY_W, WAIT_R, WAIT_W, Ready, Wait
 
-Row = tuple[Any, ...]
+from leasehold.pg.exchange import Exchange, Row
+from leasehold.pg.sql import Query
 
 _CANCEL_SECONDS = 5.0
 """For a statement whose caller was cancelled, to end in the server."""
+
+Ended = Callable[[Any, BaseException | None], None]
+"""Told what came of a statement: its answer, or an error."""
 
 
 class Link(psycopg.AsyncConnection[Row]):
@@ -27,15 +34,40 @@ class Link(psycopg.AsyncConnection[Row]):
     _loop: asyncio.AbstractEventLoop | None = None
     """That watches the socket; None: nobody does."""
     _descriptor = -1
+    _writes = False
+    """The loop says when there is room to write, too."""
     _steps: PQGen[Any] | None = None
     """The statement under way: it is told when there is something to read."""
-    _ended: asyncio.Future[Any] | None = None
-    """As ``_read`` gives it."""
+    _ended: Ended | None = None
+    """Of the statement under way."""
+    _exchange: Exchange | None = None
+
+    def send(self, query: Query, params: Mapping[str, Any], ended: Ended) -> None:
+        """Carry out a statement as a transaction of its own. ``ended`` is called once, with its
+        Answer or a psycopg.Error, whatever becomes of who sent it.
+
+        Raises psycopg.Error when it cannot be sent.
+        """
+        if self._steps is not None or self.lock.locked():
+            raise psycopg.OperationalError("another statement is under way")
+        exchange = self._exchange
+        if exchange is None:
+            exchange = self._exchange = Exchange(self)
+        steps = exchange.steps(query, params)
+        try:
+            wanted = next(steps)
+        except BaseException:
+            self._leave()  # libpq may have closed the socket
+            raise
+        self._begin(steps, wanted, ended)
 
     async def wait(self, gen: PQGen[RV], *limits: Any, **named: Any) -> RV:
-        """Carry out a statement. Raises psycopg.Error."""
+        """Carry out a statement of psycopg's. Raises psycopg.Error."""
+        if self._steps is not None:
+            raise psycopg.OperationalError("another statement is under way")
         if limits or named:  # by the clock
-            return await self._slowly(gen, *limits, **named)
+            self._leave()
+            return await super().wait(gen, *limits, **named)
         try:
             wanted = next(gen)
         except StopIteration as end:
@@ -44,87 +76,103 @@ class Link(psycopg.AsyncConnection[Row]):
         except BaseException:
             self._leave()
             raise
-        if wanted == WAIT_R:
-            done, what = await self._read(gen)
-            if done:
-                return cast(RV, what)
-            wanted = what
-        # to send what the socket does not take at once
-        return await self._slowly(_rest(gen, wanted))
+        future: asyncio.Future[RV] = asyncio.get_running_loop().create_future()
+        self._begin(gen, wanted, partial(settle, future))
+        try:
+            return await future
+        except asyncio.CancelledError:
+            await self._stop(gen)
+            raise
 
     async def readable(self) -> None:
         """Until there is something to read, or the other end is gone."""
-        steps = _until_readable()
-        next(steps)
-        await self._read(steps)
+        await self.wait(_until_readable())
 
     async def close(self) -> None:
+        ended = self._ended
         self._leave()
+        self._steps = self._ended = None
         await super().close()
+        if ended is not None:
+            ended(None, psycopg.OperationalError("the connection was closed"))
 
-    async def _read(self, gen: PQGen[RV]) -> tuple[bool, Any]:
-        """Whether it came to its end, and what came of it; or what it waits for now."""
-        loop = self._loop or self._watch()
-        self._steps, self._ended = gen, loop.create_future()
+    # -- the statement under way -----------------------------------------------------------------
+    def _begin(self, steps: PQGen[Any], wanted: Wait, ended: Ended) -> None:
+        if self._loop is None:
+            self._watch()
+        self._steps, self._ended = steps, ended
+        if wanted != WAIT_R:
+            self._write(bool(wanted & WAIT_W))
+
+    def _go_on(self, ready: Ready) -> None:
+        steps, ended = self._steps, self._ended
+        if steps is None or ended is None:
+            self._leave()  # nobody reads it now, and the loop would call again at once
+            return
         try:
-            done, what = await self._ended
-            return done, what
-        except asyncio.CancelledError:
-            self._ended = None
-            await self._stop(gen)
-            raise
-        finally:
+            wanted = steps.send(ready)
+        except StopIteration as end:
             self._steps = self._ended = None
+            self._write(False)
+            ended(end.value, None)
+        except BaseException as wrong:
+            self._steps = self._ended = None
+            self._leave()  # libpq may have closed the socket
+            ended(None, wrong)
+        else:
+            self._write(bool(wanted & WAIT_W))
 
     async def _stop(self, gen: PQGen[Any]) -> None:
         """As psycopg does it: cancelled in the server, and read to its end, so that the
         connection can be used again; closed if that does not work."""
+        self._steps = self._ended = None
+        self._leave()
         if self.pgconn.transaction_status != TransactionStatus.ACTIVE:
             return
         try:
             async with asyncio.timeout(_CANCEL_SECONDS):
                 await self.cancel_safe(timeout=_CANCEL_SECONDS)
-                await self._slowly(_rest(gen, WAIT_R))
+                await super().wait(_rest(gen, WAIT_R))
         except psycopg.errors.QueryCanceled:
             pass
         except BaseException as error:
-            self._leave()
             self.pgconn.finish()
             if not isinstance(error, Exception):
                 raise
 
-    async def _slowly(self, gen: PQGen[RV], *limits: Any, **named: Any) -> RV:
-        """psycopg watches the socket itself."""
-        self._leave()
-        return await super().wait(gen, *limits, **named)
-
-    def _watch(self) -> asyncio.AbstractEventLoop:
+    # -- the loop's watch over the socket --------------------------------------------------------
+    def _watch(self) -> None:
         self._loop, self._descriptor = asyncio.get_running_loop(), self.pgconn.socket
-        self._loop.add_reader(self._descriptor, self._on_readable)
-        return self._loop
+        self._loop.add_reader(self._descriptor, self._go_on, READY_R)
+
+    def _write(self, writes: bool) -> None:
+        """What the socket does not take at once is sent when it has room."""
+        if writes == self._writes or self._loop is None:
+            return
+        self._writes = writes
+        if writes:
+            self._loop.add_writer(self._descriptor, self._go_on, READY_W)
+        else:
+            self._loop.remove_writer(self._descriptor)
 
     def _leave(self) -> None:
         """Before anybody else watches the socket, and before its number is another's."""
-        if self._loop is not None:
-            if not self._loop.is_closed():
-                self._loop.remove_reader(self._descriptor)
-            self._loop = None
-
-    def _on_readable(self) -> None:
-        ended = self._ended
-        if self._steps is None or ended is None or ended.done():
-            self._leave()  # nobody reads it now, and the loop would call again at once
+        loop, self._loop, self._writes = self._loop, None, False
+        if loop is None or loop.is_closed():
             return
-        try:
-            wanted = self._steps.send(READY_R)
-        except StopIteration as end:
-            ended.set_result((True, end.value))
-        except BaseException as error:
-            self._leave()  # libpq may have closed the socket
-            ended.set_exception(error)
-        else:
-            if wanted != WAIT_R:
-                ended.set_result((False, wanted))
+        for remove in (loop.remove_writer, loop.remove_reader):
+            with suppress(OSError):  # libpq has closed the socket
+                remove(self._descriptor)
+
+
+def settle(future: asyncio.Future[Any], answer: Any, error: BaseException | None) -> None:
+    """With an answer or an error, unless nobody waits for it any more."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(answer)
+    else:
+        future.set_exception(error)
 
 
 def _until_readable() -> PQGen[None]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
 from leasehold import errors
 from leasehold.config import Settings
-from leasehold.pg.link import Row
+from leasehold.pg.exchange import Answer, Row
+from leasehold.pg.link import settle
 from leasehold.pg.migrate import SCHEMA_NUMBER
 from leasehold.pg.session import Params, ServerFacts, Session, read
 
@@ -28,8 +28,10 @@ class Pool:
         self._role = role
         self._idle: list[Session] = []
         self._open: set[Session] = set()
+        self._size = size
         self._turn = asyncio.Semaphore(size)
         self._running: set[asyncio.Task[Any]] = set()
+        self._closing = asyncio.Lock()
         self.facts: ServerFacts | None = None
         self.statements = 0
         """How many were sent, for the idle-cost tests and for metrics."""
@@ -40,8 +42,12 @@ class Pool:
         """The rows of one statement. ``timeout`` in seconds, for waiting and running together.
         ``aside``: on a connection that is opened for it, so that nobody waits behind it."""
         seconds = self._settings.call_timeout if timeout is None else timeout
-        call = self._fetch_aside if aside else self._fetch
-        return await self._detached(call(name, params, seconds))
+        if aside:
+            return await self._detached(self._fetch_aside(name, params, seconds))
+        if self._turn.locked() or not self._idle or not self._idle[-1].usable:
+            return await self._detached(self._fetch(name, params, seconds))
+        await self._turn.acquire()  # at once
+        return await self._sent(self._idle.pop(), name, params, seconds)
 
     def now(self) -> float:
         """Seconds of the loop's clock."""
@@ -60,12 +66,27 @@ class Pool:
         return await answer
 
     async def _fetch(self, name: str, params: Params, seconds: float) -> list[Row]:
-        async with self._session(seconds) as (session, left):
-            self.statements += 1
-            answer = await session.execute(name, params, left)
-        if self._turn.locked():
-            await asyncio.sleep(0)  # the server works for who is next while we read the rows
-        return await read(answer)
+        """When it has its turn."""
+        give_up_at = self.now() + seconds
+        session = await self._session(give_up_at, seconds)
+        return await self._sent(session, name, params, give_up_at - self.now())
+
+    async def _sent(self, session: Session, name: str, params: Params, left: float) -> list[Row]:
+        """The session and its turn are given back when the statement has ended, whether or not
+        somebody still waits for its rows; whoever is next goes on while they are read."""
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def ended(came: Answer | None, error: BaseException | None) -> None:
+            self._give_back(session)
+            settle(answer, came, error)
+
+        self.statements += 1
+        try:
+            session.send(name, params, left, ended)
+        except BaseException:
+            self._give_back(session)
+            raise
+        return read(await answer)
 
     async def _fetch_aside(self, name: str, params: Params, seconds: float) -> list[Row]:
         give_up_at = self.now() + seconds
@@ -78,30 +99,29 @@ class Pool:
             await self._drop(session)
 
     async def _copy(self, name: str, rows: Iterable[str], seconds: float) -> None:
-        async with self._session(seconds) as (session, left):
+        give_up_at = self.now() + seconds
+        session = await self._session(give_up_at, seconds)
+        try:
             self.statements += 1
-            await session.copy(name, rows, left)
+            await session.copy(name, rows, give_up_at - self.now())
+        finally:
+            self._give_back(session)
 
-    @asynccontextmanager
-    async def _session(self, seconds: float) -> AsyncIterator[tuple[Session, float]]:
-        """A session, and how many of the seconds are left."""
-        loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + seconds
+    async def _session(self, give_up_at: float, seconds: float) -> Session:
+        """To be given back."""
         if self._turn.locked():
             await self._wait_turn(give_up_at, seconds)
         else:
             await self._turn.acquire()  # at once
         try:
-            session = await self._take(give_up_at - loop.time())
-            try:
-                yield session, give_up_at - loop.time()
-            finally:
-                if session.usable:
-                    self._idle.append(session)
-                else:
-                    await self._drop(session)
-        finally:
+            return await self._take(give_up_at - self.now())
+        except BaseException:
             self._turn.release()
+            raise
+
+    def _give_back(self, session: Session) -> None:
+        self._idle.append(session)  # whoever takes it looks whether it can be used
+        self._turn.release()
 
     async def _wait_turn(self, give_up_at: float, seconds: float) -> None:
         try:
@@ -137,11 +157,28 @@ class Pool:
 
     async def close(self) -> None:
         """Wait for what runs, then close."""
+        async with self._closing:
+            while not await self._closed():
+                pass
+
+    async def _closed(self) -> bool:
+        """False: somebody called while we waited."""
         while self._running:
             await asyncio.gather(*self._running, return_exceptions=True)
-        for session in list(self._open):
-            await self._drop(session)
-        self._idle.clear()
+        taken = 0
+        try:
+            while taken < self._size:
+                await self._turn.acquire()
+                taken += 1
+            if self._running:
+                return False
+            for session in list(self._open):
+                await self._drop(session)
+            self._idle.clear()
+            return True
+        finally:
+            for _ in range(taken):
+                self._turn.release()
 
 
 async def _answered(work: Coroutine[Any, Any, T], answer: asyncio.Future[T]) -> None:
@@ -149,14 +186,12 @@ async def _answered(work: Coroutine[Any, Any, T], answer: asyncio.Future[T]) -> 
     try:
         result = await work
     except Exception as error:
-        if not answer.done():  # else nobody asks for it any more
-            answer.set_exception(error)
+        settle(answer, None, error)
     except BaseException:
         answer.cancel()
         raise
     else:
-        if not answer.done():
-            answer.set_result(result)
+        settle(answer, result, None)
 
 
 def check_schema(facts: ServerFacts) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leasehold.pg.link import Row
+from leasehold.pg.exchange import Row
 from leasehold.ports import Rows
 
 

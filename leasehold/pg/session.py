@@ -23,9 +23,11 @@ from leasehold.model.job import decode
 from leasehold.pg.connect import connect
 from leasehold.pg.copying import batched
 from leasehold.pg.dsn import read_dsn
+from leasehold.pg.exchange import Answer, Row
 from leasehold.pg.faults import translate
-from leasehold.pg.link import Link, Row
-from leasehold.pg.sql import statement
+from leasehold.pg.link import Ended, Link
+from leasehold.pg.sql import query, statement
+from leasehold.pg.timer import Timer
 
 # What TCP may take to notice a dead peer; psycopg's defaults still hung after 15 s.
 TCP = {
@@ -37,10 +39,12 @@ TCP = {
 }
 _STRONG = ("on", "remote_apply")
 
+_ALLOW = "set local statement_timeout ="
 _COPY_LINES = 500  # in one write, so that the loop has its turn
 
 Params = dict[str, Any]
-Answer = psycopg.AsyncCursor[Row]
+_DRIVERS = (psycopg.Error, OSError)
+"""Their errors."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,7 @@ class Session:
         self.connection = connection
         self.facts = facts
         self._settings = settings
+        self._timer = Timer(self.shut)
 
     @classmethod
     async def open(cls, settings: Settings, role: str, timeout: float | None = None) -> Session:
@@ -86,7 +91,7 @@ class Session:
                 connection = await connect({**defaults, **given})
         except TimeoutError:
             raise errors.Unavailable("the database did not answer in time") from None
-        except (psycopg.Error, OSError) as error:
+        except _DRIVERS as error:
             raise translate(error, sent=False) from None
         except UnicodeError:
             raise errors.WrongDsn("a host of the DSN is no name of a host") from None
@@ -99,18 +104,35 @@ class Session:
 
     async def fetch(self, name: str, params: Params, timeout: float) -> list[Row]:
         """Run one statement of sql/ and give its rows. ``timeout`` in seconds."""
-        return await read(await self.execute(name, params, timeout))
-
-    async def execute(self, name: str, params: Params, timeout: float) -> Answer:
-        """As ``fetch``; its rows are yet to be read, for which the connection is not needed."""
         text = statement(name, self._settings.schema)
-        timer = _Timer(self, timeout)  # as ``guarded``, without what a context manager costs
+        async with self.guarded(timeout):
+            cursor = await self.connection.execute(text, params)
+            return await cursor.fetchall() if cursor.description else []
+
+    def send(self, name: str, params: Params, timeout: float, ended: Ended) -> None:
+        """Run one statement of sql/ as a transaction of its own. ``ended`` is called once, with
+        its Answer or with what ``fetch`` would raise, whatever becomes of who sent it.
+
+        Raises what ``fetch`` would raise when it cannot be sent.
+        """
+        timer = self._timer
+        timer.start(timeout)
+
+        def then(answer: Answer | None, error: BaseException | None) -> None:
+            timer.stop()
+            if isinstance(error, _DRIVERS):
+                told = timer.explained(error)
+                told.__cause__ = error
+                error = told
+            ended(answer, error)
+
         try:
-            return await self.connection.execute(text, params)
-        except (psycopg.Error, OSError) as error:
-            raise timer.explained(error) from error
-        finally:
-            timer.cancel()
+            self.connection.send(query(name, self._settings.schema), params, then)
+        except BaseException as error:
+            timer.stop()
+            if isinstance(error, _DRIVERS):
+                raise timer.explained(error) from error
+            raise
 
     async def copy(self, name: str, lines: Iterable[str], timeout: float) -> None:
         """COPY lines of text in (see pg/copying.py); all of them or none.
@@ -120,36 +142,31 @@ class Session:
         tries again waits for the fate of a COMMIT that is under way at the rows' own ids.
         """
         text = statement(name, self._settings.schema)
-        usual = self._settings.call_timeout
         async with self.guarded(timeout):
-            await self._allow(timeout)
-            async with (
-                self.connection.transaction(),
-                self.connection.cursor() as cursor,
-                cursor.copy(text) as copy,
-            ):
-                for block in batched(lines, _COPY_LINES):
-                    await copy.write("".join(block))
-            await self._allow(usual)
-
-    async def _allow(self, seconds: float) -> None:
-        """Let the server allow a statement so long; behind a pooler nothing was set."""
-        if not self.facts.pooled:
-            await self.connection.execute(
-                statement("session/allow", self._settings.schema),
-                {"statement_ms": str(round(seconds * 1000))},
-            )
+            # behind a pooler the server's own limit was not set
+            allow = "" if self.facts.pooled else f"; {_ALLOW} {max(1, round(timeout * 1000))}"
+            await self.connection.execute(f"begin{allow}".encode(), prepare=False)
+            try:
+                async with self.connection.cursor() as cursor, cursor.copy(text) as copy:
+                    for block in batched(lines, _COPY_LINES):
+                        await copy.write("".join(block))
+            except BaseException:
+                with suppress(*_DRIVERS):  # what went wrong before says more
+                    await self.connection.rollback()
+                raise
+            await self.connection.commit()
 
     @asynccontextmanager
     async def guarded(self, timeout: float) -> AsyncIterator[None]:
         """A block with a timer that shuts the socket down; errors become ours."""
-        timer = _Timer(self, timeout)
+        timer = Timer(self.shut)  # of its own: a claim that is held has several such blocks at once
+        timer.start(timeout)
         try:
             yield
-        except (psycopg.Error, OSError) as error:
+        except _DRIVERS as error:
             raise timer.explained(error) from error
         finally:
-            timer.cancel()
+            timer.close()
 
     def shut(self) -> None:
         """End the connection at the socket: whoever waits on it gets an error at once."""
@@ -161,50 +178,27 @@ class Session:
         return not self.connection.closed and status == psycopg.pq.TransactionStatus.IDLE
 
     async def close(self) -> None:
+        self._timer.close()
         await _close(self.connection)
 
 
-class _Timer:
-    """Shuts a session's socket down after so many seconds."""
-
-    __slots__ = ("_late", "_seconds", "_session", "cancel")
-
-    def __init__(self, session: Session, seconds: float) -> None:
-        self._session = session
-        self._seconds = seconds
-        self._late = False
-        handle = asyncio.get_running_loop().call_later(max(seconds, 0.001), self._shut)
-        self.cancel = handle.cancel
-
-    def _shut(self) -> None:
-        self._late = True
-        self._session.shut()
-
-    def explained(self, error: Exception) -> errors.LeaseholdError:
-        """What it is to our callers."""
-        if self._late:
-            text = f"the database did not answer within {self._seconds:.3g} s"
-            return errors.Unavailable(text, sent=True)
-        return translate(error, sent=True)
-
-
-async def read(answer: Answer) -> list[Row]:
+def read(answer: Answer) -> list[Row]:
     """The rows of an answer, in Python's types."""
     try:
-        return await answer.fetchall() if answer.description else []
+        return answer.rows()
     except psycopg.Error as error:
         raise translate(error, sent=True) from error
 
 
 def _shut(connection: Link) -> None:
-    with suppress(psycopg.Error, OSError):
+    with suppress(*_DRIVERS):
         fd = os.dup(connection.fileno())
         with socket.socket(fileno=fd) as twin:
             twin.shutdown(socket.SHUT_RDWR)
 
 
 async def _close(connection: Link) -> None:
-    with suppress(psycopg.Error, OSError):
+    with suppress(*_DRIVERS):
         await connection.close()
 
 
@@ -248,7 +242,7 @@ async def _learn(connection: Link, settings: Settings, timeout: float) -> Server
             cursor = await connection.execute(statement("session/schema", settings.schema))
             number, min_known = await cursor.fetchone() or (None, 0)
         return ServerFacts(pid, pooled, version, number, min_known or 0)
-    except (psycopg.Error, OSError) as error:
+    except _DRIVERS as error:
         raise translate(error, sent=False) from error
     finally:
         timer.cancel()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 
+from psycopg.adapt import PyFormat
+
 _SCHEMA = re.compile(r"\bleasehold\.")
 _CHANNEL = re.compile(r"'leasehold'")
+_PLACE = re.compile(r"%\((\w+)\)s|%%")
 
 
 def for_schema(text: str, schema: str) -> str:
@@ -23,3 +27,30 @@ def statement(name: str, schema: str) -> str:
     text = files("leasehold.pg").joinpath("sql", f"{name}.sql").read_text("utf-8")
     lines = [line for line in text.splitlines() if not line.startswith("--")]
     return for_schema("\n".join(lines).strip(), schema)
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """A statement as PostgreSQL takes it, with $1, $2 … for the values of these names."""
+
+    text: bytes
+    names: tuple[str, ...]
+    formats: list[PyFormat] = field(init=False)
+    """Each as psycopg sends its type."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "formats", [PyFormat.AUTO] * len(self.names))
+
+
+@lru_cache(maxsize=512)
+def query(name: str, schema: str) -> Query:
+    """The same, with the places of its values numbered."""
+    places: dict[str, int] = {}
+
+    def numbered(found: re.Match[str]) -> str:
+        if found[1] is None:
+            return "%"
+        return f"${places.setdefault(found[1], len(places) + 1)}"
+
+    text = _PLACE.sub(numbered, statement(name, schema))
+    return Query(text.encode(), tuple(places))

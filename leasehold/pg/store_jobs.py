@@ -21,7 +21,7 @@ from leasehold.model.job import (
 )
 from leasehold.model.states import State
 from leasehold.pg import copying
-from leasehold.pg.link import Row
+from leasehold.pg.exchange import Row
 from leasehold.pg.pool import Pool
 from leasehold.ports import Acked, AckItem, Completion, Now, Rescued, Staged, Term
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
 
 from leasehold.pg.connect import connect
-from leasehold.pg.link import Link
+from leasehold.pg.exchange import Answer
+from leasehold.pg.link import Link, settle
+from leasehold.pg.sql import Query
 from tests.support.wait import until_async
 
 
@@ -51,8 +57,8 @@ async def test_what_arrives_while_nobody_waits_calls_the_loop_once(
     link: Link, other: psycopg.AsyncConnection, monkeypatch: pytest.MonkeyPatch
 ):
     calls = []
-    really = Link._on_readable
-    monkeypatch.setattr(Link, "_on_readable", lambda link: (calls.append(1), really(link)))
+    really = Link._go_on
+    monkeypatch.setattr(Link, "_go_on", lambda link, ready: (calls.append(1), really(link, ready)))
     await one(link, "select 1")
     calls.clear()
     await other.execute("select pg_terminate_backend(%s)", [link.info.backend_pid])
@@ -110,3 +116,156 @@ async def test_notifications_are_read_between_statements(
         assert note
         assert note.extra == str(number).encode()
         assert await one(link, "select 1") == 1
+
+
+# -- statements without a cursor -----------------------------------------------------------------
+async def sent(link: Link, query: Query, **params: Any) -> list[Any]:
+    answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    link.send(query, params, partial(settle, answer))
+    async with asyncio.timeout(60):
+        return (await answer).rows()
+
+
+_PREPARED = "select count(*) from pg_prepared_statements where name like 'leasehold%'"
+
+
+async def prepared(link: Link) -> int:
+    row = await (await link.execute(_PREPARED, prepare=False)).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+async def test_values_and_rows_are_what_a_cursor_makes_of_them(link: Link):
+    text = "select %(a)s::int4, %(b)s::text, %(c)s::uuid[], %(d)s::timestamptz, %(e)s::jsonb"
+    now = (await (await link.execute("select now()")).fetchone() or [None])[0]
+    value = {"a": 7, "b": "ä\t", "c": [UUID(int=1), UUID(int=2)], "d": now, "e": '{"x": [1]}'}
+    cursor = await link.execute(text.encode(), value)
+    mine = Query(b"select $1::int4, $2::text, $3::uuid[], $4::timestamptz, $5::jsonb", (*"abcde",))
+    assert await sent(link, mine, **value) == await cursor.fetchall()
+    nothing = dict.fromkeys("abcde")
+    assert await sent(link, mine, **nothing) == [(None,) * 5]
+
+
+async def test_a_statement_is_prepared_when_it_comes_for_the_fifth_time(link: Link):
+    query = Query(b"select $1::int", ("n",))
+    for times in range(1, 8):
+        assert await sent(link, query, n=times) == [(times,)]
+        assert await prepared(link) == (times >= 5)
+
+
+async def test_behind_a_pooler_nothing_is_prepared(link: Link):
+    link.prepare_threshold = None
+    query = Query(b"select $1::int", ("n",))
+    for times in range(8):
+        assert await sent(link, query, n=times) == [(times,)]
+    assert await prepared(link) == 0
+
+
+@pytest.mark.parametrize(
+    "disturb", ["alter table t add column more int", "deallocate all", "rollback"]
+)
+async def test_a_prepared_statement_that_the_server_does_not_take_any_more_is_sent_as_it_is(
+    link: Link, other: psycopg.AsyncConnection, disturb: str
+):
+    await other.execute("create table t (a int)")
+    query = Query(b"select * from t where a is distinct from $1::int", ("a",))
+    for _ in range(6):
+        await sent(link, query, a=1)
+    assert await prepared(link) == 1
+    if disturb.startswith("alter"):
+        await other.execute(disturb.encode())
+    elif disturb == "rollback":
+        await link.execute("select 1", prepare=True)
+        await link.execute("begin")
+        await link.rollback()  # after which psycopg deallocates everything
+    else:
+        await link.execute(disturb.encode())
+    for _ in range(8):
+        assert await sent(link, query, a=1) == []
+    assert await prepared(link) >= 1
+
+
+async def test_an_error_is_told_and_the_next_statement_gets_its_own_answer(link: Link):
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        await sent(link, Query(b"select 1 / $1::int", ("n",)), n=0)
+    with pytest.raises(psycopg.DataError):
+        await sent(link, Query(b"select $1::text", ("n",)), n="a\0b")
+    assert await sent(link, Query(b"select 2", ())) == [(2,)]
+
+
+async def test_a_second_statement_is_refused_while_one_is_under_way(link: Link):
+    slow = asyncio.ensure_future(sent(link, Query(b"select 1 from pg_sleep(0.1)", ())))
+    await asyncio.sleep(0)
+    with pytest.raises(psycopg.OperationalError, match="another statement"):
+        await sent(link, Query(b"select 2", ()))
+    assert await slow == [(1,)]
+
+
+async def test_a_value_larger_than_the_sockets_buffer_is_sent_and_answered(link: Link):
+    text = "x" * 20_000_000
+    echo = Query(b"select $1::text", ("text",))
+    assert await sent(link, echo, text=text) == [(text,)]
+    assert await sent(link, echo, text="short") == [("short",)]
+
+
+async def test_whoever_waits_for_a_connection_that_is_cut_or_closed_is_told(
+    direct_dsn: str, other: psycopg.AsyncConnection
+):
+    for close in (False, True):
+        link = await connect(psycopg.conninfo.conninfo_to_dict(direct_dsn))
+        pid = link.info.backend_pid
+        asleep = asyncio.ensure_future(sent(link, Query(b"select 1 from pg_sleep(60)", ())))
+        sleeping = "select 1 from pg_stat_activity where pid = %s and wait_event = 'PgSleep'"
+        await until_async(lambda: one(other, sleeping, pid))  # noqa: B023
+        await (link.close() if close else other.execute("select pg_terminate_backend(%s)", [pid]))
+        with pytest.raises(psycopg.OperationalError):
+            await asleep
+        await link.close()
+
+
+@pytest.mark.parametrize("how", [socket.SHUT_RD, socket.SHUT_RDWR], ids=["heard", "cut"])
+async def test_a_connection_that_ends_while_a_statement_is_being_sent_leaves_nothing_behind(
+    direct_dsn: str, how: int
+):
+    """Only then the loop watches for both, to read and to write."""
+    link = await connect(psycopg.conninfo.conninfo_to_dict(direct_dsn))
+    number, pid = link.fileno(), link.info.backend_pid
+    await sent(link, Query(b"select 1", ()))
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        big = Query(b"select length($1::text)", ("text",))
+        call = asyncio.ensure_future(sent(link, big, text="x" * 20_000_000))
+        await until_async(lambda: link._writes, 30, "the socket to be full")
+        with socket.socket(fileno=os.dup(number)) as twin:
+            twin.shutdown(how)
+        with pytest.raises(psycopg.OperationalError):
+            await call
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    again = await connect(psycopg.conninfo.conninfo_to_dict(direct_dsn))
+    assert again.fileno() == number, "no number was used again: this shows nothing"
+    assert await sent(again, Query(b"select 2", ())) == [(2,)]
+    await link.close()
+    assert await sent(again, Query(b"select 3", ())) == [(3,)]
+    await again.close()
+
+
+async def test_why_the_server_hung_up_is_told(link: Link, other: psycopg.AsyncConnection):
+    asleep = asyncio.ensure_future(sent(link, Query(b"select 1 from pg_sleep(60)", ())))
+    pid = link.info.backend_pid
+    sleeping = "select 1 from pg_stat_activity where pid = %s and wait_event = 'PgSleep'"
+    await until_async(lambda: one(other, sleeping, pid))
+    await other.execute("select pg_terminate_backend(%s)", [pid])
+    with pytest.raises(psycopg.errors.AdminShutdown):
+        await asleep
+
+
+async def test_what_cannot_be_prepared_takes_no_place_from_others(link: Link):
+    missing = Query(b"select a from missing where a = $1::int", ("a",))
+    for _ in range(120):
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            await sent(link, missing, a=1)
+    query = Query(b"select $1::int", ("n",))
+    for n in range(6):
+        assert await sent(link, query, n=n) == [(n,)]
+    assert await prepared(link) == 1

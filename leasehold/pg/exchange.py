@@ -1,0 +1,128 @@
+"""A statement and its answer on one connection, without a cursor.
+
+psycopg's cursor is most of what a short statement costs its client (ADR 20). Values and rows are
+converted by psycopg as ever; a statement is prepared when it comes for the fifth time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+from psycopg.abc import PQGen
+from psycopg.abc import Transformer as Transforms
+from psycopg.adapt import Transformer
+from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGconn, PGresult
+from psycopg.waiting import READY_R, WAIT_R, WAIT_RW
+
+from leasehold.pg.sql import Query
+
+Row = tuple[Any, ...]
+
+_PREPARE_AT = 5
+_PREPARED = 100
+"""On one connection at most; what comes after them is not prepared."""
+_FORGOTTEN = ("0A000", "26000")
+"""The tables are others than when it was prepared; the server does not know it any more (psycopg
+deallocates everything when it rolls back). It was not carried out, and is sent as it is."""
+_GOOD = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
+
+
+class Answer:
+    """Of one statement. ``rows`` may be asked when the connection has gone on to the next."""
+
+    __slots__ = ("_result", "_transformer")
+
+    def __init__(self, transformer: Transforms, result: PGresult) -> None:
+        self._transformer = transformer
+        self._result = result
+
+    def rows(self) -> list[Row]:
+        """In Python's types. Raises psycopg.Error."""
+        if not self._result.nfields:
+            return []
+        self._transformer.set_pgresult(self._result)
+        return self._transformer.load_rows(0, self._result.ntuples, tuple)
+
+
+class Exchange:
+    """Of one connection, one statement at a time."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        self._pgconn = connection.pgconn
+        self._encoding = connection.info.encoding
+        self._prepares = connection.prepare_threshold is not None
+        self._transformer = Transformer(connection)
+        self._uses: Counter[tuple[Query, tuple[int, ...]]] = Counter()
+        self._names: dict[tuple[Query, tuple[int, ...]], bytes] = {}
+        self._made = 0
+
+    def steps(self, query: Query, params: Mapping[str, Any]) -> PQGen[Answer]:
+        """Send it and read its answer. Raises psycopg.Error."""
+        transformer, pgconn = self._transformer, self._pgconn
+        values = transformer.dump_sequence([params[name] for name in query.names], query.formats)
+        types, formats = transformer.types or (), transformer.formats
+        name = self._names.get((query, types))
+        if name is None:
+            name = yield from self._prepared(query, types)
+        if name is not None:
+            pgconn.send_query_prepared(name, values, formats)
+            result = yield from _result(pgconn)
+            if result.status in _GOOD:
+                return Answer(transformer, result)
+            error = self._error(result)
+            if error.sqlstate not in _FORGOTTEN:
+                raise error
+            del self._names[query, types]
+            self._uses[query, types] = 0
+        pgconn.send_query_params(query.text, values, types, formats)
+        result = yield from _result(pgconn)
+        if result.status not in _GOOD:
+            raise self._error(result)
+        return Answer(transformer, result)
+
+    def _prepared(self, query: Query, types: tuple[int, ...]) -> PQGen[bytes | None]:
+        """Its name, if it is worth one by now."""
+        key = query, types
+        self._uses[key] += 1
+        full = len(self._names) >= _PREPARED
+        if not self._prepares or self._uses[key] < _PREPARE_AT or full:
+            return None
+        self._made += 1
+        name = b"leasehold_%d" % self._made
+        self._pgconn.send_prepare(name, query.text, types)
+        result = yield from _result(self._pgconn)
+        if result.status != ExecStatus.COMMAND_OK:
+            raise self._error(result)
+        self._names[key] = name
+        return name
+
+    def _error(self, result: PGresult) -> psycopg.Error:
+        return psycopg.errors.error_from_result(result, encoding=self._encoding)
+
+
+def _result(pgconn: PGconn) -> PQGen[PGresult]:
+    """Send what there is to send, and read until the server is ready for the next."""
+    while pgconn.flush():
+        if (yield WAIT_RW) & READY_R:
+            pgconn.consume_input()  # it must not wait with its own words for us to read
+    result: PGresult | None = None
+    while True:
+        while pgconn.is_busy():
+            yield WAIT_R
+            try:
+                pgconn.consume_input()
+            except psycopg.OperationalError:
+                if result is None or result.status in _GOOD:
+                    raise  # what was done is not committed before the server is ready again
+                return result  # the server has said why it hung up
+        following = pgconn.get_result()
+        if following is None:
+            break
+        result = following
+    if result is None:
+        raise psycopg.OperationalError("the connection is lost")
+    return result
