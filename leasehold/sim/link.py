@@ -169,7 +169,8 @@ class _Call:
         self.give_up_at = max(self.give_up_at, now + 0.001)
         if link.closed or not server.up or (weather.refused and link.loses(weather.refused, "")):
             error = Unavailable("the database cannot be reached", sent=False)
-            loop.call_later(link.way(), self.settle, None, error)
+            # its caller does not wait longer for a refusal than for an answer
+            loop.call_at(min(now + link.way(), self.give_up_at), self.settle, None, error)
             return
         arrives_at = float("inf")
         if not (

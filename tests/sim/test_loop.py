@@ -103,6 +103,19 @@ def test_a_server_that_is_down_refuses_at_once():
     run(main)
 
 
+def test_nobody_waits_longer_for_a_refusal_than_for_an_answer():
+    async def main(loop):
+        _, link = linked(loop, refused=1.0, slow=1.0, slow_seconds=1000.0)
+        for _ in range(5):
+            began = loop.time()
+            with pytest.raises(Unavailable) as caught:
+                await FaultyStore.over(link, 2.0).settle([])
+            assert not caught.value.sent
+            assert loop.time() - began < 2.01
+
+    run(main)
+
+
 def test_a_refusal_of_the_database_comes_back():
     async def main(loop):
         db, link = linked(loop)
