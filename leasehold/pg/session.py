@@ -159,7 +159,7 @@ class Session:
     @asynccontextmanager
     async def guarded(self, timeout: float) -> AsyncIterator[None]:
         """A block with a timer that shuts the socket down; errors become ours."""
-        timer = Timer(self.shut)  # of its own: a claim that is held has several such blocks at once
+        timer = Timer(self.shut)  # of its own: blocks of two tasks may overlap
         timer.start(timeout)
         try:
             yield

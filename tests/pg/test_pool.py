@@ -63,6 +63,13 @@ def is_busy(session: Session) -> bool:
     return status == psycopg.pq.TransactionStatus.ACTIVE
 
 
+async def blocked(pool: Pool) -> asyncio.Task[Any]:
+    """An enqueue that waits for the table's lock, on the only connection."""
+    call, session = enqueue(pool), session_of(pool)
+    await until_async(lambda: is_busy(session), 30, "the statement to wait")
+    return call
+
+
 async def test_the_server_has_the_next_statement_while_the_rows_of_the_last_are_read(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,9 +109,7 @@ async def test_a_call_that_is_cancelled_goes_on_to_its_end_behind_the_scenes(
 async def test_a_pool_closes_when_what_was_given_up_has_ended(
     pool: Pool, other: psycopg.AsyncConnection
 ) -> None:
-    session = session_of(pool)
-    call = enqueue(pool)
-    await until_async(lambda: is_busy(session), 30, "the statement to wait")
+    call = await blocked(pool)
     call.cancel()
     closing = asyncio.ensure_future(pool.close())
     for _ in range(20):
@@ -118,9 +123,7 @@ async def test_a_pool_closes_when_what_was_given_up_has_ended(
 async def test_whoever_calls_while_a_pool_waits_to_close_is_answered_and_leaves_nothing_open(
     pool: Pool, other: psycopg.AsyncConnection
 ) -> None:
-    session = session_of(pool)
-    call = enqueue(pool)
-    await until_async(lambda: is_busy(session), 30, "the statement to wait")
+    call = await blocked(pool)
     closing = asyncio.ensure_future(pool.close())
     await asyncio.sleep(0)
     later = [enqueue(pool) for _ in range(2)]
