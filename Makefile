@@ -25,8 +25,9 @@ demo-show: .venv/.has-test  ## press every button of the demo in a browser, and 
 	@mkdir -p "$(or $(TO),build/shots)"
 	@LEASEHOLD_LONG=1 LEASEHOLD_SHOTS="$(abspath $(or $(TO),build/shots))" $(BIN)/python -m pytest -q -s tests/web/test_demo_show.py
 
-# Two files at a time: most tests wait for something. WORKERS=0 runs one after the other, for -s.
-WORKERS ?= 2
+# Three files at a time, also on two cores: most tests wait for something. WORKERS=0 runs one after the
+# other, for -s.
+WORKERS ?= 3
 
 test: .venv/.has-test  ## all checks and all tests (ARGS="-k lease -x" goes to pytest; WORKERS=0 for -s)
 	@scripts/test-setup

@@ -75,14 +75,16 @@ class Ids:
 # UUID's own constructor takes three times as long: it looks which of six forms it was given
 _new_uuid = UUID.__new__
 _set_int = UUID.int.__set__  # type: ignore[attr-defined, misc]
+_UNKNOWN = SafeUUID.unknown
 _set_safe = UUID.is_safe.__set__  # type: ignore[attr-defined, misc]
 
 
 def _uuid7(ticks: int, bits: int) -> UUID:
     """Of a moment and 62 of 64 random bits."""
     made = _new_uuid(UUID)
-    _set_int(made, (ticks >> 12) << 80 | 0x7 << 76 | (ticks & 0xFFF) << 64 | 0b10 << 62 | bits >> 2)
-    _set_safe(made, SafeUUID.unknown)
+    high = (ticks >> 12) << 16 | 0x7000 | ticks & 0xFFF
+    _set_int(made, high << 64 | 0b10 << 62 | bits >> 2)
+    _set_safe(made, _UNKNOWN)
     return made
 
 

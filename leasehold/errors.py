@@ -215,6 +215,15 @@ def shorten(value: object, limit: int = 200) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def told(error: BaseException) -> str:
+    """``ValueError: what it says``, also where its own ``__str__`` raises: it may be the user's."""
+    try:
+        text = str(error)
+    except Exception as worse:
+        text = f"(its str() raised {type(worse).__name__})"
+    return f"{type(error).__name__}: {text}"
+
+
 def storable(text: str) -> str:
     """``text`` as PostgreSQL can store it: a NUL and half of a surrogate pair are escaped."""
     if text.isascii():
@@ -233,14 +242,19 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 
 _HIDDEN = "••••••"
-_SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
+# without an i: to a pattern it is the same as the two of Turkish, to casefold() it is not
+_NAMES = ("passw", "passphrase", "secret", "key", "credent", "author", "token")
+_BEFORE_QUOTES = ("value", "after", "parameter", "port", "string", "uri", "found in", "token", '")')
+_SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
     # scheme://user:password@host, also with an @ or a / in a password that should have been escaped
     (
+        ("://",),
         re.compile(r"(\b[a-z][a-z0-9+.-]{1,40}://[^\s:/@'\"]{0,200}:)[^\s'\"]*@", re.I),
         rf"\1{_HIDDEN}@",
     ),
     # password=…, 'api_key': "…", ?sslpassword=…; a token's number is no secret
     (
+        _NAMES,
         re.compile(
             r"""((?:passw|passphrase|passwd|secret|api_?key|access_?key|private_?key|credential
                 |authorization|(?<![a-z])token)[a-z_]{0,20}(?:\\?["'])?\s?[=:]\s?)
@@ -251,22 +265,27 @@ _SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     # what libpq quotes of a DSN that it could not read may be a piece of the password
     (
+        tuple(f'{word}{colon} "' for word in _BEFORE_QUOTES for colon in ("", ":")),
         re.compile(
             r"""((?:\bvalue|after|parameter|port|string|URI|found\ in|token|"\)):?\ )"[^"]*\"""",
             re.X,
         ),
         rf'\1"{_HIDDEN}"',
     ),
-    (re.compile(r'(host name )"[^"]*@'), rf'\1"{_HIDDEN}@'),
+    (('host name "',), re.compile(r'(host name )"[^"]*@'), rf'\1"{_HIDDEN}@'),
 )
-_MAY_HIDE = re.compile(r'://|passw|passphrase|secret|key|credential|authorization|token|"', re.I)
+"""One of the words must be there, in small letters, for the pattern to find anything. To look for
+them first takes a tenth of the time, and each field of each event is looked through."""
 
 
 def without_secrets(text: str) -> str:
     """``text`` for a log, an event or a stored error: passwords of DSNs, in every form in which
     drivers and people write them, and what stands behind a secret's name, are masked."""
-    if not _MAY_HIDE.search(text):
-        return text
-    for pattern, instead in _SECRETS:
-        text = pattern.sub(instead, text)
-    return text
+    folded = text.casefold()
+    masked = text
+    for words, pattern, instead in _SECRETS:
+        for word in words:
+            if word in folded:
+                masked = pattern.sub(instead, masked)
+                break
+    return masked

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from leasehold.config import Limits
-from leasehold.errors import ConfigError, shorten, storable, suggest, without_secrets
+from leasehold.errors import ConfigError, shorten, storable, suggest, told, without_secrets
 
 logger = logging.getLogger("leasehold")
 
@@ -96,7 +96,9 @@ CATALOGUE: dict[str, Kind] = {
         ("name", "term"),
     ),
     "callback_failed": Kind(
-        "error", "a callback on gain or loss of a leadership or lock failed", ("name", "error")
+        "error",
+        "a callback of the application failed: on_gain, on_loss, on_drain",
+        ("name", "error"),
     ),
     "lease_remade": Kind("error", "a leader or fence row had been deleted by hand", ("name",)),
     "renew_failed": Kind("warning", "a renewal got no answer", ("error",), stored=False),
@@ -120,7 +122,7 @@ CATALOGUE: dict[str, Kind] = {
     "tick_missed": Kind("warning", "due moments were not fired", ("schedule", "first", "last")),
     "schedule_undecidable": Kind(
         "error",
-        "this process cannot tell when it fires; the others go on",
+        "this process cannot tell when it fires, or the database refuses its job; others go on",
         ("schedule", "error"),
     ),
     "clock_stepped": Kind("warning", "a tick lies ahead of the clock", ("ahead",)),
@@ -215,7 +217,7 @@ def log(event: Event, worker_id: str) -> None:
     except Exception as error:
         if logging.raiseExceptions:  # as logging itself tells of a handler that failed
             with suppress(Exception):  # there may be no stderr
-                why = f"{type(error).__name__}: {error}"
+                why = told(error)
                 sys.stderr.write(f"leasehold: the log line of {event.kind} failed: {why}\n")
 
 

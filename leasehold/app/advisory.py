@@ -204,7 +204,7 @@ class AdvisoryLock:
             try:
                 callback(why)
             except Exception as error:
-                failed.append(f"{type(error).__name__}: {error}")
+                failed.append(errors.told(error))
         self._telling = asyncio.create_task(self._tell(why, failed))
 
     async def _tell(self, why: str, failed: list[str]) -> None:

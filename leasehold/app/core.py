@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -77,8 +77,10 @@ class App(Definitions, AdvisoryLocks):
         BadPayload, UniqueConflict, Unavailable."""
         return await (await self.client()).enqueue(request, on)
 
-    async def enqueue_many(self, requests: Sequence[JobRequest], *, on: Any = None) -> list[Job]:
-        """Enqueue up to 100,000 jobs: all of them or none."""
+    async def enqueue_many(self, requests: Iterable[JobRequest], *, on: Any = None) -> list[Job]:
+        """Enqueue up to 100,000 jobs: all of them or none. Of a generator, ``task.job(n=n) for n in
+        numbers``, jobs are made while the database works on those before them; what it raises is
+        raised here, and nothing was enqueued."""
         return await (await self.client()).enqueue_many(requests, on)
 
     async def get(self, job: UUID | str) -> JobRecord:
@@ -185,14 +187,17 @@ class App(Definitions, AdvisoryLocks):
         queues: Mapping[str, int] | None = None,
         execute: bool = True,
         hard_exit: bool = False,
+        on_drain: Callable[[bool], None] | None = None,
     ) -> AsyncIterator[Node]:
         """Take part in this process: elect, schedule and, if ``execute``, work.
 
         ``queues``: queue → jobs at once; default: every queue that a task names, 100 each.
         ``hard_exit``: end the process when work of a lost lease cannot be stopped; for worker
-        processes.
+        processes. ``on_drain``: a person wants this process to finish what it has and to end (True:
+        it alone, False: all of the application); without it the node only stops claiming.
         """
         node = await self.make_node(queues, execute, hard_exit)
+        node.on_drain = on_drain  # before anybody can see the node, and ask
         await node.start()
         with self.desk.served_by(node.guard) as stops:
             try:

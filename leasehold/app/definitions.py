@@ -189,6 +189,11 @@ class Definitions:
         def register(target: Any) -> Task:
             task = self._as_task(target)
             task.job()  # it gets no arguments: refuse here, not at the deployment
+            if any(level.since == "tick" for level in task.function.options.deadline):
+                raise BadDeadline(
+                    f"the deadline of {task.name!r} counts since tick: once_per_deploy has none",
+                    do="Count it since scheduled",
+                )
             self._once[key] = self._of_release(task)
             return task
 

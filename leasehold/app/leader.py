@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from leasehold.app.held import VERIFY_IDLE_SECONDS, Held, Scope
 from leasehold.app.lock import check_timeout
 from leasehold.config import LEADER_PREFIX
-from leasehold.errors import ConfigError, LeaseholdError, LostLease, Unavailable
+from leasehold.errors import ConfigError, LeaseholdError, LostLease, Unavailable, told
 from leasehold.services.bids import Bid, Patience
 
 if TYPE_CHECKING:
@@ -251,6 +251,4 @@ class Leader(Held):
             if inspect.isawaitable(answer):
                 await answer
         except Exception as error:
-            guard.emit(
-                "callback_failed", name=self._full_name, error=f"{type(error).__name__}: {error}"
-            )
+            guard.emit("callback_failed", name=self._full_name, error=told(error))

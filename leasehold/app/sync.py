@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
@@ -39,13 +40,16 @@ class SyncApp:
     def enqueue(self, request: JobRequest, *, on: Any = None) -> Job:
         return self.enqueue_many([request], on=on)[0]
 
-    def enqueue_many(self, requests: Sequence[JobRequest], *, on: Any = None) -> list[Job]:
+    def enqueue_many(self, requests: Iterable[JobRequest], *, on: Any = None) -> list[Job]:
         if on is not None:
             self._app.on_connection.need_sync(on)
             return without_loop(self._enqueue_on(requests, on))
-        return self._call(self._app.enqueue_many(requests))
+        _need_no_loop()
+        # a generator of the caller's runs in the caller's thread
+        given = list(islice(requests, self._app.settings.limits.enqueue_rows + 1))
+        return self._call(self._app.enqueue_many(given))
 
-    async def _enqueue_on(self, requests: Sequence[JobRequest], on: Any) -> list[Job]:
+    async def _enqueue_on(self, requests: Iterable[JobRequest], on: Any) -> list[Job]:
         app = self._app
         # nothing of leasehold's own is touched: neither a store nor a connection
         client = Client(_NO_STORE, app.env, app.settings, app.on_connection, app.client)
@@ -105,15 +109,10 @@ class SyncApp:
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            pass
-        else:
+            _need_no_loop()
+        except ConfigError:
             work.close()
-            raise ConfigError(
-                "app.sync was called inside an event loop, which would stand still",
-                do="Use `await app.enqueue(...)` there",
-            )
+            raise
         return asyncio.run_coroutine_threadsafe(work, self.background()).result()
 
     def background(self) -> asyncio.AbstractEventLoop:
@@ -126,6 +125,17 @@ class SyncApp:
                 )
                 thread.start()
             return self._loop
+
+
+def _need_no_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise ConfigError(
+        "app.sync was called inside an event loop, which would stand still",
+        do="Use `await app.enqueue(...)` there",
+    )
 
 
 _NO_STORE: Any = None

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, Self
 from leasehold.app.held import VERIFY_IDLE_SECONDS, Held, without_loop
 from leasehold.app.lock import check_timeout, patience_of
 from leasehold.config import LEADER_PREFIX, LOCK_PREFIX
-from leasehold.errors import ConfigError, LeaseholdError, LockNotAcquired, LostLease, Unavailable
+from leasehold.errors import (
+    ConfigError,
+    LeaseholdError,
+    LockNotAcquired,
+    LostLease,
+    Unavailable,
+    told,
+)
 from leasehold.services.bids import Bid, Patience
 
 if TYPE_CHECKING:
@@ -241,6 +248,4 @@ class SyncLeader(Held):
         try:
             callback(self)
         except Exception as error:
-            guard.emit(
-                "callback_failed", name=self._full_name, error=f"{type(error).__name__}: {error}"
-            )
+            guard.emit("callback_failed", name=self._full_name, error=told(error))

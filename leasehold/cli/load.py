@@ -11,7 +11,7 @@ import traceback
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from leasehold.errors import ConfigError, LeaseholdError, suggest
+from leasehold.errors import ConfigError, LeaseholdError, suggest, told
 
 if TYPE_CHECKING:
     from leasehold.app import App
@@ -80,7 +80,7 @@ def _failed(what: str, error: Exception) -> ConfigError:
     while trace and trace.tb_frame.f_code.co_filename.startswith(ours):
         trace = trace.tb_next
     traceback.print_exception(type(error), error, trace)
-    return ConfigError(f"{what} failed: {type(error).__name__}: {error}")
+    return ConfigError(f"{what} failed: {told(error)}")
 
 
 def _near(name: str) -> str:

@@ -136,8 +136,8 @@ async def _serve(app: App, queues: dict[str, int] | None, execute: bool) -> int:
     stop = _Stop(tell)
     stop.listen()
     try:
-        async with app.node(queues=queues, execute=execute, hard_exit=True) as node:
-            node.on_drain = stop.drain
+        taking_part = app.node(queues=queues, execute=execute, hard_exit=True, on_drain=stop.drain)
+        async with taking_part as node:
             await stop.asked.wait()
         return stop.code
     finally:

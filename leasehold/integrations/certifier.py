@@ -34,6 +34,7 @@ async def serve() -> None:
     if not first:
         return
     certifier = await Certifier.begin(settings_from_text(first.decode()))
+    logger.info("the deaths of gunicorn's workers will be certified")
     burials: set[asyncio.Task[None]] = set()
     while line := await lines.readline():
         node, pid = line.decode().split()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from uuid import UUID
 from leasehold.config import Limits
 from leasehold.errors import BadJob, BadPayload, storable
 from leasehold.model.deadline import Level
+from leasehold.model.moments import storable_moment
 from leasehold.model.states import State
 
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
@@ -33,12 +34,10 @@ class OnConflict(StrEnum):
 
 
 @dataclass(frozen=True)
-class JobRequest:
-    """A job that is to be enqueued; made by ``task.job(...)``, checked when it is made."""
+class JobOptions:
+    """What many jobs have in common: all but the arguments. Checked when it is made."""
 
     task: str
-    payload: str
-    """The arguments as JSON text: one object."""
     queue: str = "default"
     priority: int = 0
     """Smaller runs first."""
@@ -57,64 +56,95 @@ class JobRequest:
     history: bool = True
     """False: nothing is kept once the job has completed."""
     deadline: tuple[Level, ...] = ()
-    trace: str | None = None
-    """Where it was enqueued, as W3C's traceparent; set by the client while somebody traces."""
+    plain: bool = field(init=False, repr=False, compare=False)
+    """Due at once, without a key and a deadline: what COPY can insert."""
 
     def __post_init__(self) -> None:
         _check(self)
-
-    @property
-    def plain(self) -> bool:
-        """Due at once, without a key and a deadline: what COPY can insert."""
         waits = self.run_at is not None or self.run_in is not None
-        return not waits and self.unique is None and not self.deadline
+        plain = not waits and self.unique is None and not self.deadline
+        object.__setattr__(self, "plain", plain)
+
+
+@dataclass(init=False, slots=True, frozen=True)
+class JobRequest:
+    """A job that is to be enqueued; made by ``task.job(...)``. A bulk enqueue makes many: those of
+    the same options share one object."""
+
+    options: JobOptions
+    payload: str
+    """The arguments as JSON text: one object."""
+    trace: str | None
+    """Where it was enqueued, as W3C's traceparent; set by the client while somebody traces."""
+
+    def __init__(self, task: str, payload: str, *, trace: str | None = None, **options: Any):
+        """``options``: fields of :class:`JobOptions`. Raises BadJob."""
+        if trace is not None and not _TRACE.fullmatch(str(trace)):
+            raise BadJob("trace must be a traceparent", got=trace)
+        _set_options(self, JobOptions(task, **options))
+        _set_payload(self, payload)
+        _set_trace(self, trace)
+
+    def __getattr__(self, name: str) -> Any:
+        """Its options' fields are its own."""
+        if name.startswith("__") or name == "options":
+            raise AttributeError(name)
+        return getattr(self.options, name)
 
     def of(self, payload: str) -> JobRequest:
-        """The same job with other arguments; everything else was checked before."""
-        return self._with("payload", payload)
+        """The same job with other arguments."""
+        made = _new_request(JobRequest)
+        _set_options(made, self.options)
+        _set_payload(made, payload)
+        _set_trace(made, self.trace)
+        return made
 
     def traced(self, trace: str) -> JobRequest:
         """The same job, enqueued there."""
-        return self._with("trace", trace)
-
-    def _with(self, changed: str, value: str) -> JobRequest:
-        # past the checks, and with all its fields at once: a bulk enqueue makes many
-        made, fields = object.__new__(JobRequest), self.__dict__.copy()
-        fields[changed] = value
-        object.__setattr__(made, "__dict__", fields)
+        made = self.of(self.payload)
+        _set_trace(made, trace)
         return made
 
     def as_request(self, job_id: UUID, payload_limit: int) -> dict[str, Any]:
         """The object that ``leasehold.enqueue(jsonb)`` takes."""
+        job = self.options
         request: dict[str, Any] = {
             "id": str(job_id),
-            "task": self.task,
+            "task": job.task,
             "payload": json.loads(self.payload),
-            "queue": self.queue,
-            "priority": self.priority,
-            "max_attempts": self.max_attempts,
+            "queue": job.queue,
+            "priority": job.priority,
+            "max_attempts": job.max_attempts,
             "payload_limit": payload_limit,
         }
         optional = {
-            "run_at": self.run_at.isoformat() if self.run_at else None,
-            "run_in": self.run_in,
-            "timeout": self.timeout,
-            "requeue_after": self.requeue_after,
-            "unique": self.unique,
-            "unique_for": self.unique_for,
+            "run_at": job.run_at.isoformat() if job.run_at else None,
+            "run_in": job.run_in,
+            "timeout": job.timeout,
+            "requeue_after": job.requeue_after,
+            "unique": job.unique,
+            "unique_for": job.unique_for,
             "trace": self.trace,
         }
         request.update({key: value for key, value in optional.items() if value is not None})
-        if self.unique is not None:
-            request["on_conflict"] = str(self.on_conflict)
-        if not self.history:
+        if job.unique is not None:
+            request["on_conflict"] = str(job.on_conflict)
+        if not job.history:
             request["history"] = False
-        if self.deadline:
-            request["deadline"] = [level.as_json() for level in self.deadline]
+        if job.deadline:
+            request["deadline"] = [level.as_json() for level in job.deadline]
         return request
 
 
-def _check(job: JobRequest) -> None:
+# past the frozen class's own way, which takes twice as long: a bulk enqueue makes many
+_new_request = JobRequest.__new__
+_slots: Any = JobRequest
+_set_options = _slots.options.__set__
+_set_payload = _slots.payload.__set__
+_set_trace = _slots.trace.__set__
+
+
+def _check(job: JobOptions) -> None:
     for label in ("task", "queue", "unique"):
         text = getattr(job, label)
         if text is None and label == "unique":
@@ -130,17 +160,17 @@ def _check(job: JobRequest) -> None:
     if job.run_at is not None and job.run_in is not None:
         raise BadJob("give run_at or run_in, not both", got=(job.run_at, job.run_in))
     if job.run_at is not None and (
-        not isinstance(job.run_at, datetime) or job.run_at.tzinfo is None
+        not isinstance(job.run_at, datetime) or job.run_at.utcoffset() is None
     ):
         raise BadJob("run_at must be a datetime with a time zone", got=job.run_at)
+    if job.run_at is not None and not storable_moment(job.run_at):
+        raise BadJob("run_at must be from the year 2 to 9998", got=job.run_at)
     if job.run_in is not None:
         _check_number("run_in", job.run_in, 0, 100 * 366 * 86400.0)
     if job.timeout is not None:
         _check_number("timeout", job.timeout, 0.001, Limits.run_seconds)
     if job.requeue_after is not None:
         _check_number("requeue_after", job.requeue_after, 1, Limits.run_seconds)
-    if job.trace is not None and not _TRACE.fullmatch(str(job.trace)):
-        raise BadJob("trace must be a traceparent", got=job.trace)
     if job.unique_for is not None:
         _check_number("unique_for", job.unique_for, 0.001, 100 * 366 * 86400.0)
         if job.unique is None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 from uuid import UUID
 
 from leasehold.config import Timings, wait_seconds
@@ -27,8 +28,7 @@ class Phase(StrEnum):
     STEPPING_DOWN = "stepping down"
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(NamedTuple):
     """A lease's row as one answer showed it; what a compare-and-swap names."""
 
     node: UUID | None

@@ -98,7 +98,9 @@ def decide(job: ClaimedJob, outcome: Outcome, backoff: Backoff, draw: float) -> 
         case Discard(reason):
             return Decision(State.DISCARDED, error=_text(reason))
         case Snooze(seconds):
-            return Decision(State.SCHEDULED, run_in=seconds, counts=False, held_because="snoozed")
+            return Decision(
+                State.SCHEDULED, run_in=float(seconds), counts=False, held_because="snoozed"
+            )
         case Unknown(seconds):
             return Decision(
                 State.SCHEDULED, run_in=seconds, counts=False, held_because="unknown_task"
@@ -113,7 +115,11 @@ def decide(job: ClaimedJob, outcome: Outcome, backoff: Backoff, draw: float) -> 
 
 def _text(reason: object) -> str:
     """What a handler gave as its reason, whatever it is."""
-    return storable(str(reason))[: Limits.error_chars]
+    try:
+        text = str(reason)
+    except Exception as error:  # the user's own __str__
+        text = f"a {type(reason).__name__}, whose text is a {type(error).__name__}"
+    return storable(text)[: Limits.error_chars]
 
 
 def as_outcome(returned: Any) -> Snooze | Cancel | Discard | None:

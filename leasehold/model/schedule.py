@@ -31,6 +31,7 @@ from cronsim import CronSim, CronSimError
 from cronsim.explain import explain
 
 from leasehold.errors import BadSchedule, suggest
+from leasehold.model.moments import storable_moment
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """The default anchor of an interval: all processes agree on it without talking."""
@@ -179,7 +180,10 @@ class Once(Spec):
     at: datetime
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "at", _utc("the time", self.at))
+        at = _utc("the time", self.at)
+        if not storable_moment(at):
+            raise BadSchedule("the time must be from the year 2 to 9998", got=at.isoformat())
+        object.__setattr__(self, "at", at)
 
     def next_after(self, instant: datetime) -> datetime | None:
         return self.at if _utc("the instant", instant) < self.at else None

@@ -239,7 +239,7 @@ class Node(GuardsHost):
         try:
             asyncio.run(self.guard.run())
         except BaseException as error:  # else a start would wait for it for ever
-            text = f"{type(error).__name__}: {error}"
+            text = errors.told(error)
             self._emit("service_failed", service="guard", error=text)
             self._in_loop(self._on_refused, errors.Unavailable(f"the guard ended: {text}"))
 
@@ -293,9 +293,15 @@ class Node(GuardsHost):
     def _on_signals(self, signals: tuple[Signal, ...]) -> None:
         for signal in signals:
             if signal.kind == "drain" and self.on_drain:
-                self.on_drain(signal.token == 1)
+                self._drained(self.on_drain, signal.token == 1)
             if signal.kind == "cancel":
                 self.running.cancel(signal.job, signal.token)
+
+    def _drained(self, on_drain: Callable[[bool], None], alone: bool) -> None:
+        try:
+            on_drain(alone)
+        except Exception as error:  # the user's own
+            self._emit("callback_failed", name="on_drain", error=errors.told(error))
 
     def _on_wake(self, wake: Wake) -> None:
         match wake.kind:

@@ -91,7 +91,7 @@ class Listener:
             except errors.LeaseholdError as error:
                 self._lost(str(error))
             except Exception as error:  # nobody looks at this task: it must go on
-                self._lost(f"{type(error).__name__}: {error}")
+                self._lost(errors.told(error))
             await asyncio.sleep(self._env.jitter(_RETRY_SECONDS, 0.25))
 
     async def _listen(self, session: Session) -> None:
@@ -117,7 +117,7 @@ class Listener:
         try:
             self._on_wake(wake)
         except Exception as error:
-            text = f"{type(error).__name__}: {error}"
+            text = errors.told(error)
             self._emit("note_refused", note=f"{wake.kind}:{wake.subject}", error=text)
 
     async def _test(self, session: Session) -> None:

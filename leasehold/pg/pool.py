@@ -53,10 +53,10 @@ class Pool:
         """Seconds of the loop's clock."""
         return asyncio.get_running_loop().time()
 
-    async def copy(self, name: str, rows: Iterable[str], count: int) -> None:
-        """COPY; its timeout grows with the number of rows."""
-        seconds = self._settings.call_timeout + count / 5000
-        await self._detached(self._copy(name, rows, seconds))
+    async def copy(self, name: str, rows: Iterable[str], most: int) -> None:
+        """COPY; its timeout grows with the rows that were sent, of which there are at most so
+        many."""
+        await self._detached(self._copy(name, rows, most))
 
     async def _detached(self, work: Coroutine[Any, Any, T]) -> T:
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -98,12 +98,13 @@ class Pool:
         finally:
             await self._drop(session)
 
-    async def _copy(self, name: str, rows: Iterable[str], seconds: float) -> None:
+    async def _copy(self, name: str, rows: Iterable[str], most: int) -> None:
+        seconds = self._settings.call_timeout
         give_up_at = self.now() + seconds
         session = await self._session(give_up_at, seconds)
         try:
             self.statements += 1
-            await session.copy(name, rows, give_up_at - self.now())
+            await session.copy(name, rows, give_up_at - self.now(), most)
         finally:
             self._give_back(session)
 

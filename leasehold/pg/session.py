@@ -41,6 +41,7 @@ _STRONG = ("on", "remote_apply")
 
 _ALLOW = "set local statement_timeout ="
 _COPY_LINES = 500  # in one write, so that the loop has its turn
+_LINE_SECONDS = 1 / 5000
 
 Params = dict[str, Any]
 _DRIVERS = (psycopg.Error, OSError)
@@ -134,21 +135,24 @@ class Session:
                 raise timer.explained(error) from error
             raise
 
-    async def copy(self, name: str, lines: Iterable[str], timeout: float) -> None:
-        """COPY lines of text in (see pg/copying.py); all of them or none.
+    async def copy(self, name: str, lines: Iterable[str], timeout: float, most: int) -> None:
+        """COPY lines of text in (see pg/copying.py), at most so many; all of them or none.
+        ``timeout``: of it all, and what each line adds to it.
 
         The COMMIT is a message of its own, sent when the rows are known to be in the table: a
         COPY that the server carries out when we have given up is never committed, and whoever
         tries again waits for the fate of a COMMIT that is under way at the rows' own ids.
         """
         text = statement(name, self._settings.schema)
-        async with self.guarded(timeout):
+        async with self.guarded(timeout) as timer:
+            longest = max(1, round((timeout + most * _LINE_SECONDS) * 1000))
             # behind a pooler the server's own limit was not set
-            allow = "" if self.facts.pooled else f"; {_ALLOW} {max(1, round(timeout * 1000))}"
+            allow = "" if self.facts.pooled else f"; {_ALLOW} {longest}"
             await self.connection.execute(f"begin{allow}".encode(), prepare=False)
             try:
                 async with self.connection.cursor() as cursor, cursor.copy(text) as copy:
                     for block in batched(lines, _COPY_LINES):
+                        timer.extend(len(block) * _LINE_SECONDS)
                         await copy.write("".join(block))
             except BaseException:
                 with suppress(*_DRIVERS):  # what went wrong before says more
@@ -157,12 +161,12 @@ class Session:
             await self.connection.commit()
 
     @asynccontextmanager
-    async def guarded(self, timeout: float) -> AsyncIterator[None]:
+    async def guarded(self, timeout: float) -> AsyncIterator[Timer]:
         """A block with a timer that shuts the socket down; errors become ours."""
         timer = Timer(self.shut)  # of its own: blocks of two tasks may overlap
         timer.start(timeout)
         try:
-            yield
+            yield timer
         except _DRIVERS as error:
             raise timer.explained(error) from error
         finally:

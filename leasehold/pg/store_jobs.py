@@ -20,7 +20,7 @@ from leasehold.model.job import (
     Mark,
 )
 from leasehold.model.states import State
-from leasehold.pg import copying
+from leasehold.pg.copying import NULL, boolean, number, text
 from leasehold.pg.exchange import Row
 from leasehold.pg.pool import Pool
 from leasehold.ports import Acked, AckItem, Completion, Now, Rescued, Staged, Term
@@ -38,7 +38,7 @@ class JobOperations:
         self, jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int, retried: bool, now: Now
     ) -> list[tuple[UUID, bool]]:
         job_id, job = jobs[0]
-        alone = len(jobs) == 1 and job.plain and not job.trace and not retried
+        alone = len(jobs) == 1 and job.options.plain and not job.trace and not retried
         # a character has at most four bytes
         if alone and self._may_insert and len(job.payload) * 4 <= payload_limit:
             try:
@@ -53,27 +53,28 @@ class JobOperations:
         return [(job_id, created) for job_id, created in rows]
 
     async def _enqueue_plain(self, job_id: UUID, job: JobRequest, now: Now) -> bool:
+        options = job.options
         params = {
             "id": job_id.hex,
-            "queue": job.queue,
-            "task": job.task,
-            "priority": job.priority,
-            "max_attempts": job.max_attempts,
-            "timeout": job.timeout,
-            "requeue": job.requeue_after,
-            "history": job.history,
+            "queue": options.queue,
+            "task": options.task,
+            "priority": options.priority,
+            "max_attempts": options.max_attempts,
+            "timeout": options.timeout,
+            "requeue": options.requeue_after,
+            "history": options.history,
             "payload": job.payload,
             "now": now,
         }
         return bool((await self._pool.fetch("job/enqueue_plain", params))[0][0])
 
-    async def copy(self, jobs: Sequence[tuple[UUID, JobRequest]]) -> None:
+    async def copy(self, jobs: Iterable[tuple[UUID, JobRequest]], most: int) -> None:
+        queues: set[str] = set()
         # made block by block while the server works on the one before
-        await self._pool.copy("job/copy", _copy_lines(jobs), len(jobs))
-        queues = sorted({job.queue for _, job in jobs})
+        await self._pool.copy("job/copy", _copy_lines(jobs, queues), most)
         # The jobs are in; a wake-up that is lost costs one poll and is no error of the caller's.
         with suppress(Unavailable):
-            await self._pool.fetch("job/wake", {"queues": queues})
+            await self._pool.fetch("job/wake", {"queues": sorted(queues)})
 
     async def claim(
         self,
@@ -230,16 +231,17 @@ _SHARED = attrgetter(
 )
 
 
-def _copy_lines(jobs: Iterable[tuple[UUID, JobRequest]]) -> Iterator[str]:
-    """The rows of job/copy; what many jobs have in common is written once."""
+def _copy_lines(jobs: Iterable[tuple[UUID, JobRequest]], queues: set[str]) -> Iterator[str]:
+    """The rows of job/copy; what many jobs have in common is written once. ``queues``: theirs."""
+    options, middle = None, ""
     middles: dict[Any, str] = {}
     for job_id, job in jobs:
-        shared = _SHARED(job)
-        middle = middles.get(shared)
-        if middle is None:
-            middle = middles[shared] = _middle(*shared)
-        trace = job.trace or copying.NULL
-        yield f"{job_id.hex}{middle}\t{trace}\t{copying.text(job.payload)}\n"
+        if job.options is not options:
+            options = job.options
+            shared = _SHARED(options)
+            middle = middles.get(shared) or middles.setdefault(shared, _middle(*shared))
+            queues.add(options.queue)
+        yield f"{job_id.hex}{middle}{job.trace or NULL}\t{text(job.payload)}\n"
 
 
 def _middle(
@@ -252,9 +254,8 @@ def _middle(
     history: bool,
 ) -> str:
     return (
-        f"\t{copying.text(queue)}\t{copying.text(task)}\t{priority}\t{max_attempts}"
-        f"\t{copying.number(timeout)}\t{copying.number(requeue_after)}"
-        f"\t{copying.boolean(history)}"
+        f"\t{text(queue)}\t{text(task)}\t{priority}\t{max_attempts}"
+        f"\t{number(timeout)}\t{number(requeue_after)}\t{boolean(history)}\t"
     )
 
 

@@ -35,6 +35,12 @@ class Timer:
             self.close()
             self._set(until)
 
+    def extend(self, seconds: float) -> None:
+        """The call has so many seconds more."""
+        self._seconds += seconds
+        if self._until is not None:
+            self._until += seconds
+
     def stop(self) -> None:
         """The call has ended."""
         self._until = None

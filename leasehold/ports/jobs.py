@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -24,8 +24,7 @@ class AckItem(NamedTuple):
     """Since the handler was started."""
 
 
-@dataclass(frozen=True, slots=True)
-class Acked:
+class Acked(NamedTuple):
     """What became of a batch of outcomes; an id in neither was refused: the claim was lost."""
 
     written: frozenset[UUID]
@@ -65,8 +64,10 @@ class JobStore(Protocol):
     ) -> list[tuple[UUID, bool]]:
         """(id, created) per job, in order. ``retried``: an earlier try may have committed."""
 
-    async def copy(self, jobs: Sequence[tuple[UUID, JobRequest]]) -> None:
-        """Bulk insert of plain jobs, all or none, and wake who sleeps on their queues."""
+    async def copy(self, jobs: Iterable[tuple[UUID, JobRequest]], most: int) -> None:
+        """Bulk insert of plain jobs, all or none, and wake who sleeps on their queues. They are
+        asked for while the database works on those before them; what that raises ends it, and
+        nothing was inserted. ``most``: so many there may be."""
 
     async def claim(
         self,

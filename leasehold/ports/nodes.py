@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from leasehold.model.lease import Seen
@@ -44,8 +44,7 @@ class Signal:
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSeen:
+class NodeSeen(NamedTuple):
     """Another node's row as one heartbeat showed it."""
 
     id: UUID
@@ -54,8 +53,7 @@ class NodeSeen:
     release_number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(NamedTuple):
     """The answer of one heartbeat."""
 
     node_renewed: bool

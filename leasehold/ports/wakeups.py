@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Wakeups(Protocol):
@@ -18,8 +17,7 @@ class Wakeups(Protocol):
         """A notification sent to ourselves arrived lately."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wake:
+class Wake(NamedTuple):
     """One notification: ``q`` a queue has work, ``o`` and it is work that was
     there before, ``e`` an election is open, ``d`` a node died,
     ``c`` a job of this node is to be cancelled, ``l`` a lock is free and it is the turn of the node

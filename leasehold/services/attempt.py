@@ -245,10 +245,7 @@ def describe(error: BaseException, limit: int) -> str:
 
 
 def _described(error: BaseException, limit: int) -> str:
-    try:
-        head = f"{type(error).__name__}: {error}"[:1000]
-    except Exception as odd:
-        head = f"{type(error).__name__}: (its str() raised {type(odd).__name__})"
+    head = errors.told(error)[:1000]
     with suppress(Exception):
         start = trace = error.__traceback__
         while trace:  # from the handler on: the frames before are ours, or the thread pool's

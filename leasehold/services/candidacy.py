@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -145,7 +145,7 @@ class Candidacy(ABC):
                     self._turn_away(contest, error)
                     pause = self._env.jitter(self._timings.renew / 5, 0.25)
                 except Exception as error:  # a candidate that ends unseen would wait for ever
-                    text = f"{type(error).__name__}: {error}"
+                    text = errors.told(error)
                     self._emit("service_failed", service="contests", error=text)
                     pause = self._env.jitter(self._timings.renew, 0.25)
                 if contest.waiting and contest.holder is None and pause > 0:
@@ -234,7 +234,7 @@ class Candidacy(ABC):
         contest.bidding = False
         if contest.lease is not lease or not lease.acquired(token, now, self._env.boot_now()):
             return False
-        contest.own = replace(seen, node=membership.identity.id, token=token, seq=seen.seq + 1)
+        contest.own = seen._replace(node=membership.identity.id, token=token, seq=seen.seq + 1)
         contest.told = contest.resigning = False
         if contest.waiting:
             contest.waiting[0].vacant_since = since

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
@@ -15,7 +14,7 @@ from leasehold.env import Env
 from leasehold.model.job import JobRecord, JobRequest
 from leasehold.model.states import FINISHED, State
 from leasehold.ports import Store
-from leasehold.services.numbered import Numbered, Pair
+from leasehold.services.numbered import CannotCopy, Numbered
 from leasehold.services.tracing import enqueueing
 
 _TRIES = 4
@@ -74,49 +73,57 @@ class Client:
         """Enqueue one job; ``on``: in the transaction of this connection of the user's."""
         return (await self.enqueue_many([request], on=on))[0]
 
-    async def enqueue_many(self, requests: Sequence[JobRequest], on: Any = None) -> list[Job]:
+    async def enqueue_many(self, requests: Iterable[JobRequest], on: Any = None) -> list[Job]:
         """All of them or none. The ids are made here, so that a try whose outcome is unknown
         can be repeated without doubling anything."""
-        requests = list(requests)
-        for request in requests:
-            if not isinstance(request, JobRequest):
-                raise errors.BadJob("not a job", got=request, do="Make one with task.job(...)")
-        if not requests:
+        limits, env = self._settings.limits, self._env
+        jobs = Numbered(requests, env.new_ids, limits.enqueue_rows, env.boot_now)
+        if not jobs.most:
             return []
-        if len(requests) > self._settings.limits.enqueue_rows:
-            raise errors.BadJob(
-                f"enqueue_many takes at most {self._settings.limits.enqueue_rows} jobs in one call",
-                got=len(requests),
-                do="Cut the list into several calls",
-            )
-        copied = len(requests) >= _COPY_FROM and all([request.plain for request in requests])
-        jobs: Sequence[Pair] = Numbered(requests, self._env.new_ids)
+        answers: list[tuple[UUID, bool]] | None
         with enqueueing(jobs) as trace:
             if trace:
-                jobs = [(job_id, job.traced(trace)) for job_id, job in jobs]
+                jobs.traced(trace)
             if on is not None:
                 answers = await self._on.enqueue(on, jobs, self._settings.payload_limit)
             else:
-                answers = await self._persist(jobs, copied)
-        return [Job(job_id, created, self._of_loop) for job_id, created in answers]
+                answers = await self._persist(jobs)
+        of_loop = self._of_loop
+        if answers is None:
+            return [Job(job_id, True, of_loop) for job_id in jobs.ids()]
+        return [Job(job_id, created, of_loop) for job_id, created in answers]
 
-    async def _persist(self, jobs: Sequence[Pair], copied: bool) -> list[tuple[UUID, bool]]:
-        """Try again while the database is away for a moment. ``copied``: by COPY, if we may."""
+    async def _persist(self, jobs: Numbered) -> list[tuple[UUID, bool]] | None:
+        """Try again while the database is away for a moment. None: each was created."""
         retried = False
         limit = self._settings.payload_limit
         for attempt in range(_TRIES):
             try:
-                if copied and not retried:
-                    with suppress(errors.PermissionDenied):  # a login that may only enqueue
-                        await self._store.copy(jobs)
-                        return [(job_id, True) for job_id, _ in jobs]
+                if not retried and await self._copied(jobs):
+                    return None
                 return await self._store.enqueue(jobs, limit, retried, self._env.due_now())
             except errors.Unavailable as error:
                 retried = retried or error.sent
-                if attempt == _TRIES - 1:
+                if attempt == _TRIES - 1 or error is jobs.failed:
                     raise
                 await asyncio.sleep(self._env.jitter(_FIRST_PAUSE * 3**attempt, 0.25))
         raise errors.Unavailable("the database did not answer")
+
+    async def _copied(self, jobs: Numbered) -> bool:
+        """By COPY, if they can be, and we may."""
+        while jobs.can_be_copied(_COPY_FROM):
+            try:
+                await self._store.copy(jobs.copied(), jobs.most)
+                return True
+            except CannotCopy:
+                pass  # again with all of them, if they are plain
+            except errors.PermissionDenied:  # a login that may only enqueue
+                return False
+            except asyncio.CancelledError:
+                jobs.stop()
+                raise
+            jobs.all()
+        return False
 
     async def get(self, job: UUID | str) -> JobRecord:
         record = await self._store.get(job_id_of(job))

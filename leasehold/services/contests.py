@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import replace
 
 from leasehold import errors
 from leasehold.config import LOCK_PREFIX
@@ -78,7 +77,7 @@ class Contests(Candidacy):
         known = contest.lease.watch.seen
         contest.first = True
         if known:
-            self._observe(contest, replace(known, node=None, token=token, seq=seq))
+            self._observe(contest, known._replace(node=None, token=token, seq=seq))
         else:
             contest.look = True
         contest.stir.set()
@@ -147,7 +146,7 @@ class Contests(Candidacy):
             lease = contest.lease
             if lease.phase is Phase.HOLDER and seen.token == lease.token:
                 led = name in answer.led
-                contest.own = replace(seen, node=self._me, seq=seen.seq + 1) if led else None
+                contest.own = seen._replace(node=self._me, seq=seen.seq + 1) if led else None
             self._observe(contest, seen)
             contest.stir.set()
         self._settle()

@@ -185,7 +185,7 @@ class Guard:
 
     def _surprised(self, error: Exception) -> None:
         """The guard must outlive every surprise."""
-        self._emit("service_failed", service="guard", error=f"{type(error).__name__}: {error}")
+        self._emit("service_failed", service="guard", error=errors.told(error))
 
     def _troubled(self) -> float:
         """After a round that failed: what it was too late for ends now."""

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from leasehold.config import Limits, Polling, Retention, Settings
 from leasehold.env import Env
-from leasehold.errors import Conflict, LostLease
+from leasehold.errors import Conflict, LostLease, QueryFailed, UsageError, told
 from leasehold.model.missed import STEP_TOLERANCE_SECONDS, Missed, plan
 from leasehold.model.schedule import Spec
 from leasehold.ports import (
@@ -114,6 +114,10 @@ async def free_the_dead(store: Store, limits: Limits, emit: Emit, now: datetime 
 
 
 _TRY_AGAIN_SECONDS = 60.0
+_FEWEST = 10
+"""Ticks of a schedule in one statement, however many are due with it."""
+_REFUSALS = (UsageError, QueryFailed)
+"""What is wrong is in a row, and not with the database."""
 
 
 def _definition(schedule: DueSchedule) -> tuple[object, str]:
@@ -151,11 +155,13 @@ class Periodic(Service):
         without = self._left_out()
         due = await self._store.due_schedules(self._app, self._limits.batch_rows, now, without)
         if due:
-            plans = [plan for plan in map(self._try_to_decide, due) if plan]
+            # a fair share for each: after an outage one may have thousands, and the statement has
+            # to end in its time, with the ticks of the others that are on time still
+            share = max(_FEWEST, self._limits.batch_rows // len(due))
+            plans = [plan for plan in (self._try_to_decide(s, share) for s in due) if plan]
             if not plans:
                 return 0.0  # what they hid is looked at without them
-            written = await self._store.fire(self._term(), self._app, plans, now)
-            self._tell(plans, {name for name, _, _ in written})
+            written = await self._fire(plans, {schedule.name: schedule for schedule in due}, now)
             # nothing written: another leader was faster, or we lead no more
             return 0.0 if written else self.pause
         next_in, ahead = await self._store.next_schedule(self._app, now, without)
@@ -167,20 +173,44 @@ class Periodic(Service):
         boot_now = self._env.boot_now()
         return [bad for bad, again_at in self._undecidable.values() if boot_now < again_at]
 
-    def _try_to_decide(self, schedule: DueSchedule) -> TickPlan | None:
+    def _try_to_decide(self, schedule: DueSchedule, share: int) -> TickPlan | None:
         """None: this host lacks its time zone, or a newer release wrote what we cannot read."""
-        known = self._undecidable.pop(schedule.name, None)
         try:
-            return self._decide(schedule)
+            return self._decide(schedule, share)
         except Exception as error:  # one of them must not silence all
-            again_at = self._env.boot_now() + _TRY_AGAIN_SECONDS
-            self._undecidable[schedule.name] = schedule, again_at
-            if not known or _definition(known[0]) != _definition(schedule):
-                text = f"{type(error).__name__}: {error}"
-                self._emit("schedule_undecidable", schedule=schedule.name, error=text)
+            self._leave_out(schedule, error)
             return None
 
-    def _decide(self, schedule: DueSchedule) -> TickPlan:
+    async def _fire(
+        self, plans: list[TickPlan], due: dict[str, DueSchedule], now: datetime | None
+    ) -> set[str]:
+        """The names of those that were written. A job that the database refuses (a newer release
+        wrote it, or somebody by hand) must not silence all: halves are tried until it is alone."""
+        try:
+            written = await self._store.fire(self._term(), self._app, plans, now)
+        except _REFUSALS as error:
+            if len(plans) == 1:
+                self._leave_out(due[plans[0].name], error)
+                return set()
+            half = len(plans) // 2
+            first = await self._fire(plans[:half], due, now)
+            return first | await self._fire(plans[half:], due, now)
+        names = {name for name, _, _ in written}
+        for name in names:
+            self._undecidable.pop(name, None)
+        self._tell(plans, names)
+        return names
+
+    def _leave_out(self, schedule: DueSchedule, error: Exception) -> None:
+        """For a while. Told once for each definition."""
+        known = self._undecidable.get(schedule.name)
+        again_at = self._env.boot_now() + _TRY_AGAIN_SECONDS
+        self._undecidable[schedule.name] = schedule, again_at
+        if not known or _definition(known[0]) != _definition(schedule):
+            text = told(error)
+            self._emit("schedule_undecidable", schedule=schedule.name, error=text)
+
+    def _decide(self, schedule: DueSchedule, share: int) -> TickPlan:
         decided = plan(
             Spec.from_json(schedule.spec),
             high_water=schedule.high_water,
@@ -189,7 +219,7 @@ class Periodic(Service):
             missed=Missed(schedule.missed),
             grace_seconds=schedule.grace_seconds,
             catch_up_seconds=self._retention.catch_up_seconds,
-            limit=self._limits.batch_rows,
+            limit=share,
         )
         ticks = [TickDecision(at, "missed") for at in decided.missed]
         if decided.jumped:

@@ -1,48 +1,183 @@
-"""Jobs with their ids, which are made while the database works on those before them."""
+"""Jobs with their ids, which are made while the database works on those before them.
+
+So are the jobs themselves, where a generator gives them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from contextvars import copy_context
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
+from leasehold import errors
 from leasehold.model.job import JobRequest
 
 _AT_ONCE = 500
+_BETWEEN_LOOKS = 20
+"""So many jobs a generator gives before somebody looks at the clock."""
+_LONGEST_SECONDS = 0.5
+_LONGEST_SECONDS_A_JOB = 20e-6
+"""So long a transaction waits for a generator, all in all: several times what jobs take to make."""
 
 Pair = tuple[UUID, JobRequest]
 
 
+class CannotCopy(Exception):
+    """Not while a transaction is open: a job came that COPY cannot insert, the generator is slow,
+    or it raised. Take ``all``, which says what it raised, and begin again."""
+
+
 class Numbered(Sequence[Pair]):
     """Each job has the same id whenever it is asked for, so that a try whose outcome is unknown
-    can be repeated. ``new_ids``: gives so many."""
+    can be repeated. ``new_ids``: gives so many; ``most``: jobs are allowed.
+
+    Raises BadJob, at once or while it is read: not a job, or too many. A generator runs in one
+    context, a copy of its caller's, whoever asks it for more.
+    """
 
     def __init__(
-        self, requests: Sequence[JobRequest], new_ids: Callable[[int], list[UUID]]
+        self,
+        requests: Iterable[JobRequest],
+        new_ids: Callable[[int], list[UUID]],
+        most: int,
+        clock: Callable[[], float],
     ) -> None:
-        self._requests = requests
         self._new_ids = new_ids
-        self._made: list[Pair] = []
+        self._limit = most
+        self._clock = clock
+        self._requests: list[JobRequest] = []
+        self._ids: list[UUID] = []
+        self._plain = True
+        self._waited = 0.0
+        self.failed: BaseException | None = None
+        """What the generator raised, or what is wrong with what it gave: nothing comes of it."""
+        self._whole = not isinstance(requests, Iterator)
+        if isinstance(requests, Iterator):
+            self._source = requests
+            self._context = copy_context()
+            self._pull(_AT_ONCE)
+            if self._slow:
+                self.all()
+        else:
+            self._add(list(requests))  # now: it may be changed while we wait for the database
+
+    @property
+    def most(self) -> int:
+        """So many there are, or may be."""
+        return len(self._requests) if self._whole else self._limit
+
+    def can_be_copied(self, least: int) -> bool:
+        """By COPY, for all that is known: enough of them, and all plain."""
+        return len(self._requests) >= least and self._plain
+
+    def all(self) -> None:
+        """Have all of them. Raises what the generator raised, too."""
+        if not self._whole:
+            self._pull(self._limit - len(self._requests) + 1)
+
+    def stop(self) -> None:
+        """Whoever waited for them is gone: nothing more is asked for."""
+        if not self._whole and self.failed is None:
+            self.failed = asyncio.CancelledError()
+
+    def traced(self, trace: str) -> None:
+        """All of them were enqueued there."""
+        self.all()
+        self._requests = [job.traced(trace) for job in self._requests]
+
+    def ids(self) -> list[UUID]:
+        """Of all of them."""
+        self.all()
+        self._number(len(self._requests))
+        return self._ids
+
+    def copied(self) -> Iterator[Pair]:
+        """For a COPY. Raises CannotCopy."""
+        given = 0
+        while given < len(self._requests) or not self._whole:
+            if given == len(self._requests):
+                self._pull_in_time()
+            last = min(given + _AT_ONCE, len(self._requests))
+            yield from self._block(given, last)
+            given = last
 
     def __len__(self) -> int:
+        self.all()
         return len(self._requests)
 
     def __getitem__(self, which: Any) -> Any:
         """As a list's."""
-        while len(self._made) < len(self._requests):
-            self._make()
-        return self._made[which]
+        return list(zip(self.ids(), self._requests, strict=True))[which]
 
     def __iter__(self) -> Iterator[Pair]:
-        given = 0
-        while given < len(self._requests):
-            if given == len(self._made):
-                self._make()
-            block = self._made[given:]
-            given += len(block)
-            yield from block
+        self.all()
+        for first in range(0, len(self._requests), _AT_ONCE):
+            yield from self._block(first, min(first + _AT_ONCE, len(self._requests)))
 
-    def _make(self) -> None:
-        first = len(self._made)
-        block = self._requests[first : first + _AT_ONCE]
-        self._made += zip(self._new_ids(len(block)), block, strict=True)
+    def _block(self, first: int, last: int) -> Iterator[Pair]:
+        self._number(last)
+        return zip(self._ids[first:last], self._requests[first:last], strict=True)
+
+    def _number(self, count: int) -> None:
+        """So many of them have ids."""
+        if count > len(self._ids):
+            self._ids += self._new_ids(count - len(self._ids))
+
+    def _pull(self, count: int) -> None:
+        """Have so many more, if there are."""
+        while count > 0 and not self._whole:
+            began = self._clock()
+            asked = min(count, _BETWEEN_LOOKS)
+            self._whole = self._take(asked) < asked
+            self._waited += self._clock() - began
+            count -= asked
+
+    def _take(self, count: int) -> int:
+        """How many there were. What raises once is over: a generator that raised seems to have
+        come to its end."""
+        if self.failed is not None:
+            raise self.failed
+        try:
+            given = self._context.run(_listed, self._source, count)
+            self._add(given)
+        except BaseException as error:
+            self.failed = error
+            raise
+        return len(given)
+
+    def _add(self, given: list[JobRequest]) -> None:
+        for job in given:
+            if not isinstance(job, JobRequest):
+                raise errors.BadJob("not a job", got=job, do="Make one with task.job(...)")
+        if len(self._requests) + len(given) > self._limit:
+            raise errors.BadJob(
+                f"enqueue_many takes at most {self._limit} jobs in one call",
+                got=len(given) if self._whole else f"more than {self._limit}",
+                do="Cut them into several calls",
+            )
+        self._requests += given
+        self._plain = self._plain and all([job.options.plain for job in given])
+
+    @property
+    def _slow(self) -> bool:
+        allowed = _LONGEST_SECONDS + len(self._requests) * _LONGEST_SECONDS_A_JOB
+        return self._waited > allowed
+
+    def _pull_in_time(self) -> None:
+        """Some more, while a transaction waits."""
+        for _ in range(_AT_ONCE // _BETWEEN_LOOKS):
+            # what it raises is told by ``all``: whoever copies might take it for the database's
+            with suppress(BaseException):
+                self._pull(_BETWEEN_LOOKS)
+            if self.failed is not None or self._slow or not self._plain:
+                raise CannotCopy
+            if self._whole:
+                return
+
+
+def _listed(source: Iterator[JobRequest], count: int) -> list[JobRequest]:
+    return list(islice(source, count))

@@ -108,7 +108,7 @@ class Loop:
         return delay
 
     def _failed(self, error: Exception) -> None:
-        text = f"{type(error).__name__}: {error}"
+        text = errors.told(error)
         self._emit("service_failed", service=self.service.name, error=text)
 
     def _back_off(self) -> float:

@@ -93,7 +93,7 @@ class Watch:
             self.joined_at[process] = self.now()
         if self.trace:
             self.trace.event(process, kind, fields)
-        if kind == "service_failed":
+        if kind in ("service_failed", "schedule_undecidable"):
             self.wrong(f"a service failed: {fields}")
 
     def statement(self, name: str, args: tuple[Any, ...], answer: Any, who: str = "") -> None:

@@ -10,6 +10,7 @@ from leasehold.env import Clock, Env, Ids, Rng
 from leasehold.sim.loop import VirtualLoop
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+_START_SECONDS = START.timestamp()
 
 
 class SimClock(Clock):
@@ -61,7 +62,8 @@ class DatabaseClock:
     def __call__(self) -> datetime:
         at = self._loop.now + self._stepped
         if at != self._asked_at:
-            self._asked_at, self._answer = at, START + timedelta(0, at)
+            self._asked_at = at
+            self._answer = datetime.fromtimestamp(_START_SECONDS + at, UTC)
         return self._answer
 
     def step(self, seconds: float) -> None:

@@ -19,6 +19,7 @@ from leasehold.sim.store import SimStore
 _TIMEOUT_AT = {"heartbeat": 6, "acquire": 4, "resign": 2, "certify": 1, "place_bid": 3}
 """Which argument of a guard's call is its timeout."""
 _UNDER_WAY_SECONDS = 0.5
+_NEVER = float("inf")
 NEVER_LATE = ("copy",)
 """What is not carried out when its caller gave up before it arrived: its COMMIT is a message of
 its own, sent only by a caller who was told that the rows are in."""
@@ -42,7 +43,7 @@ class Weather:
 
 
 Observer = Callable[[str, tuple[Any, ...], Any, str], None]
-"""Told of each statement that was carried out: its name, its arguments, its answer, for whom."""
+"""Told of a statement that was carried out: its name, its arguments, its answer, for whom."""
 
 
 class Server:
@@ -131,8 +132,10 @@ class _Call:
     thousand in a run, so each is one object, and does nothing twice. Without a ``name``,
     ``args`` is one thing to be called at the server."""
 
-    __slots__ = ("answer", "args", "context", "give_up_at", "kwargs", "link", "name", "over",
-                 "patience", "sent_at", "store")  # fmt: skip
+    __slots__ = ("answer", "args", "context", "give_up_at", "kwargs", "line", "link", "name",
+                 "over", "patience", "sent_at", "store")  # fmt: skip
+    patience: Any
+    """The timer of one who waits for a turn."""
 
     def __init__(
         self,
@@ -142,6 +145,7 @@ class _Call:
         kwargs: dict[str, Any],
         seconds: float,
         store: FaultyStore | None,
+        line: str = "work",
     ) -> None:
         loop = link.server.loop
         self.link = link
@@ -149,43 +153,39 @@ class _Call:
         self.args = args
         self.kwargs = kwargs
         self.store = store
+        self.line = line
         self.context: Context = copy_context()
         self.answer: asyncio.Future[Any] = loop.create_future()
-        self.give_up_at = loop.now + max(seconds, 0.001)
+        self.give_up_at = loop.now + (seconds if seconds > 0.001 else 0.001)
         self.over = False
-        self.patience: Any = None
-        """The timer of one who waits for a turn."""
-
-    @property
-    def line(self) -> str:
-        return self.store.line if self.store else "work"
 
     def go(self, now: float) -> None:
         """Send it."""
-        link, line = self.link, self.line
+        link = self.link
         server, weather = link.server, link.weather
-        loop = server.loop
         self.sent_at = now
-        self.give_up_at = max(self.give_up_at, now + 0.001)
+        if self.give_up_at < now + 0.001:
+            self.give_up_at = now + 0.001
         if link.closed or not server.up or (weather.refused and link.loses(weather.refused, "")):
             error = Unavailable("the database cannot be reached", sent=False)
             # its caller does not wait longer for a refusal than for an answer
-            loop.call_at(min(now + link.way(), self.give_up_at), self.settle, None, error)
+            refused_at = min(now + link.way(), self.give_up_at)
+            server.loop.call_at(refused_at, self.settle, None, error)
             return
-        arrives_at = float("inf")
+        arrives_at = _NEVER
         if not (
             (link.cut or weather.request_lost)
-            and link.loses(weather.request_lost, "requests", line)
+            and link.loses(weather.request_lost, "requests", self.line)
         ):
             arrives_at = now + link.way()
             if link.held and link.held[0] == self.name:
                 arrives_at += link.held[1]
                 link.held = None
-            if now < link.stalled_until and link.stalled_line in ("", line):
+            if now < link.stalled_until and link.stalled_line in ("", self.line):
                 arrives_at += link.stalled_until - now
-            loop.call_at(arrives_at, self.arrive, context=server.context)
+            server.loop.call_at(arrives_at, self.arrive, context=server.context)
         if arrives_at >= self.give_up_at:
-            loop.call_at(self.give_up_at, self.give_up, context=self.context)
+            server.loop.call_at(self.give_up_at, self.give_up, context=self.context)
 
     def give_up_waiting(self) -> None:
         """It was never sent: no connection was free."""
@@ -208,13 +208,15 @@ class _Call:
         own time, also while the request is still on its way."""
         link = self.link
         server, weather = link.server, link.weather
-        loop = server.loop
-        now = loop.now
+        now = server.loop.now
         in_time = now < self.give_up_at
-        answers_at = float("inf")
-        lost = self.sent_at < server.calm_from < now - _UNDER_WAY_SECONDS
-        lost = lost or self.sent_at < server.began_at
-        if not lost and server.up and (in_time or self.name not in NEVER_LATE):
+        answers_at = _NEVER
+        if (
+            server.up
+            and self.sent_at >= server.began_at
+            and (now <= server.calm_from + _UNDER_WAY_SECONDS or self.sent_at >= server.calm_from)
+            and (in_time or self.name not in NEVER_LATE)
+        ):
             result, error = None, None
             try:
                 if self.name:
@@ -229,9 +231,9 @@ class _Call:
             ):
                 answers_at = now + link.way()
         if answers_at < self.give_up_at:
-            loop.call_at(answers_at, self.settle, result, error, context=self.context)
+            server.loop.call_at(answers_at, self.settle, result, error, context=self.context)
         elif in_time:
-            loop.call_at(self.give_up_at, self.give_up, context=self.context)
+            server.loop.call_at(self.give_up_at, self.give_up, context=self.context)
 
     def settle(self, result: Any, error: LeaseholdError | None) -> None:
         if self.over:
@@ -253,9 +255,9 @@ class FaultyStore:
     """A Store over a link, with one connection: calls wait their turn."""
 
     def __init__(self, link: Link, call_timeout: float, line: str = "work") -> None:
-        self.line = line
         self._link = link
         self._call_timeout = call_timeout
+        self._line = line
         self._busy = False
         self._waiting: deque[_Call] = deque()
 
@@ -266,23 +268,25 @@ class FaultyStore:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not hasattr(SimStore, name):
             raise AttributeError(name)
-        link, usual, timeout_at = self._link, self._call_timeout, _TIMEOUT_AT.get(name)
-        loop = link.server.loop
+        setattr(FaultyStore, name, _operation(name))  # of all of them, once
+        return getattr(self, name)
 
-        def call(*args: Any, **kwargs: Any) -> Any:
-            seconds = usual if timeout_at is None else args[timeout_at]
-            call = _Call(link, name, args, kwargs, seconds, self)
-            if self._busy:
-                self._waiting.append(call)
-                call.patience = loop.call_at(call.give_up_at, call.give_up_waiting)
-            else:
-                # a caller that is cancelled leaves its call to go on: the turn ends with the answer
-                self._busy = True
-                call.go(loop.now)
-            return call.answer
-
-        setattr(self, name, call)
-        return call
+    def call(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], seconds: float | None
+    ) -> asyncio.Future[Any]:
+        """Send it, or let it wait for its turn."""
+        if seconds is None:
+            seconds = self._call_timeout
+        call = _Call(self._link, name, args, kwargs, seconds, self, self._line)
+        loop = self._link.server.loop
+        if self._busy:
+            self._waiting.append(call)
+            call.patience = loop.call_at(call.give_up_at, call.give_up_waiting)
+        else:
+            # a caller that is cancelled leaves its call to go on: the turn ends with the answer
+            self._busy = True
+            call.go(loop.now)
+        return call.answer
 
     def free(self) -> None:
         """The connection is free: it is handed to who has waited longest."""
@@ -299,6 +303,14 @@ class FaultyStore:
 
     async def close(self) -> None:
         """Nothing is open."""
+
+
+def _operation(name: str) -> Callable[..., asyncio.Future[Any]]:
+    """A method that asks for the store's statement of that name."""
+    timeout_at = _TIMEOUT_AT.get(name)
+    if timeout_at is None:
+        return lambda self, *args, **kwargs: self.call(name, args, kwargs, None)
+    return lambda self, *args, **kwargs: self.call(name, args, kwargs, args[timeout_at])
 
 
 class SimWakeups:

@@ -15,13 +15,13 @@ from leasehold.env import Rng, seeded
 from leasehold.errors import LeaseholdError
 from leasehold.model.lease import Phase
 from leasehold.node.plan import NodePlan, Tools
-from leasehold.services.tasks import Registry
 from leasehold.sim.checkers import Watch
 from leasehold.sim.env import SimClock, SimEnv
 from leasehold.sim.host import SimNode
 from leasehold.sim.link import FaultyStore, Link, SimWakeups
 from leasehold.sim.loop import Place, VirtualLoop, context_of
 from leasehold.sim.transaction import OnTransaction
+from leasehold.sim.workload import Workload, registry
 
 CERTIFY_SECONDS = 1.0
 
@@ -37,7 +37,7 @@ class Process:
         rng: Rng,
         settings: Settings,
         plan: NodePlan,
-        registry: Callable[[str], Registry],
+        work: Workload,
         watch: Watch,
         hard_exit: bool,
     ) -> None:
@@ -55,7 +55,7 @@ class Process:
         self._loop = loop
         self._rng = rng
         self._settings = settings
-        self._registry = registry
+        self.work = work
         self._watch = watch
         self._hard_exit = hard_exit
         self._starts = 0
@@ -139,7 +139,7 @@ class Process:
         self.node = SimNode(
             self.plan,
             tools,
-            self._registry(self.plan.release),
+            registry(self.plan.release),
             self._settings,
             env,
             (work, guard),

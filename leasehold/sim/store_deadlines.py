@@ -40,7 +40,7 @@ class DeadlineOperations:
         row.job_state = str(state_of(job)) if job else done.state if done else None
         told = {"callback": row.callback["task"], "callback_job": str(row.callback_job)}
         tell(db, row, "deadline_breached", "error", **told)
-        key = f"deadline:{row.id}:{row.level}"
+        key = f":deadline:{row.id}:{row.level}"
         if key not in db.keys:
             db.keys[key] = (row.callback_job, moment + _KEY_HELD)
             db.jobs[row.callback_job] = _callback(row, key, moment)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -26,7 +26,8 @@ class JobOperations:
     ) -> list[tuple[UUID, bool]]:
         return Enqueue(self.db, payload_limit, retried, self.db.at(now)).run(jobs)
 
-    async def copy(self, jobs: Sequence[tuple[UUID, JobRequest]]) -> None:
+    async def copy(self, jobs: Iterable[tuple[UUID, JobRequest]], most: int) -> None:
+        jobs = list(jobs)
         moment = self.db.clock()
         ids = {job_id for job_id, _ in jobs}
         if len(ids) < len(jobs) or ids & self.db.jobs.keys():

@@ -12,17 +12,24 @@ from leasehold.sim.cluster import Result, run_seed
 _CHUNK = 20
 
 
-def _collect_seldom() -> None:
-    """A seed leaves little behind, and looking for it ten times a second costs more than it."""
+def _collect_between_seeds() -> None:
+    """Looking for garbage while a seed runs finds little of it, and costs more than all of it
+    takes."""
     gc.freeze()
-    gc.set_threshold(100_000)
+    gc.disable()
+
+
+def _run_and_collect(seed: int, profile: str | None) -> Result:
+    result = run_seed(seed, profile=profile)
+    gc.collect()
+    return result
 
 
 def sweep(seeds: Iterable[int], profile: str | None = None, jobs: int = 1) -> Iterator[Result]:
     """The results in the order of the seeds."""
-    run = partial(run_seed, profile=profile)
     if jobs <= 1:
-        yield from map(run, seeds)
+        yield from map(partial(run_seed, profile=profile), seeds)
         return
-    with ProcessPoolExecutor(jobs, initializer=_collect_seldom) as pool:
+    run = partial(_run_and_collect, profile=profile)
+    with ProcessPoolExecutor(jobs, initializer=_collect_between_seeds) as pool:
         yield from pool.map(run, seeds, chunksize=_CHUNK)

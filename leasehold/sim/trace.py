@@ -113,7 +113,7 @@ class Trace:
         return f"enqueues {jobs}{', again' if args[2] else ''}"
 
     def _copy(self, args: tuple[Any, ...], answer: Any) -> str:
-        return f"copies {len(args[0])} jobs: {self.job(args[0][0][0])} …"
+        return f"copies {args[1]} jobs"
 
     def _stage(self, args: tuple[Any, ...], answer: Any) -> str:
         if not answer.count + answer.held_on:

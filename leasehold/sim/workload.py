@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +16,7 @@ from leasehold.model.backoff import Backoff
 from leasehold.model.deadline import Callback, Level
 from leasehold.model.job import JobRequest
 from leasehold.model.missed import Missed
-from leasehold.model.outcome import Snooze
+from leasehold.model.outcome import Cancel, Discard, Snooze
 from leasehold.model.schedule import every
 from leasehold.ports import Store
 from leasehold.services.client import Client
@@ -34,67 +35,73 @@ NEW_IN = "r2"
 """From this release on there is one task more."""
 
 
+Act = Callable[["Workload", Context], Awaitable[Any]]
+
+
+@cache
+def registry(release: str) -> Registry:
+    """Of one release, made once for all runs: each handler asks the process in which it runs for
+    its workload."""
+    known, plain = Registry(), _handler(Workload.plain)
+    known.add("plain", plain, QUICK)
+    known.add("flaky", _handler(Workload.flaky), QUICK)
+    known.add("effect", _handler(Workload.effect), QUICK)
+    known.add("stubborn", _handler(Workload.stubborn), QUICK)
+    known.add(PAGE, _told(plain), QUICK)
+    known.add("tick", plain, QUICK)
+    if release >= NEW_IN:
+        known.add("new", plain, QUICK)
+    return known
+
+
+def _handler(act: Act) -> Callable[[Context], Awaitable[Any]]:
+    async def handler(ctx: Context) -> Any:
+        process = here()
+        work = process.work
+        work.watch.started(ctx, process)
+        try:
+            return await act(work, ctx)
+        finally:
+            work.watch.ended(ctx)
+
+    return handler
+
+
+def _told(handler: Callable[[Context], Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Of a breach."""
+
+    async def page(ctx: Context, breach: dict[str, Any]) -> Any:
+        return await handler(ctx)
+
+    return page
+
+
 class Workload:
     """Handlers take virtual time; what each may do is drawn anew."""
 
     def __init__(self, watch: Watch, loop: VirtualLoop, rng: Rng, settings: Settings) -> None:
-        self._watch = watch
+        self.watch = watch
         self._loop = loop
         self._rng = rng
         self._settings = settings
-        self._registries: dict[str, Registry] = {}
         self._known: list[UUID] = []
         """Acknowledged jobs, for clients to choose from."""
         self.enqueues = 0
         self._gone: tuple[type[LeaseholdError], ...] = ()
         """What else may be said of a job that was known."""
 
-    # -- tasks -----------------------------------------------------------------------------------
-    def registry(self, release: str) -> Registry:
-        """Of one release; processes share it, as it is not changed any more."""
-        if release not in self._registries:
-            self._registries[release] = self._make_registry(release)
-        return self._registries[release]
-
-    def _make_registry(self, release: str) -> Registry:
-        registry = Registry()
-        registry.add("plain", self._handler(self._plain), QUICK)
-        registry.add("flaky", self._handler(self._flaky), QUICK)
-        registry.add("effect", self._handler(self._effect), QUICK)
-        registry.add("stubborn", self._handler(self._stubborn), QUICK)
-        registry.add(PAGE, self._page, QUICK)
-        registry.add("tick", self._handler(self._plain), QUICK)
-        if release >= NEW_IN:
-            registry.add("new", self._handler(self._plain), QUICK)
-        return registry
-
-    def _handler(self, act: Callable[[Context], Awaitable[Any]]) -> Callable[..., Any]:
-        async def handler(ctx: Context) -> Any:
-            self._watch.started(ctx, here())
-            try:
-                return await act(ctx)
-            finally:
-                self._watch.ended(ctx)
-
-        return handler
-
-    async def _page(self, ctx: Context, breach: dict[str, Any]) -> None:
-        """Told of a breach."""
-        self._watch.started(ctx, here())
-        try:
-            await self._plain(ctx)
-        finally:
-            self._watch.ended(ctx)
-
-    async def _plain(self, ctx: Context) -> None:
+    # -- what the tasks do -----------------------------------------------------------------------
+    async def plain(self, ctx: Context) -> None:
         draw = self._rng.random()
         await asyncio.sleep(9 * draw if draw > 0.97 else draw * draw)
 
-    async def _flaky(self, ctx: Context) -> Any:
+    async def flaky(self, ctx: Context) -> Any:
         await asyncio.sleep(self._rng.random() * 0.3)
         draw = self._rng.random()
-        if draw < 0.3:
+        if draw < 0.2:
             raise JobError("the handler failed")
+        if draw < 0.3:
+            return Discard() if draw < 0.25 else Cancel()
         if draw < 0.4:
             return Snooze(self._rng.random())
         if draw < 0.6:
@@ -102,18 +109,18 @@ class Workload:
                 await ctx.progress(draw)
         return {"draw": draw}
 
-    async def _effect(self, ctx: Context) -> None:
+    async def effect(self, ctx: Context) -> None:
         """Its effect and its completion are one commit."""
         await asyncio.sleep(self._rng.random())
         link = here().link
-        transaction = Transaction(self._watch.db, link, self._watch.effects)
+        transaction = Transaction(self.watch.db, link, self.watch.effects)
         await ctx.complete(on=transaction)
         if self._rng.random() < 0.1:
             return  # never committed: the server ends it
         await asyncio.sleep(self._rng.random() * 0.2)
         await transaction.commit()
 
-    async def _stubborn(self, ctx: Context) -> None:
+    async def stubborn(self, ctx: Context) -> None:
         """Goes on for a while when it is cancelled."""
         try:
             await asyncio.sleep(self._rng.random() * 3)
@@ -123,7 +130,7 @@ class Workload:
 
     # -- the schedule ----------------------------------------------------------------------------
     def planned(self) -> list[Planned]:
-        job = self.registry(NEW_IN).get("tick").job()
+        job = registry(NEW_IN).get("tick").job()
         return [Planned("second", every(seconds=1), job, Missed.LATEST, 1.0)]
 
     # -- clients ---------------------------------------------------------------------------------
@@ -142,7 +149,7 @@ class Workload:
                     await self._promise_alone(store, env)
 
     async def _once(self, client: Client) -> None:
-        rng, watch = self._rng, self._watch
+        rng, watch = self._rng, self.watch
         draw = rng.random()
         if draw < 0.08 and self._known:
             await client.cancel(self._some_job())

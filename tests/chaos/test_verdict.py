@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
 
-from leasehold.chaos.campaign import Result
+from leasehold.chaos import gate
+from leasehold.chaos.campaign import Order, Result
 from leasehold.chaos.checkers import judge
-from leasehold.chaos.counts import count
+from leasehold.chaos.counts import GATE, Counts, count
 from leasehold.chaos.gate import Verdict
 from leasehold.chaos.report import to_html, to_json, verdict_of
 from leasehold.cli.chaos import _tell, chaos
@@ -84,3 +87,36 @@ def test_a_check_that_had_nothing_to_look_at_is_told_apart(
 def test_the_gate_is_not_for_somebodys_application() -> None:
     refused = CliRunner().invoke(chaos, ["shop.jobs:app", "--gate"])
     assert refused.exit_code == 2 and "own application" in refused.output
+
+
+@pytest.mark.parametrize(
+    ("shown", "runs", "void"),
+    [
+        (1.0, ["none", *gate.ROTATION], 0),
+        (0.9, ["none", *gate.ROTATION, "all"], 0),
+        (0.5, ["none", *gate.ROTATION, "all"], 5),
+    ],
+    ids=["enough", "a little less", "much too little"],
+)
+async def test_a_gate_that_shows_too_little_goes_on_for_one_run_and_is_void_then(
+    monkeypatch: pytest.MonkeyPatch, shown: float, runs: list[str], void: int
+) -> None:
+    world = World()
+    sample = result(world, world.tables)
+    names = ("faults", "acknowledged", "terms", "unknown", "stale", "fenced")
+    least = Counts(
+        **{name: math.ceil(getattr(GATE, name) * shown / len(gate.ROTATION)) for name in names}
+    )
+    ordered: list[Order] = []
+
+    async def run(order: Order, say: object) -> Result:
+        ordered.append(order)
+        campaign = replace(sample.campaign, profile=order.profile, load=3.0)
+        return replace(sample, campaign=campaign, counts=least)
+
+    monkeypatch.setattr(gate, "run", run)
+    monkeypatch.setattr(gate.os, "getloadavg", lambda: (9.0, 9.0, 9.0))
+    verdict = await gate.gate(Order(seed=7), lambda text: None)
+    assert [order.profile for order in ordered] == runs
+    assert len({order.seed for order in ordered}) == len(ordered)
+    assert len(verdict.void) == void

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from uuid import uuid4
+from collections.abc import Iterator
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -134,12 +135,25 @@ async def test_copy_inserts_all_or_none_and_wakes(world: World):
     await store.set_sleeping(world.a.id, ["default"])
     await world.heard()
     jobs = [(uuid4(), request()) for _ in range(3)]
-    await store.copy(jobs)
+    await store.copy(jobs, len(jobs))
     assert await world.heard() == ["q:default"]
     with pytest.raises(QueryFailed):
-        await store.copy([(fresh := uuid4(), request()), jobs[0]])
+        await store.copy([(fresh := uuid4(), request()), jobs[0]], 2)
     assert await store.get(fresh) is None
     assert {job.id for job in await world.a.claim()} == {job_id for job_id, _ in jobs}
+
+
+async def test_what_the_jobs_of_a_copy_raise_ends_it(world: World):
+    def jobs() -> Iterator[tuple[UUID, JobRequest]]:
+        for _ in range(1500):
+            yield uuid4(), request()
+        raise LookupError("no more of them")
+
+    with pytest.raises(LookupError, match="no more"):
+        await world.a.store.copy(jobs(), 10_000)
+    assert await world.a.claim() == []
+    await world.a.store.copy([(uuid4(), request())], 1)
+    assert len(await world.a.claim()) == 1
 
 
 async def test_copy_takes_whatever_text_there_is(world: World):
@@ -147,7 +161,7 @@ async def test_copy_takes_whatever_text_there_is(world: World):
     odd = "a\\b\tc\nd\re\\N\\."
     payload = '{\n\t"text": "back\\\\slash \\n \\t \\\\N",\r\n "n": 1}'
     [job] = [(uuid4(), request(task=odd, queue=odd, payload=payload))]
-    await world.a.store.copy([job])
+    await world.a.store.copy([job], 1)
     record = await world.get(job[0])
     assert (record.task_name, record.queue) == (odd, odd)
     assert record.payload == {"text": "back\\slash \n \t \\N", "n": 1}

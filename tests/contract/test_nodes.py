@@ -31,7 +31,7 @@ async def test_a_heartbeat_renews_and_shows_the_rows_as_they_were(world: World):
     first = await world.a.beat()
     assert first.node_renewed and others(first.nodes)[world.a.id].seen.seq == before.seq
     after = others((await world.b.beat()).nodes)[world.a.id]
-    assert after.seen == replace(before, seq=before.seq + 1)
+    assert after.seen == before._replace(seq=before.seq + 1)
     assert after.app == "default" and after.seen.lease_seconds == LEASE
 
 
@@ -46,10 +46,10 @@ async def test_a_heartbeat_renews_what_it_leads_and_nothing_else(world: World):
     term = await world.a.lead()
     seen = await world.b.see()
     assert (await world.a.beat(term)).led == {ELECTION}
-    assert await world.b.see() == replace(seen, seq=seen.seq + 1)
+    assert await world.b.see() == seen._replace(seq=seen.seq + 1)
     assert not (await world.a.beat(Term(ELECTION, term.token + 1))).led
     assert not (await world.b.beat(term)).led
-    assert await world.b.see() == replace(seen, seq=seen.seq + 1)
+    assert await world.b.see() == seen._replace(seq=seen.seq + 1)
 
 
 async def test_releases_are_numbered_in_the_order_in_which_they_were_seen(world: World):
@@ -83,7 +83,7 @@ async def test_a_takeover_names_what_was_seen_and_gets_a_higher_token(world: Wor
 async def test_every_part_of_what_was_seen_counts(world: World, change: dict):
     await world.a.lead()
     seen = await world.b.see()
-    assert await world.b.acquire(replace(seen, **change)) is None
+    assert await world.b.acquire(seen._replace(**change)) is None
     assert await world.b.acquire(seen)
 
 

@@ -107,6 +107,8 @@ def test_one_worker_of_a_supervisor_is_drained_and_the_others_go_on(shop: Shop) 
     query = "select worker_id, pid from leasehold.nodes where info ? 'drains' order by worker_id"
     until(lambda: len(shop.sql(query)) == 2, 60, "two workers")
     (first, pid), (second, other) = shop.sql(query)
+    says = "select count(*) from leasehold.nodes where info ->> 'drains' = 'true'"
+    assert shop.sql(says) == [(2,)], "what it says of itself first is true already"
     assert f"{first} finishes what it has, and ends" in shop.said("nodes", "drain", first)
     tree.wait_for(rf"worker_drained .*pid={pid}", 60)
     until(lambda: shop.sql(query) == [(second, other)], 30, "its row's end")

@@ -32,6 +32,8 @@ from tests.support.wait import until
 
 SECONDS = 30 if os.environ.get("LEASEHOLD_LONG") else 12
 F = TIMINGS.failover
+CERTIFIED = "the deaths of gunicorn's workers will be certified"
+"""What the hooks' helper process says when it is there."""
 
 Start = Callable[..., Service]
 
@@ -116,6 +118,8 @@ def test_the_leading_worker_is_killed(
     web = service().gunicorn(2, hooks=hooks)
     leader = database.wait_for_nodes(2)
     first = first_tick(web)
+    if hooks:
+        web.process.wait_for(CERTIFIED)
     killed_at = time.time()
     os.kill(leader, signal.SIGKILL)
     acquired_at = database.next_term(killed_at)
@@ -263,6 +267,7 @@ def test_once_per_deploy_runs_again_when_its_worker_is_killed(
     web.gunicorn(4, "--preload", hooks=COMPOSED.format(dsn=database.dsn))
     database.wait_for_nodes(4)
     [began] = until(lambda: web.noted("warm-began"), 10, "the once-per-deploy job")
+    web.process.wait_for(CERTIFIED)  # with --preload the workers are up before the helper
     killed_at = time.time()
     os.kill(began.pid, signal.SIGKILL)
     [done] = until(lambda: web.noted("warm-done"), 10, "its second run")

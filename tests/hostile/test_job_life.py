@@ -135,7 +135,7 @@ class Life(RuleBasedStateMachine):
     def enqueue(self, delay: Any, attempts: int, unique: Any, conflict: Any, history: bool,
                 priority: int) -> None:  # fmt: skip
         job = JobRequest(
-            "t", "{}", QUEUE, run_in=delay, max_attempts=attempts, unique=unique,
+            "t", "{}", queue=QUEUE, run_in=delay, max_attempts=attempts, unique=unique,
             on_conflict=conflict, history=history, priority=priority,
         )  # fmt: skip
         new = self.ids.new()

@@ -21,6 +21,7 @@ from tests.hostile.strategies import quick
 OPTIONS = (
     "id", "task", "payload", "queue", "priority", "run_at", "run_in", "max_attempts", "timeout",
     "requeue_after", "unique", "unique_for", "on_conflict", "history", "payload_limit", "retried",
+    "deadline",
 )  # fmt: skip
 OURS = re.compile(r"leasehold\.enqueue: ")
 
@@ -224,6 +225,14 @@ async def test_one_bad_option_is_named_and_no_job_of_the_call_is_written(
     answer = enqueue(connection, text)
     assert isinstance(answer, psycopg.Error) and words in str(answer), answer
     assert len(str(answer)) < 600 and rows(connection) == 0
+
+
+@pytest.mark.parametrize("clock", ["infinity", "-infinity", "20000-01-01", "0044-03-15 BC"])
+async def test_a_clock_that_no_worker_can_read_is_refused(connection: Any, clock: str) -> None:
+    with pytest.raises(psycopg.Error, match="clock must be a time from the year 2"):
+        connection.execute('select leasehold.enqueue(\'{"task":"t"}\', %s::timestamptz)', [clock])
+    connection.rollback()
+    assert rows(connection) == 0
 
 
 async def test_a_payload_of_a_hundred_megabytes_is_refused_clearly(connection: Any) -> None:

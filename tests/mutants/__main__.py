@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LAUNCH = Path(__file__).with_name("launch.py")
 TABLE = ROOT / "docs" / "explanation" / "mutants.md"
 MARK = "<!-- campaign -->"
-SEEDS = (1, 2, 3)
+SEEDS = (1, 2, 3, 4, 5, 6)
+"""Some need a pause at the right moment. The sound build has half of them."""
 DRAIN_SECONDS = 32.0
 """What was enqueued while the database's clock was ahead (20 s at most) is due that much later."""
 
@@ -39,7 +40,8 @@ def hunt(mutant: Mutant) -> Caught:
     """Short aimed runs, until a check fails."""
     child = (sys.executable, str(LAUNCH), mutant.name)
     began = time.monotonic()
-    for tried, seed in enumerate(SEEDS, 1):
+    seeds = SEEDS[:3] if mutant is SOUND else SEEDS
+    for tried, seed in enumerate(seeds, 1):
         order = Order(
             "all", seed, mutant.seconds, DRAIN_SECONDS, plan=Plan(nodes=3, child=child),
             aim=mutant.aim, every=mutant.every,
@@ -58,7 +60,7 @@ def hunt(mutant: Mutant) -> Caught:
             by = ", ".join(check.name for check in failed)
             took = time.monotonic() - began
             return Caught(mutant, by, failed[0].violations[0], took, tried)
-    return Caught(mutant, "", "", time.monotonic() - began, len(SEEDS))
+    return Caught(mutant, "", "", time.monotonic() - began, len(seeds))
 
 
 def rows(found: list[Caught]) -> list[str]:

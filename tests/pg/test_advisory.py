@@ -164,6 +164,8 @@ async def test_holders_and_waiters_are_seen_with_name_client_query_and_job(
         await rival.execute("begin")
         await rival.execute("select pg_advisory_xact_lock(1380536140), pg_advisory_xact_lock(5)")
         await rival.execute("select pg_advisory_xact_lock(-1, -2)")
+        # anybody may call itself like this
+        await rival.execute(f"set application_name = 'leasehold lock {'-' * 36}'")
         rows = {
             (row["name"], row["granted"]): row for row in await (await direct.inspect()).locks()
         }

@@ -16,6 +16,7 @@ from leasehold import App
 from leasehold.errors import BadPayload, JobFailed
 from leasehold.model.job import Unreadable, decode, encode
 from leasehold.model.states import State
+from tests.pg.bench import Bench
 from tests.support.wait import until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -253,6 +254,15 @@ async def test_errors_of_any_size_and_shape_are_kept(app: App) -> None:
                 await job.wait(10)
             error = (await job.get()).last_error
             assert error and error.startswith(words) and len(error) <= 8000
+
+
+async def test_a_job_that_ran_32767_times_keeps_no_other_from_being_claimed(
+    app: App, bench: Bench, sql: Sql
+) -> None:
+    jobs = [await bench.enqueue(), await bench.enqueue()]
+    await sql("update leasehold.job set attempt = 32767 where id = %s", [jobs[0]])
+    claimed = {job.id: job.attempt for job in await bench.claim()}
+    assert claimed == {jobs[0]: 32767, jobs[1]: 1}
 
 
 # -- what is stored is what is read --------------------------------------------------------------

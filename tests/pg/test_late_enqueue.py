@@ -102,7 +102,7 @@ async def test_a_copy_whose_end_lay_in_the_socket_is_not_committed(
     rows.pid = pid
     try:
         with pytest.raises(errors.Unavailable):
-            await session.copy("job/copy", rows, 1.5)
+            await session.copy("job/copy", rows, 1.5, 3)
         await repeat_and_finish(bench, jobs)
     finally:
         os.kill(pid, signal.SIGCONT)

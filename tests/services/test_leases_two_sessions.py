@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -38,7 +37,7 @@ async def test_an_acquisition_that_names_another_row_than_there_is_changes_nothi
     await two.a.lead()
     seen = await two.b.see()
     before = await two.sql(LEADER)
-    assert await two.b.acquire(replace(seen, **stale)) is None
+    assert await two.b.acquire(seen._replace(**stale)) is None
     assert await two.sql(LEADER) == before
     assert await two.b.acquire(seen) == 2, "the row as it is may be taken"
 

@@ -46,6 +46,27 @@ async def test_a_start_that_is_cancelled_leaves_no_node_and_no_leader(dsn: str):
     await app.close()
 
 
+async def test_an_on_drain_that_fails_is_an_event(dsn: str):
+    app = await make_app(dsn)
+    asked: list[bool] = []
+
+    def on_drain(alone: bool) -> None:
+        asked.append(alone)
+        raise RuntimeError("not now")
+
+    failed = "select fields ->> 'error' from leasehold.event where kind = 'callback_failed'"
+    async with app.node(on_drain=on_drain) as node:
+        says = "select 1 from leasehold.node where info ? 'drains'"
+        await until_async(lambda: rows(dsn, says), 30, "what it says of itself")
+        assert node.recorder.identity
+        operator = await app.operator("somebody", "a test")
+        _, ends = await operator.drain_node(node.recorder.identity.worker_id)
+        assert ends
+        assert await until_async(lambda: rows(dsn, failed), 30) == [("RuntimeError: not now",)]
+        assert asked == [True]
+    await app.close()
+
+
 async def test_a_stop_during_an_acquisition_leaves_no_leader_behind(dsn: str):
     app = await make_app(dsn)
     async with app.node():

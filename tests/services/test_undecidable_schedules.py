@@ -25,6 +25,26 @@ select app, 'bad' || n, '{"kind": "lunar", "phase": "full"}', described, task_na
 from leasehold.schedule, generate_series(1, %s) n where name = 'fine'
 """
 
+REFUSED = """
+insert into leasehold.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
+                                release, next_at, updated_at)
+select app, 'refused' || n, spec, described, task_name,
+       case mod(n, 3) when 0 then job || '{"priority": 99999}' when 1 then job - 'queue'
+                  else job || '{"deadline": {"seconds": 60, "since": "fixed", "at": "soon"}}' end,
+       missed, grace_seconds, release, now(), now()
+from leasehold.schedule, generate_series(1, 9) n where name = 'fine'
+"""
+TICKS = "select 1 from leasehold.tick where schedule like %s and state = 'fired'"
+
+BEHIND = """
+insert into leasehold.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
+                                release, high_water, next_at, updated_at)
+select app, 'behind' || n, spec, described, task_name, job, 'all', grace_seconds, release,
+       date_trunc('second', now()) - interval '401 s',
+       date_trunc('second', now()) - interval '400 s', now()
+from leasehold.schedule, generate_series(1, 6) n where name = 'fine'
+"""
+
 
 @pytest.fixture
 async def database(dsn: str, direct_dsn: str) -> AsyncIterator[Database]:
@@ -71,3 +91,54 @@ async def test_more_of_them_than_a_batch_holds_do_not_keep_the_others_from_firin
         tick = "select 1 from leasehold.tick where schedule = 'bad1' and state = 'fired'"
         await until_async(lambda: database.sql(tick), 30, "the one that was mended to fire")
     assert len(await database.events("schedule_undecidable")) == bad
+
+
+async def test_jobs_that_the_database_refuses_do_not_keep_the_others_from_firing(database):
+    app = database.app()
+    await database.sql(FINE)
+
+    @app.task(name="fine")
+    async def fine() -> None: ...
+
+    async def fired() -> int:
+        return len(await database.sql(TICKS, "fine"))
+
+    async with app.node():
+        await until_async(fired, 30, "a first tick")
+        await database.sql(REFUSED)
+        before = await fired()
+
+        async def goes_on() -> bool:
+            return await fired() >= before + 4
+
+        await until_async(goes_on, 30, "ticks beside jobs that are refused")
+    told = {
+        event["schedule"]: event["error"] for event in await database.events("schedule_undecidable")
+    }
+    assert set(told) == {f"refused{n}" for n in range(1, 10)}
+    assert "smallint" in told["refused3"] and "queue" in told["refused1"]
+    assert not await database.sql(TICKS, "refused%")
+
+
+async def test_what_an_outage_left_is_fired_a_batch_at_a_time_with_the_others(database):
+    """All of it at once might take longer than a statement may, again and again; and a schedule
+    that is not behind must not wait for those that are."""
+    app = database.app()
+    await database.sql(FINE)
+    await database.sql(BEHIND)
+
+    @app.task(name="fine")
+    async def fine() -> None: ...
+
+    async def fired() -> bool:
+        return len(await database.sql(TICKS, "behind%")) >= 6 * 400
+
+    async with app.node(execute=False):
+        await until_async(fired, 30, "all that was missed")
+    statements = (
+        "select count(*), bool_or(schedule = 'fine') from leasehold.job group by created_at "
+        "order by created_at"
+    )
+    sizes, with_fine = zip(*await database.sql(statements), strict=True)
+    assert Limits().batch_rows * 0.9 <= max(sizes) <= Limits().batch_rows
+    assert with_fine[0], "it waited"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -153,7 +153,7 @@ class TakeoverByTheClock(SimStore):
 
     def _leader_seen(self, name: str) -> Any:
         seen = super()._leader_seen(name)
-        return replace(seen, node=None) if _late(self.db, name) else seen
+        return seen._replace(node=None) if _late(self.db, name) else seen
 
     def _changed(self, name: str, seen: Any) -> bool:
         row = self.db.leaders[name]

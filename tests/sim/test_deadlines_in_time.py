@@ -92,7 +92,7 @@ def test_a_broken_deadline_is_found(broken: Any):
 
 def test_each_deadline_of_these_seeds_has_one_verdict_and_there_are_some_of_each():
     states: Counter[str] = Counter()
-    for seed in range(2 * SEEDS):
+    for seed in range(4 * SEEDS):
         stores: list[SimStore] = []
 
         def make(db: SimDatabase, stores: list[SimStore] = stores) -> SimStore:

@@ -123,7 +123,7 @@ def test_a_refusal_of_the_database_comes_back():
         await store.ensure_election("e", 6.0)
         db.fences.clear()
         with pytest.raises(QueryFailed):
-            await store.copy([(None, None), (None, None)])
+            await store.copy([(None, None), (None, None)], 2)
 
     run(main)
 

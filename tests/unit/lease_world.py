@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from uuid import UUID
 
 from leasehold.config import Timings, wait_seconds
@@ -111,7 +111,7 @@ class World:
     def promote(self) -> None:
         """Another server goes on with what it had got: the last writes may be lost."""
         kept = self.rng.choice([*self.written[-3:], self.row])
-        self.row = replace(kept, timeline=self.row.timeline + 1)
+        self.row = kept._replace(timeline=self.row.timeline + 1)
         self.written.clear()
 
     def serve(self, which: int) -> None:
@@ -169,7 +169,7 @@ class World:
     def _resigned(self, p: Process, token: int) -> Answer:
         named = token == self.row.token or not self.resign_names_the_token
         if self.row.node == p.lease.me and named:
-            self._write(replace(self.row, node=None, seq=self.row.seq + 1))
+            self._write(self.row._replace(node=None, seq=self.row.seq + 1))
         return lambda at: None
 
     def _send(self, p: Process, work: Callable[[], Answer]) -> None:
@@ -193,7 +193,7 @@ class World:
     def _touch(self, p: Process, token: int) -> bool:
         if (self.row.node, self.row.token) != (p.lease.me, token):
             return False
-        self._write(replace(self.row, seq=self.row.seq + 1))
+        self._write(self.row._replace(seq=self.row.seq + 1))
         return True
 
     def _write(self, row: Seen) -> None:

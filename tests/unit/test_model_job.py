@@ -124,6 +124,7 @@ MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
         {"run_in": -1}, {"run_in": float("nan")}, {"run_in": float("inf")}, {"run_in": "60"},
         {"run_at": MOMENT.replace(tzinfo=None)}, {"run_at": "2026-01-01"},
         {"run_at": MOMENT, "run_in": 1},
+        {"run_at": datetime.min.replace(tzinfo=UTC)}, {"run_at": datetime.max.replace(tzinfo=UTC)},
         {"timeout": 0}, {"timeout": -1}, {"timeout": 1e12}, {"requeue_after": 0.5},
         {"unique_for": 5}, {"unique": "k", "unique_for": 0},
     ],

@@ -110,6 +110,16 @@ def test_a_snooze_has_limits(seconds: Any) -> None:
         Snooze(seconds)
 
 
+@pytest.mark.parametrize("kind", [Cancel, Discard])
+def test_a_reason_without_a_text_is_told_all_the_same(kind: Any) -> None:
+    class Mute:
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    decision = decide(job(1, 5, 0), kind(Mute()), Backoff(), 0)
+    assert decision.error == "a Mute, whose text is a RuntimeError"
+
+
 def test_a_result_is_told_from_an_outcome() -> None:
     assert as_outcome(Snooze(1)) == Snooze(1)
     assert as_outcome(Complete("1")) is None and as_outcome({"a": 1}) is None

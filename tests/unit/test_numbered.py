@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, count, islice
 from uuid import UUID
 
 import pytest
 
 from leasehold.env import Env
+from leasehold.errors import BadJob
 from leasehold.model.job import JobRequest
-from leasehold.services.numbered import Numbered
+from leasehold.services.numbered import CannotCopy, Numbered
+
+LIMIT = 10_000
 
 
 class Counted:
@@ -24,36 +28,171 @@ class Counted:
         return self._ids.many(count)
 
 
+def numbered(
+    requests: Iterable[JobRequest],
+    ids: Callable[[int], list[UUID]] | None = None,
+    clock: Callable[[], float] = lambda: 0.0,
+) -> Numbered:
+    return Numbered(requests, ids or Counted(), LIMIT, clock)
+
+
+def request(n: int, **options: object) -> JobRequest:
+    return JobRequest("t", f'{{"n":{n}}}', **options)
+
+
 def requests(count: int) -> list[JobRequest]:
-    return [JobRequest("t", f'{{"n":{n}}}') for n in range(count)]
+    return [request(n) for n in range(count)]
 
 
-@pytest.mark.parametrize("count", [0, 1, 499, 500, 501, 1700])
-def test_a_job_keeps_its_id_however_often_it_is_asked_for(count: int):
+class Source:
+    """A generator's jobs; ``taken`` so far."""
+
+    def __init__(self, jobs: Iterable[JobRequest]) -> None:
+        self._jobs = iter(jobs)
+        self.taken = 0
+
+    def __iter__(self) -> Iterator[JobRequest]:
+        return self
+
+    def __next__(self) -> JobRequest:
+        job = next(self._jobs)
+        self.taken += 1
+        return job
+
+
+@pytest.mark.parametrize("kind", [list, Source])
+@pytest.mark.parametrize("count", [0, 1, 499, 500, 501, 1000, 1700])
+def test_a_job_keeps_its_id_however_often_it_is_asked_for(count: int, kind: type):
     wanted, ids = requests(count), Counted()
-    jobs = Numbered(wanted, ids)
-    assert len(jobs) == count
-    given_up = list(islice(jobs, 700))
-    first, again = list(jobs), list(jobs)
-    assert first == again
-    assert first[:700] == given_up
-    assert [job for _, job in first] == wanted
-    assert [job_id for job_id, _ in first] == sorted({job_id for job_id, _ in first})
+    jobs = numbered(kind(wanted), ids)
+    assert bool(jobs.most) == bool(count)
+    given_up = list(islice(jobs.copied(), 700))
+    copied, again = list(jobs.copied()), list(jobs)
+    assert copied == again
+    assert copied[:700] == given_up
+    assert [job for _, job in copied] == wanted
+    assert [job_id for job_id, _ in copied] == sorted({job_id for job_id, _ in copied})
+    assert jobs.ids() == [job_id for job_id, _ in copied]
+    assert len(jobs) == jobs.most == count
     assert ids.made == count
 
 
 def test_ids_are_made_when_they_are_needed():
     ids = Counted()
-    jobs = Numbered(requests(1700), ids)
+    jobs = numbered(requests(1700), ids)
     assert ids.made == 0
     list(islice(jobs, 3))
     assert 3 <= ids.made < 1000
 
 
+def test_jobs_are_taken_when_they_are_needed():
+    source = Source(requests(1700))
+    jobs = numbered(source)
+    assert jobs.most == LIMIT
+    list(islice(jobs.copied(), 3))
+    assert 3 <= source.taken < 1000
+    list(jobs.copied())
+    assert jobs.most == source.taken == 1700
+
+
+class Shelf:
+    """A collection that is no list."""
+
+    def __init__(self, jobs: list[JobRequest]) -> None:
+        self.jobs = jobs
+
+    def __iter__(self) -> Iterator[JobRequest]:
+        return iter(self.jobs)
+
+
+@pytest.mark.parametrize("kind", [list, Shelf])
+def test_what_may_change_is_taken_at_once(kind: type):
+    given = requests(1700)
+    jobs = numbered(given if kind is list else kind(given))
+    given.clear()
+    assert len(list(jobs.copied())) == 1700
+
+
+def test_nothing_is_asked_for_when_nobody_waits():
+    source = Source(requests(1700))
+    jobs = numbered(source)
+    copied = jobs.copied()
+    list(islice(copied, 600))
+    jobs.stop()
+    there = source.taken
+    with pytest.raises(CannotCopy):
+        list(copied)
+    assert source.taken == there
+
+
+def test_a_large_generator_has_longer():
+    """Thirty thousand jobs of 17 microseconds each take longer than a small one may."""
+    clock = count(step=3.5e-4)  # for twenty jobs
+    jobs = Numbered(Source(requests(30_000)), Counted(), 100_000, lambda: next(clock))
+    assert len(list(jobs.copied())) == 30_000
+
+
 def test_any_of_them_can_be_asked_for():
-    jobs = Numbered(requests(1200), Counted())
+    jobs = numbered(requests(1200))
     last = jobs[-1]
     assert jobs[1199] == last == list(jobs)[-1]
     assert jobs[10:12] == list(jobs)[10:12]
     with pytest.raises(IndexError):
         jobs[1200]
+
+
+def test_what_the_generator_raises_is_kept_until_no_transaction_waits():
+    def broken() -> Iterator[JobRequest]:
+        yield from requests(700)
+        raise LookupError("no more of them")
+
+    jobs = numbered(broken())
+    with pytest.raises(CannotCopy):
+        list(jobs.copied())
+    for _ in range(2):
+        with pytest.raises(LookupError, match="no more"):
+            jobs.all()
+
+
+def test_a_job_that_copy_cannot_insert_ends_it():
+    plain = requests(700)
+    jobs = numbered(Source([*plain, request(700, unique="k"), *plain]))
+    assert jobs.can_be_copied(20)
+    with pytest.raises(CannotCopy):
+        list(jobs.copied())
+    jobs.all()
+    assert not jobs.can_be_copied(20)
+    assert len(list(jobs)) == 1401
+
+
+def test_no_transaction_waits_long_for_a_generator():
+    clock = chain([0.0] * 60, count(step=0.2))  # each time it is asked, after the first block
+    jobs = numbered(Source(requests(3000)), clock=lambda: next(clock))
+    copied = []
+    with pytest.raises(CannotCopy):
+        copied.extend(islice(jobs.copied(), 3000))
+    jobs.all()
+    assert jobs.can_be_copied(20)
+    assert len(list(jobs.copied())) == 3000
+
+
+def test_one_that_is_slow_from_the_beginning_is_waited_for_at_once():
+    clock = count(step=0.2)
+    assert numbered(Source(requests(1700)), clock=lambda: next(clock)).most == 1700
+
+
+@pytest.mark.parametrize("given", [["x"], [*requests(600), "x"]])
+@pytest.mark.parametrize("kind", [list, Source])
+def test_what_is_no_job_is_named(given: list, kind: type):
+    with pytest.raises(BadJob, match=r"not a job\. Got: x"):
+        numbered(kind(given)).all()
+
+
+def test_an_endless_generator_is_not_read_to_its_end():
+    source = Source(request(n) for n in count())
+    with pytest.raises(BadJob, match=r"at most 10000.*Got: more than 10000"):
+        numbered(source).all()
+    assert source.taken == LIMIT + 1
+    with pytest.raises(BadJob, match=r"at most 10000.*10001"):
+        numbered(requests(LIMIT + 1))
+    assert len(numbered(Source(requests(LIMIT)))) == LIMIT

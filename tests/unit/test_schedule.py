@@ -298,6 +298,8 @@ def test_a_time_without_a_zone_is_refused() -> None:
         lambda: cron("* * * * *").next_after(naive),
         lambda: once(at=date(2026, 1, 1)),  # type: ignore[arg-type]
         lambda: once(at=datetime.min.replace(tzinfo=ZoneInfo("Asia/Seoul"))),
+        lambda: once(at=datetime.min.replace(tzinfo=UTC)),
+        lambda: once(at=datetime.max.replace(tzinfo=UTC)),
     ):
         with pytest.raises(BadSchedule):
             call()

@@ -261,10 +261,18 @@ def test_thirty_days_of_an_every_second_schedule_are_planned_at_once(
     assert got.fires
 
 
-def test_ten_thousand_due_schedules_are_planned_within_two_seconds() -> None:
+def test_ten_thousand_due_schedules_are_planned_in_the_time_of_twenty_million_additions() -> None:
+    # which is two seconds where nobody else works; a busy machine is slower with both
     spec = cron("* * * * *", "Asia/Seoul")
-    started = time.process_time()
-    for _ in range(10_000):
-        got = run(spec, ago(minutes=1), Missed.LATEST)
-    assert time.process_time() - started < 2
+    adding = planning = 0.0
+    for _ in range(20):  # by turns: its speed changes from one moment to the next
+        began, added = time.process_time(), 0
+        for number in range(200_000):
+            added += number
+        halfway = time.process_time()
+        for _ in range(500):
+            got = run(spec, ago(minutes=1), Missed.LATEST)
+        adding += halfway - began
+        planning += time.process_time() - halfway
+    assert planning < 5 * adding
     assert got.fires == (NOW,)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from leasehold import App, Backoff, Context, Task
+from leasehold import App, Backoff, Context, Deadline, Task
 from leasehold.errors import (
+    BadDeadline,
     BadJob,
     BadPayload,
     BadSchedule,
@@ -217,6 +218,16 @@ def test_once_per_deploy_needs_a_release_and_a_key_of_its_own(app: App) -> None:
         app.once_per_deploy("warm")
     with pytest.raises(ConfigError, match="LEASEHOLD_RELEASE"):
         App("postgresql://").once_per_deploy("warm")
+
+
+def test_a_deadline_since_tick_is_not_for_a_job_without_one(app: App) -> None:
+    # all jobs of the kind are enqueued at once: refused by the database, it would keep the others
+    async def page(breach: dict[str, object]) -> None: ...
+
+    app.task(name="page")(page)
+    ticks = app.task(name="t", deadline=Deadline(minutes=5, since="tick", on_breach="page"))(noop)
+    with pytest.raises(BadDeadline, match="since tick"):
+        app.once_per_deploy("warm")(ticks)
 
 
 def test_a_release_without_a_name_follows_what_is_defined() -> None:

@@ -29,7 +29,8 @@ with clock as materialized (
     returning d.*, c.at
 ), keyed as (
     insert into leasehold.job_key (key, job_id, held_until)
-    select 'deadline:' || b.id || ':' || b.level, b.callback_job, b.at + interval '366 days'
+    -- no key of a job begins with a colon
+    select ':deadline:' || b.id || ':' || b.level, b.callback_job, b.at + interval '366 days'
     from breached b
     on conflict (key) do nothing
     returning key, job_id

@@ -24,7 +24,7 @@ with mine as materialized (
     for update skip locked
 )
 update leasehold.job j
-set node = mine.id, attempt = j.attempt + 1, claimed_at = coalesce(%(now)s::timestamptz, now()),
+set node = mine.id, attempt = least(j.attempt + 1, 32767), claimed_at = coalesce(%(now)s::timestamptz, now()),
     claim_token = (select leasehold.timeline() - 1 << 32) + nextval('leasehold.token_seq')
 from mine
 where j.ctid = any (array(select at_row from urgent union all select at_row from usual))

@@ -340,6 +340,45 @@ create index tick_decided on leasehold.tick (decided_at);
 -- yet (the first start of its job). Lock order: jobs, then unique keys, then deadlines.
 -- ---------------------------------------------------------------------------------------------
 
+-- What is wrong with the job that a breach shall enqueue.
+create function leasehold.callback_wrong(callback jsonb) returns text
+language plpgsql immutable as $$
+declare
+    opt   text;
+    val   jsonb;
+    wrong text;
+begin
+    if jsonb_typeof(callback) is distinct from 'object' or jsonb_typeof(callback -> 'task') is distinct from 'string' then
+        return 'needs on_breach, the name of a task';
+    end if;
+    for opt, val in select * from jsonb_each(callback) loop
+        continue when jsonb_typeof(val) = 'null';
+        wrong := case
+            when opt in ('task', 'queue') then
+                case when jsonb_typeof(val) <> 'string' or length(val #>> '{}') not between 1 and 200
+                     then 'must be text of 1 to 200 characters' end
+            when opt in ('priority', 'max_attempts', 'timeout', 'requeue_after') then
+                leasehold.enqueue_number(opt, jsonb_typeof(val), val #>> '{}')
+            else 'is not known' end;
+        if wrong is not null then
+            return format('has an on_breach whose %s %s', left(opt, 100), wrong);
+        end if;
+    end loop;
+    return null;
+end $$;
+
+-- A sweep that met a callback which cannot become a job would fail, with every other deadline in it:
+-- none gets in, by whatever way.
+create function leasehold.callback_check() returns trigger
+language plpgsql as $$
+begin
+    if leasehold.callback_wrong(new.callback) is not null then
+        raise exception 'leasehold: a deadline %, got %', leasehold.callback_wrong(new.callback),
+            left(new.callback::text, 100) using errcode = 'LH002';
+    end if;
+    return new;
+end $$;
+
 create table leasehold.deadline (
     -- of a job: the job's id; else one of its own. It is the link between a breach and its pages
     id            uuid        not null,
@@ -356,7 +395,8 @@ create table leasehold.deadline (
     factor        real,
     until         text        not null,
     on_cancel     text        not null,
-    due_at        timestamptz check (due_at is not null or state in ('waiting', 'cancelled')),
+    due_at        timestamptz check (due_at is not null or state in ('waiting', 'cancelled'))
+                  check (due_at between '0002-01-01 00:00Z' and '9999-12-31 00:00Z'),
     -- task, queue, priority, max_attempts, timeout, requeue_after of the callback's job
     callback      jsonb       not null,
     made_at       timestamptz not null,
@@ -366,6 +406,8 @@ create table leasehold.deadline (
     callback_job  uuid,
     primary key (id, level)
 ) with (fillfactor = 70);
+create trigger callback before insert or update of callback on leasehold.deadline
+for each row execute function leasehold.callback_check();
 create index deadline_due on leasehold.deadline (due_at) where state = 'armed';
 create index deadline_closed on leasehold.deadline (closed_at) where closed_at is not null;
 create index deadline_breached on leasehold.deadline (closed_at) where state = 'breached';
@@ -382,6 +424,12 @@ create table leasehold.run_time (
     primary key (task_name, ended_at, job_id)
 );
 
+-- A level's on_breach may be the name of a task alone.
+create function leasehold.callback_of(item jsonb) returns jsonb
+language sql immutable
+return case when jsonb_typeof(item -> 'on_breach') = 'object' then item -> 'on_breach'
+            else jsonb_build_object('task', item -> 'on_breach') end;
+
 -- What is wrong with the option "deadline": one level or an array of at most 8, each
 --   on_breach (required): a task's name, or an object with task, queue, priority, max_attempts,
 --   timeout, requeue_after; seconds; since 'scheduled' | 'enqueued' | 'started' | 'tick' | 'fixed'
@@ -393,7 +441,9 @@ declare
     item  jsonb;
     since text;
     secs  text;
-    told  jsonb;
+    runs  text;
+    ratio text;
+    wrong text;
 begin
     if jsonb_typeof(wanted) = 'object' then
         wanted := jsonb_build_array(wanted);
@@ -408,14 +458,14 @@ begin
         since := coalesce(item ->> 'since', 'scheduled');
         secs := case when coalesce(jsonb_typeof(item -> 'seconds'), 'number') = 'number'
                      then coalesce(item ->> 'seconds', '0') end;
-        told := item -> 'on_breach';
-        if jsonb_typeof(told) = 'object' then
-            told := told -> 'task';
-        end if;
+        runs := coalesce(item ->> 'runs', '1');
+        ratio := case when coalesce(jsonb_typeof(item -> 'factor'), 'null') in ('number', 'null')
+                      then coalesce(item ->> 'factor', '1') end;
+        wrong := leasehold.callback_wrong(leasehold.callback_of(item));
         if item - '{on_breach,seconds,since,at,runs,factor,until,on_cancel,name}'::text[] <> '{}' then
             return 'has options that are not known';
-        elsif jsonb_typeof(told) is distinct from 'string' or length(told #>> '{}') not between 1 and 200 then
-            return 'needs on_breach, the name of a task';
+        elsif wrong is not null then
+            return wrong;
         elsif since not in ('scheduled', 'enqueued', 'started', 'tick', 'fixed', 'average') then
             return 'must count since scheduled, enqueued, started, tick, fixed or average';
         elsif coalesce(item ->> 'until', 'success') not in ('success', 'finished') then
@@ -426,11 +476,13 @@ begin
             return 'must have seconds from 0 to 100 years';
         elsif since in ('scheduled', 'enqueued', 'started', 'tick') and secs::numeric <= 0 then
             return 'must have seconds above 0';
-        elsif since = 'fixed' and leasehold.enqueue_moment(jsonb_typeof(item -> 'at'), item ->> 'at') is not null then
+        elsif (since = 'fixed' or item ->> 'at' is not null)
+              and leasehold.enqueue_moment(jsonb_typeof(item -> 'at'), item ->> 'at') is not null then
             return 'needs at, a time with its zone, when it is fixed';
-        elsif since = 'average' and (coalesce(jsonb_typeof(item -> 'runs'), 'null') <> 'number'
-                                     or (item ->> 'runs')::numeric not between 1 and 1000) then
-            return 'needs runs, from 1 to 1000, when it counts since average';
+        elsif runs !~ '^[1-9][0-9]{0,2}$|^1000$' or since = 'average' and item ->> 'runs' is null then
+            return 'needs runs, a whole number from 1 to 1000, when it counts since average';
+        elsif ratio is null or ratio::numeric not between 0.001 and 1000 then
+            return 'must have a factor from 0.001 to 1000';
         elsif length(item ->> 'name') not between 1 and 200 then
             return 'must have a name of 1 to 200 characters';
         end if;
@@ -468,6 +520,10 @@ begin
             raise exception 'leasehold.enqueue: a deadline lies in the past: %', item ->> 'at'
                 using errcode = 'LH002', hint = 'No job of this call was enqueued.';
         end if;
+        if due > '9999-12-31 00:00Z' then
+            raise exception 'leasehold.enqueue: a deadline lies after the year 9999: %', due
+                using errcode = 'LH002', hint = 'No job of this call was enqueued.';
+        end if;
         insert into leasehold.deadline (id, level, of_job, name, schedule, tick_at, state, since, seconds, runs, factor,
                                         until, on_cancel, due_at, callback, made_at)
         values (job, place, true, coalesce(item ->> 'name', task), schedule, tick,
@@ -475,8 +531,7 @@ begin
                 coalesce((item ->> 'seconds')::double precision, 0), (item ->> 'runs')::smallint,
                 (item ->> 'factor')::real, coalesce(item ->> 'until', 'success'),
                 coalesce(item ->> 'on_cancel', 'cancel'), due,
-                case when jsonb_typeof(item -> 'on_breach') = 'object' then item -> 'on_breach'
-                     else jsonb_build_object('task', item -> 'on_breach') end,
+                leasehold.callback_of(item),
                 enqueued)
         on conflict on constraint deadline_pkey do nothing;
     end loop;
@@ -487,7 +542,7 @@ end $$;
 create function leasehold.deadline_moved(job uuid, scheduled timestamptz) returns void
 language sql volatile
 begin atomic
-    update leasehold.deadline d set due_at = scheduled + make_interval(secs => d.seconds)
+    update leasehold.deadline d set due_at = least(scheduled + make_interval(secs => d.seconds), '9999-12-31 00:00Z')
     where d.id = job and d.since = 'scheduled' and d.state = 'armed';
 end;
 
@@ -586,8 +641,7 @@ begin
                coalesce((t.e ->> 'seconds')::double precision, 0), 'success', 'cancel',
                leasehold.deadline_ahead(coalesce((t.e ->> 'at')::timestamptz,
                    moment + make_interval(secs => (t.e ->> 'seconds')::double precision)), moment),
-               case when jsonb_typeof(t.e -> 'on_breach') = 'object' then t.e -> 'on_breach'
-                    else jsonb_build_object('task', t.e -> 'on_breach') end,
+               leasehold.callback_of(t.e),
                moment
         from jsonb_array_elements(wanted) with ordinality as t (e, o)
         on conflict do nothing;
@@ -975,6 +1029,10 @@ declare
     ids     uuid[] := '{}';
     made    boolean[] := '{}';
 begin
+    if moment not between '0002-01-01 00:00Z' and '9000-01-01 00:00Z' then
+        raise exception 'leasehold.enqueue: clock must be a time from the year 2 to 9000, got %', moment
+            using errcode = '22023', hint = 'Leave it out: it is the moment of the call.';
+    end if;
     if jsonb_typeof(request) is distinct from 'array' then
         request := jsonb_build_array(request);
     end if;
@@ -1227,7 +1285,7 @@ create view leasehold.locks as
            case when p.objsubid = 1 then coalesce(n.name, leasehold.lock_letters(k.lock_key))
                 else coalesce(n.name, k.class_id::text) || ':' || k.object_id end,
            p.pid, p.mode, p.granted, p.waitstart, a.state, a.query,
-           substring(a.application_name from '^leasehold lock ([0-9a-f-]{36})$')::uuid,
+           substring(a.application_name from '^leasehold lock ([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$')::uuid,
            coalesce(host(a.client_addr), 'socket'),
            -- when it was granted is not kept by PostgreSQL: the beginning of what holds it
            case when a.application_name like 'leasehold lock%' then a.backend_start

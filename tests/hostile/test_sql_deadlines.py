@@ -1,0 +1,117 @@
+"""The option ``deadline`` of ``leasehold.enqueue(jsonb)`` by hand: refused, or its breach is told.
+
+One that a sweep cannot tell would keep every other one untold as well.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leasehold.pg.sql import statement
+from tests.hostile.strategies import quick
+from tests.hostile.test_sql_input import connection, enqueue, refused_clearly, rows, values
+
+__all__ = ["connection"]
+
+SWEEP = statement("deadline/sweep", "leasehold")
+CALLBACK = {
+    "task": '"page"', "queue": '"pages"', "priority": "-5", "max_attempts": "3", "timeout": "1e-3",
+    "requeue_after": "60",
+}  # fmt: skip
+LEVEL = {
+    "seconds": "60", "since": '"scheduled"', "at": '"2999-01-01T00:00:00Z"', "runs": "5",
+    "factor": "1.5", "until": '"finished"', "on_cancel": '"keep"', "name": '"slow"',
+}  # fmt: skip
+
+
+def written(right: dict[str, str], first: str) -> st.SearchStrategy[str]:
+    """An object of some of these options, one of which may have any value."""
+    return st.builds(
+        lambda names, odd, value: (
+            "{" + first + ",".join(f'"{n}":{value if n == odd else right[n]}' for n in names) + "}"
+        ),
+        st.lists(st.sampled_from(list(right)), min_size=1, unique=True),
+        st.sampled_from([*right, *[""] * len(right)]),
+        values,
+    )
+
+
+callbacks = written(CALLBACK, '"task":"page",') | st.just('"page"') | values
+levels = st.builds(
+    lambda level, callback: level[:-1] + f',"on_breach":{callback}}}',
+    written(LEVEL, ""),
+    callbacks,
+)
+deadlines = levels | st.lists(levels, max_size=3).map(lambda all_: f"[{','.join(all_)}]") | values
+
+
+async def test_any_deadline_is_refused_clearly_or_its_breach_has_its_callback(
+    connection: Any,
+) -> None:
+    kept = 0
+
+    @settings(quick, max_examples=400)
+    @given(deadlines)
+    def holds(deadline: str) -> None:
+        nonlocal kept
+        answer = enqueue(connection, f'{{"task":"t","payload":{{}},"deadline":{deadline}}}')
+        if isinstance(answer, psycopg.Error):
+            assert rows(connection) == 0, "something was written"
+            refused_clearly(answer)
+            return
+        [(count,)] = connection.execute("select count(*) from leasehold.deadline").fetchall()
+        kept += count
+        connection.execute(
+            "update leasehold.deadline set state = 'armed', due_at = now() - interval '1 s'"
+        )
+        swept = connection.execute(SWEEP, {"now": None, "limit": 100}).fetchall()
+        pages = connection.execute(
+            "select task_name, queue, priority from leasehold.job where task_name <> 't'"
+        )
+        assert len(pages.fetchall()) == count
+        assert count == 0 or len(swept) == count
+        connection.rollback()
+
+    holds()
+    assert kept > 20, "hardly anything was right: the test tests too little"
+
+
+ONE_BAD = [
+    ('{"task":"page","priority":99999}', "whose priority must be a whole number"),
+    ('{"task":"page","priority":"high"}', "whose priority must be a whole number"),
+    ('{"task":"page","timeout":0}', "whose timeout must be a number from 0.001"),
+    ('{"task":"page","queue":5}', "whose queue must be text"),
+    ('{"task":"page","prio":5}', "whose prio is not known"),
+    ('{"queue":"pages"}', "needs on_breach, the name of a task"),
+    ('["page"]', "needs on_breach, the name of a task"),
+]
+
+
+@pytest.mark.parametrize(("callback", "words"), ONE_BAD, ids=[callback for callback, _ in ONE_BAD])
+async def test_a_callback_that_cannot_become_a_job_never_gets_in(
+    connection: Any, callback: str, words: str
+) -> None:
+    level = f'{{"seconds":60,"on_breach":{callback}}}'
+    answer = enqueue(connection, f'{{"task":"t","payload":{{}},"deadline":{level}}}')
+    assert isinstance(answer, psycopg.Error) and words in str(answer), answer
+    assert answer.sqlstate == "LH002" and rows(connection) == 0
+    # nor does it by hand
+    enqueue(connection, '{"task":"t","payload":{},"deadline":{"seconds":60,"on_breach":"page"}}')
+    with pytest.raises(psycopg.Error, match="leasehold: a deadline") as refused:
+        connection.execute("update leasehold.deadline set callback = %s::jsonb", [callback])
+    assert refused.value.sqlstate == "LH002"
+
+
+async def test_no_key_of_a_job_is_that_of_a_breach(connection: Any) -> None:
+    job = '{"task":"t","payload":{},"deadline":{"seconds":60,"on_breach":"page"}}'
+    [(job_id, _)] = enqueue(connection, job)
+    enqueue(connection, f'{{"task":"deadline","payload":{{}},"unique":"{job_id}:1"}}')
+    connection.execute("update leasehold.deadline set due_at = now() - interval '1 s'")
+    assert len(connection.execute(SWEEP, {"now": None, "limit": 100}).fetchall()) == 1
+    pages = connection.execute("select 1 from leasehold.job where task_name = 'page'")
+    assert len(pages.fetchall()) == 1, "the breach was written, and nobody is called"
