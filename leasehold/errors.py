@@ -215,13 +215,17 @@ def shorten(value: object, limit: int = 200) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def told(error: BaseException) -> str:
-    """``ValueError: what it says``, also where its own ``__str__`` raises: it may be the user's."""
+def words(value: object) -> str:
+    """``str(value)``, also where its own ``__str__`` raises: it may be the user's."""
     try:
-        text = str(error)
+        return str(value)
     except Exception as worse:
-        text = f"(its str() raised {type(worse).__name__})"
-    return f"{type(error).__name__}: {text}"
+        return f"(its str() raised {type(worse).__name__})"
+
+
+def told(error: BaseException) -> str:
+    """``ValueError: what it says``."""
+    return f"{type(error).__name__}: {words(error)}"
 
 
 def storable(text: str) -> str:
@@ -283,8 +287,8 @@ def without_secrets(text: str) -> str:
     drivers and people write them, and what stands behind a secret's name, are masked."""
     folded = text.casefold()
     masked = text
-    for words, pattern, instead in _SECRETS:
-        for word in words:
+    for hints, pattern, instead in _SECRETS:
+        for word in hints:
             if word in folded:
                 masked = pattern.sub(instead, masked)
                 break

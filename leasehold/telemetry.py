@@ -97,7 +97,7 @@ CATALOGUE: dict[str, Kind] = {
     ),
     "callback_failed": Kind(
         "error",
-        "a callback of the application failed: on_gain, on_loss, on_drain",
+        "a callback of the application failed: on_gain, on_loss, on_lost or on_drain",
         ("name", "error"),
     ),
     "lease_remade": Kind("error", "a leader or fence row had been deleted by hand", ("name",)),

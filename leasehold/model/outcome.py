@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leasehold.config import Limits
-from leasehold.errors import BadJob, storable
+from leasehold.errors import BadJob, storable, words
 from leasehold.model.backoff import Backoff
 from leasehold.model.job import ClaimedJob
 from leasehold.model.states import State
@@ -115,11 +115,7 @@ def decide(job: ClaimedJob, outcome: Outcome, backoff: Backoff, draw: float) -> 
 
 def _text(reason: object) -> str:
     """What a handler gave as its reason, whatever it is."""
-    try:
-        text = str(reason)
-    except Exception as error:  # the user's own __str__
-        text = f"a {type(reason).__name__}, whose text is a {type(error).__name__}"
-    return storable(text)[: Limits.error_chars]
+    return storable(words(reason))[: Limits.error_chars]
 
 
 def as_outcome(returned: Any) -> Snooze | Cancel | Discard | None:

@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 
 from leasehold.pg.sql import statement
 from tests.hostile.strategies import quick
-from tests.hostile.test_sql_input import connection, enqueue, refused_clearly, rows, values
-
-__all__ = ["connection"]
+from tests.hostile.test_sql_input import enqueue, refused_clearly, rows, values
 
 SWEEP = statement("deadline/sweep", "leasehold")
 CALLBACK = {
@@ -105,6 +103,22 @@ async def test_a_callback_that_cannot_become_a_job_never_gets_in(
     with pytest.raises(psycopg.Error, match="leasehold: a deadline") as refused:
         connection.execute("update leasehold.deadline set callback = %s::jsonb", [callback])
     assert refused.value.sqlstate == "LH002"
+
+
+FAR = [
+    '"run_at":"9999-06-01T00:00:00Z","deadline":{"seconds":31536000,"on_breach":"page"}',
+    '"deadline":{"since":"fixed","at":"20000-01-01T00:00:00Z","on_breach":"page"}',
+    '"deadline":{"since":"fixed","at":"infinity","on_breach":"page"}',
+]
+
+
+@pytest.mark.parametrize("options", FAR)
+async def test_no_deadline_is_in_a_year_that_clients_cannot_read(
+    connection: Any, options: str
+) -> None:
+    answer = enqueue(connection, f'{{"task":"t","payload":{{}},{options}}}')
+    assert isinstance(answer, psycopg.Error) and rows(connection) == 0
+    refused_clearly(answer)
 
 
 async def test_no_key_of_a_job_is_that_of_a_breach(connection: Any) -> None:

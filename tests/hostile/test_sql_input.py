@@ -13,9 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leasehold.config import Settings
 from leasehold.model.job import JobRequest
-from leasehold.pg import migrate
 from tests.hostile.strategies import quick
 
 OPTIONS = (
@@ -24,13 +22,6 @@ OPTIONS = (
     "deadline",
 )  # fmt: skip
 OURS = re.compile(r"leasehold\.enqueue: ")
-
-
-@pytest.fixture
-async def connection(direct_dsn: str) -> Any:
-    await migrate.apply(Settings(dsn=direct_dsn))
-    with psycopg.connect(direct_dsn) as opened:
-        yield opened
 
 
 def enqueue(connection: Any, text: str) -> list[Any] | psycopg.Error:

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from leasehold import App
+from leasehold import App, Discard
 from leasehold.errors import BadPayload, JobFailed
 from leasehold.model.job import Unreadable, decode, encode
 from leasehold.model.states import State
@@ -254,6 +254,22 @@ async def test_errors_of_any_size_and_shape_are_kept(app: App) -> None:
                 await job.wait(10)
             error = (await job.get()).last_error
             assert error and error.startswith(words) and len(error) <= 8000
+
+
+async def test_a_reason_without_a_text_takes_no_slot(app: App) -> None:
+    class Mute:
+        def __str__(self) -> str:
+            raise LookupError
+
+    @app.task(name="t")
+    async def work(n: int) -> Any:
+        return n if n else Discard(Mute())  # type: ignore[arg-type]
+
+    async with app.node(queues={"default": 1}):
+        mute = await work.enqueue(n=0)
+        record = await reaches(app, mute.id, State.DISCARDED)
+        assert record.last_error == "(its str() raised LookupError)"
+        assert await (await work.enqueue(n=1)).wait(10) == 1
 
 
 async def test_a_job_that_ran_32767_times_keeps_no_other_from_being_claimed(

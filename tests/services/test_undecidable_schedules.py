@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from leasehold.config import Limits
+from leasehold.services import leading
 from tests.services.several import Database, several_apps
 from tests.support.wait import until_async
 
@@ -93,7 +94,10 @@ async def test_more_of_them_than_a_batch_holds_do_not_keep_the_others_from_firin
     assert len(await database.events("schedule_undecidable")) == bad
 
 
-async def test_jobs_that_the_database_refuses_do_not_keep_the_others_from_firing(database):
+async def test_jobs_that_the_database_refuses_do_not_keep_the_others_from_firing(
+    database, monkeypatch
+):
+    monkeypatch.setattr(leading, "_TRY_AGAIN_SECONDS", 1.0)
     app = database.app()
     await database.sql(FINE)
 
@@ -112,12 +116,19 @@ async def test_jobs_that_the_database_refuses_do_not_keep_the_others_from_firing
             return await fired() >= before + 4
 
         await until_async(goes_on, 30, "ticks beside jobs that are refused")
-    told = {
-        event["schedule"]: event["error"] for event in await database.events("schedule_undecidable")
-    }
+        assert not await database.sql(TICKS, "refused%")
+        await database.sql(
+            "update leasehold.schedule set job = (select job from leasehold.schedule "
+            "where name = 'fine') where name = 'refused1'"
+        )
+        await until_async(
+            lambda: database.sql(TICKS, "refused1"), 30, "the one that was mended to fire"
+        )
+    events = await database.events("schedule_undecidable")
+    told = {event["schedule"]: event["error"] for event in events}
     assert set(told) == {f"refused{n}" for n in range(1, 10)}
+    assert len(events) == 9, "each is told once, however often it is tried"
     assert "smallint" in told["refused3"] and "queue" in told["refused1"]
-    assert not await database.sql(TICKS, "refused%")
 
 
 async def test_what_an_outage_left_is_fired_a_batch_at_a_time_with_the_others(database):
