@@ -156,8 +156,7 @@ Acquire(p) ==
     /\ held[p].token = 0 \/ (~TwoStatements /\ Valid(p))
     /\ Observation => watch[p].on /\ (watch[p].age >= Wait \/ AtOnce(p, watch[p].row))
     /\ Ask(p, Call("acquire", watch[p].row))
-    /\ watch' = [watch EXCEPT ![p] = NoWatch]
-    /\ UNCHANGED <<row, replica, dbAge, ahead, held, sight, orphan, write, sink, past>>
+    /\ UNCHANGED <<row, replica, dbAge, ahead, held, watch, sight, orphan, write, sink, past>>
 
 Renew(p) ==
     /\ Idle(p) /\ TwoStatements
@@ -269,7 +268,9 @@ Renewed(p, c) ==
 Receive(p) ==
     /\ ~Idle(p) /\ call[p].answered
     /\ Ask(p, NoCall)
-    /\ watch' = IF call[p].kind = "observe" THEN [watch EXCEPT ![p] = Noted(p, call[p])] ELSE watch
+    /\ watch' = CASE call[p].kind = "observe" -> [watch EXCEPT ![p] = Noted(p, call[p])]
+                  [] call[p].kind = "acquire" -> [watch EXCEPT ![p] = NoWatch]
+                  [] OTHER -> watch
     /\ sight' = IF call[p].kind = "observe" THEN [sight EXCEPT ![p] = Sighted(p, call[p])] ELSE sight
     /\ CASE call[p].kind = "acquire" -> Acquired(p, call[p])
          [] call[p].kind = "renew" -> Renewed(p, call[p])

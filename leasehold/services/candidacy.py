@@ -220,7 +220,6 @@ class Candidacy(ABC):
             if seen is None or not membership.valid(now):
                 return False
             since = lease.watch.since
-            lease.watch.forget()  # whatever comes of it, observe anew
             token = await self._lease_store().acquire(
                 contest.name,
                 membership.identity,
@@ -229,6 +228,7 @@ class Candidacy(ABC):
                 min(self._timings.call_timeout, membership.lease.deadline - now),
                 self._env.due_now(),
             )
+            lease.watch.forget()  # without an answer it stays: the row is compared again
         if token is None:
             return False
         contest.bidding = False

@@ -127,9 +127,9 @@ class Elections:
             seen = election.lease.wants(now)
             if seen is None or not self._membership().valid(now) or not self._stands():
                 continue
-            election.lease.watch.forget()  # whatever comes of it, observe anew
             tried = True
             token = await self._acquire(name, seen, self._membership().lease.deadline - now)
+            election.lease.watch.forget()  # without an answer it stays: the row is compared again
             if token and election.lease.acquired(token, now, self._env.boot_now()):
                 self._emit("lease_acquired", name=name, term=token)
                 self._host.leadership(name, gained=True)

@@ -36,6 +36,26 @@ async def test_a_candidate_takes_over_when_it_has_seen_no_change_for_a_whole_wai
     assert not leader.leads, "its own clock has ended it before"
 
 
+async def test_a_duty_that_holds_the_fence_holds_up_a_takeover_no_longer_than_it_is_open(database):
+    """Its process is dead, its transaction is not: an attempt gets no answer, and the next one need
+    not wait for a whole lease again. What it names is compared with the row each time."""
+    await database.leader()
+    other = database.process()
+    await other.step()
+    async with database.connection.transaction():
+        await database.sql("select 1 from leasehold.fence where name = 'default' for share")
+        await other.steps(round(W / 0.5) + 2, 0.5)
+        assert "renew_failed" in other.events and not other.leads
+
+        async def given_up() -> bool:
+            waiting = "select 1 from pg_stat_activity where wait_event_type = 'Lock'"
+            return not await database.sql(waiting)
+
+        await until_async(given_up, 10, "the server to end what nobody waits for")
+    await other.step(0.1)
+    assert other.leads
+
+
 async def test_a_renewal_starts_the_wait_again(database):
     leader, other = await database.leader(), database.process()
     await other.step()

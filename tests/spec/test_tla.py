@@ -23,10 +23,10 @@ SECONDS = 100
 
 HOLDS = {
     "Lease": 30_000,
-    "Lease_writes": 25_000,
-    "Lease_promotion": 25_000,
+    "Lease_writes": 24_000,
+    "Lease_promotion": 24_000,
     "Lease_clock_still": 5_000,
-    "Lease_fence_alone": 5_000,
+    "Lease_fence_alone": 4_000,
     "Claim": 80_000,
     "Claim_rescued": 1_700,
     "Deadline": 100,

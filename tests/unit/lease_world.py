@@ -139,11 +139,15 @@ class World:
     def _acquire(self, p: Process, now: float) -> None:
         seen = p.lease.wants(now)
         if seen is not None:
-            p.lease.watch.forget()
             self._send(p, lambda: self._acquired(p, self._swap(p, seen), now))
 
     def _acquired(self, p: Process, token: int | None, sent_at: float) -> Answer:
-        return lambda at: token and p.lease.acquired(token, sent_at, at)
+        def answer(at: float) -> None:
+            p.lease.watch.forget()
+            if token:
+                p.lease.acquired(token, sent_at, at)
+
+        return answer
 
     def _renew(self, p: Process, now: float) -> None:
         token = p.lease.token
