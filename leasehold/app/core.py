@@ -204,12 +204,7 @@ class App(Definitions, AdvisoryLocks):
                 yield node
             finally:
                 stops()
-                stopping = asyncio.ensure_future(node.stop())
-                try:
-                    await asyncio.shield(stopping)
-                except asyncio.CancelledError:
-                    await stopping  # whoever is in a hurry: the drain has its own limits
-                    raise
+                await _to_its_end(asyncio.ensure_future(node.stop()))
 
     async def make_node(
         self,
@@ -319,6 +314,8 @@ class App(Definitions, AdvisoryLocks):
         store = self._stores.get(loop)
         if store is None:
             settings = await self.located()
+            for ended in [other for other in list(self._stores) if other.is_closed()]:
+                self._stores.pop(ended).abandon()  # each asyncio.run() has a loop of its own
             store = self._stores.setdefault(
                 loop, PgStore(settings, "work", settings.work_connections)
             )
@@ -363,6 +360,20 @@ class App(Definitions, AdvisoryLocks):
 
     def __repr__(self) -> str:
         return f"<App {self.settings.name}>"
+
+
+async def _to_its_end(stopping: asyncio.Future[None]) -> None:
+    """However often somebody in a hurry cancels us, as frameworks do: a stop that is left half-way
+    leaves jobs that nobody runs. It has limits of its own."""
+    cancelled = False
+    while not stopping.done():
+        try:
+            await asyncio.shield(stopping)
+        except asyncio.CancelledError:
+            cancelled = True
+    stopping.result()
+    if cancelled:
+        raise asyncio.CancelledError
 
 
 async def _apply_schema(settings: Settings) -> None:

@@ -33,6 +33,8 @@ class Desk:
         self._app = app
         self._lock = threading.Lock()
         self._starting = threading.Lock()
+        self._failed: tuple[int, BaseException | None] = 0, None
+        """How many starts of a light node have failed, and why the last one did."""
         self._nodes: list[Guard] = []
         self._stopping: set[int] = set()
         self._light: LightNode | None = None
@@ -59,8 +61,13 @@ class Desk:
             await asyncio.sleep(0.05)
         if guard := self._of_node():
             return guard
+        if guard := self._join_light():
+            return guard
         taken: Future[Guard] = Future()
-        asyncio.get_running_loop().run_in_executor(None, self._take_light, taken)
+        # of its own: the loop's default executor has few threads, which others need as well
+        threading.Thread(
+            target=self._take_light, args=(taken,), name="leasehold-start", daemon=True
+        ).start()
         try:
             return await asyncio.wrap_future(taken)
         except asyncio.CancelledError:
@@ -90,16 +97,30 @@ class Desk:
         self._after_fork()
         return self._nodes[-1] if self._nodes else None
 
+    def _join_light(self) -> Guard | None:
+        """The one that runs already."""
+        with self._lock:
+            if self._light is None:
+                return None
+            self._users += 1
+            if self._timer:
+                self._timer.cancel()
+            return self._light.guard
+
     def _of_light(self) -> Guard:
+        failed, _ = self._failed
         with self._starting:
-            with self._lock:
-                if self._light:
-                    self._users += 1
-                    if self._timer:
-                        self._timer.cancel()
-                    return self._light.guard
+            if guard := self._join_light():
+                return guard
+            count, error = self._failed
+            if count != failed and error:
+                raise error  # it was tried while we waited
             light = LightNode(self._tools(), self._app.env, __version__)
-            light.start()
+            try:
+                light.start()
+            except BaseException as why:
+                self._failed = count + 1, why
+                raise
             atexit.register(self.close)
             with self._lock:
                 self._light = light

@@ -33,6 +33,8 @@ class Office:
         reports = self._reports.get(loop)
         if reports is None:
             settings = await self._app.located()
+            for ended in [other for other in list(self._reports) if other.is_closed()]:
+                self._reports.pop(ended).store.abandon()
             reports = self._reports.setdefault(loop, PgReports(settings))
         return reports
 

@@ -46,9 +46,7 @@ class LightNode:
         self._version = version
         self._started = threading.Event()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._main()), name="leasehold-light", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name="leasehold-light", daemon=True)
 
     def start(self) -> None:
         """Returns when the node's lease is ours. Raises as :meth:`Node.start` does."""
@@ -63,17 +61,20 @@ class LightNode:
         self.guard.stop()
         self._thread.join(seconds)
 
-    async def _main(self) -> None:
+    def _run(self) -> None:
         try:
-            settings = await self._tools.settings()
-            store, wakeups = self._tools.store(settings)
-            try:
-                await self._serve(settings, store, wakeups)
-            finally:
-                await store.close()
+            asyncio.run(self._main())
         except BaseException as error:  # whoever waits for the start raises it
             self._error = error
         self._started.set()
+
+    async def _main(self) -> None:
+        settings = await self._tools.settings()
+        store, wakeups = self._tools.store(settings)
+        try:
+            await self._serve(settings, store, wakeups)
+        finally:
+            await store.close()
 
     async def _serve(self, settings: Settings, store: Store, wakeups: MakeWakeups) -> None:
         self._recorder = Recorder(self._env, store)

@@ -92,7 +92,7 @@ class Node(GuardsHost):
             slots,
         )
         self.executor = Executor(
-            env, limits, self.running, self._emit, self._finished, self._may_start, self.attempts
+            env, limits, self.running, self._emit, self._finished, self._may_take, self.attempts
         )
         self._sleepers = Sleepers(self._store, self.guard)
         self._desk = ClaimDesk(self._store, env, self.guard, self.executor, self._emit)
@@ -346,8 +346,11 @@ class Node(GuardsHost):
             and membership.lease.valid(now)
             # a failover may have lost the claim; what waits is let go of
             and claim.job.claim_token >> 32 >= membership.timeline - 1
-            and self.acker.has_room(self.executor.busy, self._slots)
         )
+
+    def _may_take(self, claim: Claim, now: float) -> bool:
+        """May one more start?"""
+        return self._may_start(claim, now) and self.acker.has_room(self.executor.busy, self._slots)
 
     def _finished(self, claim: Claim, outcome: Outcome, ended: float) -> None:
         if isinstance(outcome, Unknown):

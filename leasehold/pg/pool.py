@@ -162,6 +162,13 @@ class Pool:
             while not await self._closed():
                 pass
 
+    def abandon(self) -> None:
+        """The loop is closed: nothing can be waited for, and nothing is on its way."""
+        for session in self._open:
+            session.connection.pgconn.finish()
+        self._open.clear()
+        self._idle.clear()
+
     async def _closed(self) -> bool:
         """False: somebody called while we waited."""
         while self._running:

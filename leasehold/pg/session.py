@@ -7,7 +7,6 @@ neither a lost link nor a COMMIT that waits for a standby.
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
@@ -196,9 +195,12 @@ def read(answer: Answer) -> list[Row]:
 
 def _shut(connection: Link) -> None:
     with suppress(*_DRIVERS):
-        fd = os.dup(connection.fileno())
-        with socket.socket(fileno=fd) as twin:
+        # without a descriptor of its own: a process that has none left needs its limits as well
+        twin = socket.socket(fileno=connection.fileno())
+        try:
             twin.shutdown(socket.SHUT_RDWR)
+        finally:
+            twin.detach()
 
 
 async def _close(connection: Link) -> None:

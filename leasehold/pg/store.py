@@ -50,5 +50,9 @@ class PgStore(
     def shut(self) -> None:
         self._pool.shut()
 
+    def abandon(self) -> None:
+        """Close the connections of a loop that is closed itself."""
+        self._pool.abandon()
+
     async def close(self) -> None:
         await self._pool.close()

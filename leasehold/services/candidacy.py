@@ -252,6 +252,7 @@ class Candidacy(ABC):
                     self._emit("lease_acquired", name=contest.name, term=token)
                 self._turn_away(contest)
                 return
+        contest.resigning = True  # also if the lease is looked at before that begins
         contest.lease.step_down("nobody waits for it any more")
         self._later(self._resign(contest))
 

@@ -266,6 +266,8 @@ class Contests(Candidacy):
     async def _resign(self, contest: Contest) -> None:
         """Stepping down already, and nothing runs under it."""
         lease = contest.lease
+        if lease.phase is not Phase.STEPPING_DOWN:
+            return  # done already
         term = Term(contest.name, lease.token or 0)
         if not contest.is_lock:
             why, seconds = lease.why_down, lease.believed_seconds(self._env.boot_now())

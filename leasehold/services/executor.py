@@ -199,6 +199,8 @@ class Executor:
         ended = self._env.boot_now()
         if outcome is not None:
             self._put(claim, outcome, ended)
+        elif claim.completed_elsewhere and claim.stop_reason == "stopping":
+            pass  # nobody knows whether that commits: what does not is given back by who stops us
         else:
             self._claims.remove(claim)
             job = claim.job

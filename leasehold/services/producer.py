@@ -27,6 +27,9 @@ _PREFETCH_SECONDS = 0.05
 _PREFETCH_BATCHES = 2
 """At most so many: while one is worked off, the next claim is a whole one."""
 
+_STILL_SECONDS = 1.0
+"""What was claimed ahead goes back when no job has ended for so long: others may have room."""
+
 _CONTENDED_SECONDS = 0.01
 """Before the next look at candidates that were all in the hands of others."""
 
@@ -55,6 +58,7 @@ class Sleepers:
         async with self._one:  # queues of one row
             identity = self._identities
             wanted = self._asleep | {queue} if asleep else self._asleep - {queue}
+            self._asleep = self._asleep & wanted  # an answer that is lost: it is said again
             await self._store.set_sleeping(self._guard.membership.identity.id, sorted(wanted))
             if identity == self._identities:  # else it was said of the one before
                 self._asleep = wanted
@@ -209,6 +213,8 @@ class Producer(Service):
         self._measured_at = env.boot_now()
         self._measured = 0
         self._rate = 0.0
+        self._still = (0, env.boot_now())
+        """How many jobs had ended, and when that was last another number."""
 
     @property
     def _poll(self) -> float:
@@ -240,7 +246,7 @@ class Producer(Service):
             return self._limits.flush_seconds
         limit = min(self.room(), self._limits.batch_rows)
         if limit <= 0:
-            return 5.0  # an ended job wakes us
+            return await self._full()
         claimed = await self._desk.claim(self._lane, limit, now)
         if claimed is None:
             return 1.0  # the node wakes us when it has joined
@@ -256,6 +262,21 @@ class Producer(Service):
         nap = self._env.jitter(self._poll, 0.2)
         low_water = self._lane.low_water
         return min(nap, low_water.full_in(self._env.boot_now())) if low_water.slow else nap
+
+    async def _full(self) -> float:
+        """No room: an ended job wakes us. Meanwhile nobody knows whether there is more."""
+        lane, now = self._lane, self._env.boot_now()
+        lane.drained = False
+        if not lane.waiting:
+            return 5.0
+        ended, since = self._still
+        if lane.finished != ended:
+            self._still = lane.finished, now
+        elif now - since >= _STILL_SECONDS:
+            self._rate = 0.0
+            await self._desk.give_back(lane)
+            return 5.0
+        return _STILL_SECONDS
 
     def _measure(self) -> None:
         now = self._env.boot_now()
