@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from leasehold import App, SyncContext
+import psycopg
+
+from leasehold import App, Context, SyncContext
 from leasehold.errors import LostClaim
 from leasehold.model.states import State
 from leasehold.services.leading import free_the_dead
-from tests.support.wait import until_async
+from tests.support.wait import forever, until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
 
@@ -60,3 +63,27 @@ async def _all(found: list[Any], count: int) -> bool:
 
 
 def _quiet(kind: str, **_: Any) -> None: ...
+
+
+async def test_a_completion_that_the_stop_rolled_back_blames_nobody(
+    app: App, migrated: str, sql: Sql
+) -> None:
+    one = App(migrated, grace=0.1)
+    completed = asyncio.Event()
+
+    @one.task(name="pay")
+    async def pay(ctx: Context) -> None:
+        async with await psycopg.AsyncConnection.connect(migrated) as connection:
+            await ctx.complete(on=connection)
+            completed.set()
+            await forever()  # the stop cancels it, and the transaction with it
+
+    async with one.node():
+        job = await pay.enqueue()
+        async with asyncio.timeout(30):
+            await completed.wait()
+    record = await app.get(job.id)
+    assert (record.state, record.attempt, record.crashes) == (State.AVAILABLE, 0, 0)
+    store = await app.store()
+    assert await free_the_dead(store, app.settings.limits, _quiet, None) == 0
+    await one.close()

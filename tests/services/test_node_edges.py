@@ -11,7 +11,7 @@ import pytest
 from leasehold import App, Context
 from leasehold.errors import JobFailed
 from leasehold.pg import migrate
-from tests.support.wait import until_async
+from tests.support.wait import forever, until_async
 
 
 async def rows(dsn: str, query: str) -> list[tuple[object, ...]]:
@@ -129,3 +129,88 @@ async def test_whatever_a_handler_raises_its_job_fails_and_its_slot_is_free(dsn:
                 await job.wait(timeout=10)
         assert await (await fine.enqueue()).wait(timeout=10) == "fine"
     await app.close()
+
+
+async def test_a_stop_goes_on_to_its_end_however_often_it_is_cancelled(dsn: str):
+    """As frameworks do it in a scope that was cancelled: again and again."""
+    app = await make_app(dsn)
+    begun, let_go, cancels = asyncio.Event(), asyncio.Event(), []
+
+    @app.task(name="long")
+    async def long() -> None:
+        begun.set()
+        await let_go.wait()  # the drain waits for it
+
+    async def serve() -> None:
+        async with app.node():
+            await long.enqueue()
+            await forever()
+
+    serving = asyncio.create_task(serve())
+    async with asyncio.timeout(30):
+        await begun.wait()
+
+    async def hurry() -> bool:
+        cancels.append(serving.cancel())
+        if len(cancels) == 5:
+            let_go.set()
+        return serving.done()
+
+    await until_async(hurry, 30, "the stop to end")
+    assert serving.cancelled()
+    assert not await rows(dsn, "select 1 from leasehold.node")
+    assert await rows(dsn, "select state from leasehold.job_done") == [("completed",)]
+    await app.close()
+
+
+async def test_what_was_claimed_ahead_goes_back_when_no_job_ends(dsn: str):
+    """Quick jobs were claimed behind long ones: others have room for them."""
+    app, other = await make_app(dsn), App(dsn)
+    let_go, ran = asyncio.Event(), []
+
+    @app.task(name="quick")
+    async def quick() -> None: ...
+
+    @app.task(name="long")
+    async def long() -> None:
+        ran.append(1)
+        await let_go.wait()
+
+    @other.task(name="quick")
+    async def quick_there() -> None: ...
+
+    await app.enqueue_many([quick.job() for _ in range(2000)])
+    await app.enqueue_many([long.job() for _ in range(2)])
+    await app.enqueue_many([quick.job() for _ in range(20)])
+    left = "select count(*) from leasehold.job where task_name = 'quick' having count(*) = "
+    async with app.node(queues={"default": 2}) as node:
+        held = "select 1 from leasehold.job where node is not null having count(*) > 2"
+        await until_async(lambda: rows(dsn, f"{left}20"), 30, "the long ones to have the slots")
+        assert len(ran) == 2 and await rows(dsn, held), "nothing was claimed ahead"
+        async with other.node():
+            await until_async(lambda: rows(dsn, f"{left}0"), 30, "the others to run elsewhere")
+        assert node.executor.busy() == 2
+        let_go.set()
+    await app.close()
+    await other.close()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # what asyncio.run() leaves is the point
+def test_the_connections_of_loops_that_are_closed_are_closed(dsn: str):
+    app = asyncio.run(make_app(dsn))
+
+    @app.task(name="t")
+    async def work() -> None: ...
+
+    async def enqueue() -> None:
+        await work.enqueue()
+        await (await app.operator("somebody", "a test")).store.jobs(None, None, None, 1)
+
+    for _ in range(5):
+        asyncio.run(enqueue())
+    mine = (
+        "select count(*) from pg_stat_activity where application_name like 'leasehold%' "
+        "and datname = current_database()"
+    )
+    [(count,)] = asyncio.run(rows(dsn, mine))
+    assert count <= 3, "a connection or two for each loop that ever was"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import psycopg
 import pytest
 
+from leasehold.errors import Unavailable
 from leasehold.services.producer import Sleepers
 from tests.support.hand import Database, a_database
 from tests.support.wait import until_async
@@ -50,3 +52,26 @@ async def test_queues_that_fall_asleep_at_once_are_both_in_the_row(made: Databas
     await asyncio.gather(*(sleepers.set(queue, True) for queue in ("one", "two", "three")))
     assert await made.sql("select sleeping from leasehold.node") == [(["one", "three", "two"],)]
     assert all(sleepers.asleep(queue) for queue in ("one", "two", "three"))
+
+
+@pytest.mark.parametrize("asleep", [True, False])
+async def test_what_was_said_without_an_answer_is_said_again(
+    made: Database, monkeypatch: pytest.MonkeyPatch, asleep: bool
+):
+    """Else a queue that sleeps would be taken for one that is awake, and nobody would wake it."""
+    process = made.process()
+    await process.step()
+    sleepers = Sleepers(process.store, process.guard)
+    await sleepers.set("q", not asleep)
+    said = process.store.set_sleeping
+
+    async def lost(*given: Any) -> None:
+        await said(*given)
+        raise Unavailable("the answer was lost", sent=True)
+
+    monkeypatch.setattr(process.store, "set_sleeping", lost)
+    with pytest.raises(Unavailable):
+        await sleepers.set("q", asleep)
+    monkeypatch.setattr(process.store, "set_sleeping", said)
+    await sleepers.set("q", True)
+    assert await made.sql("select sleeping from leasehold.node") == [(["q"],)]
