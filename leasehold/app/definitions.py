@@ -102,7 +102,9 @@ class Definitions:
         """Register a function: ``async def`` runs in the loop, ``def`` in a thread, either in a
         process that can be killed with ``executor="process"``. A first parameter named ``ctx``
         gets the :class:`Context`. ``timeout`` and ``requeue_after`` in seconds. ``deadline``: the
-        promised time of each job, a list for several levels.
+        promised time of each job, a list for several levels. Without ``history`` nothing is kept of
+        a job that completed, and an enqueue whose answer is lost raises Unavailable: to repeat it
+        could run the job twice.
 
         Raises DuplicateTask, BadJob, BadDeadline or UnknownTask for options that do not fit.
         """

@@ -75,7 +75,7 @@ class Client:
 
     async def enqueue_many(self, requests: Iterable[JobRequest], on: Any = None) -> list[Job]:
         """All of them or none. The ids are made here, so that a try whose outcome is unknown
-        can be repeated without doubling anything."""
+        can be repeated without doubling anything; not where ``history`` is off."""
         limits, env = self._settings.limits, self._env
         jobs = Numbered(requests, env.new_ids, limits.enqueue_rows, env.boot_now)
         if not jobs.most:
@@ -104,8 +104,11 @@ class Client:
                 return await self._store.enqueue(jobs, limit, retried, self._env.due_now())
             except errors.Unavailable as error:
                 retried = retried or error.sent
+                unknown = error.sent and not isinstance(error, errors.Conflict)
                 if attempt == _TRIES - 1 or error is jobs.failed:
                     raise
+                if unknown and jobs.may_leave_nothing():
+                    raise  # it may have run already, and the repetition could not see that
                 await asyncio.sleep(self._env.jitter(_FIRST_PAUSE * 3**attempt, 0.25))
         raise errors.Unavailable("the database did not answer")
 

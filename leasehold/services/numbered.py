@@ -74,6 +74,10 @@ class Numbered(Sequence[Pair]):
         """By COPY, for all that is known: enough of them, and all plain."""
         return len(self._requests) >= least and self._plain
 
+    def may_leave_nothing(self) -> bool:
+        """Is there one of which nothing is left when it has run?"""
+        return not all(job.options.history for job in self._requests)
+
     def all(self) -> None:
         """Have all of them. Raises what the generator raised, too."""
         if not self._whole:

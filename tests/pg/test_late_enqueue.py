@@ -107,3 +107,38 @@ async def test_a_copy_whose_end_lay_in_the_socket_is_not_committed(
     finally:
         os.kill(pid, signal.SIGCONT)
     await nothing_came_of_it(sql, pid, 3)
+
+
+@pytest.mark.parametrize("count", [1, 30], ids=["one", "many"])
+async def test_what_may_have_run_and_left_nothing_is_not_repeated(
+    app: App, monkeypatch: pytest.MonkeyPatch, sql: Any, count: int
+) -> None:
+    """The answer is lost, the jobs run, and no history says so: the caller hears that nobody
+    knows."""
+    ran: list[int] = []
+
+    @app.task(name="t", history=False)
+    async def work(n: int) -> None:
+        ran.append(n)
+
+    def losing(said: Any) -> Any:
+        async def lost(*given: Any) -> Any:
+            await said(*given)
+            await until_async(all_ran, 30, "the jobs to run")
+            raise errors.Unavailable("the answer was lost", sent=True)
+
+        return lost
+
+    async def all_ran() -> bool:
+        return len(ran) >= count and not await sql("select 1 from leasehold.job")
+
+    store = await app.store()
+    for name in ("enqueue", "copy"):
+        monkeypatch.setattr(store, name, losing(getattr(store, name)))
+    async with app.node():
+        with pytest.raises(errors.Unavailable, match="the answer was lost"):
+            await app.enqueue_many([work.job(n=n) for n in range(count)])
+        monkeypatch.undo()
+        await work.enqueue(n=-1)
+        await until_async(lambda: sql("select 1 where not exists (select 1 from leasehold.job)"))
+    assert sorted(ran) == [-1, *range(count)]

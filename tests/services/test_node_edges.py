@@ -11,6 +11,7 @@ import pytest
 from leasehold import App, Context
 from leasehold.errors import JobFailed
 from leasehold.pg import migrate
+from leasehold.services.acker import Acker
 from tests.support.wait import forever, until_async
 
 
@@ -214,3 +215,27 @@ def test_the_connections_of_loops_that_are_closed_are_closed(dsn: str):
     )
     [(count,)] = asyncio.run(rows(dsn, mine))
     assert count <= 3, "a connection or two for each loop that ever was"
+
+
+async def test_a_job_that_has_its_slot_is_not_sent_back_for_want_of_room(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Where runs take some milliseconds, no more are started than would run again after a kill.
+    One whose start has to be written down first is asked a second time: it is among them."""
+    monkeypatch.setattr(Acker, "_careful", property(lambda self: True))
+    app = await make_app(dsn)
+    running, all_run = set(), asyncio.Event()
+
+    @app.task(name="t")
+    async def work(n: int) -> None:
+        running.add(n)
+        if len(running) == 100:
+            all_run.set()
+        await all_run.wait()
+
+    await app.enqueue_many([work.job(n=n) for n in range(100)])
+    await rows(dsn, "update leasehold.job set crashes = 1 returning 1")
+    async with app.node(), asyncio.timeout(30):
+        await all_run.wait()
+    assert not await rows(dsn, "select 1 from leasehold.attempt where outcome <> 'completed'")
+    await app.close()
