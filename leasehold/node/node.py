@@ -285,8 +285,10 @@ class Node(GuardsHost):
         self._wake_all()
 
     def _on_failed_over(self) -> None:
-        """A completion may be lost, and the job be ours that we have forgotten; so may a claim."""
+        """A completion may be lost, and the job be ours that we have forgotten; so may a claim, and
+        what our row says of the queues that sleep."""
         self._desk.doubt()
+        self._sleepers.forget()
         for loop in self._producers.values():
             loop.wake()
 
