@@ -162,8 +162,8 @@ async def test_a_queue_with_many_priorities_hides_no_other(app: App, sql: Sql):
     jobs = """
         insert into leasehold.job (id, queue, task_name, payload, priority, run_at, created_at,
                                    max_attempts, ready)
-        select gen_random_uuid(), queue, 'task', '{}', n, now() - make_interval(secs => seconds + n),
-               now(), 1, true
+        select gen_random_uuid(), queue, 'task', '{}', n,
+               now() - make_interval(secs => seconds + n), now(), 1, true
         from (values ('first', 300, 1000), ('second', 2, 50), ('third', 6000, 0))
              queue (queue, jobs, seconds), generate_series(1, jobs) n
     """
