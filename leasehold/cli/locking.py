@@ -97,9 +97,11 @@ class _Runner:
         found = [
             r for r in rows if (r["name"], r["mode"], r["granted"]) == (self._name, "lock", True)
         ]
-        return f"{found[0]['client']} since {found[0]['since']:%Y-%m-%d %H:%M:%S}" if found else (
-            "another process until just now"
-        )  # fmt: skip
+        if not found:
+            return "another process until just now"
+        who, since = found[0]["client"] or "a process that is gone", found[0]["since"]
+        # a row that was deleted by hand and made again does not say since when
+        return f"{who} since {since:%Y-%m-%d %H:%M:%S}" if since else str(who)
 
     async def _hold(self, lock: Lock) -> int:
         from leasehold.cli.supervisor import die_with

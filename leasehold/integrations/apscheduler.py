@@ -35,10 +35,10 @@ from apscheduler.executors.base import BaseExecutor
 from apscheduler.executors.pool import ProcessPoolExecutor
 from apscheduler.jobstores.memory import MemoryJobStore
 from apscheduler.schedulers.base import STATE_STOPPED
-from apscheduler.triggers.combining import BaseCombiningTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
 from leasehold.errors import ConfigError, LostLease, Unavailable
+from leasehold.integrations.triggers import check_adoptable, of_the_epoch
 
 if TYPE_CHECKING:
     from leasehold.app import App
@@ -49,7 +49,6 @@ EXECUTOR = "leasehold"
 KEY_KEPT_SECONDS = 86400.0
 """How long a run that was enqueued is remembered: no process is later than this with it."""
 _TRIES = 6
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 # -- the gate --------------------------------------------------------------------------------------
@@ -268,11 +267,14 @@ def adopt(
     the scheduler in all of them. Each job needs an id of its own that is the same everywhere. An
     interval that counts from the start of the process is made to count from 1970: every process
     must see the same moments. Raises ConfigError for what differs between processes: jitter, ids
-    made up by APScheduler, combined triggers with intervals.
+    made up by APScheduler, combined triggers with intervals, dates with a fraction of a second (a
+    date that is left out is each process's own moment), and calendar intervals of more than a day
+    that count from today (as they do without a ``start_date``).
     """
     jobs = scheduler.get_jobs()
+    today = app.env.wall_now().astimezone().date()
     for job in jobs:
-        _check_adoptable(job)
+        check_adoptable(job, today)
     if EXECUTOR not in scheduler._executors:
         scheduler.add_executor(_Enqueues(app, prefix), EXECUTOR)
     names = []
@@ -282,47 +284,9 @@ def adopt(
         changes: dict[str, Any] = {"executor": EXECUTOR, "max_instances": 1000}
         job.modify(**changes)
         if isinstance(job.trigger, IntervalTrigger) and job.trigger.start_date.microsecond:
-            job.reschedule(_of_the_epoch(job.trigger))
+            job.reschedule(of_the_epoch(job.trigger))
         names.append(name)
     return names
-
-
-def _check_adoptable(job: Any) -> None:
-    if len(job.id) == 32 and all(letter in "0123456789abcdef" for letter in job.id):
-        raise ConfigError(
-            "the job has no id of its own: each process would make up another one",
-            got=f"{job.name} ({job.id})",
-            do="scheduler.add_job(..., id='nightly-report')",
-        )
-    _check_trigger(job.trigger, job.id)
-
-
-def _check_trigger(trigger: Any, job: str, *, inside: bool = False) -> None:
-    if getattr(trigger, "jitter", None):
-        raise ConfigError(
-            "jitter gives each process another run time, and a job for each",
-            got=job,
-            do="Leave jitter out: the run happens once anyway",
-        )
-    if inside and isinstance(trigger, IntervalTrigger) and trigger.start_date.microsecond:
-        raise ConfigError(
-            "an interval inside a combined trigger counts from the start of the process",
-            got=job,
-            do="Give it a start_date that is the same in every process",
-        )
-    if isinstance(trigger, BaseCombiningTrigger):
-        for part in trigger.triggers:
-            _check_trigger(part, job, inside=True)
-
-
-def _of_the_epoch(trigger: Any) -> IntervalTrigger:
-    """The same interval, at moments that every process agrees on."""
-    return IntervalTrigger(
-        seconds=trigger.interval_length,
-        start_date=_EPOCH,
-        end_date=trigger.end_date,
-        timezone=trigger.timezone,
-    )
 
 
 def _handler(job: Any) -> Callable[..., Any]:

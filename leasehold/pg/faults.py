@@ -84,8 +84,8 @@ def translate(error: Exception, *, sent: bool) -> errors.LeaseholdError:
             kind = errors.WrongPassword
     if kind is not None:
         return kind(_what(kind), got=text, do=_WHAT_TO_DO.get(kind, ""))
-    if isinstance(error, psycopg.DataError) and not state:
-        # the driver cannot send it: a NUL in text
+    if isinstance(error, (psycopg.DataError, UnicodeEncodeError)) and not state:
+        # the driver cannot send it: a NUL in text, half of a surrogate pair
         return errors.BadPayload("a value that PostgreSQL cannot store", got=text)
     if isinstance(error, psycopg.OperationalError) or not state:
         return errors.Unavailable("the database did not answer", got=text, sent=sent)

@@ -45,6 +45,8 @@ _LINE_SECONDS = 1 / 5000
 Params = dict[str, Any]
 _DRIVERS = (psycopg.Error, OSError)
 """Their errors."""
+_OF_A_CALL = (*_DRIVERS, UnicodeEncodeError)
+"""Also of one that was not sent: a parameter holds half of a surrogate pair."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ class Session:
             self.connection.send(query(name, self._settings.schema), params, then)
         except BaseException as error:
             timer.stop()
-            if isinstance(error, _DRIVERS):
+            if isinstance(error, _OF_A_CALL):
                 raise timer.explained(error) from error
             raise
 
@@ -166,7 +168,7 @@ class Session:
         timer.start(timeout)
         try:
             yield timer
-        except _DRIVERS as error:
+        except _OF_A_CALL as error:
             raise timer.explained(error) from error
         finally:
             timer.close()

@@ -27,7 +27,7 @@ def _iso(moment: datetime | None) -> str | None:
 
 
 def _definitions(given: Sequence[DueSchedule]) -> Jsonb:
-    return Jsonb([{"name": s.name, "spec": s.spec, "missed": s.missed} for s in given])
+    return Jsonb([{"name": s.name, "mark": s.mark, "missed": s.missed} for s in given])
 
 
 class ScheduleOperations:

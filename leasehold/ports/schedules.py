@@ -14,7 +14,7 @@ from leasehold.ports.common import Now, Term
 @dataclass(frozen=True, slots=True)
 class DueSchedule:
     name: str
-    spec: dict[str, Any]
+    spec: Any
     missed: str
     grace_seconds: float
     release: str
@@ -22,6 +22,8 @@ class DueSchedule:
     next_at: datetime
     now: datetime
     """The database's time at which it was due."""
+    mark: int
+    """Of the spec as the database has it; what we have read of it may be Unreadable."""
 
 
 @dataclass(frozen=True, slots=True)

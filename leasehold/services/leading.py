@@ -120,8 +120,8 @@ _REFUSALS = (UsageError, QueryFailed)
 """What is wrong is in a row, and not with the database."""
 
 
-def _definition(schedule: DueSchedule) -> tuple[object, str]:
-    return schedule.spec, schedule.missed
+def _definition(schedule: DueSchedule) -> tuple[int, str]:
+    return schedule.mark, schedule.missed
 
 
 class Periodic(Service):

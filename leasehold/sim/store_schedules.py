@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from uuid import UUID
+from zlib import crc32
 
 from leasehold.errors import QueryFailed
 from leasehold.ports import (
@@ -21,6 +23,10 @@ from leasehold.sim.promises import set_deadlines
 from leasehold.sim.rows import JobRow, ScheduleRow, SimDatabase, TickRow
 
 _COMPARED = ("spec", "task_name", "job", "missed", "grace_seconds")
+
+
+def _mark(row: ScheduleRow) -> int:
+    return crc32(json.dumps(row.spec, sort_keys=True).encode())
 
 
 class ScheduleOperations:
@@ -40,6 +46,7 @@ class ScheduleOperations:
                 row.high_water,
                 row.next_at,
                 moment,
+                _mark(row),
             )
             for row in self._going(app, without)
             if row.next_at is not None and row.next_at <= moment
@@ -59,13 +66,13 @@ class ScheduleOperations:
         return (next_at - moment).total_seconds(), ahead
 
     def _going(self, app: str, without: Sequence[DueSchedule]) -> list[ScheduleRow]:
-        left_out = [(given.name, given.spec, given.missed) for given in without]
+        left_out = [(given.name, given.mark, given.missed) for given in without]
         return [
             row
             for row in self.db.schedules.values()
             if row.app == app
             and not row.paused
-            and (row.name, row.spec, row.missed) not in left_out
+            and not (left_out and (row.name, _mark(row), row.missed) in left_out)
         ]
 
     async def fire(

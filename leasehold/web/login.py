@@ -1,7 +1,8 @@
 """Who is there: logins, sessions without state on the server, and tokens against forged posts.
 
 A session is a signed cookie. Its key comes from the login's secret, so that every worker of a web
-application knows the sessions of the others.
+application knows the sessions of the others. Anybody is given a signature, with the form that asks
+who is there: the way from the secret to the key is slow, so that guesses at it are.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hmac
 import json
 from binascii import Error as BadBase64
 from dataclasses import dataclass
+from functools import cache
 
 from leasehold.config import Limits
 from leasehold.env import Env
@@ -63,6 +65,15 @@ def _same(given: str, wanted: str) -> bool:
     return hmac.compare_digest(*digests)
 
 
+@cache
+def _slow_key(secret: str) -> bytes:
+    """A tenth of a second and 32 MiB, once in a process: not for each dashboard, nor request."""
+    given = secret.encode("utf-8", "backslashreplace")
+    return hashlib.scrypt(
+        given, salt=b"leasehold dashboard", n=2**15, r=8, p=1, maxmem=64 * 2**20, dklen=32
+    )
+
+
 @dataclass(frozen=True)
 class Session:
     who: str
@@ -74,7 +85,7 @@ class Sessions:
 
     def __init__(self, env: Env, secret: str) -> None:
         self._env = env
-        self._key = hashlib.sha256(f"leasehold dashboard\n{secret}".encode()).digest()
+        self._key = _slow_key(secret)
 
     def new(self, who: str) -> Session:
         return Session(who, self._env.nonce())

@@ -392,6 +392,23 @@ async def test_a_name_and_a_moment_are_there_once_whatever_the_verdict(world: Wo
     assert created and other != first
 
 
+async def test_a_later_level_for_a_moment_that_an_old_one_had_is_armed(world: World):
+    """17:00 was promised yesterday, too, and that promise was kept."""
+    page = level(0, since="fixed", at=at(120))
+    first, _ = await arm(world, "close", level(0, since="fixed", at=at(30)), page)
+    await world.a.store.end_deadline(first, "met", world.now)
+    second, created = await arm(world, "close", level(0, since="fixed", at=at(60)), page)
+    assert created and await states(world, second) == ["armed", "armed"]
+    assert await world.a.store.find_deadline("close") == second
+    world.now = at(61)
+    assert [b[:2] for b in await sweep(world)] == [(second, 1)]
+    assert await world.a.store.find_deadline("close") == second, "its second level is armed"
+    again, created = await arm(world, "close", level(0, since="fixed", at=at(180)))
+    assert (again, created) == (second, False)
+    world.now = at(121)
+    assert [b[:2] for b in await sweep(world)] == [(second, 2)]
+
+
 async def test_one_that_lies_in_the_past_is_refused(world: World):
     with pytest.raises(BadDeadline, match="past"):
         await arm(world, "books", level(0, since="fixed", at=at(0)))

@@ -8,11 +8,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from leasehold import App, Discard
+from leasehold.cli.root import root
 from leasehold.errors import BadPayload, JobFailed
 from leasehold.model.job import Unreadable, decode, encode
 from leasehold.model.states import State
@@ -82,6 +84,41 @@ async def test_arguments_that_cannot_be_stored_are_refused_where_they_are_given(
             await app.enqueue_many([work.job(), work.job(a=value)])
     assert await sql("select * from leasehold.job") == []
     assert (await work.enqueue(a="fine")).created
+
+
+@pytest.mark.parametrize("text", ["\udcff", "a\x00b"])
+async def test_text_that_postgresql_cannot_have_is_refused_wherever_it_is_asked_for(
+    app: App, text: str
+) -> None:
+    """``\udcff`` is what Python makes of a byte of the command line that is not UTF-8."""
+    inspector = await app.inspect()
+    asked = (
+        lambda: app.jobs(queue=text),
+        lambda: app.jobs(task=text),
+        lambda: inspector.ticks(text, 10),
+        lambda: inspector.deadlines(None, text, 10),
+    )
+    store = await app.store()
+    for ask in asked:
+        with pytest.raises(BadPayload, match="cannot store"):
+            await ask()
+    with pytest.raises(BadPayload, match="cannot store"):
+        await store._pool.fetch("schedule/ticks", {"schedule": text, "limit": 1}, aside=True)
+    assert await app.jobs() == [], "the connections are as good as before"
+
+
+def test_an_argument_of_the_command_line_that_is_not_utf8_is_told(migrated: str) -> None:
+    words: tuple[tuple[str, ...], ...] = (
+        ("jobs", "--queue", "\udcff"),
+        ("jobs", "--task", "\udcff"),
+        ("schedules", "ticks", "\udcff"),
+        ("deadlines", "--name", "\udcff"),
+    )
+    for given_words in words:
+        verb, *rest = given_words
+        done = CliRunner().invoke(root, [verb, "--dsn", migrated, *rest], prog_name="leasehold")
+        assert isinstance(done.exception, SystemExit), given_words
+        assert done.exit_code in (1, 2) and "cannot store" in done.output
 
 
 async def test_the_database_has_the_limit_too(app: App, sql: Sql) -> None:

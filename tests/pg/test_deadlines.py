@@ -139,6 +139,31 @@ async def test_one_that_stands_alone_in_a_transaction_of_the_users(
     assert (await app.deadline("books", due=moment, on_breach="page")).id == fixed.id
 
 
+@pytest.mark.parametrize(("first", "second"), [(1, 3), (3, 1)])
+async def test_two_who_arm_a_name_at_once_do_not_mix_their_levels(
+    migrated: str, sql: Any, first: int, second: int
+):
+    arm = b"select id, created from leasehold.deadline_arm(gen_random_uuid(), 'books', %s)"
+
+    def levels(count: int) -> str:
+        return json.dumps([{"seconds": 60 * n, "on_breach": "page"} for n in range(1, count + 1)])
+
+    async with (
+        await psycopg.AsyncConnection.connect(migrated) as one,
+        await psycopg.AsyncConnection.connect(migrated, autocommit=True) as two,
+    ):
+        [(mine, created)] = await (await one.execute(arm, [levels(first)])).fetchall()
+        assert created
+        other = asyncio.create_task(two.execute(arm, [levels(second)]))
+        waits = "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
+        await until_async(lambda: sql(waits, [two.info.backend_pid]), 10, "the other to wait")
+        await one.commit()
+        assert await (await other).fetchall() == [(mine, False)]
+    assert await sql("select id, level from leasehold.deadline order by level") == [
+        (mine, n) for n in range(1, first + 1)
+    ]
+
+
 def test_the_same_without_a_loop(dsn: str, migrated: str):
     app = App(dsn)
     page_task(app)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -12,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from leasehold import App
 from leasehold.app.metrics import Exposition, as_text
+from leasehold.cli.locking import _Runner
 from leasehold.services.metric_names import COUNTER, METRICS
 from leasehold.services.metrics import Sheet, read_metrics
 from tests.services.sessions import Two, two_processes
@@ -71,6 +73,44 @@ async def test_leaderless_seconds_are_those_between_two_leases(app: App, two: Tw
     assert 150 <= await lease(app, "leaderless_seconds") < 190
 
 
+async def test_a_leader_whose_row_was_deleted_and_made_again_is_not_held(
+    app: App, two: Two, sql: Sql
+):
+    a = two.a
+    await a.lead()
+    await sql("delete from leasehold.leader")
+    assert await a.store.ensure_election("default", 6.0)
+    [(node, renewed)] = await sql("select node, renewed_at from leasehold.leader")
+    assert (node, renewed) == (a.id, None)
+    sheet = await sheet_of(app)
+    assert sheet.series["leasehold_up"][()] == 1
+    assert sheet.series["leasehold_leader_held"][("default",)] == 0
+    assert sheet.series["leasehold_lease_leaderless_seconds_total"][("default",)] == 0
+
+
+async def test_the_holder_of_a_lock_is_named_also_where_nothing_says_since_when(
+    app: App, two: Two, sql: Sql
+):
+    row = (
+        "insert into leasehold.leader (name, node, token, lease_seconds, acquired_at) "
+        "values ('lock:nightly', %s, 3, 6, %s)"
+    )
+
+    async def holder() -> str:
+        try:
+            return await _Runner(app, "nightly", ("true",), 1.0)._holder()
+        finally:
+            await sql("delete from leasehold.leader where name = 'lock:nightly'")
+
+    [(worker,)] = await sql("select worker_id from leasehold.workers where node = %s", [two.a.id])
+    await sql(row, [two.a.id, "2026-01-01 12:00+00"])
+    assert (await holder()).startswith(f"{worker} since 2026-01-01 ")
+    await sql(row, [two.a.id, None])
+    assert await holder() == worker
+    await sql(row, [uuid4(), None])
+    assert await holder() == "a process that is gone"
+
+
 async def test_counts_outlive_the_rows_they_were_counted_from(app: App, two: Two, sql: Sql):
     a = two.a
     row = {"age": 0.0, "level": "warning", "node": None, "worker_id": "w", "fields": {}}
@@ -116,6 +156,34 @@ async def test_two_who_fold_at_once_count_nothing_twice(app: App, two: Two, sql:
     assert folded == 3000
     rows = "select metric, subject, n from leasehold.total"
     assert await sql(rows) == [("event", "tick_missed", 3000)]
+
+
+async def test_a_queue_with_many_priorities_hides_no_other(app: App, sql: Sql):
+    jobs = """
+        insert into leasehold.job (id, queue, task_name, payload, priority, run_at, created_at,
+                                   max_attempts, ready)
+        select gen_random_uuid(), queue, 'task', '{}', n,
+               now() - make_interval(secs => seconds + n), now(), 1, true
+        from (values ('first', 300, 1000), ('second', 2, 50), ('third', 6000, 0))
+             queue (queue, jobs, seconds), generate_series(1, jobs) n
+    """
+    await sql(jobs)
+    operator = await app.operator("test", "test")
+    rows = {row["queue"]: row for row in await operator.reports.queues(None)}
+    assert {name: (row["ready"], row["capped"]) for name, row in rows.items()} == {
+        "first": (300, False), "second": (2, False), "third": (5000 // 3, True),
+    }  # fmt: skip
+    assert 1300 <= rows["first"]["oldest_seconds"] < 1330, "the oldest has the last priority"
+    assert 52 <= rows["second"]["oldest_seconds"] < 82
+    sheet = await sheet_of(app)
+    assert set(sheet.series["leasehold_queue_ready"]) == {("first",), ("second",), ("third",)}
+
+    await sql("update leasehold.job set node = gen_random_uuid() where priority > 1")
+    rows = {row["queue"]: row for row in await operator.reports.queues(None)}
+    assert 1001 <= rows["first"]["oldest_seconds"] < 1031, "of those that could run"
+    await sql("update leasehold.job set node = gen_random_uuid()")
+    rows = {row["queue"]: row for row in await operator.reports.queues(None)}
+    assert [row["oldest_seconds"] for row in rows.values()] == [None] * 3
 
 
 async def test_an_open_transaction_and_a_waiting_lock_are_seen(app: App, migrated: str, sql: Sql):

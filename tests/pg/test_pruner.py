@@ -1,7 +1,8 @@
-"""Pruning beside a long reader, such as a dump."""
+"""Pruning beside a long reader, such as a dump, and beside a job that takes over an old key."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -14,6 +15,7 @@ from leasehold.env import Clock, Env
 from leasehold.pg.store import PgStore
 from leasehold.ports import Term
 from leasehold.services.leading import Pruner
+from tests.support.wait import until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
 
@@ -71,4 +73,37 @@ async def test_rows_are_pruned_behind_a_long_reader_and_the_days_are_asked_for_o
     clock.at += 60
     assert await pruner.tick(None) == 600.0
     assert await sql(day) == [(True,)]
+    await store.close()
+
+
+async def test_an_expired_key_that_a_new_job_is_taking_over_stays_that_jobs(
+    migrated: str, sql: Sql
+):
+    store = PgStore(Settings(dsn=migrated), "work")
+    days = {"events": 14, "ticks": 30, "attempts": 7, "history": 14}
+    job = '{"task": "mail", "unique": "7", "unique_for": 3600}'
+    wanted = f"select id, created from leasehold.enqueue('{job}')"
+    await sql(wanted)
+    await sql("update leasehold.job_key set held_until = now() - interval '1 second'")
+    async with await psycopg.AsyncConnection.connect(migrated) as user:
+        [(second, created)] = await (await user.execute(wanted.encode())).fetchall()
+        assert created
+        pruned = asyncio.create_task(store.prune(days, 100, None))
+        waits = (
+            "select 1 from pg_stat_activity where datname = current_database() "
+            "and application_name = 'leasehold work' and wait_event_type = 'Lock'"
+        )
+
+        async def looked_at_the_keys() -> bool:
+            return pruned.done() or bool(await sql(waits))
+
+        await until_async(looked_at_the_keys, 10, "the keys to be pruned, or waited for")
+        await user.commit()
+    await pruned
+    assert await sql("select job_id from leasehold.job_key") == [(second,)]
+    assert await sql(wanted) == [(second, False)], "the job is there once"
+
+    await sql("update leasehold.job_key set held_until = now() - interval '1 second'")
+    assert await store.prune(days, 100, None) == 1, "one that nobody takes over goes"
+    assert not await sql("select 1 from leasehold.job_key")
     await store.close()

@@ -17,6 +17,7 @@ from apscheduler.schedulers.base import STATE_PAUSED, STATE_RUNNING, STATE_STOPP
 from apscheduler.schedulers.blocking import BlockingScheduler
 from apscheduler.triggers.combining import OrTrigger
 from apscheduler.triggers.cron import CronTrigger
+from apscheduler.triggers.date import DateTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
 from leasehold import App
@@ -223,7 +224,7 @@ async def ends(scheduler: BlockingScheduler, app: App) -> None:
 async def test_each_run_becomes_one_job_with_its_arguments(database):
     apps = [database.app(), database.app()]
     ran: list[Any] = []
-    moment = datetime.now(UTC) + timedelta(seconds=1)
+    moment = (datetime.now(UTC) + timedelta(seconds=2)).replace(microsecond=0)
     schedulers = []
     for app in apps:
         scheduler = BackgroundScheduler(timezone="UTC")
@@ -268,6 +269,12 @@ def test_intervals_that_count_from_the_start_of_a_process_count_from_1970() -> N
             {"trigger": OrTrigger([CronTrigger(hour=3), IntervalTrigger(hours=1)]), "id": "a"},
             "counts from the start",
         ),
+        ({"id": "a"}, "fraction of a second"),
+        ({"trigger": OrTrigger([CronTrigger(hour=3), DateTrigger()]), "id": "a"}, "fraction"),
+        ({"trigger": "calendarinterval", "days": 2, "id": "a"}, "without a start_date"),
+        ({"trigger": "calendarinterval", "weeks": 1, "id": "a"}, "without a start_date"),
+        ({"trigger": "calendarinterval", "months": 1, "id": "a"}, "without a start_date"),
+        ({"trigger": "calendarinterval", "years": 1, "days": 1, "id": "a"}, "start_date"),
     ],
 )
 def test_what_differs_between_processes_is_refused_with_the_reason(options, reason) -> None:
@@ -275,3 +282,11 @@ def test_what_differs_between_processes_is_refused_with_the_reason(options, reas
     scheduler.add_job(nothing, **options)
     with pytest.raises(ConfigError, match=reason):
         adopt(scheduler, App("postgresql://nowhere"))
+
+
+def test_dates_and_calendar_intervals_that_are_the_same_everywhere_are_adopted() -> None:
+    scheduler = BackgroundScheduler(timezone="UTC")
+    scheduler.add_job(nothing, "date", run_date=datetime(2999, 1, 1, tzinfo=UTC), id="date")
+    scheduler.add_job(nothing, "calendarinterval", days=1, hour=3, id="daily")
+    scheduler.add_job(nothing, "calendarinterval", weeks=1, start_date="2026-01-05", id="weekly")
+    assert len(adopt(scheduler, App("postgresql://nowhere"))) == 3

@@ -35,6 +35,18 @@ select app, 'refused' || n, spec, described, task_name,
        missed, grace_seconds, release, now(), now()
 from leasehold.schedule, generate_series(1, 9) n where name = 'fine'
 """
+ODD = """
+insert into leasehold.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
+                                release, next_at, updated_at)
+select app, odd.name, odd.spec::jsonb, described, task_name, job, missed, grace_seconds, release,
+       now() - interval '1 hour', now()
+from leasehold.schedule s, (values
+    ('digits', '{"kind": "every", "seconds": 1' || repeat('0', 5000) || '}'),
+    ('deep', '{"kind": ' || repeat('[', 3000) || repeat(']', 3000) || '}'),
+    ('infinite', '{"kind": "lunar", "phase": 1' || repeat('0', 400) || '.5}'),
+    ('exact', '{"kind": "lunar", "phase": 1.00000000000000000000001}')) odd (name, spec)
+where s.name = 'fine'
+"""
 TICKS = "select 1 from leasehold.tick where schedule like %s and state = 'fired'"
 
 BEHIND = """
@@ -92,6 +104,31 @@ async def test_more_of_them_than_a_batch_holds_do_not_keep_the_others_from_firin
         tick = "select 1 from leasehold.tick where schedule = 'bad1' and state = 'fired'"
         await until_async(lambda: database.sql(tick), 30, "the one that was mended to fire")
     assert len(await database.events("schedule_undecidable")) == bad
+
+
+async def test_what_cannot_be_read_or_written_as_it_was_is_left_out_alone(database):
+    """Numbers of thousands of digits, or finer than a float; lists in lists in lists."""
+    app = database.app()
+    await database.sql(FINE)
+
+    @app.task(name="fine")
+    async def fine() -> None: ...
+
+    async def fired() -> int:
+        return len(await database.sql(TICKS, "fine"))
+
+    async with app.node():
+        await until_async(fired, 30, "a first tick")
+        await database.sql(ODD)
+        before = await fired()
+
+        async def goes_on() -> bool:
+            return await fired() >= before + 4
+
+        await until_async(goes_on, 15, "ticks beside what cannot be read")
+    told = [event["schedule"] for event in await database.events("schedule_undecidable")]
+    assert sorted(told) == ["deep", "digits", "exact", "infinite"]
+    assert not await database.events("service_failed")
 
 
 async def test_jobs_that_the_database_refuses_do_not_keep_the_others_from_firing(

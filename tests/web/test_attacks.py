@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import json
 import time
 from typing import Any
@@ -51,6 +53,37 @@ async def test_sql_in_a_filter_is_only_text(make: Make, dsn: str):
                 assert ">t</a>" not in answer.text, text
             await inside.post("/jobs/bulk", form_token=token, act="cancel", q=text)
     assert await sql(dsn, "select state from leasehold.jobs") == [("available",)]
+
+
+async def test_guesses_at_the_secret_are_slow_and_requests_are_not(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+):
+    """Whoever asks for the form gets a signature to try guesses on, without asking again."""
+    costs: list[int] = []
+
+    def counted(*given: Any, n: int, r: int, **options: Any) -> bytes:
+        costs.append(n * r * 128)
+        return scrypt(*given, n=n, r=r, **options)
+
+    scrypt = hashlib.scrypt
+    monkeypatch.setattr(hashlib, "scrypt", counted)
+    secret = f"guess-{uuid4()}"
+    async with make(login=Login(token=secret)) as inside:
+        form_token = await inside.form_token("/login")
+        [cookie] = inside.http.cookies.values()
+        for _ in range(3):
+            assert (await inside.http.get("/login")).status_code == 200
+    async with make(login=Login(token=secret)) as another:
+        another.http.cookies.update(inside.http.cookies)
+        answer = await another.post("/login", form_token=form_token, secret=secret)
+        assert answer.status_code == 303, "each worker knows the sessions of the others"
+    assert costs == [2**25], "32 MiB for each guess, and once for all who serve"
+
+    body, _, mac = cookie.strip('"').partition(".")
+    for prefix in ("", "leasehold dashboard\n"):
+        key = hashlib.sha256(f"{prefix}{secret}".encode()).digest()
+        tried = hmac.new(key, f"session\n{body}".encode(), hashlib.sha256).hexdigest()
+        assert tried != mac, "one hash is enough to try a guess"
 
 
 PLACES = ("x", "' or 1=1", "2026-01-01|x", "|", "infinity|", "\x00", "0001-01-01T00:00:00+23:59|")

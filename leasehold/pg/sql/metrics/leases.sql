@@ -1,7 +1,8 @@
--- Each leader with what became of its terms; leaderless counts the present vacancy too.
+-- Each leader with what became of its terms; leaderless counts the present vacancy too. A row that
+-- was deleted by hand and made again names a node and was never renewed: it is not held.
 -- locks: none
 -- index: a scan of leader
-select name, node is not null and age < lease_seconds, token, greatest(age, 0), acquired, renewed, resigned, expired,
+select name, coalesce(node is not null and age < lease_seconds, false), token, greatest(age, 0), acquired, renewed, resigned, expired,
        leaderless_seconds + coalesce(case when node is null then greatest(extract(epoch from at - vacated_at), 0)
                                           else greatest(age - lease_seconds, 0) end, 0)::float8
 from (

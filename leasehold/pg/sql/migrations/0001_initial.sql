@@ -411,9 +411,10 @@ for each row execute function leasehold.callback_check();
 create index deadline_due on leasehold.deadline (due_at) where state = 'armed';
 create index deadline_closed on leasehold.deadline (closed_at) where closed_at is not null;
 create index deadline_breached on leasehold.deadline (closed_at) where state = 'breached';
--- a deadline that stands alone is armed once under its name; and one for a moment is there once
+-- a deadline that stands alone is armed once under its name; and one whose first level is for a
+-- moment is there once. The other levels are those of the first: an old one must not be in their way
 create unique index deadline_name on leasehold.deadline (name, level) where not of_job and state = 'armed';
-create unique index deadline_moment on leasehold.deadline (name, level, due_at) where not of_job;
+create unique index deadline_moment on leasehold.deadline (name, due_at) where not of_job and level = 1;
 
 -- How long successful runs took, of jobs with a deadline since 'average' alone.
 create table leasehold.run_time (
@@ -614,6 +615,9 @@ declare
     moment timestamptz := coalesce(clock, now());
     wrong  text := leasehold.deadline_wrong(wanted);
     found_id uuid;
+    item   jsonb;
+    place  bigint;
+    armed  boolean;
 begin
     if wrong is not null then
         raise exception 'leasehold.deadline_arm: deadline %, got %', wrong, left(wanted::text, 100)
@@ -635,20 +639,26 @@ begin
             return query select found_id, false;
             return;
         end if;
-        insert into leasehold.deadline (id, level, of_job, name, state, since, seconds, until, on_cancel, due_at,
-                                        callback, made_at)
-        select new_id, t.o, false, called, 'armed', case when t.e ? 'at' then 'fixed' else 'enqueued' end,
-               coalesce((t.e ->> 'seconds')::double precision, 0), 'success', 'cancel',
-               leasehold.deadline_ahead(coalesce((t.e ->> 'at')::timestamptz,
-                   moment + make_interval(secs => (t.e ->> 'seconds')::double precision)), moment),
-               leasehold.callback_of(t.e),
-               moment
-        from jsonb_array_elements(wanted) with ordinality as t (e, o)
-        on conflict do nothing;
-        if found then
+        for item, place in select t.e, t.o from jsonb_array_elements(wanted) with ordinality as t (e, o) order by t.o
+        loop
+            insert into leasehold.deadline (id, level, of_job, name, state, since, seconds, until, on_cancel, due_at,
+                                            callback, made_at)
+            values (new_id, place, false, called, 'armed', case when item ? 'at' then 'fixed' else 'enqueued' end,
+                    coalesce((item ->> 'seconds')::double precision, 0), 'success', 'cancel',
+                    leasehold.deadline_ahead(coalesce((item ->> 'at')::timestamptz,
+                        moment + make_interval(secs => (item ->> 'seconds')::double precision)), moment),
+                    leasehold.callback_of(item), moment)
+            on conflict do nothing;
+            armed := found;
+            -- the first level decides whose it is, so that two who arm the name at once do not mix theirs
+            exit when not armed;
+        end loop;
+        if armed then
             return query select new_id, true;
             return;
         end if;
+        -- somebody armed it meanwhile, and its first level was breached before ours was there
+        exit when place > 1;
     end loop;
     raise exception 'leasehold.deadline_arm: % is armed and ended again and again', called using errcode = '40001';
 end $$;

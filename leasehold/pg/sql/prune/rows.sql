@@ -1,5 +1,6 @@
--- Delete what is past keeping, a bounded batch of each.
--- locks: the rows
+-- Delete what is past keeping, a bounded batch of each. An expired key is locked before it is
+-- deleted: a new job may just be taking it over, and then it is that job's.
+-- locks: the rows; keys that nobody holds locked
 -- index: event_at, tick_decided, attempt_ended, job_key_held, history_pkey; a scan of death, signal and stack
 with clock as (
     select coalesce(%(now)s::timestamptz, now()) as at
@@ -29,7 +30,8 @@ with clock as (
     returning 1
 ), k as (
     delete from leasehold.job_key where key in (
-        select key from leasehold.job_key, clock where held_until < clock.at limit %(limit)s)
+        select key from leasehold.job_key, clock where held_until < clock.at
+        limit %(limit)s for update of job_key skip locked)
     returning 1
 ), h as (
     delete from leasehold.history x using (

@@ -5,5 +5,5 @@
 select extract(epoch from min(next_at) - coalesce(%(now)s::timestamptz, clock_timestamp()))::float8,
        coalesce(extract(epoch from max(high_water) - coalesce(%(now)s::timestamptz, clock_timestamp())), 0)::float8
 from leasehold.schedule s where app = %(app)s and not paused and next_at is not null
-  and not exists (select 1 from jsonb_to_recordset(%(without)s::jsonb) as x (name text, spec jsonb, missed text)
-                  where (x.name, x.spec, x.missed) = (s.name, s.spec, s.missed))
+  and not exists (select 1 from jsonb_to_recordset(%(without)s::jsonb) as x (name text, mark bigint, missed text)
+                  where (x.name, x.mark, x.missed) = (s.name, jsonb_hash_extended(s.spec, 0), s.missed))

@@ -1,8 +1,8 @@
 -- The deadline of that name which stands alone, in a transaction of the user's: the armed one, or
 -- the newest.
 -- locks: none
--- index: deadline_moment
+-- index: deadline_name, deadline_moment
 select d.id from leasehold.deadline d
-where d.name = cast(%(name)s as text) and not d.of_job
+where d.name = cast(%(name)s as text) and not d.of_job and (d.state = 'armed' or d.level = 1)
 order by d.state = 'armed' desc, d.made_at desc
 limit 1

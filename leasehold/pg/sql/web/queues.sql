@@ -1,27 +1,49 @@
--- Each queue with work: how many are ready, and for how long the oldest that could run has been due.
--- So many are counted at the head of each queue and priority; where there are more, the planner's
--- statistics give an estimate (null: there are none yet).
+-- Each queue with work, so many of them: how many are ready, and for how long the oldest that could
+-- run has been due. So many are counted at the head of each queue, its priorities together; where
+-- there are more, the planner's statistics give an estimate (null: there are none yet). The oldest is
+-- looked for at the head of each of its priorities: a bound on pairs would hide the queues behind one
+-- with many priorities.
 -- locks: none
 -- index: job_ready
-with recursive lane (queue, priority) as (
-    (select j.queue, j.priority from leasehold.job j where j.ready order by j.queue, j.priority limit 1)
+with recursive line (queue) as (
+    (select j.queue from leasehold.job j where j.ready order by j.queue, j.priority limit 1)
     union all
-    select n.queue, n.priority from lane l cross join lateral (
-        select j.queue, j.priority from leasehold.job j
-        where j.ready and (j.queue, j.priority) > (l.queue, l.priority)
+    select n.queue from line l cross join lateral (
+        select j.queue from leasehold.job j
+        where j.ready and j.queue > l.queue
         order by j.queue, j.priority limit 1) n
-), lanes as materialized (
-    select * from lane limit 200
+), lines as materialized (
+    select * from line limit 200
 ), most as materialized (
-    select greatest(%(most)s::bigint / greatest(count(*), 1), 100) as rows from lanes
+    select greatest(%(most)s::bigint / greatest(count(*), 1), 100) as rows,
+           greatest(2000 / greatest(count(*), 1), 10) as lanes
+    from lines
 ), counted as (
-    select l.queue, c.n, c.oldest
-    from lanes l
+    select l.queue, c.n, o.oldest
+    from lines l
     cross join lateral (
-        select count(*) as n, min(x.run_at) filter (where x.node is null) as oldest
-        from (select j.run_at, j.node from leasehold.job j
-              where j.ready and j.queue = l.queue and j.priority = l.priority
-              order by j.run_at, j.id limit (select rows from most)) x) c
+        select count(*) as n
+        from (select from leasehold.job j
+              where j.ready and j.queue = l.queue
+              order by j.queue, j.priority, j.run_at, j.id limit (select rows from most)) x) c
+    cross join lateral (
+        with recursive lane (priority) as (
+            (select j.priority from leasehold.job j
+             where j.ready and j.queue = l.queue order by j.priority limit 1)
+            union all
+            select n.priority from lane p cross join lateral (
+                select j.priority from leasehold.job j
+                where j.ready and j.queue = l.queue and j.priority > p.priority
+                order by j.priority limit 1) n
+        )
+        select min(h.run_at) as oldest
+        from (select * from lane limit (select lanes from most)) p
+        cross join lateral (
+            select x.run_at
+            from (select j.run_at, j.node from leasehold.job j
+                  where j.ready and j.queue = l.queue and j.priority = p.priority
+                  order by j.run_at, j.id limit (select rows from most)) x
+            where x.node is null order by x.run_at limit 1) h) o
 ), common as (
     select v.queue, v.share * c.reltuples as rows
     from pg_class c
@@ -32,7 +54,7 @@ with recursive lane (queue, priority) as (
 select t.queue, t.n, t.capped, t.oldest_seconds,
        (select greatest(c.rows, t.n)::bigint from common c where t.capped and c.queue = t.queue)
 from (
-    select queue, sum(n)::bigint as n, bool_or(n >= (select rows from most)) as capped,
-           extract(epoch from coalesce(%(now)s::timestamptz, now()) - min(oldest))::float8 as oldest_seconds
-    from counted group by queue) t
+    select queue, n, n >= (select rows from most) as capped,
+           extract(epoch from coalesce(%(now)s::timestamptz, now()) - oldest)::float8 as oldest_seconds
+    from counted) t
 order by t.queue

@@ -1,0 +1,76 @@
+"""Which of APScheduler's jobs have the same id and the same moments in every process."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from typing import Any
+
+from apscheduler.triggers.calendarinterval import CalendarIntervalTrigger
+from apscheduler.triggers.combining import BaseCombiningTrigger
+from apscheduler.triggers.date import DateTrigger
+from apscheduler.triggers.interval import IntervalTrigger
+
+from leasehold.errors import ConfigError
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EACH_DAY = (0, 0, 0, 1)
+
+
+def check_adoptable(job: Any, today: date) -> None:
+    """``today``: on this machine. Raises ConfigError for what differs between processes."""
+    if len(job.id) == 32 and all(letter in "0123456789abcdef" for letter in job.id):
+        raise ConfigError(
+            "the job has no id of its own: each process would make up another one",
+            got=f"{job.name} ({job.id})",
+            do="scheduler.add_job(..., id='nightly-report')",
+        )
+    _check_trigger(job.trigger, job.id, today)
+
+
+def _check_trigger(trigger: Any, job: str, today: date, *, inside: bool = False) -> None:
+    if getattr(trigger, "jitter", None):
+        raise ConfigError(
+            "jitter gives each process another run time, and a job for each",
+            got=job,
+            do="Leave jitter out: the run happens once anyway",
+        )
+    if inside and isinstance(trigger, IntervalTrigger) and trigger.start_date.microsecond:
+        raise ConfigError(
+            "an interval inside a combined trigger counts from the start of the process",
+            got=job,
+            do="Give it a start_date that is the same in every process",
+        )
+    if isinstance(trigger, DateTrigger) and trigger.run_date.microsecond:
+        raise ConfigError(
+            "a date with a fraction of a second is the moment at which the process made it, and "
+            "each process would have another one",
+            got=job,
+            do="Give it a run_date in whole seconds that is the same in every process",
+        )
+    if isinstance(trigger, CalendarIntervalTrigger) and _counts_from(today, trigger):
+        raise ConfigError(
+            "a calendar interval without a start_date counts from the day on which the process "
+            "started",
+            got=job,
+            do="Give it a start_date before today that is the same in every process",
+        )
+    if isinstance(trigger, BaseCombiningTrigger):
+        for part in trigger.triggers:
+            _check_trigger(part, job, today, inside=True)
+
+
+def _counts_from(today: date, trigger: Any) -> bool:
+    """Which APScheduler takes where no start_date is given. Where the interval is one day, the
+    moments are the same from whichever day they are counted."""
+    interval = (trigger.years, trigger.months, trigger.weeks, trigger.days)
+    return interval != _EACH_DAY and trigger.start_date == today
+
+
+def of_the_epoch(trigger: Any) -> IntervalTrigger:
+    """The same interval, at moments that every process agrees on."""
+    return IntervalTrigger(
+        seconds=trigger.interval_length,
+        start_date=_EPOCH,
+        end_date=trigger.end_date,
+        timezone=trigger.timezone,
+    )
