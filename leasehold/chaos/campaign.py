@@ -14,6 +14,7 @@ from pathlib import Path
 
 from leasehold.app.certify import Certifier
 from leasehold.chaos.app import NAME
+from leasehold.chaos.check_processes import as_told
 from leasehold.chaos.checkers import Check, judge
 from leasehold.chaos.counts import Counts, count
 from leasehold.chaos.database import Server
@@ -69,7 +70,7 @@ class Result:
     counts: Counts
     settings: Settings
     logs: dict[str, str] = field(default_factory=dict)
-    """The end of the log of each process that ended by itself."""
+    """The end of the log of each process that did not end as it was told to."""
     postgres: str = ""
     """The version of the campaign's own server; empty: somebody else's."""
 
@@ -144,9 +145,9 @@ async def _play(order: Order, folder: Path, server: Server | None, say: Say) -> 
         )  # fmt: skip
         fleet.read_histories()
         logs = {
-            str(p): fleet.log_tail(p)
+            f"{p} {p.how}, exit code {p.code}": fleet.log_tail(p)
             for p in fleet.processes
-            if p.how.startswith("ended by itself")
+            if not as_told(p)
         }
     checks = judge(campaign, final, settings.timings)
     version = server.version if server else ""

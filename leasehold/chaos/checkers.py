@@ -20,6 +20,7 @@ from leasehold.chaos.check_leases import (
     terms,
 )
 from leasehold.chaos.check_processes import clean_stops, ends, services, still
+from leasehold.chaos.check_runs import ran
 from leasehold.chaos.history import Campaign
 from leasehold.config import Timings
 from leasehold.model.states import FINISHED
@@ -277,6 +278,7 @@ _CHECKS: list[tuple[str, str, bool, bool, Look]] = [
     ("unexpected", "no job that nobody enqueued", True, True, _unexpected),
     ("recovered", "a call of unknown outcome did all or nothing", True, True, _recovered),
     ("finished", "every job reaches a final state; nothing is stuck", True, False, _finished),
+    ("ran", "what is completed has run; nothing is given up for nothing", True, True, ran),
     ("effect once", "effects in the completing transaction apply once", True, True, _effects),
     ("stale completions", "a claim that was lost writes nothing", True, True, _stale),
     ("deadline once", "a promised time is met or breached, once", True, True, _deadlines),

@@ -29,6 +29,8 @@ CHILD = (sys.executable, "-c", _START)
 """How a process of the campaign is started; its orders are the last argument, as JSON."""
 _STOP_SECONDS = 25.0
 _LOG_LINES = 25
+_HARD_EXIT = "node1"
+"""It ends as a worker does; the others are as in a web process."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,13 @@ class Member:
     def alive(self) -> bool:
         return self.process is not None and self.process.returncode is None
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: signal.Signals) -> bool:
+        """False: it has ended."""
         if self.process and self.process.returncode is None:
             with suppress(ProcessLookupError):
                 self.process.send_signal(number)
+                return True
+        return False
 
 
 class Fleet:
@@ -128,6 +133,7 @@ class Fleet:
             code = await member.process.wait()
             member.record.ended_at = self._env.boot_now()
             member.record.how = member.why or f"ended by itself: {code}"
+            member.record.code = code  # also of one that we ended: it may have broken before that
             if member.certify and member.node:
                 self._certifier.report(member.node, member.record.how)
             if member.role not in self._stopping:
@@ -156,7 +162,8 @@ class Fleet:
                 process_group=0,
             )
         pid, now = member.process.pid, self._env.boot_now()
-        member.record = Process(member.name, member.role, pid, now)
+        hard_exit = bool(self._plan.target) or member.name == _HARD_EXIT
+        member.record = Process(member.name, member.role, pid, now, hard_exit=hard_exit)
         self.processes.append(member.record)
 
     def _command(self, member: Member, label: str) -> list[str]:
@@ -168,7 +175,7 @@ class Fleet:
             "role": member.role,
             "name": member.name,
             "pace": self._plan.pace,
-            "hard_exit": member.name == "node1",
+            "hard_exit": member.name == _HARD_EXIT,
             "history": str(self._folder / f"{label}.jsonl"),
         }
         return [*self._plan.child, json.dumps(orders)]
@@ -189,7 +196,9 @@ class Fleet:
             member = self.members[keeper.get_name()]
             member.why = "did not stop"
             member.signal(signal.SIGKILL)
-        await asyncio.gather(*keepers, return_exceptions=True)
+        for ended in await asyncio.gather(*keepers, return_exceptions=True):
+            if isinstance(ended, Exception):  # its place was empty since, and nothing was shown
+                raise ended
 
     async def end(self) -> None:
         """SIGKILL to all that is left; the links close."""

@@ -85,6 +85,9 @@ class Duties:
                 await self._duty(term.token)
             except LeaseholdError as error:
                 self._writer.note("duty_unknown", term=term.token, error=type(error).__name__)
+            except Exception as error:  # else nobody would hear that there are no duties any more
+                self._writer.note("duties_broke", error=repr(error))
+                raise
             await asyncio.sleep(_REST_SECONDS * self._env.rng.random())
 
     async def _look(self, term: int) -> None:

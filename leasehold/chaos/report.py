@@ -221,7 +221,6 @@ def _run(result: Result) -> str:
 
 def _logs(result: Result) -> str:
     return "".join(
-        f"<details><summary>{escape(name)} ended by itself</summary><pre>{escape(text)}</pre>"
-        f"</details>"
+        f"<details><summary>{escape(name)}</summary><pre>{escape(text)}</pre></details>"
         for name, text in result.logs.items()
     )

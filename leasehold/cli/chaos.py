@@ -132,7 +132,7 @@ def _tell(verdict: Verdict) -> None:
         held = sum(check.verdict == "held" for check in result.checks)
         idle = sum(check.verdict == "idle" for check in result.checks)
         click.echo(
-            f"{campaign.profile:9} seed {campaign.seed:<8} {len(campaign.faults):4} faults, "
+            f"{campaign.profile:9} seed {campaign.seed:<8} {result.counts.faults:4} faults, "
             f"{held} of {len(result.checks)} checks held"
             + (f", {idle} had nothing to look at" if idle else "")
         )

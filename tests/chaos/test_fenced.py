@@ -8,7 +8,7 @@ from leasehold.chaos.app import NAME
 from leasehold.config import Settings
 from leasehold.pg.chaos import SCHEMA, ChaosSession, make_anew
 
-_FENCE = f"insert into {SCHEMA}.fence (name, token) values (%s, 7)"  # noqa: S608
+_FENCE = f"insert into {SCHEMA}.fence (name, token) values (%s, 7)"
 _IDLE = "show idle_in_transaction_session_timeout"
 
 
