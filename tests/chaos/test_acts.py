@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from leasehold.chaos.acts import Acts, Missed
 from leasehold.chaos.counts import count
 from leasehold.chaos.faults import Faults
 from leasehold.chaos.fleet import Fleet, Plan
+from leasehold.chaos.history import Writer, read
+from leasehold.chaos.node import Duties
 from leasehold.config import Settings
 from leasehold.env import Env, seeded
 from leasehold.errors import Unavailable
@@ -129,6 +132,16 @@ async def test_the_exit_status_of_what_was_stopped_is_kept(tmp_path: Path) -> No
     await fleet.end()
     [process] = fleet.processes
     assert (process.how, process.code, process.hard_exit) == ("stopped", 3, True)
+
+
+async def test_duties_that_break_say_so_in_the_history(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "lines", Env())
+    chaos: Any = SimpleNamespace(app=SimpleNamespace(env=Env()))
+    node: Any = SimpleNamespace(guard=SimpleNamespace(term=lambda name: 1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        await Duties(chaos, node, writer).run()
+    [line] = read(tmp_path / "lines")
+    assert line["kind"] == "duties_broke" and "ZeroDivisionError" in line["error"]
 
 
 class Certified:
