@@ -119,6 +119,7 @@ async def _play(order: Order, folder: Path, server: Server | None, say: Say) -> 
         watcher = Watcher(settings, settings.name, env)
         stack.push_async_callback(watcher.stop)
         after_event = await watcher.last_event()
+        since = await watcher.began() if order.plan.target else None
         fleet = Fleet(settings, order.plan, folder, certifier, env, rng)
         stack.push_async_callback(fleet.end)
         await fleet.start()
@@ -138,7 +139,7 @@ async def _play(order: Order, folder: Path, server: Server | None, say: Say) -> 
         stopping_at = env.boot_now()
         await fleet.stop("node")
         ended_at = env.boot_now()
-        final = await watcher.final(after_event, not order.plan.target)
+        final = await watcher.final(after_event, since)
         campaign = Campaign(
             order.profile, order.seed, began_at, healed_at, ended_at, fleet.processes, faults.done,
             watcher.rows, drained, load, stopping_at, clock, not order.plan.target,

@@ -19,7 +19,7 @@ from leasehold.chaos.database import Clock, find_faketime
 from leasehold.chaos.history import Process
 from leasehold.chaos.proxy import FaultProxy
 from leasehold.config import Settings
-from leasehold.env import ASSIGNED_NODE, Env, Rng, assign_node_id
+from leasehold.env import ASSIGNED_NODE, GIVEN_DSN, Env, Rng, assign_node_id
 
 _START = (
     "import json, sys; given = json.loads(sys.argv[1]); sys.path[:] = given['path']; "
@@ -143,10 +143,7 @@ class Fleet:
         member.started += 1
         member.why, member.certify = "", self._rng.random() < 0.5
         label = f"{member.name}.{member.started}"
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("LEASEHOLD_")}
-        environ |= {"LEASEHOLD_DSN": member.link.dsn, "LEASEHOLD_SCHEMA": self._settings.schema}
-        if not self._plan.target:
-            environ["LEASEHOLD_RECOVER_WITHIN"] = f"{self._settings.recover_within:g}"
+        environ = self._environ(member.link.dsn)
         member.node = None
         if member.role == "node":
             member.node = self._env.new_id()
@@ -166,10 +163,23 @@ class Fleet:
         member.record = Process(member.name, member.role, pid, now, hard_exit=hard_exit)
         self.processes.append(member.record)
 
+    def _environ(self, dsn: str) -> dict[str, str]:
+        """Somebody's application is told all that we were told, but where its database is; ours is
+        told nothing else. The DSN is in no argument: it may hold a password."""
+        if self._plan.target:
+            given = {k: v for k, v in os.environ.items() if k != ASSIGNED_NODE}
+            return given | {"LEASEHOLD_DSN": dsn, GIVEN_DSN: dsn}
+        given = {k: v for k, v in os.environ.items() if not k.startswith("LEASEHOLD_")}
+        return given | {
+            "LEASEHOLD_DSN": dsn,
+            "LEASEHOLD_SCHEMA": self._settings.schema,
+            "LEASEHOLD_RECOVER_WITHIN": f"{self._settings.recover_within:g}",
+        }
+
     def _command(self, member: Member, label: str) -> list[str]:
         if self._plan.target:
-            options = [f"--dsn={member.link.dsn}", f"--schema={self._settings.schema}"]
-            return [sys.executable, "-m", "leasehold", "worker", self._plan.target, *options]
+            worker = [sys.executable, "-m", "leasehold", "worker", self._plan.target]
+            return [*worker, f"--schema={self._settings.schema}"]
         orders = {
             "path": sys.path,
             "role": member.role,

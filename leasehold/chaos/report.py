@@ -212,7 +212,8 @@ def _run(result: Result) -> str:
     return (
         f"<h2>{escape(campaign.profile)}, seed {campaign.seed}</h2>"
         f"<p>{server}{seconds:.0f} s, load average {campaign.load:.1f}. Faults: {escape(faults)}. "
-        f"The same faults again: <code>{escape(again)} --seconds {seconds:.0f}</code></p>"
+        f"The same draws again: <code>{escape(again)} --seconds {seconds:.0f}</code> "
+        f"(whom they find, and in the middle of what, is different each time)</p>"
         f'<p class="legend">{legend}</p>'
         f'<div class="wide">{Timeline(campaign, result.settings.timings).svg()}</div>'
         f"{_logs(result)}"

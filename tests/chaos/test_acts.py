@@ -14,11 +14,12 @@ import pytest
 from leasehold.chaos.acts import Acts, Missed
 from leasehold.chaos.counts import count
 from leasehold.chaos.faults import Faults
-from leasehold.chaos.fleet import Fleet, Plan
+from leasehold.chaos.fleet import Fleet, Member, Plan
 from leasehold.chaos.history import Writer, read
 from leasehold.chaos.node import Duties
+from leasehold.chaos.proxy import FaultProxy
 from leasehold.config import Settings
-from leasehold.env import Env, seeded
+from leasehold.env import ASSIGNED_NODE, GIVEN_DSN, Env, seeded
 from leasehold.errors import Unavailable
 from tests.chaos.histories import World
 from tests.support.wait import until_async
@@ -142,6 +143,26 @@ async def test_duties_that_break_say_so_in_the_history(tmp_path: Path) -> None:
         await Duties(chaos, node, writer).run()
     [line] = read(tmp_path / "lines")
     assert line["kind"] == "duties_broke" and "ZeroDivisionError" in line["error"]
+
+
+async def test_somebodys_worker_is_told_all_that_we_were_and_no_password_in_its_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"NAME": "shop", "NODE_ID": "mine:1", "DSN": "host=theirs"}.items():
+        monkeypatch.setenv(f"LEASEHOLD_{name}", value)
+    nothing: Any = None
+    settings = Settings(dsn="host=/nowhere password=hush", schema="theirs")
+    plan = Plan(nodes=1, producers=0, target="shop.jobs:app")
+    fleet = Fleet(settings, plan, tmp_path, nothing, Env(), seeded(1))
+    link = FaultProxy(settings.dsn)
+    member = Member("node1", "node", link, None)
+    command, environ = fleet._command(member, "node1.1"), fleet._environ(link.dsn)
+    await link.close()
+    assert "hush" not in " ".join(command) and "--schema=theirs" in command
+    assert environ["LEASEHOLD_NAME"] == "shop" and ASSIGNED_NODE not in environ
+    assert environ["LEASEHOLD_DSN"] == environ[GIVEN_DSN] == link.dsn != settings.dsn
+    own = Fleet(settings, Plan(), tmp_path, nothing, Env(), seeded(1))._environ(link.dsn)
+    assert "LEASEHOLD_NAME" not in own and GIVEN_DSN not in own
 
 
 class Certified:

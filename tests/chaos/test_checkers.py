@@ -200,6 +200,25 @@ def test_a_moment_with_two_jobs_is_seen(world: World) -> None:
     caught(world, "tick once", "is 2 jobs")
 
 
+def test_applications_that_share_a_schema_may_have_schedules_of_the_same_name(
+    world: World,
+) -> None:
+    somebodys(world)
+    of_another = world.tick_job(2)._replace(id=UUID(int=88))
+    world.change(jobs=[*world.tables.jobs, of_another])
+    caught(world, "tick once", "is 2 jobs")
+    world.change(ticks=[*world.tables.ticks, world.tick(2, job=UUID(int=88), app="another")])
+    assert not world.verdict()
+
+
+def test_what_somebody_calls_ref_or_discards_is_his(world: World) -> None:
+    theirs = [world.job(1, id=UUID(int=77)), world.job(5, state="discarded")]
+    world.change(jobs=[*world.tables.jobs, *theirs])
+    assert {"duplicated", "finished"} <= world.verdict().keys()
+    somebodys(world)
+    assert not world.verdict()
+
+
 def test_a_fired_moment_whose_job_is_nowhere_is_seen(world: World) -> None:
     world.change(jobs=world.tables.jobs[:-1])
     caught(world, "tick once", "its job is nowhere")
