@@ -159,6 +159,7 @@ async def _until_it_runs(fleet: Fleet, watcher: Watcher, env: Env) -> None:
     """Somebody leads. Raises Unavailable when nobody does for a minute."""
     give_up_at = env.boot_now() + JOIN_SECONDS
     while not (watcher.row and fleet.by_pid(watcher.row.pid)):
+        fleet.raise_broken()
         if env.boot_now() > give_up_at:
             raise Unavailable(
                 f"no process of the campaign leads after {JOIN_SECONDS:g} s",

@@ -206,9 +206,14 @@ class Fleet:
             member = self.members[keeper.get_name()]
             member.why = "did not stop"
             member.signal(signal.SIGKILL)
-        for ended in await asyncio.gather(*keepers, return_exceptions=True):
-            if isinstance(ended, Exception):  # its place was empty since, and nothing was shown
-                raise ended
+        await asyncio.gather(*keepers, return_exceptions=True)
+        self.raise_broken()
+
+    def raise_broken(self) -> None:
+        """What ended a keeper, if any has: its place was empty since, and shows nothing."""
+        for keeper in self._keepers:
+            if keeper.done() and not keeper.cancelled() and (error := keeper.exception()):
+                raise error
 
     async def end(self) -> None:
         """SIGKILL to all that is left; the links close."""
