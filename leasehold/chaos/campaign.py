@@ -14,6 +14,7 @@ from pathlib import Path
 
 from leasehold.app.certify import Certifier
 from leasehold.chaos.app import NAME
+from leasehold.chaos.check_processes import as_told
 from leasehold.chaos.checkers import Check, judge
 from leasehold.chaos.counts import Counts, count
 from leasehold.chaos.database import Server
@@ -69,7 +70,7 @@ class Result:
     counts: Counts
     settings: Settings
     logs: dict[str, str] = field(default_factory=dict)
-    """The end of the log of each process that ended by itself."""
+    """The end of the log of each process that did not end as it was told to."""
     postgres: str = ""
     """The version of the campaign's own server; empty: somebody else's."""
 
@@ -118,6 +119,7 @@ async def _play(order: Order, folder: Path, server: Server | None, say: Say) -> 
         watcher = Watcher(settings, settings.name, env)
         stack.push_async_callback(watcher.stop)
         after_event = await watcher.last_event()
+        since = await watcher.began() if order.plan.target else None
         fleet = Fleet(settings, order.plan, folder, certifier, env, rng)
         stack.push_async_callback(fleet.end)
         await fleet.start()
@@ -137,16 +139,16 @@ async def _play(order: Order, folder: Path, server: Server | None, say: Say) -> 
         stopping_at = env.boot_now()
         await fleet.stop("node")
         ended_at = env.boot_now()
-        final = await watcher.final(after_event, not order.plan.target)
+        final = await watcher.final(after_event, since)
         campaign = Campaign(
             order.profile, order.seed, began_at, healed_at, ended_at, fleet.processes, faults.done,
             watcher.rows, drained, load, stopping_at, clock, not order.plan.target,
         )  # fmt: skip
         fleet.read_histories()
         logs = {
-            str(p): fleet.log_tail(p)
+            f"{p} {p.how}, exit code {p.code}": fleet.log_tail(p)
             for p in fleet.processes
-            if p.how.startswith("ended by itself")
+            if not as_told(p)
         }
     checks = judge(campaign, final, settings.timings)
     version = server.version if server else ""
@@ -157,6 +159,7 @@ async def _until_it_runs(fleet: Fleet, watcher: Watcher, env: Env) -> None:
     """Somebody leads. Raises Unavailable when nobody does for a minute."""
     give_up_at = env.boot_now() + JOIN_SECONDS
     while not (watcher.row and fleet.by_pid(watcher.row.pid)):
+        fleet.raise_broken()
         if env.boot_now() > give_up_at:
             raise Unavailable(
                 f"no process of the campaign leads after {JOIN_SECONDS:g} s",

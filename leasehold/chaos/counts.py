@@ -79,7 +79,7 @@ def count(campaign: Campaign, tables: Tables | None) -> Counts:
                 unknown.update(line["refs"])
     found = {job.ref for job in tables.jobs} if tables else set()
     return Counts(
-        faults=len(campaign.faults),
+        faults=sum(fault.counted for fault in campaign.faults),
         acknowledged=refs["ack"],
         terms=len(_terms(campaign, tables)),
         unknown=refs["unknown"],

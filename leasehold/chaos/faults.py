@@ -9,20 +9,19 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
+from leasehold.chaos.acts import Acts, Missed
 from leasehold.chaos.database import Server
 from leasehold.chaos.fleet import Fleet, Member
 from leasehold.chaos.history import Fault
 from leasehold.chaos.proxy import WriteLoss
 from leasehold.chaos.watch import Watcher
 from leasehold.env import Env, Rng
-from leasehold.errors import Conflict, LeaseholdError
+from leasehold.errors import Conflict
 
 PROFILES = ("process", "network", "database", "all", "none")
-ALL = "database"
-"""The target of a fault that is everybody's."""
 Menu = list[tuple[Callable[[], Awaitable[None]], float]]
 """Faults, and how often each is drawn."""
 _DUTY = b"chaos_duty (duty"
@@ -46,8 +45,14 @@ class Faults:
     lease: float
     aim: Sequence[str] = ()
     """Only these, by the names of their methods; empty: those of the profile."""
-    done: list[Fault] = field(default_factory=list)
     _server_busy: bool = False
+
+    def __post_init__(self) -> None:
+        self.acts = Acts(self.env)
+
+    @property
+    def done(self) -> list[Fault]:
+        return self.acts.done
 
     async def run(self, profile: str, seconds: float, every: float) -> None:
         """One fault each ``every`` seconds on average; as long as each takes."""
@@ -56,7 +61,7 @@ class Faults:
         end = self.env.boot_now() + seconds
         while menu and self.env.boot_now() < end:
             fault = self.rng.choices([m for m, _ in menu], [w for _, w in menu])[0]
-            task = asyncio.ensure_future(_quietly(fault))
+            task = asyncio.ensure_future(self.acts.quietly(fault))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
             pause = min(self.rng.expovariate(1 / every), 3 * every)
@@ -67,6 +72,8 @@ class Faults:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._heal()
+        if self.acts.errors:  # what was drawn was not done: the run shows less than it says
+            raise self.acts.errors[0]
 
     def _heal(self) -> None:
         for member in self.fleet.members.values():
@@ -135,22 +142,6 @@ class Faults:
         started_at = member.record.started_at if member.record else self.env.boot_now()
         return member.alive and self.env.boot_now() - started_at > _JOIN_SECONDS
 
-    @asynccontextmanager
-    async def _acting(
-        self, kind: str, member: Member | None, words: str = ""
-    ) -> AsyncIterator[Fault]:
-        now = self.env.boot_now()
-        fault = Fault(kind, member.name if member else ALL, now, float("inf"), words)
-        self.done.append(fault)
-        if member:
-            member.busy = True
-        try:
-            yield fault
-        finally:
-            fault.end = self.env.boot_now()
-            if member:
-                member.busy = False
-
     # -- processes -------------------------------------------------------------------------------
     async def _pause_leader(self) -> None:
         await self._pause(leader=1.0)
@@ -169,26 +160,29 @@ class Faults:
             seconds = self.lease * self.rng.uniform(1.5, 2.0)
             aimed, what, text = True, "a duty begun", _DUTY
         words = f"SIGSTOP {seconds:.1f} s" + (f", with {what}" if aimed else "")
-        async with self._acting("pause", member, words) as fault:
+        async with self.acts.acting("pause", member, words) as fault:
             pid = member.pid
             try:
-                if aimed:
-                    await self._trapped(member, text)
-                    fault.start = self.env.boot_now()
-                else:
-                    member.signal(signal.SIGSTOP)
+                if not await self._stopped(member, text if aimed else None):
+                    raise Missed
+                fault.start = self.env.boot_now()
                 await asyncio.sleep(seconds)
             finally:
                 member.link.trap = None
                 if member.alive and member.pid == pid:
                     member.signal(signal.SIGCONT)
 
-    async def _trapped(self, member: Member, text: bytes) -> None:
-        """Stop it when its next write has left it and its answer has not come."""
+    async def _stopped(self, member: Member, text: bytes | None) -> bool:
+        """At once; or, with a text, when its next write with that in it has left it and its answer
+        has not come. False: it was not there any more."""
+        if text is None:
+            return member.signal(signal.SIGSTOP)
         sprung = asyncio.Event()
+        hit = False
 
         def stop() -> None:
-            member.signal(signal.SIGSTOP)
+            nonlocal hit
+            hit = member.signal(signal.SIGSTOP)
             sprung.set()
 
         member.link.trap, member.link.trap_text = stop, text
@@ -197,6 +191,7 @@ class Faults:
                 await sprung.wait()
         except TimeoutError:
             stop()
+        return hit
 
     async def _kill(self) -> None:
         """SIGKILL; with a certificate of its parent, or without."""
@@ -204,10 +199,13 @@ class Faults:
         if member is None or not member.process:
             return
         certify = self.rng.random() < 0.5
-        async with self._acting("kill", member, "with a certificate" if certify else "") as fault:
+        async with self.acts.acting(
+            "kill", member, "with a certificate" if certify else ""
+        ) as fault:
             process = member.process
+            if not member.signal(signal.SIGKILL):
+                raise Missed
             member.why, member.certify = "killed", certify
-            member.signal(signal.SIGKILL)
             fault.end = self.env.boot_now()
             await process.wait()
 
@@ -219,10 +217,11 @@ class Faults:
         member = self._someone("node", leader=leader)
         if member is None or not member.process:
             return
-        async with self._acting("restart", member, "SIGTERM"):
+        async with self.acts.acting("restart", member, "SIGTERM"):
             process = member.process
+            if not member.signal(signal.SIGTERM):
+                raise Missed
             member.why = "stopped"
-            member.signal(signal.SIGTERM)
             try:
                 async with asyncio.timeout(20):
                     await process.wait()
@@ -269,7 +268,7 @@ class Faults:
         shortest = 1.3 if leader == 1.0 else 0.7 if member is self._leader() else 0.2
         seconds = self.lease * self.rng.uniform(shortest, 1.8)
         words = f"{words} {seconds:.1f} s, then " + ("all arrives" if late else "reset")
-        async with self._acting("hole", member, words):
+        async with self.acts.acting("hole", member, words):
             try:
                 member.link.hole(requests, answers)
                 await asyncio.sleep(seconds)
@@ -284,7 +283,7 @@ class Faults:
         if member is None:
             return
         seconds = self.rng.uniform(3, 7)
-        async with self._acting("lost answers", member, f"{seconds:.1f} s") as fault:
+        async with self.acts.acting("lost answers", member, f"{seconds:.1f} s") as fault:
             loss = WriteLoss(0.3, self.rng)
             try:
                 member.link.losses.append(loss)
@@ -292,6 +291,8 @@ class Faults:
             finally:
                 member.link.heal()
                 fault.words += f", {loss.lost} lost"
+            if not loss.lost:
+                raise Missed
 
     async def _delay(self) -> None:
         member = self._someone("node", "producer")
@@ -299,7 +300,7 @@ class Faults:
             return
         delay, seconds = self.rng.uniform(0.15, 0.5), self.rng.uniform(2, 7)
         words = f"{delay * 1000:.0f} ms each way, {seconds:.1f} s"
-        async with self._acting("delay", member, words):
+        async with self.acts.acting("delay", member, words):
             try:
                 member.link.delay = delay
                 await asyncio.sleep(seconds)
@@ -312,12 +313,14 @@ class Faults:
         if member is None:
             return
         times = self.rng.choice((1, 1, 5, 15))
-        async with self._acting("reset", member) as fault:
+        async with self.acts.acting("reset", member) as fault:
             broken = 0
             for _ in range(times):
                 broken += member.link.reset()
                 await asyncio.sleep(0.1)
             fault.words = f"{broken} connections"
+            if not broken:
+                raise Missed
 
     async def _half_open(self) -> None:
         """One end is closed, and the other is not told."""
@@ -327,42 +330,43 @@ class Faults:
         seconds = self.rng.uniform(1, 8)
         of_server = self.rng.random() < 0.5
         words = "the server's end closed" if of_server else "the client's end closed"
-        async with self._acting("half-open", member, f"{words}, {seconds:.1f} s"):
+        async with self.acts.acting("half-open", member, f"{words}, {seconds:.1f} s"):
             try:
-                if of_server:
-                    member.link.forget_server()
-                else:
-                    member.link.forget_client()
+                link = member.link
+                if not (link.forget_server() if of_server else link.forget_client()):
+                    raise Missed
                 await asyncio.sleep(seconds)
             finally:
                 member.link.heal()
 
     # -- the database ----------------------------------------------------------------------------
     async def _break_half(self) -> None:
-        async with self._acting("backends ended", None) as fault:
+        async with self.acts.acting("backends ended", None) as fault:
             broken = await self.watcher.break_half(self.rng.randint(0, 1))
             fault.words = f"{broken} backends"
+            if not broken:
+                raise Missed
             await asyncio.sleep(_SETTLE_SECONDS)
 
     async def _crash(self) -> None:
         assert self.server
-        async with self._exclusive(), self._acting("crash", None, "immediate restart"):
+        async with self._exclusive(), self.acts.acting("crash", None, "immediate restart"):
             await asyncio.shield(self.server.crash())
 
     async def _crash_backend(self) -> None:
         assert self.server
         async with self._exclusive():
             pids = await self.watcher.backends()
-            async with self._acting("crash", None, "SIGKILL of one backend"):
-                if pids:
-                    self.server.kill_backend(self.rng.choice(pids))
+            async with self.acts.acting("crash", None, "SIGKILL of one backend"):
+                if not (pids and self.server.kill_backend(self.rng.choice(pids))):
+                    raise Missed
                 await asyncio.sleep(1.0)
 
     async def _pause_all(self) -> None:
         assert self.server
         seconds = self.lease * self.rng.uniform(0.3, 1.5)
         words = f"all of PostgreSQL {seconds:.1f} s"
-        async with self._exclusive(), self._acting("frozen", None, words):
+        async with self._exclusive(), self.acts.acting("frozen", None, words):
             try:
                 self.server.pause()
                 await asyncio.sleep(seconds)
@@ -375,7 +379,7 @@ class Faults:
         back = clock.offset != 0.0 and self.rng.random() < 0.6
         step = 0.0 if back else self._a_step()
         words = f"the database's clock at {step:+.0f} s"
-        async with self._acting("database clock", None, words):
+        async with self.acts.acting("database clock", None, words):
             clock.set(step)
 
     @asynccontextmanager
@@ -388,9 +392,3 @@ class Faults:
             yield
         finally:
             self._server_busy = False
-
-
-async def _quietly(fault: Callable[[], Awaitable[None]]) -> None:
-    """The campaign's own view of the database is hit by its faults as well."""
-    with suppress(LeaseholdError, asyncio.CancelledError):
-        await fault()

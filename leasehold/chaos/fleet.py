@@ -19,7 +19,7 @@ from leasehold.chaos.database import Clock, find_faketime
 from leasehold.chaos.history import Process
 from leasehold.chaos.proxy import FaultProxy
 from leasehold.config import Settings
-from leasehold.env import ASSIGNED_NODE, Env, Rng, assign_node_id
+from leasehold.env import ASSIGNED_NODE, GIVEN_DSN, Env, Rng, assign_node_id
 
 _START = (
     "import json, sys; given = json.loads(sys.argv[1]); sys.path[:] = given['path']; "
@@ -29,6 +29,8 @@ CHILD = (sys.executable, "-c", _START)
 """How a process of the campaign is started; its orders are the last argument, as JSON."""
 _STOP_SECONDS = 25.0
 _LOG_LINES = 25
+_HARD_EXIT = "node1"
+"""It ends as a worker does; the others are as in a web process."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,13 @@ class Member:
     def alive(self) -> bool:
         return self.process is not None and self.process.returncode is None
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: signal.Signals) -> bool:
+        """False: it has ended."""
         if self.process and self.process.returncode is None:
             with suppress(ProcessLookupError):
                 self.process.send_signal(number)
+                return True
+        return False
 
 
 class Fleet:
@@ -128,6 +133,7 @@ class Fleet:
             code = await member.process.wait()
             member.record.ended_at = self._env.boot_now()
             member.record.how = member.why or f"ended by itself: {code}"
+            member.record.code = code  # also of one that we ended: it may have broken before that
             if member.certify and member.node:
                 self._certifier.report(member.node, member.record.how)
             if member.role not in self._stopping:
@@ -137,10 +143,7 @@ class Fleet:
         member.started += 1
         member.why, member.certify = "", self._rng.random() < 0.5
         label = f"{member.name}.{member.started}"
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("LEASEHOLD_")}
-        environ |= {"LEASEHOLD_DSN": member.link.dsn, "LEASEHOLD_SCHEMA": self._settings.schema}
-        if not self._plan.target:
-            environ["LEASEHOLD_RECOVER_WITHIN"] = f"{self._settings.recover_within:g}"
+        environ = self._environ(member.link.dsn)
         member.node = None
         if member.role == "node":
             member.node = self._env.new_id()
@@ -156,19 +159,33 @@ class Fleet:
                 process_group=0,
             )
         pid, now = member.process.pid, self._env.boot_now()
-        member.record = Process(member.name, member.role, pid, now)
+        hard_exit = bool(self._plan.target) or member.name == _HARD_EXIT
+        member.record = Process(member.name, member.role, pid, now, hard_exit=hard_exit)
         self.processes.append(member.record)
+
+    def _environ(self, dsn: str) -> dict[str, str]:
+        """Somebody's application is told all that we were told, but where its database is; ours is
+        told nothing else. The DSN is in no argument: it may hold a password."""
+        if self._plan.target:
+            given = {k: v for k, v in os.environ.items() if k != ASSIGNED_NODE}
+            return given | {"LEASEHOLD_DSN": dsn, GIVEN_DSN: dsn}
+        given = {k: v for k, v in os.environ.items() if not k.startswith("LEASEHOLD_")}
+        return given | {
+            "LEASEHOLD_DSN": dsn,
+            "LEASEHOLD_SCHEMA": self._settings.schema,
+            "LEASEHOLD_RECOVER_WITHIN": f"{self._settings.recover_within:g}",
+        }
 
     def _command(self, member: Member, label: str) -> list[str]:
         if self._plan.target:
-            options = [f"--dsn={member.link.dsn}", f"--schema={self._settings.schema}"]
-            return [sys.executable, "-m", "leasehold", "worker", self._plan.target, *options]
+            worker = [sys.executable, "-m", "leasehold", "worker", self._plan.target]
+            return [*worker, f"--schema={self._settings.schema}"]
         orders = {
             "path": sys.path,
             "role": member.role,
             "name": member.name,
             "pace": self._plan.pace,
-            "hard_exit": member.name == "node1",
+            "hard_exit": member.name == _HARD_EXIT,
             "history": str(self._folder / f"{label}.jsonl"),
         }
         return [*self._plan.child, json.dumps(orders)]
@@ -190,6 +207,13 @@ class Fleet:
             member.why = "did not stop"
             member.signal(signal.SIGKILL)
         await asyncio.gather(*keepers, return_exceptions=True)
+        self.raise_broken()
+
+    def raise_broken(self) -> None:
+        """What ended a keeper, if any has: its place was empty since, and shows nothing."""
+        for keeper in self._keepers:
+            if keeper.done() and not keeper.cancelled() and (error := keeper.exception()):
+                raise error
 
     async def end(self) -> None:
         """SIGKILL to all that is left; the links close."""

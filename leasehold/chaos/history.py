@@ -50,6 +50,10 @@ class Process:
     ended_at: float | None = None
     how: str = ""
     """``killed``, ``stopped``, or how it ended by itself."""
+    code: int | None = None
+    """Its exit status, however it ended; negative: the signal."""
+    hard_exit: bool = False
+    """Its node may end the process, and has a watchdog."""
     lines: list[Line] = field(default_factory=list)
 
     def of(self, *kinds: str) -> Iterator[Line]:
@@ -68,6 +72,8 @@ class Fault:
     start: float
     end: float
     words: str = ""
+    counted: bool = True
+    """False: nobody knows whether it hit anything. It excuses, and shows nothing."""
 
 
 @dataclass

@@ -74,18 +74,25 @@ class Duties:
         self._number = 0
 
     async def run(self) -> None:
-        while True:
-            term = self._node.guard.term(NAME)
-            if term is None:
-                await asyncio.sleep(_POLL_SECONDS)
-                continue
-            try:
-                if term.token != self._looked:
-                    await self._look(term.token)
-                await self._duty(term.token)
-            except LeaseholdError as error:
-                self._writer.note("duty_unknown", term=term.token, error=type(error).__name__)
-            await asyncio.sleep(_REST_SECONDS * self._env.rng.random())
+        try:
+            while True:
+                await self._one()
+        except Exception as error:  # else nobody would hear that there are no duties any more
+            self._writer.note("duties_broke", error=repr(error))
+            raise
+
+    async def _one(self) -> None:
+        term = self._node.guard.term(NAME)
+        if term is None:
+            await asyncio.sleep(_POLL_SECONDS)
+            return
+        try:
+            if term.token != self._looked:
+                await self._look(term.token)
+            await self._duty(term.token)
+        except LeaseholdError as error:
+            self._writer.note("duty_unknown", term=term.token, error=type(error).__name__)
+        await asyncio.sleep(_REST_SECONDS * self._env.rng.random())
 
     async def _look(self, term: int) -> None:
         """The first act of a term: what the terms before it have committed until now. Whatever

@@ -8,13 +8,15 @@ carried the statement out, and one end can be closed while the other is told not
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import socket
 import struct
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -27,13 +29,28 @@ from leasehold.chaos.wire import (
     read_startup,
 )
 from leasehold.env import Rng, seeded
+from leasehold.errors import ConfigError
 
 _PORT = "5432"  # only a part of the socket's name
 _GOES_ON = (b"P", b"B", b"D", b"E", b"C")
 """Requests behind which more come in the same packet."""
 _FLUSHED = (b"Z", b"G", b"H", b"R", b"A")
 """Answers that a client waits for: ready, COPY in and out, authentication, a notification."""
+_TLS = ("require", "verify-ca", "verify-full")
+_PLAIN = {"sslmode": "disable", "gssencmode": "disable"}
 ENDS = (OSError, asyncio.IncompleteReadError)
+
+
+def _refuse_tls(target: Mapping[str, Any]) -> None:
+    """The link reads what passes: it cannot do that to what is encrypted."""
+    mode = str(target.get("sslmode") or os.environ.get("PGSSLMODE", ""))
+    if mode in _TLS or target.get("channel_binding") == "require":
+        raise ConfigError(
+            "the campaign's links to the database speak no TLS",
+            got=f"sslmode={mode or 'prefer'} channel_binding={target.get('channel_binding')}",
+            do="Point it at a staging database that is reached without, such as by a tunnel, "
+            "and say sslmode=disable",
+        )
 
 
 class Loss:
@@ -98,9 +115,12 @@ class FaultProxy:
 
     def __init__(self, dsn: str) -> None:
         self._target = conninfo_to_dict(dsn)
+        _refuse_tls(self._target)
         self.folder = Path(tempfile.mkdtemp(prefix="lh-link-"))
-        kept = {"hostaddr": None, "sslmode": "disable", "gssencmode": "disable"}
-        self.dsn = make_conninfo(dsn, host=str(self.folder), port=_PORT, **kept)
+        # with an address libpq would go there, whatever the host
+        kept = {name: value for name, value in self._target.items() if name != "hostaddr"}
+        way = {"host": str(self.folder), "port": _PORT}
+        self.dsn = make_conninfo("", **{**kept, **way, **_PLAIN})
         self.delay = 0.0
         self.requests, self.answers = Gate(), Gate()
         self.losses: list[Loss] = []
@@ -191,11 +211,15 @@ class FaultProxy:
             _abort(writer)
 
     async def _connect(self) -> tuple[Reader, Writer]:
-        host = str(self._target.get("host") or "localhost").split(",")[0]
-        port = str(self._target.get("port") or _PORT).split(",")[0]
+        host = self._first("hostaddr") or self._first("host") or "localhost"
+        port = self._first("port") or _PORT
         if host.startswith("/"):
             return await asyncio.open_unix_connection(f"{host}/.s.PGSQL.{port}")
         return await asyncio.open_connection(host, int(port))
+
+    def _first(self, name: str) -> str:
+        """Of several hosts."""
+        return str(self._target.get(name) or "").split(",")[0]
 
     def sprung(self, text: bytes) -> None:
         """A request that writes is on its way."""

@@ -212,7 +212,8 @@ def _run(result: Result) -> str:
     return (
         f"<h2>{escape(campaign.profile)}, seed {campaign.seed}</h2>"
         f"<p>{server}{seconds:.0f} s, load average {campaign.load:.1f}. Faults: {escape(faults)}. "
-        f"The same faults again: <code>{escape(again)} --seconds {seconds:.0f}</code></p>"
+        f"The same draws again: <code>{escape(again)} --seconds {seconds:.0f}</code> "
+        f"(whom they find, and in the middle of what, is different each time)</p>"
         f'<p class="legend">{legend}</p>'
         f'<div class="wide">{Timeline(campaign, result.settings.timings).svg()}</div>'
         f"{_logs(result)}"
@@ -221,7 +222,6 @@ def _run(result: Result) -> str:
 
 def _logs(result: Result) -> str:
     return "".join(
-        f"<details><summary>{escape(name)} ended by itself</summary><pre>{escape(text)}</pre>"
-        f"</details>"
+        f"<details><summary>{escape(name)}</summary><pre>{escape(text)}</pre></details>"
         for name, text in result.logs.items()
     )

@@ -65,9 +65,13 @@ class Watcher:
     async def last_event(self) -> int:
         return await self._ask(lambda session: session.last_event())
 
-    async def final(self, after_event: int, own_tables: bool) -> Tables | None:
-        """None: the database could not be read, and nothing is known."""
-        return await self._insist(lambda session: session.final(after_event, own_tables))
+    async def final(self, after_event: int, since: datetime | None) -> Tables | None:
+        """``since``: in somebody's database. None: it could not be read, and nothing is known."""
+        return await self._insist(lambda session: session.final(after_event, since))
+
+    async def began(self) -> datetime:
+        """By the database's clock. Raises what the database says."""
+        return await self._ask(lambda session: session.clock())
 
     async def clock(self) -> datetime | None:
         """What the database says that the time is. None: it does not."""

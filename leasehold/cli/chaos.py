@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from leasehold.cli.asking import database, database_options
-from leasehold.errors import ConfigError
+from leasehold.errors import ConfigError, LeaseholdError
 
 if TYPE_CHECKING:
     from leasehold.chaos.campaign import Order
@@ -19,15 +20,38 @@ if TYPE_CHECKING:
 _PROFILES = ("process", "network", "database", "all", "none")
 _FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 _SEEDS = 1_000_000
+EXIT_NOTHING_SHOWN = 3
+"""No promise was seen broken, and none was seen kept."""
+
+
+class _Campaign(click.Command):
+    """Whatever ends it before there is a verdict is no broken promise: it has shown nothing."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("Stopped before there was a verdict.", err=True)
+        except LeaseholdError as error:
+            click.echo(f"leasehold: {' '.join(str(error).split())}", err=True)
+        except (click.ClickException, click.exceptions.Exit):
+            raise
+        except Exception:
+            traceback.print_exc()
+        sys.exit(EXIT_NOTHING_SHOWN)
 
 
 @click.command(
-    epilog="Exit status: 0 all held, 1 a promise was broken, 2 usage, 3 void or unknown."
+    cls=_Campaign,
+    epilog="Exit status: 0 all held, 1 a promise was broken, 2 usage, 3 nothing was shown: void, "
+    "unknown, or broken off.",
 )
 @click.argument("target", metavar="[MODULE:APP]", required=False)
 @click.option("--seconds", type=click.FloatRange(5, 7200), default=65.0, show_default=True,
               help="So long with faults; then it drains.")  # fmt: skip
-@click.option("--seed", type=click.IntRange(0), help="Draws the same faults again.")
+@click.option(
+    "--seed", type=click.IntRange(0), help="Of what is drawn: kinds and lengths, not moments."
+)
 @click.option("--profile", type=click.Choice(_PROFILES), default="all", show_default=True)
 @click.option("--processes", "-p", type=click.IntRange(2, 50), help="Nodes. [default: 4]")
 @click.option("--postgres", metavar="MAJOR", help="Of its own server. [default: the newest]")
@@ -80,11 +104,7 @@ def chaos(
     if target:
         _aim(order, target, plan)
     kind = "gate" if gate else "soak" if soak else "one"
-    try:
-        verdict = play(kind, order, lambda text: click.echo(text, err=True))
-    except KeyboardInterrupt:
-        click.echo("Stopped before there was a verdict.", err=True)
-        sys.exit(3)
+    verdict = play(kind, order, lambda text: click.echo(text, err=True))
     _write(verdict, report, json_file)
     _tell(verdict)
     sys.exit(verdict.exit_code)
@@ -132,7 +152,7 @@ def _tell(verdict: Verdict) -> None:
         held = sum(check.verdict == "held" for check in result.checks)
         idle = sum(check.verdict == "idle" for check in result.checks)
         click.echo(
-            f"{campaign.profile:9} seed {campaign.seed:<8} {len(campaign.faults):4} faults, "
+            f"{campaign.profile:9} seed {campaign.seed:<8} {result.counts.faults:4} faults, "
             f"{held} of {len(result.checks)} checks held"
             + (f", {idle} had nothing to look at" if idle else "")
         )

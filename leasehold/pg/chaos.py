@@ -43,6 +43,7 @@ class FinalTick(NamedTuple):
     until: datetime
     state: str
     job: UUID | None
+    app: str = ""
 
 
 class LeaderRow(NamedTuple):
@@ -151,13 +152,14 @@ class ChaosSession:
         moment: datetime = (await self._read("chaos/clock", 5.0, now=None))[0][0]
         return moment
 
-    async def final(self, after_event: int, own_tables: bool) -> Tables:
-        """Everything. ``own_tables``: the campaign's effects and duties are there as well."""
-        read = _READ_SECONDS
+    async def final(self, after_event: int, since: datetime | None) -> Tables:
+        """Everything; ``since`` that moment, in a database where the campaign has no effects and
+        duties of its own."""
+        read, own_tables = _READ_SECONDS, since is None
         effects = await self._read("chaos/final_effects", read) if own_tables else []
         duties = await self._read("chaos/final_duties", read) if own_tables else []
         return Tables(
-            [FinalJob(*row) for row in await self._read("chaos/final_jobs", read)],
+            [FinalJob(*row) for row in await self._read("chaos/final_jobs", read, since=since)],
             [FinalTick(*row) for row in await self._read("chaos/final_ticks", read)],
             [(name, token, w) for name, token, w in await self._read("chaos/final_terms", read)],
             [(ref, job, token) for ref, job, token in effects],

@@ -1,17 +1,20 @@
 """What must have come to rest before a run may end: every process takes part again, every
-schedule fires, and nothing is held by the dead."""
+schedule fires, nothing is held by the dead, and what is completed has had its effect."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from leasehold.sim.rows import SimDatabase
 
 if TYPE_CHECKING:
     from leasehold.sim.process import Process
 
+EFFECT = "effect"
+"""The task that is completed in a transaction with its effect."""
 TICK_LATE = timedelta(seconds=3)
 """A schedule of each second fires within this, where nothing is wrong."""
 
@@ -55,3 +58,11 @@ def _silent_schedules(db: SimDatabase, processes: Sequence[Process]) -> Iterator
         last = newest.get(key)
         if not row.paused and (last is None or last < now - TICK_LATE):
             yield f"TickOnce: {key[1]} fires no more: its ledger ends with {last}, and it is {now}"
+
+
+def without_effect(db: SimDatabase, effects: Sequence[tuple[UUID, int]]) -> Iterator[str]:
+    """Whoever says that it is done must have done it."""
+    had = {job for job, _ in effects}
+    for job, done in db.done.items():
+        if done.job.task == EFFECT and done.state == "completed" and job not in had:
+            yield f"EffectOnce: {job} is completed, and its effect is nowhere"

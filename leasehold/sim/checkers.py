@@ -17,7 +17,7 @@ from uuid import UUID
 from leasehold.model.states import FINISHED, State
 from leasehold.ports import Acked, AckItem, Term
 from leasehold.sim.check_deadlines import Promises
-from leasehold.sim.check_rest import restless
+from leasehold.sim.check_rest import EFFECT, restless, without_effect
 from leasehold.sim.loop import here
 from leasehold.sim.rows import JobRow, SimDatabase
 from leasehold.sim.store_control import state_of
@@ -72,6 +72,8 @@ class Watch:
     lost: set[UUID] = field(default_factory=set)
     """Jobs that a failover has lost: whoever was told of them was told too much."""
     _finished: dict[int, int] = field(default_factory=dict)
+    _returned: set[tuple[int, int]] = field(default_factory=set)
+    """Claims whose handlers ended without an error."""
     _again: Counter[UUID] = field(default_factory=Counter)
 
     def wrong(self, what: str) -> None:
@@ -193,7 +195,9 @@ class Watch:
             if process.believes(node):
                 self.wrong(f"OneBeliever: {process} was buried and trusts its lease")
 
-    def finished(self, row: JobRow) -> None:
+    def finished(self, row: JobRow, state: str) -> None:
+        if state == "completed" and not self._has_run(row):
+            self.wrong(f"Ran: {row.id} is completed under {row.claim_token}, and did not run")
         if row.deadlines:
             self.promises.ended(self.db, row.id)
         if row.claim_token is not None:
@@ -202,6 +206,13 @@ class Watch:
         self._finished[row.id.int] = before + 1
         if before and before > self._again[row.id]:
             self.wrong(f"FinishedOnce: job {row.id} finished again")
+
+    def _has_run(self, row: JobRow) -> bool:
+        """Its handler ended, or the transaction that completes it has its effect."""
+        token = row.claim_token
+        if row.task == EFFECT:
+            return (row.id, token) in self.effects
+        return token is not None and (row.id.int, token) in self._returned
 
     def belief(self) -> None:
         """OneBeliever: a belief began or was renewed; nobody else may hold one."""
@@ -243,6 +254,10 @@ class Watch:
                     self.wrong(f"BoundedOverlap: {job} runs on {run.process} and on {process}")
                 self.counts["overlap"] += 1
         self.runs[number, token] = Run(job, token, claim.node, process)
+
+    def returned(self, ctx: Context) -> None:
+        """A handler ended without an error: it may be told as completed."""
+        self._returned.add((ctx.claim.job.id.int, ctx.claim.job.claim_token))
 
     def ended(self, ctx: Context) -> None:
         job = ctx.claim.job
@@ -313,6 +328,8 @@ class Watch:
         for what in restless(self.db, self.processes):
             self.wrong(what)
         self._effects_once()
+        for what in without_effect(self.db, self.effects):
+            self.wrong(what)
         self._ticks_once()
         self.promises.last_look(self.db, self.wrong)
 

@@ -43,9 +43,9 @@ class _Database(SimDatabase):
 
     watch: Watch
 
-    def finish(self, row: JobRow, *args: Any, **options: Any) -> None:
-        super().finish(row, *args, **options)
-        self.watch.finished(row)
+    def finish(self, row: JobRow, state: str, *args: Any, **options: Any) -> None:
+        super().finish(row, state, *args, **options)
+        self.watch.finished(row, state)
 
 
 @dataclass(frozen=True)

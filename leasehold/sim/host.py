@@ -46,10 +46,13 @@ class SimNode(Node):
         contexts: tuple[Context, Context],
         on_belief: Callable[[], None],
         exit: Callable[[], None] | None,
+        on_end: Callable[[asyncio.Task[None]], None],
     ) -> None:
         self._work_context, self._guard_context = contexts
         self._on_belief = on_belief
         self._exit = exit
+        self.on_end = on_end
+        """Called when a task ends that nobody waits for: its error would be lost."""
         self.first_id: Any = None
         """By which its parent certifies its death."""
         self._assigned_as = ""
@@ -65,6 +68,7 @@ class SimNode(Node):
     def _start_guard(self) -> None:
         loop = asyncio.get_running_loop()
         task = loop.create_task(self.guard.run(), context=self._guard_context)
+        task.add_done_callback(self.on_end, context=self._guard_context)
         self._thread: Any = _GuardTask(task)
 
     def _in_loop(self, call: Callable[..., Any], *arguments: Any) -> None:

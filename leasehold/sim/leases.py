@@ -56,6 +56,7 @@ class Leases:
             for name in self._wishes:
                 task = asyncio.ensure_future(self._want(name, process, node))
                 node.contending.add(task)
+                task.add_done_callback(node.on_end)
 
     async def _want(self, name: str, process: Process, node: SimNode) -> None:
         while process.alive and process.node is node:

@@ -121,10 +121,15 @@ class Process:
         self._places = [work, guard]
         context, guard_context = context_of(work), context_of(guard)
         self._context = context
-        self._run(self._life(context, guard_context))
+        self._run(self._life(context, guard_context)).add_done_callback(self.ended, context=context)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return self._loop.create_task(work, context=self._context)
+
+    def ended(self, task: asyncio.Task[None]) -> None:
+        """Nobody waits for it, and without the collector nobody would ever hear of its error."""
+        if not task.cancelled() and (error := task.exception()):
+            self._watch.wrong(f"{self}: a task of its own ended with {error!r}")
 
     async def _life(self, work: Any, guard: Any) -> None:
         call_timeout = self._settings.call_timeout
@@ -145,6 +150,7 @@ class Process:
             (work, guard),
             self._watch.belief,
             self.exit_hard if self._hard_exit else None,
+            self.ended,
         )
         while True:
             with suppress(LeaseholdError):  # the supervisor of a real one starts it again

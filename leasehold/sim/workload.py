@@ -24,6 +24,7 @@ from leasehold.services.context import Context
 from leasehold.services.syncer import Planned
 from leasehold.services.tasks import Registry, TaskOptions
 from leasehold.sim.check_deadlines import PAGE
+from leasehold.sim.check_rest import EFFECT
 from leasehold.sim.checkers import Watch
 from leasehold.sim.env import SimClock, SimEnv
 from leasehold.sim.link import FaultyStore, Link
@@ -33,8 +34,7 @@ from leasehold.sim.transaction import Transaction
 QUICK = TaskOptions(backoff=Backoff(base=0.2, longest=1.0), max_attempts=4)
 NEW_IN = "r2"
 """From this release on there is one task more."""
-
-
+_NOT_DONE = (Cancel, Discard, Snooze)
 Act = Callable[["Workload", Context], Awaitable[Any]]
 
 
@@ -45,7 +45,7 @@ def registry(release: str) -> Registry:
     known, plain = Registry(), _handler(Workload.plain)
     known.add("plain", plain, QUICK)
     known.add("flaky", _handler(Workload.flaky), QUICK)
-    known.add("effect", _handler(Workload.effect), QUICK)
+    known.add(EFFECT, _handler(Workload.effect), QUICK)
     known.add("stubborn", _handler(Workload.stubborn), QUICK)
     known.add(PAGE, _told(plain), QUICK)
     known.add("tick", plain, QUICK)
@@ -60,7 +60,10 @@ def _handler(act: Act) -> Callable[[Context], Awaitable[Any]]:
         work = process.work
         work.watch.started(ctx, process)
         try:
-            return await act(work, ctx)
+            result = await act(work, ctx)
+            if not isinstance(result, _NOT_DONE):
+                work.watch.returned(ctx)
+            return result
         finally:
             work.watch.ended(ctx)
 

@@ -44,9 +44,9 @@ class World:
     """
 
     def __init__(self) -> None:
-        self.one = Process("node1", "node", 101, 0.0, 60.0, "stopped")
-        self.two = Process("node2", "node", 102, 0.0, 60.0, "stopped")
-        self.producer = Process("producer1", "producer", 103, 0.0, 60.0, "stopped")
+        self.one = Process("node1", "node", 101, 0.0, 60.0, "stopped", 0, hard_exit=True)
+        self.two = Process("node2", "node", 102, 0.0, 60.0, "stopped", 0)
+        self.producer = Process("producer1", "producer", 103, 0.0, 60.0, "stopped", 0)
         self.one.lines = [
             *beats("node", uuid(1), 11, 1.0, 59.0),
             *beats("leader", uuid(1), 1, 2.0, 20.0),
@@ -61,9 +61,13 @@ class World:
             line("duty_done", 21.0, duty="102-1", term=2, early=False),
             *self._run(1, 30, 1, 5.0),
             *self._run(2, 31, 1, 6.0),
+            line("completing", 6.3, ref="p-2", job=uuid(1002), token=31),
             line("completed", 6.4, ref="p-2", job=uuid(1002), token=31),
         ]
+        for process in (self.one, self.two):
+            process.lines.insert(0, line("up", 1.5))
         self.producer.lines = [
+            line("up", 0.5),
             line("intent", 4.0, refs=["p-1"], how="one"),
             line("ack", 4.1, refs=["p-1"], how="one"),
             line("intent", 4.2, refs=["p-2"], how="one"),
@@ -90,6 +94,7 @@ class World:
             duties=[("101-1", 1), ("102-1", 2)],
             deadlines=[(UUID(int=1006), "met", None), (UUID(int=1007), "breached", UUID(int=1008))],
         )
+        self._run_all()
 
     def _run(self, number: int, token: int, attempt: int, at: float) -> list[dict[str, Any]]:
         fields = {
@@ -118,6 +123,22 @@ class World:
 
     def change(self, **tables: Any) -> None:
         self.tables = replace(self.tables, **tables)
+        if self.campaign.own_tasks:
+            self._run_all()
+
+    def _run_all(self) -> None:
+        """Whatever is completed has run: a line for each job that has none."""
+        ended = {(entry["job"], entry["token"]) for entry in self.two.of("end")}
+        for job in self.tables.jobs:
+            if job.state == "completed" and (str(job.id), job.token) not in ended:
+                fields = {"ref": f"run-{job.id}", "job": str(job.id), "token": job.token,
+                          "node": uuid(2), "attempt": 1, "task": job.task}  # fmt: skip
+                self.two.lines.append(line("start", 8.0, **fields))
+                self.two.lines.append(line("end", 8.5, how="ended", **fields))
+                ended.add((str(job.id), job.token))
+
+    def end(self, process: Process, code: int, how: str = "") -> None:
+        process.code, process.how = code, how or f"ended by itself: {code}"
 
     def hit(self, kind: str, target: str, start: float, end: float) -> None:
         self.campaign.faults.append(Fault(kind, target, start, end))

@@ -11,6 +11,7 @@ import pytest
 
 from leasehold.chaos.proxy import FaultProxy, WriteLoss
 from leasehold.env import seeded
+from leasehold.errors import ConfigError
 from tests.support.wait import until_async
 
 pytestmark = pytest.mark.timeout(60)
@@ -143,6 +144,42 @@ async def test_the_trap_springs_between_a_write_and_its_answer(
         assert not sprung
         await connection.execute("insert into things values (2)")
         assert sprung == [True]
+
+
+async def test_a_dsn_with_an_address_goes_there_by_its_own_port_and_its_clients_to_the_link() -> (
+    None
+):
+    hello = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        hello.set()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    dsn = f"host=nowhere.invalid hostaddr=127.0.0.1 port={port} dbname=d user=u"
+    async with server, FaultProxy(dsn) as link:
+        assert "hostaddr" not in link.dsn and "dbname=d" in link.dsn
+        with pytest.raises(psycopg.OperationalError):
+            await connect(link.dsn)
+        await asyncio.wait_for(hello.wait(), 5)
+
+
+@pytest.mark.parametrize(
+    ("dsn", "environ"),
+    [
+        ("host=h sslmode=require", ""),
+        ("postgresql://h/d?sslmode=verify-full", ""),
+        ("host=h channel_binding=require", ""),
+        ("host=h", "verify-ca"),
+    ],
+)
+def test_a_database_that_wants_tls_is_refused(
+    monkeypatch: pytest.MonkeyPatch, dsn: str, environ: str
+) -> None:
+    monkeypatch.setenv("PGSSLMODE", environ)
+    with pytest.raises(ConfigError, match="speak no TLS"):
+        FaultProxy(dsn)
 
 
 async def test_a_delay_is_one_way_and_the_other(link: FaultProxy) -> None:

@@ -16,7 +16,9 @@ from leasehold.chaos.counts import GATE, Counts, count
 from leasehold.chaos.gate import Verdict
 from leasehold.chaos.report import to_html, to_json, verdict_of
 from leasehold.cli.chaos import _tell, chaos
+from leasehold.cli.root import root
 from leasehold.config import Settings
+from leasehold.errors import Unavailable
 from leasehold.pg.chaos import Tables
 from tests.chaos.histories import TIMES, World
 
@@ -74,7 +76,7 @@ def test_a_check_that_had_nothing_to_look_at_is_told_apart(
     assert re.search(row, page), page
     _tell(Verdict([good], good.counts, []))
     told = capsys.readouterr().out.splitlines()
-    assert "17 of 21 checks held, 4 had nothing to look at" in told[0]
+    assert "18 of 22 checks held, 4 had nothing to look at" in told[0]
     assert told[-1].startswith("Everything held. Nothing to look at: overlap, ")
     start = next(entry for entry in world.two.lines if entry["kind"] == "start")
     world.two.lines.append({**start, "token": 99, "at": 9.0})
@@ -87,6 +89,21 @@ def test_a_check_that_had_nothing_to_look_at_is_told_apart(
 def test_the_gate_is_not_for_somebodys_application() -> None:
     refused = CliRunner().invoke(chaos, ["shop.jobs:app", "--gate"])
     assert refused.exit_code == 2 and "own application" in refused.output
+
+
+@pytest.mark.parametrize(
+    "error", [Unavailable("nobody leads"), KeyError("a mistake"), KeyboardInterrupt()]
+)
+def test_a_campaign_that_breaks_off_is_no_broken_promise(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def play(*args: object) -> Verdict:
+        raise error
+
+    monkeypatch.setattr(gate, "play", play)
+    ended = CliRunner().invoke(root, ["chaos"])
+    assert ended.exit_code == 3, ended.output
+    assert CliRunner().invoke(root, ["chaos", "no.such:app"]).exit_code == 3
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from leasehold.chaos.campaign import Result
+from leasehold.chaos.checkers import Check
+from leasehold.chaos.counts import Counts
 from leasehold.chaos.faults import Faults
+from leasehold.errors import Unavailable
 from leasehold.pg.sql import statement
-from tests.mutants.builds import BY_NAME, MUTANTS, Mutant
+from tests.mutants import __main__ as hunting
+from tests.mutants.builds import BY_NAME, MUTANTS, SOUND, Mutant
 
 LAUNCH = Path(__file__).with_name("launch.py")
 
@@ -25,6 +32,51 @@ def test_what_a_mutant_replaces_is_there(mutant: Mutant) -> None:
         assert text != statement(name, "leasehold")
     for fault in mutant.aim:
         assert callable(getattr(Faults, f"_{fault}")), fault
+
+
+def held(name: str, *violations: str, unknown: bool = False) -> Result:
+    """One run, with one check."""
+    given: Any = SimpleNamespace()
+    check = Check(name, "a promise", 1, list(violations), unknown)
+    return Result(given, None, [check], Counts(), given)
+
+
+@pytest.mark.parametrize(
+    ("played", "judged", "wanted"),
+    [
+        ([held("lost")] * 3, 3, True),
+        ([held("lost"), Unavailable("no server"), held("lost")], 2, False),
+        ([held("lost"), held("lost", unknown=True), held("lost")], 2, False),
+        ([held("lost"), held("services", "KeyError"), held("lost")], 2, False),
+        ([held("lost", "p-1 is nowhere")], 1, False),
+    ],
+    ids=["held", "broke off", "unknown", "a service failed", "violated"],
+)
+def test_the_sound_build_passes_only_when_all_its_runs_were_judged_and_held(
+    monkeypatch: pytest.MonkeyPatch, played: list[Any], judged: int, wanted: bool
+) -> None:
+    runs = iter(played)
+
+    async def run(order: object) -> Result:
+        result = next(runs)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    monkeypatch.setattr(hunting, "run", run)
+    one = hunting.hunt(SOUND)
+    assert (one.judged, one.as_wanted) == (judged, wanted)
+
+
+def test_a_failed_service_catches_no_broken_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = iter([*[held("services", "SyntaxError")] * 3, held("lost", "p-1 is nowhere")])
+
+    async def run(order: object) -> Result:
+        return next(runs)
+
+    monkeypatch.setattr(hunting, "run", run)
+    one = hunting.hunt(MUTANTS[0])
+    assert (one.by, one.seeds, one.as_wanted) == ("lost", 4, True)
 
 
 PATCHED = """

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from leasehold.errors import Unavailable
-from leasehold.model.lease import Lease, Phase, Watch
-from leasehold.node.node import Node
-from leasehold.services.bids import Bid
-from leasehold.services.guard import Guard
-from leasehold.services.leading import Periodic
-from leasehold.services.membership import Membership
 from leasehold.sim.cluster import Result, run_seed
 from leasehold.sim.enqueue import Enqueue
 from leasehold.sim.rows import SimDatabase
 from leasehold.sim.store import SimStore
+from tests.sim import patches
 
 
 class ClaimWithoutGuard(SimStore):
@@ -221,123 +213,6 @@ class LateCommit(SimStore):
                 del self.db.jobs[job_id]
 
 
-@contextmanager
-def _patched(owner: type, name: str, new: Any) -> Iterator[None]:
-    old = getattr(owner, name)
-    setattr(owner, name, new)
-    try:
-        yield
-    finally:
-        setattr(owner, name, old)
-
-
-_acquired, _renewed = Lease.acquired, Lease.renewed
-
-
-@contextmanager
-def _trust_from_receipt() -> Iterator[None]:
-    def acquired(self: Lease, token: int, sent_at: float, received_at: float) -> bool:
-        return _acquired(self, token, received_at, received_at)
-
-    def renewed(self: Lease, token: int, sent_at: float, received_at: float) -> None:
-        _renewed(self, token, received_at, received_at)
-
-    with _patched(Lease, "acquired", acquired), _patched(Lease, "renewed", renewed):
-        yield
-
-
-@contextmanager
-def _no_wait() -> Iterator[None]:
-    def silent_at(self: Watch) -> float:
-        return self.since + 3.0 if self.seen else float("inf")
-
-    with _patched(Watch, "silent_at", silent_at):
-        yield
-
-
-@contextmanager
-def _renewal_after_the_end() -> Iterator[None]:
-    def expire(self: Lease, now: float) -> bool:
-        return False
-
-    def renewed(self: Lease, token: int, sent_at: float, received_at: float) -> None:
-        if token == self.token:
-            self.deadline = max(self.deadline, sent_at + self.timings.trust)
-
-    with _patched(Lease, "expire", expire), _patched(Lease, "renewed", renewed):
-        yield
-
-
-@contextmanager
-def _user_leases_without_end() -> Iterator[None]:
-    def valid(self: Bid) -> bool:
-        lease = self._lease
-        return lease is not None and lease.phase is Phase.HOLDER and lease.token == self.token
-
-    with _patched(Bid, "valid", valid):
-        yield
-
-
-@contextmanager
-def _no_drain() -> Iterator[None]:
-    async def at_once(self: Node) -> None:
-        return None
-
-    with _patched(Node, "_drain", at_once):
-        yield
-
-
-_tick = Periodic.tick
-
-
-@contextmanager
-def _periodic_dies() -> Iterator[None]:
-    async def tick(self: Periodic, now: datetime | None) -> float:
-        try:
-            return await _tick(self, now)
-        except Unavailable:
-            raise asyncio.CancelledError from None  # nobody hears of it
-
-    with _patched(Periodic, "tick", tick):
-        yield
-
-
-@contextmanager
-def _fenced_for_good() -> Iterator[None]:
-    with _patched(Guard, "_wait_for_quiet", lambda self: 1.0):
-        yield
-
-
-_drain = Node._drain
-
-
-@contextmanager
-def _drain_without_end() -> Iterator[None]:
-    never = asyncio.Event()
-
-    async def drain(self: Node) -> None:
-        await _drain(self)
-        if self._cancelled:
-            await never.wait()
-
-    with _patched(Node, "_drain", drain):
-        yield
-
-
-@contextmanager
-def _nothing_forgotten() -> Iterator[None]:
-    def failed_over(self: Membership, timeline: int) -> bool:
-        return False
-
-    with _patched(Membership, "failed_over", failed_over):
-        yield
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
-
-
 @dataclass(frozen=True)
 class Mutant:
     """``breaks``: which protection it takes out, in a few words."""
@@ -345,7 +220,7 @@ class Mutant:
     name: str
     breaks: str
     store: Callable[[SimDatabase], SimStore] = SimStore
-    patch: Callable[[], Any] = _nothing
+    patch: Callable[[], Any] = patches.nothing
     profile: str | None = None
     """In which it shows; by default the seed chooses."""
 
@@ -370,16 +245,24 @@ MUTANTS = [
     Mutant("DeletedRowIsFree", "a deleted row is its last holder's", DeletedRowIsFree),
     Mutant("SweepWithoutLock", "a sweep locks what it judges", SweepWithoutLock),
     Mutant("LateCommit", "a commit is durable when it is answered", LateCommit),
-    Mutant("RenewalAfterTheEnd", "down is final", patch=_renewal_after_the_end),
-    Mutant("StopWithoutDrain", "a stop waits for what runs", patch=_no_drain),
-    Mutant("StopWithoutEnd", "a stop ends whatever runs", patch=_drain_without_end),
-    Mutant("FencedForGood", "who was fenced takes part again", patch=_fenced_for_good),
-    Mutant("PeriodicDies", "a duty outlives every error", patch=_periodic_dies),
-    Mutant("TrustFromReceipt", "trust counts from the sending", patch=_trust_from_receipt),
+    Mutant("RenewalAfterTheEnd", "down is final", patch=patches.renewal_after_the_end),
+    Mutant("StopWithoutDrain", "a stop waits for what runs", patch=patches.no_drain),
+    Mutant("StopWithoutEnd", "a stop ends whatever runs", patch=patches.drain_without_end),
+    Mutant("FencedForGood", "who was fenced takes part again", patch=patches.fenced_for_good),
+    Mutant("PeriodicDies", "a duty outlives every error", patch=patches.periodic_dies),
+    Mutant("CrashIsAnEnd", "what was rescued runs again", patch=patches.crash_is_an_end),
     Mutant(
-        "UserLeaseWithoutEnd", "a user's term ends by the clock", patch=_user_leases_without_end
+        "CompletionIsBelieved",
+        "a completion that was rolled back is none",
+        patch=patches.completion_is_believed,
     ),
-    Mutant("TakeoverTooEarly", "a candidate waits a whole lease", patch=_no_wait),
+    Mutant("TrustFromReceipt", "trust counts from the sending", patch=patches.trust_from_receipt),
+    Mutant(
+        "UserLeaseWithoutEnd",
+        "a user's term ends by the clock",
+        patch=patches.user_leases_without_end,
+    ),
+    Mutant("TakeoverTooEarly", "a candidate waits a whole lease", patch=patches.no_wait),
     Mutant("TokenPlusOne", "a promotion lifts the terms", TokenPlusOne, profile="failover"),
     Mutant(
         "ClaimTokenPlusOne",
@@ -390,7 +273,7 @@ MUTANTS = [
     Mutant(
         "NothingForgotten",
         "claims are compared after a failover",
-        patch=_nothing_forgotten,
+        patch=patches.nothing_forgotten,
         profile="failover",
     ),
 ]

@@ -32,8 +32,10 @@ class Found:
     crashed: int | None = None
 
 
-_CRASHES = ("unhandled", "the run broke off")
+_CRASHES = {"unhandled", "the run broke off"}
 """An error that nobody took is no checker's: the mutant is written wrongly."""
+_SERVICE = "a service failed"
+"""What a service says of itself. That shows no promise broken, and finds nothing."""
 
 
 def search(mutant: Mutant, seeds: int) -> Found:
@@ -43,11 +45,11 @@ def search(mutant: Mutant, seeds: int) -> Found:
     for seed in range(seeds):
         result = mutant.run(seed)
         names = dict.fromkeys(_checker(text) for text in result.violations)
-        by = ", ".join(name for name in names if name not in _CRASHES)
+        by = ", ".join(name for name in names if name not in (*_CRASHES, _SERVICE))
         if by:
             seconds = round(time.process_time() - began, 1)
             return Found(mutant.name, seed + 1, seed, result.profile, by, seconds, crashed)
-        if names and crashed is None:
+        if crashed is None and names.keys() & _CRASHES:
             crashed = seed
     seconds = round(time.process_time() - began, 1)
     return Found(mutant.name, seeds, None, "", "", seconds, crashed)

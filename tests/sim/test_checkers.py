@@ -13,7 +13,7 @@ import pytest
 
 from leasehold.model.outcome import COMPLETED
 from leasehold.ports import Acked, AckItem, NodeIdentity
-from leasehold.sim.check_rest import TICK_LATE, restless
+from leasehold.sim.check_rest import TICK_LATE, restless, without_effect
 from leasehold.sim.checkers import Run, Watch
 from leasehold.sim.cluster import Result
 from leasehold.sim.rows import DeathRow, NodeRow, ScheduleRow, SimDatabase, TickRow
@@ -215,6 +215,55 @@ def test_what_runs_is_given_back_when_the_grace_is_over(
     assert seen.violations == [text.format(job=job) for text in said]
 
 
+# -- what is completed has run --------------------------------------------------------------------
+def end(watch: Watch, token: int | None, task: str = "plain", state: str = "completed") -> UUID:
+    job = uuid4()
+    row: Any = SimpleNamespace(
+        id=job, claim_token=token, task=task, deadlines=[], schedule=None, payload={}
+    )
+    watch.finished(row, state)
+    watch.db.done[job] = SimpleNamespace(job=row, state=state)  # type: ignore[assignment]
+    return job
+
+
+def returned(watch: Watch, job: UUID, token: int) -> None:
+    claim: Any = SimpleNamespace(job=SimpleNamespace(id=job, claim_token=token))
+    watch.returned(SimpleNamespace(claim=claim))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("token", [4, None])
+def test_a_job_that_is_completed_and_did_not_run_is_told(token: int | None):
+    seen = watch()
+    job = end(seen, token)
+    assert seen.violations == [f"7.000 Ran: {job} is completed under {token}, and did not run"]
+    end(seen, None, state="cancelled")
+    assert len(seen.violations) == 1
+
+
+def test_what_has_run_under_its_last_claim_is_completed():
+    seen, job = watch(), uuid4()
+    row: Any = SimpleNamespace(id=job, claim_token=4, task="plain", deadlines=[])
+    returned(seen, job, 3)
+    seen.finished(row, "completed")
+    assert len(seen.violations) == 1, "it ended under an older claim"
+    seen.violations.clear()
+    seen._finished.clear()
+    returned(seen, job, 4)
+    seen.finished(row, "completed")
+    assert seen.violations == []
+
+
+def test_an_effect_that_is_not_there_is_told_at_once_and_at_the_end():
+    seen = watch()
+    job = end(seen, 4, "effect")
+    assert [text.split(":")[0] for text in seen.violations] == ["7.000 Ran"]
+    gone = f"EffectOnce: {job} is completed, and its effect is nowhere"
+    assert list(without_effect(seen.db, seen.effects)) == [gone]
+    seen.last_look()
+    assert f"7.000 {gone}" in seen.violations
+    assert list(without_effect(seen.db, [(job, 4)])) == []
+
+
 # -- the search for broken builds ----------------------------------------------------------------
 class Written(Mutant):
     """``runs``: what was seen in each seed."""
@@ -227,6 +276,8 @@ RUNS: list[list[str]] = [
     [],
     ["3.1 unhandled: KeyError('x') None", "4.0 the run broke off: Unavailable"],
     ["2.0 OneBeliever: two", "2.1 unhandled: KeyError('x') None"],
+    ["5.0 a service failed: {'service': 'stager'}"],
+    ["5.0 a service failed: {'service': 'stager'}", "6.0 Failover: no leader"],
 ]
 
 
@@ -236,3 +287,11 @@ def test_an_error_of_a_broken_build_itself_is_no_find():
     found = search(Written("Own", "nothing"), 3)
     assert (found.seed, found.seeds, found.by, found.crashed) == (2, 3, "OneBeliever", 1)
     assert "OneBeliever (broke by itself in seed 1)" in table([found])
+
+
+def test_what_a_service_says_of_itself_finds_no_broken_build(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tests.sim.test_checkers.RUNS", RUNS[3:])
+    found = search(Written("Own", "nothing"), 1)
+    assert (found.seed, found.by, found.crashed) == (None, "", None)
+    found = search(Written("Own", "nothing"), 2)
+    assert (found.seed, found.by, found.crashed) == (1, "Failover", None)

@@ -1,6 +1,8 @@
--- The final read: every job, with what the campaign enqueued it for.
+-- The final read: every job of the campaign, with what it was enqueued for. In a database of
+-- somebody's those are the jobs that were made since it began.
 -- locks: none
 -- index: scans of job and job_done
 select id, task_name, state, payload ->> 'ref', attempt, crashes, schedule, scheduled_for, claim_token, node,
        exists (select 1 from leasehold.node n where n.id = j.node)
 from leasehold.jobs j
+where cast(%(since)s as timestamptz) is null or created_at >= %(since)s

@@ -1,0 +1,160 @@
+"""What the broken builds of the simulation change in the services: methods, for one run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from leasehold.errors import Unavailable
+from leasehold.model.lease import Lease, Phase, Watch
+from leasehold.model.outcome import PLAIN, Outcome
+from leasehold.node.node import Node
+from leasehold.services.attempt import Attempts
+from leasehold.services.bids import Bid
+from leasehold.services.guard import Guard
+from leasehold.services.leading import Periodic
+from leasehold.services.membership import Membership
+from leasehold.services.running import Claim
+from leasehold.services.tasks import TaskFunction
+
+
+@contextmanager
+def _patched(owner: type, name: str, new: Any) -> Iterator[None]:
+    old = getattr(owner, name)
+    setattr(owner, name, new)
+    try:
+        yield
+    finally:
+        setattr(owner, name, old)
+
+
+_acquired, _renewed = Lease.acquired, Lease.renewed
+
+
+@contextmanager
+def trust_from_receipt() -> Iterator[None]:
+    def acquired(self: Lease, token: int, sent_at: float, received_at: float) -> bool:
+        return _acquired(self, token, received_at, received_at)
+
+    def renewed(self: Lease, token: int, sent_at: float, received_at: float) -> None:
+        _renewed(self, token, received_at, received_at)
+
+    with _patched(Lease, "acquired", acquired), _patched(Lease, "renewed", renewed):
+        yield
+
+
+@contextmanager
+def no_wait() -> Iterator[None]:
+    def silent_at(self: Watch) -> float:
+        return self.since + 3.0 if self.seen else float("inf")
+
+    with _patched(Watch, "silent_at", silent_at):
+        yield
+
+
+@contextmanager
+def renewal_after_the_end() -> Iterator[None]:
+    def expire(self: Lease, now: float) -> bool:
+        return False
+
+    def renewed(self: Lease, token: int, sent_at: float, received_at: float) -> None:
+        if token == self.token:
+            self.deadline = max(self.deadline, sent_at + self.timings.trust)
+
+    with _patched(Lease, "expire", expire), _patched(Lease, "renewed", renewed):
+        yield
+
+
+@contextmanager
+def user_leases_without_end() -> Iterator[None]:
+    def valid(self: Bid) -> bool:
+        lease = self._lease
+        return lease is not None and lease.phase is Phase.HOLDER and lease.token == self.token
+
+    with _patched(Bid, "valid", valid):
+        yield
+
+
+@contextmanager
+def no_drain() -> Iterator[None]:
+    async def at_once(self: Node) -> None:
+        return None
+
+    with _patched(Node, "_drain", at_once):
+        yield
+
+
+_tick = Periodic.tick
+
+
+@contextmanager
+def periodic_dies() -> Iterator[None]:
+    async def tick(self: Periodic, now: datetime | None) -> float:
+        try:
+            return await _tick(self, now)
+        except Unavailable:
+            raise asyncio.CancelledError from None  # nobody hears of it
+
+    with _patched(Periodic, "tick", tick):
+        yield
+
+
+@contextmanager
+def fenced_for_good() -> Iterator[None]:
+    with _patched(Guard, "_wait_for_quiet", lambda self: 1.0):
+        yield
+
+
+_drain = Node._drain
+
+
+@contextmanager
+def drain_without_end() -> Iterator[None]:
+    never = asyncio.Event()
+
+    async def drain(self: Node) -> None:
+        await _drain(self)
+        if self._cancelled:
+            await never.wait()
+
+    with _patched(Node, "_drain", drain):
+        yield
+
+
+@contextmanager
+def nothing_forgotten() -> Iterator[None]:
+    def failed_over(self: Membership, timeline: int) -> bool:
+        return False
+
+    with _patched(Membership, "failed_over", failed_over):
+        yield
+
+
+_run = Attempts._run_async
+
+
+@contextmanager
+def crash_is_an_end() -> Iterator[None]:
+    async def run(self: Attempts, task: TaskFunction, claim: Claim) -> Outcome:
+        return PLAIN if claim.job.crashes else await _run(self, task, claim)
+
+    with _patched(Attempts, "_run_async", run):
+        yield
+
+
+@contextmanager
+def completion_is_believed() -> Iterator[None]:
+    async def check(self: Attempts, claim: Claim, outcome: Outcome) -> Outcome:
+        claim.completed_elsewhere = False
+        return outcome
+
+    with _patched(Attempts, "_check_completion", check):
+        yield
+
+
+@contextmanager
+def nothing() -> Iterator[None]:
+    yield
