@@ -42,7 +42,7 @@ QUICKLY_FOUND = (
     "UserLeaseWithoutEnd",
 )
 """Within a few seeds, whatever changes elsewhere; ``make mutants-sim`` looks for all of them."""
-PATIENCE = 120
+PATIENCE = 160
 
 
 def trace_of(seed: int) -> list[str]:
@@ -64,7 +64,7 @@ def test_no_seed_violates_an_invariant():
 
 def test_what_a_failover_made_a_live_node_forget_runs_again():
     # without (NothingForgotten) these leave jobs running for ever on a node that has forgotten them
-    for seed in (34, 57, 83):
+    for seed in (34, 57, 73):
         result = run_seed(seed, profile="failover")
         assert not result.violations and result.counts["fault lose"], (seed, result.violations)
 
