@@ -38,10 +38,14 @@ class Watcher:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
+        """Raises what ended the watching before: the rows since then were not seen."""
+        error: BaseException | None = None
         if self._task:
             self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            [error] = await asyncio.gather(self._task, return_exceptions=True)
         await self._drop()
+        if isinstance(error, Exception):
+            raise error
 
     async def _run(self) -> None:
         while True:

@@ -18,6 +18,7 @@ from leasehold.chaos.fleet import Fleet, Member, Plan
 from leasehold.chaos.history import Writer, read
 from leasehold.chaos.node import Duties
 from leasehold.chaos.proxy import FaultProxy
+from leasehold.chaos.watch import Watcher
 from leasehold.config import Settings
 from leasehold.env import ASSIGNED_NODE, GIVEN_DSN, Env, seeded
 from leasehold.errors import Unavailable
@@ -163,6 +164,18 @@ async def test_somebodys_worker_is_told_all_that_we_were_and_no_password_in_its_
     assert environ["LEASEHOLD_DSN"] == environ[GIVEN_DSN] == link.dsn != settings.dsn
     own = Fleet(settings, Plan(), tmp_path, nothing, Env(), seeded(1))._environ(link.dsn)
     assert "LEASEHOLD_NAME" not in own and GIVEN_DSN not in own
+
+
+async def test_a_watcher_that_broke_is_told_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*args: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Watcher, "_ask", broken)
+    watcher = Watcher(Settings(dsn="host=/nowhere"), "chaos", Env())
+    watcher.start()
+    await asyncio.sleep(0)
+    with pytest.raises(ZeroDivisionError):
+        await watcher.stop()
 
 
 class Certified:

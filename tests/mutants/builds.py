@@ -93,6 +93,18 @@ def _no_drain() -> None:
         setattr(Node, name, nothing)
 
 
+def _crash_is_an_end() -> None:
+    from leasehold.model.outcome import PLAIN
+    from leasehold.services.attempt import Attempts
+
+    run = Attempts._run_async
+
+    async def once(self: Attempts, task: Any, claim: Any) -> Any:
+        return PLAIN if claim.job.crashes else await run(self, task, claim)
+
+    setattr(Attempts, "_run_async", once)  # noqa: B010
+
+
 def _take_over_early() -> None:
     from leasehold.model.lease import Watch
 
@@ -198,6 +210,12 @@ MUTANTS = (
         "a process that stops leaves its jobs running and its row gone",
         ("restart",),
         patch=_no_drain,
+    ),
+    Mutant(
+        "crash-is-an-end",
+        "a job whose worker died is told as completed, and runs no more",
+        ("kill",),
+        patch=_crash_is_an_end,
     ),
     Mutant(
         "complete-without-token",

@@ -85,7 +85,8 @@ from tests.mutants.builds import BY_NAME
 from leasehold.model.lease import Lease, Watch
 from leasehold.node.node import Node
 from leasehold.pg.store_jobs import JobOperations
-kinds = (Lease, Watch, Node, JobOperations)
+from leasehold.services.attempt import Attempts
+kinds = (Lease, Watch, Node, JobOperations, Attempts)
 before = [dict(vars(kind)) for kind in kinds]
 BY_NAME[sys.argv[1]].patch()
 pairs = [(old, vars(kind), name) for kind, old in zip(kinds, before) for name in vars(kind)]
@@ -98,7 +99,7 @@ print(len(changed), unknown)
 def test_what_a_mutant_patches_is_there() -> None:
     """In a process of its own: the patches stay."""
     for name in ("takeover-by-the-clock", "no-idempotency-key", "renew-after-expiry",
-                 "cancel-without-drain", "takeover-too-early"):  # fmt: skip
+                 "cancel-without-drain", "takeover-too-early", "crash-is-an-end"):  # fmt: skip
         done = subprocess.run(
             [sys.executable, "-c", PATCHED, name], capture_output=True, text=True, check=True
         )
