@@ -23,7 +23,7 @@ from leasehold.app.desk import Desk
 from leasehold.app.diagnosis import Diagnosis, diagnose
 from leasehold.app.leader import Leader
 from leasehold.app.lock import Lock
-from leasehold.app.office import Office
+from leasehold.app.office import Office, of_closed_loops
 from leasehold.app.sync import SyncApp
 from leasehold.config import Settings, check_text
 from leasehold.env import Env
@@ -314,8 +314,8 @@ class App(Definitions, AdvisoryLocks):
         store = self._stores.get(loop)
         if store is None:
             settings = await self.located()
-            for ended in [other for other in list(self._stores) if other.is_closed()]:
-                self._stores.pop(ended).abandon()  # each asyncio.run() has a loop of its own
+            for left in of_closed_loops(self._stores):
+                left.abandon()
             store = self._stores.setdefault(
                 loop, PgStore(settings, "work", settings.work_connections)
             )

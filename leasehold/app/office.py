@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
 from leasehold.pg.reports import PgReports
@@ -12,6 +12,16 @@ from leasehold.services.operator import Operator
 
 if TYPE_CHECKING:
     from leasehold.app.core import App
+
+
+T = TypeVar("T")
+
+
+def of_closed_loops(kept: WeakKeyDictionary[asyncio.AbstractEventLoop, T]) -> list[T]:
+    """Takes out what nobody can use any more: each ``asyncio.run()`` has a loop of its own. Safe
+    from any thread, as loops are run in many."""
+    closed = [loop for ref in kept.keyrefs() if (loop := ref()) and loop.is_closed()]
+    return [left for loop in closed if (left := kept.pop(loop, None)) is not None]
 
 
 class Office:
@@ -33,8 +43,8 @@ class Office:
         reports = self._reports.get(loop)
         if reports is None:
             settings = await self._app.located()
-            for ended in [other for other in list(self._reports) if other.is_closed()]:
-                self._reports.pop(ended).store.abandon()
+            for left in of_closed_loops(self._reports):
+                left.store.abandon()
             reports = self._reports.setdefault(loop, PgReports(settings))
         return reports
 

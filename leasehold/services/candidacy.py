@@ -18,7 +18,7 @@ from leasehold.model.lease import Lease, Phase, Seen, Timeline
 from leasehold.ports import Store
 from leasehold.services.bids import Bid, Patience
 from leasehold.services.loops import Loops
-from leasehold.services.membership import Election, Membership
+from leasehold.services.membership import Election, Membership, acquiring
 from leasehold.telemetry import Emit
 
 _POLITE_SHARE = 0.5
@@ -220,15 +220,15 @@ class Candidacy(ABC):
             if seen is None or not membership.valid(now):
                 return False
             since = lease.watch.since
-            token = await self._lease_store().acquire(
-                contest.name,
-                membership.identity,
-                seen,
-                self._timings.lease,
-                min(self._timings.call_timeout, membership.lease.deadline - now),
-                self._env.due_now(),
-            )
-            lease.watch.forget()  # without an answer it stays: the row is compared again
+            with acquiring(lease):
+                token = await self._lease_store().acquire(
+                    contest.name,
+                    membership.identity,
+                    seen,
+                    self._timings.lease,
+                    min(self._timings.call_timeout, membership.lease.deadline - now),
+                    self._env.due_now(),
+                )
         if token is None:
             return False
         contest.bidding = False

@@ -17,7 +17,7 @@ from leasehold.config import Timings
 from leasehold.env import Env
 from leasehold.model.lease import Lease, Phase, Seen, Timeline
 from leasehold.ports import Heartbeat, Store, Term
-from leasehold.services.membership import Election, Host, Membership
+from leasehold.services.membership import Election, Host, Membership, acquiring
 from leasehold.telemetry import Emit
 
 
@@ -128,8 +128,8 @@ class Elections:
             if seen is None or not self._membership().valid(now) or not self._stands():
                 continue
             tried = True
-            token = await self._acquire(name, seen, self._membership().lease.deadline - now)
-            election.lease.watch.forget()  # without an answer it stays: the row is compared again
+            with acquiring(election.lease):
+                token = await self._acquire(name, seen, self._membership().lease.deadline - now)
             if token and election.lease.acquired(token, now, self._env.boot_now()):
                 self._emit("lease_acquired", name=name, term=token)
                 self._host.leadership(name, gained=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID
 
-from leasehold.errors import LeaseholdError
+from leasehold.errors import LeaseholdError, Unavailable
 from leasehold.model.lease import Lease, Phase, Watch
 from leasehold.ports import NodeIdentity, NodeSeen, Signal, Term
 
@@ -22,6 +24,21 @@ class Election:
     def term(self) -> Term | None:
         token = self.lease.token
         return Term(self.name, token) if self.lease.phase is Phase.HOLDER and token else None
+
+
+@contextmanager
+def acquiring(lease: Lease) -> Iterator[None]:
+    """Around an acquisition. Whatever comes of it, the row is observed anew; but where there is no
+    answer, as while the transaction of a duty holds the fence, what was seen stays: the next try
+    compares the row with it again, and need not wait for a whole lease."""
+    try:
+        yield
+    except Unavailable:
+        raise
+    except BaseException:
+        lease.watch.forget()
+        raise
+    lease.watch.forget()
 
 
 class Host(Protocol):

@@ -56,6 +56,15 @@ async def test_a_duty_that_holds_the_fence_holds_up_a_takeover_no_longer_than_it
     assert other.leads
 
 
+async def test_a_takeover_that_is_refused_is_not_tried_again_and_again(database):
+    await database.leader()
+    other = database.process()
+    await other.step()
+    await database.sql("update leasehold.fence set token = 100")  # by hand: no term fits it
+    await other.steps(round(W / 0.5) + 6, 0.5)
+    assert other.events.count("service_failed") == 1 and not other.leads
+
+
 async def test_a_renewal_starts_the_wait_again(database):
     leader, other = await database.leader(), database.process()
     await other.step()

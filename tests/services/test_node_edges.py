@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -207,8 +208,13 @@ def test_the_connections_of_loops_that_are_closed_are_closed(dsn: str):
         await work.enqueue()
         await (await app.operator("somebody", "a test")).store.jobs(None, None, None, 1)
 
-    for _ in range(5):
-        asyncio.run(enqueue())
+    def one_after_the_other() -> list[None]:
+        return [asyncio.run(enqueue()) for _ in range(5)]
+
+    with ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(one_after_the_other) for _ in range(4)]:
+            done.result()
+    asyncio.run(enqueue())
     mine = (
         "select count(*) from pg_stat_activity where application_name like 'leasehold%' "
         "and datname = current_database()"
