@@ -101,7 +101,9 @@ CATALOGUE: dict[str, Kind] = {
         ("name", "error"),
     ),
     "lease_remade": Kind("error", "a leader or fence row had been deleted by hand", ("name",)),
-    "renew_failed": Kind("warning", "a renewal got no answer", ("error",), stored=False),
+    "renew_failed": Kind(
+        "warning", "a renewal or a takeover got no answer", ("error",), stored=False
+    ),
     # locks
     "lock_lost": Kind("warning", "a lock was lost", ("name", "scope", "why", "term")),
     # jobs

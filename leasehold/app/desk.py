@@ -32,9 +32,8 @@ class Desk:
     def __init__(self, app: App) -> None:
         self._app = app
         self._lock = threading.Lock()
-        self._starting = threading.Lock()
-        self._failed: tuple[int, BaseException | None] = 0, None
-        """How many starts of a light node have failed, and why the last one did."""
+        self._begun: Future[None] | None = None
+        """A light node is being started, by a thread of its own, for all who wait for one."""
         self._nodes: list[Guard] = []
         self._stopping: set[int] = set()
         self._light: LightNode | None = None
@@ -61,37 +60,20 @@ class Desk:
             await asyncio.sleep(0.05)
         if guard := self._of_node():
             return guard
-        if guard := self._join_light():
-            return guard
-        taken: Future[Guard] = Future()
-        # of its own: the loop's default executor has few threads, which others need as well
-        threading.Thread(
-            target=self._take_light, args=(taken,), name="leasehold-start", daemon=True
-        ).start()
-        try:
-            return await asyncio.wrap_future(taken)
-        except asyncio.CancelledError:
-            taken.add_done_callback(self._give_back_unwanted)  # the thread goes on
-            raise
-
-    def _take_light(self, taken: Future[Guard]) -> None:
-        if not taken.set_running_or_notify_cancel():
-            return
-        try:
-            taken.set_result(self._of_light())
-        except BaseException as error:
-            taken.set_exception(error)
-
-    def _give_back_unwanted(self, taken: Future[Guard]) -> None:
-        if not taken.cancelled() and taken.exception() is None:
-            self.give_back(taken.result())
+        while (guard := self._join_light()) is None:
+            await asyncio.wrap_future(self._begin())
+        return guard
 
     def take_in_thread(self, *, leader: bool) -> Guard:
         """The same without a loop."""
         pause = threading.Event()
         while leader and self._stopping:
             pause.wait(0.05)
-        return self._of_node() or self._of_light()
+        if guard := self._of_node():
+            return guard
+        while (guard := self._join_light()) is None:
+            self._begin().result()
+        return guard
 
     def _of_node(self) -> Guard | None:
         self._after_fork()
@@ -107,25 +89,34 @@ class Desk:
                 self._timer.cancel()
             return self._light.guard
 
-    def _of_light(self) -> Guard:
-        failed, _ = self._failed
-        with self._starting:
-            if guard := self._join_light():
-                return guard
-            count, error = self._failed
-            if count != failed and error:
-                raise error  # it was tried while we waited
-            light = LightNode(self._tools(), self._app.env, __version__)
-            try:
-                light.start()
-            except BaseException as why:
-                self._failed = count + 1, why
-                raise
-            atexit.register(self.close)
-            with self._lock:
+    def _begin(self) -> Future[None]:
+        """It ends when there is a light node to join, or with why there is none."""
+        with self._lock:
+            if self._begun is None:
+                self._begun = Future()
+                self._begun.set_running_or_notify_cancel()  # whoever gives up gives up alone
+                # a thread of its own: the loop's executor has few, which others need as well
+                threading.Thread(
+                    target=self._start, args=(self._begun,), name="leasehold-start", daemon=True
+                ).start()
+            return self._begun
+
+    def _start(self, begun: Future[None]) -> None:
+        light, failed = LightNode(self._tools(), self._app.env, __version__), None
+        try:
+            light.start()
+        except BaseException as error:
+            failed = error
+        with self._lock:
+            self._begun = None
+            if failed is None:
                 self._light = light
-                self._users += 1
-            return light.guard
+                self._linger()  # those who asked may have given up
+        if failed is None:
+            atexit.register(self.close)
+            begun.set_result(None)
+        else:
+            begun.set_exception(failed)
 
     def _tools(self) -> LightTools:
         app = self._app

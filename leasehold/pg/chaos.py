@@ -12,7 +12,7 @@ from uuid import UUID
 import psycopg
 
 from leasehold.config import Settings
-from leasehold.errors import ConfigError
+from leasehold.errors import ConfigError, Unavailable
 from leasehold.pg import migrate
 from leasehold.pg.exchange import Row
 from leasehold.pg.session import Session
@@ -93,8 +93,11 @@ class ChaosSession:
     @asynccontextmanager
     async def transaction(self, seconds: float) -> AsyncIterator[None]:
         """A transaction; the socket is shut down when it takes longer than that."""
-        async with self._session.guarded(seconds), self.connection.transaction():
-            yield
+        try:
+            async with self._session.guarded(seconds), self.connection.transaction():
+                yield
+        except psycopg.Rollback:  # the connection broke while it was undone
+            raise Unavailable("a rollback was not answered", sent=True) from None
 
     def undo(self) -> NoReturn:
         """Leave the transaction's block: it is rolled back, and nothing else happens."""

@@ -169,7 +169,14 @@ class Candidacy(ABC):
             await self._look(contest)
         now = self._env.boot_now()
         if lease.wants(now) is not None and contest.lease is lease:
-            if await self._acquire(contest):
+            try:
+                won = await self._acquire(contest)
+            except errors.Unavailable as error:
+                # a transaction holds its fence: others of this process have their turn meanwhile
+                contest.look = True
+                self._turn_away(contest, error)
+                return self._env.jitter(self._timings.renew, 0.25)
+            if won:
                 return 0.0
             contest.look = True
             self._turn_away(contest)

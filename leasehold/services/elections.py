@@ -63,7 +63,7 @@ class Elections:
     def start_anew(self) -> None:
         """Under another identity, of which nothing is held yet."""
         for election in self:
-            election.lease = self._new_lease()
+            election.lease, election.not_before = self._new_lease(), 0.0
 
     # -- asked, also from other threads ----------------------------------------------------------
     def term(self, name: str, now: float) -> Term | None:
@@ -113,7 +113,7 @@ class Elections:
         found = []
         for election in self:
             if self._stands():
-                found.append(election.lease.may_act_at())
+                found.append(max(election.lease.may_act_at(), election.not_before))
             if election.lease.phase is Phase.HOLDER:
                 found.append(election.lease.deadline)
         return found
@@ -127,9 +127,13 @@ class Elections:
             seen = election.lease.wants(now)
             if seen is None or not self._membership().valid(now) or not self._stands():
                 continue
+            if now < election.not_before:
+                continue
             tried = True
+            election.not_before = now + 2 * self._timings.renew  # what comes in time lifts it
             with acquiring(election.lease):
                 token = await self._acquire(name, seen, self._membership().lease.deadline - now)
+            election.not_before = 0.0
             if token and election.lease.acquired(token, now, self._env.boot_now()):
                 self._emit("lease_acquired", name=name, term=token)
                 self._host.leadership(name, gained=True)

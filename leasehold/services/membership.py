@@ -19,6 +19,8 @@ class Election:
 
     name: str
     lease: Lease
+    not_before: float = 0.0
+    """The next try to acquire it; the last one got no answer."""
 
     @property
     def term(self) -> Term | None:

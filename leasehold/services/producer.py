@@ -214,7 +214,7 @@ class Producer(Service):
         self._measured = 0
         self._rate = 0.0
         self._still = (0, env.boot_now())
-        """How many jobs had ended, and when that was last another number."""
+        """How many jobs had ended, and since when no other has, and none was claimed."""
 
     @property
     def _poll(self) -> float:
@@ -250,6 +250,7 @@ class Producer(Service):
         claimed = await self._desk.claim(self._lane, limit, now)
         if claimed is None:
             return 1.0  # the node wakes us when it has joined
+        self._still = self._lane.finished, self._env.boot_now()
         if not self._lane.drained:
             if claimed == limit >= 50:
                 # plenty of work: whoever enqueues need not notify
@@ -267,7 +268,7 @@ class Producer(Service):
         """No room: an ended job wakes us. Meanwhile nobody knows whether there is more."""
         lane, now = self._lane, self._env.boot_now()
         lane.drained = False
-        if not lane.waiting:
+        if not lane.waiting or lane.running < lane.slots:  # else they are being started
             return 5.0
         ended, since = self._still
         if lane.finished != ended:

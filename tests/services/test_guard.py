@@ -52,7 +52,7 @@ async def test_a_duty_that_holds_the_fence_holds_up_a_takeover_no_longer_than_it
             return not await database.sql(waiting)
 
         await until_async(given_up, 10, "the server to end what nobody waits for")
-    await other.step(0.1)
+    await other.step(2 * TIMES.renew)
     assert other.leads
 
 

@@ -12,7 +12,9 @@ import pytest
 from leasehold import App, Context
 from leasehold.errors import JobFailed
 from leasehold.pg import migrate
+from leasehold.services import producer
 from leasehold.services.acker import Acker
+from leasehold.services.executor import Lane
 from tests.support.wait import forever, until_async
 
 
@@ -244,4 +246,37 @@ async def test_a_job_that_has_its_slot_is_not_sent_back_for_want_of_room(
     async with app.node(), asyncio.timeout(30):
         await all_run.wait()
     assert not await rows(dsn, "select 1 from leasehold.attempt where outcome <> 'completed'")
+    await app.close()
+
+
+async def test_a_batch_that_is_being_started_is_not_given_back(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+):
+    """One handler after the other begins: until the last one has, no slot is taken for good."""
+    monkeypatch.setattr(producer, "_STILL_SECONDS", 0.0)
+    app = await make_app(dsn)
+    running, all_run = set(), asyncio.Event()
+
+    @app.task(name="t")
+    async def work(n: int) -> None:
+        await asyncio.sleep(0)
+        running.add(n)
+        if len(running) == 100:
+            all_run.set()
+        await all_run.wait()
+
+    async with app.node() as node, asyncio.timeout(30):
+        sleeps = "select 1 from leasehold.node where sleeping <> '{}'"
+        await until_async(lambda: rows(dsn, sleeps), 30, "it to have nothing to do")
+        given: list[int] = []
+        give_back = node._desk.give_back
+
+        async def counted(lane: Lane) -> None:
+            given.append(len(lane.waiting))
+            await give_back(lane)
+
+        monkeypatch.setattr(node._desk, "give_back", counted)
+        await app.enqueue_many([work.job(n=n) for n in range(100)])
+        await all_run.wait()
+    assert given == []
     await app.close()
