@@ -131,8 +131,12 @@ class Elections:
                 continue
             tried = True
             election.not_before = now + 2 * self._timings.renew  # what comes in time lifts it
-            with acquiring(election.lease):
-                token = await self._acquire(name, seen, self._membership().lease.deadline - now)
+            try:
+                with acquiring(election.lease):
+                    token = await self._acquire(name, seen, self._membership().lease.deadline - now)
+            except errors.Unavailable as error:  # no renewal, and nothing else waits for it
+                self._emit("renew_failed", error=str(error))
+                continue
             election.not_before = 0.0
             if token and election.lease.acquired(token, now, self._env.boot_now()):
                 self._emit("lease_acquired", name=name, term=token)

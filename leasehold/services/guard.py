@@ -170,7 +170,7 @@ class Guard:
             if poked or self._env.boot_now() >= self._next_beat:
                 await self._beat()
             self._note_silence()
-            if await self._seek():
+            if await self.elections.seek():
                 self._beat_within(self._timings.renew)
             # many of them, or a slow link, must not keep us from the next heartbeat
             await self._host.look_after_jobs(self._env.boot_now() + self._pause())
@@ -182,14 +182,6 @@ class Guard:
             self._surprised(error)
             return self._troubled()
         return self._pause()
-
-    async def _seek(self) -> bool:
-        """An attempt without an answer is no renewal that failed."""
-        try:
-            return await self.elections.seek()
-        except errors.Unavailable as error:
-            self._emit("renew_failed", error=str(error))
-            return True
 
     def _surprised(self, error: Exception) -> None:
         """The guard must outlive every surprise."""
