@@ -102,21 +102,19 @@ class Desk:
             return self._begun
 
     def _start(self, begun: Future[None]) -> None:
-        light, failed = LightNode(self._tools(), self._app.env, __version__), None
         try:
+            light = LightNode(self._tools(), self._app.env, __version__)
             light.start()
         except BaseException as error:
-            failed = error
+            with self._lock:
+                self._begun = None
+            begun.set_exception(error)
+            return
         with self._lock:
-            self._begun = None
-            if failed is None:
-                self._light = light
-                self._linger()  # those who asked may have given up
-        if failed is None:
-            atexit.register(self.close)
-            begun.set_result(None)
-        else:
-            begun.set_exception(failed)
+            self._begun, self._light = None, light
+            self._linger()  # those who asked may have given up
+        atexit.register(self.close)
+        begun.set_result(None)
 
     def _tools(self) -> LightTools:
         app = self._app

@@ -130,7 +130,8 @@ class Elections:
             if now < election.not_before:
                 continue
             tried = True
-            election.not_before = now + 2 * self._timings.renew  # what comes in time lifts it
+            if seen.node != election.lease.me:  # whom nobody else can hold up
+                election.not_before = now + 2 * self._timings.renew
             try:
                 with acquiring(election.lease):
                     token = await self._acquire(name, seen, self._membership().lease.deadline - now)
