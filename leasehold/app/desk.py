@@ -93,12 +93,13 @@ class Desk:
         """It ends when there is a light node to join, or with why there is none."""
         with self._lock:
             if self._begun is None:
-                self._begun = Future()
-                self._begun.set_running_or_notify_cancel()  # whoever gives up gives up alone
+                begun: Future[None] = Future()
+                begun.set_running_or_notify_cancel()  # whoever gives up gives up alone
                 # a thread of its own: the loop's executor has few, which others need as well
                 threading.Thread(
-                    target=self._start, args=(self._begun,), name="leasehold-start", daemon=True
-                ).start()
+                    target=self._start, args=(begun,), name="leasehold-start", daemon=True
+                ).start()  # it waits for us to be done here
+                self._begun = begun
             return self._begun
 
     def _start(self, begun: Future[None]) -> None:

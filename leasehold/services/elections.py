@@ -130,7 +130,7 @@ class Elections:
             if now < election.not_before:
                 continue
             tried = True
-            if seen.node != election.lease.me:  # whom nobody else can hold up
+            if seen.node != election.lease.me:  # a row that names us is ours as soon as we ask
                 election.not_before = now + 2 * self._timings.renew
             try:
                 with acquiring(election.lease):

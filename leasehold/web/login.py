@@ -67,7 +67,7 @@ def _same(given: str, wanted: str) -> bool:
 
 @cache
 def _slow_key(secret: str) -> bytes:
-    """A tenth of a second and 32 MiB, once in a process: not for each dashboard, nor request."""
+    """Slow, and 32 MiB; once in a process, not for each dashboard, nor request."""
     given = secret.encode("utf-8", "backslashreplace")
     return hashlib.scrypt(
         given, salt=b"leasehold dashboard", n=2**15, r=8, p=1, maxmem=64 * 2**20, dklen=32

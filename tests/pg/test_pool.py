@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import os
+import resource
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import uuid4
 
@@ -16,6 +19,7 @@ from leasehold.pg import pool as pools
 from leasehold.pg.exchange import Answer
 from leasehold.pg.pool import Pool
 from leasehold.pg.session import Session
+from leasehold.pg.sql import query
 from tests.support.wait import until_async
 
 WAKE = "job/wake", {"queues": ["default"]}
@@ -169,3 +173,35 @@ async def test_what_cannot_be_sent_gives_its_turn_back(pool: Pool) -> None:
         with pytest.raises(BadPayload):
             await enqueue(pool, queue="a\0b")
     await pool.fetch(*WAKE)
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 1, hard)
+    )
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        yield
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_a_call_has_its_time_limit_also_in_a_process_without_a_free_descriptor(
+    pool: Pool, other: psycopg.AsyncConnection
+) -> None:
+    loop = asyncio.get_running_loop()
+    query("job/enqueue_plain", "leasehold")  # read from its file once
+    with no_descriptor_left():
+        with pytest.raises(OSError, match="Too many open files"):
+            os.dup(0)
+        began = loop.time()
+        with pytest.raises(Unavailable):
+            await pool.fetch("job/enqueue_plain", {**JOB, "id": uuid4()}, 0.3)
+        assert 0.3 <= loop.time() - began < 3, "the server's own limit ended it, or nothing began"

@@ -467,3 +467,17 @@ async def test_starts_without_a_database_hold_up_nothing_else_and_fail_together(
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert all(isinstance(answer, Unavailable) for answer in answers), answers
     assert loop.time() - started < 10, "one after the other"
+
+
+async def test_a_start_that_got_no_thread_is_made_again_by_whoever_asks_next(database, monkeypatch):
+    app = database.app()
+
+    def no_thread(self: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as full:
+        full.setattr("leasehold.app.desk.threading.Thread.start", no_thread)
+        with pytest.raises(RuntimeError, match="new thread"):
+            await app.lock("x").acquire()
+    async with asyncio.timeout(30), app.lock("x") as lock:
+        assert lock.token

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -65,29 +66,34 @@ async def database(dsn: str, direct_dsn: str) -> AsyncIterator[Database]:
         yield database
 
 
-async def test_more_of_them_than_a_batch_holds_do_not_keep_the_others_from_firing(database):
+@asynccontextmanager
+async def firing(database: Database) -> AsyncIterator[Callable[[int], Awaitable[None]]]:
+    """A node beside whose bad schedules ``fine`` fires. What it gives waits for so many more ticks
+    of that."""
     app = database.app()  # whose code defines none: it does not bring the rows in line with it
     await database.sql(FINE)
 
     @app.task(name="fine")
     async def fine() -> None: ...
 
-    async def fired() -> int:
-        [(count,)] = await database.sql(
-            "select count(*) from leasehold.tick where schedule = 'fine' and state = 'fired'"
-        )
-        return int(count)
+    async def goes_on(ticks: int) -> None:
+        wanted = len(await database.sql(TICKS, "fine")) + ticks
+
+        async def fired() -> bool:
+            return len(await database.sql(TICKS, "fine")) >= wanted
+
+        await until_async(fired, 60, f"{ticks} ticks")
 
     async with app.node():
-        await until_async(fired, 30, "a first tick")
+        yield goes_on
+
+
+async def test_more_of_them_than_a_batch_holds_do_not_keep_the_others_from_firing(database):
+    async with firing(database) as goes_on:
+        await goes_on(1)
         bad = Limits().batch_rows + 1
         await database.sql(BAD, bad)
-        before = await fired()
-
-        async def goes_on() -> bool:
-            return await fired() >= before + 4
-
-        await until_async(goes_on, 60, "ticks beside what cannot be decided")
+        await goes_on(4)
 
         async def told() -> bool:
             return len(await database.events("schedule_undecidable")) == bad
@@ -101,31 +107,18 @@ async def test_more_of_them_than_a_batch_holds_do_not_keep_the_others_from_firin
             "where name = 'fine') where name = 'bad1'"
         )
         await database.sql(mended)
-        tick = "select 1 from leasehold.tick where schedule = 'bad1' and state = 'fired'"
-        await until_async(lambda: database.sql(tick), 30, "the one that was mended to fire")
+        await until_async(
+            lambda: database.sql(TICKS, "bad1"), 30, "the one that was mended to fire"
+        )
     assert len(await database.events("schedule_undecidable")) == bad
 
 
 async def test_what_cannot_be_read_or_written_as_it_was_is_left_out_alone(database):
     """Numbers of thousands of digits, or finer than a float; lists in lists in lists."""
-    app = database.app()
-    await database.sql(FINE)
-
-    @app.task(name="fine")
-    async def fine() -> None: ...
-
-    async def fired() -> int:
-        return len(await database.sql(TICKS, "fine"))
-
-    async with app.node():
-        await until_async(fired, 30, "a first tick")
+    async with firing(database) as goes_on:
+        await goes_on(1)
         await database.sql(ODD)
-        before = await fired()
-
-        async def goes_on() -> bool:
-            return await fired() >= before + 4
-
-        await until_async(goes_on, 15, "ticks beside what cannot be read")
+        await goes_on(4)
     told = [event["schedule"] for event in await database.events("schedule_undecidable")]
     assert sorted(told) == ["deep", "digits", "exact", "infinite"]
     assert not await database.events("service_failed")
@@ -135,24 +128,10 @@ async def test_jobs_that_the_database_refuses_do_not_keep_the_others_from_firing
     database, monkeypatch
 ):
     monkeypatch.setattr(leading, "_TRY_AGAIN_SECONDS", 1.0)
-    app = database.app()
-    await database.sql(FINE)
-
-    @app.task(name="fine")
-    async def fine() -> None: ...
-
-    async def fired() -> int:
-        return len(await database.sql(TICKS, "fine"))
-
-    async with app.node():
-        await until_async(fired, 30, "a first tick")
+    async with firing(database) as goes_on:
+        await goes_on(1)
         await database.sql(REFUSED)
-        before = await fired()
-
-        async def goes_on() -> bool:
-            return await fired() >= before + 4
-
-        await until_async(goes_on, 30, "ticks beside jobs that are refused")
+        await goes_on(4)
         assert not await database.sql(TICKS, "refused%")
         await database.sql(
             "update leasehold.schedule set job = (select job from leasehold.schedule "
