@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -206,6 +206,15 @@ def decode(text: str | bytes) -> Any:
         return _DECODER.raw_decode(text if isinstance(text, str) else text.decode())[0]
     except (ValueError, RecursionError) as error:
         return Unreadable(f"{type(error).__name__}: {error}")
+
+
+def is_plain_first_try(
+    jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int, retried: bool
+) -> bool:
+    """Of one plain job that is small for certain: it has a short statement of its own."""
+    _, job = jobs[0]
+    plain = len(jobs) == 1 and not retried and job.options.plain and not job.trace
+    return plain and len(job.payload) * 4 <= payload_limit  # a character has at most four bytes
 
 
 class ClaimedJob(NamedTuple):

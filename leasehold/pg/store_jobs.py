@@ -18,6 +18,7 @@ from leasehold.model.job import (
     JobRecord,
     JobRequest,
     Mark,
+    is_plain_first_try,
 )
 from leasehold.model.states import State
 from leasehold.pg.copying import NULL, boolean, number, text
@@ -37,10 +38,8 @@ class JobOperations:
     async def enqueue(
         self, jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int, retried: bool, now: Now
     ) -> list[tuple[UUID, bool]]:
-        job_id, job = jobs[0]
-        alone = len(jobs) == 1 and job.options.plain and not job.trace and not retried
-        # a character has at most four bytes
-        if alone and self._may_insert and len(job.payload) * 4 <= payload_limit:
+        if self._may_insert and is_plain_first_try(jobs, payload_limit, retried):
+            job_id, job = jobs[0]
             try:
                 return [(job_id, await self._enqueue_plain(job_id, job, now))]
             except PermissionDenied:

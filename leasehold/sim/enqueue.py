@@ -10,12 +10,12 @@ from functools import lru_cache
 from uuid import UUID
 
 from leasehold.errors import BadPayload, LeaseholdError, UniqueConflict
-from leasehold.model.job import JobRequest, OnConflict
+from leasehold.model.job import JobRequest, OnConflict, is_plain_first_try
 from leasehold.sim.promises import move, set_deadlines
 from leasehold.sim.rows import JobRow, SimDatabase
 
 LATE = timedelta(hours=2)
-"""How far back a first try looks for its own id among the finished jobs."""
+"""How far back a first try looks for its own id."""
 
 
 def new_row(job_id: UUID, job: JobRequest, due: datetime, moment: datetime) -> JobRow:
@@ -60,10 +60,12 @@ class Enqueue:
         self._payload_limit = payload_limit
         self._retried = retried
         self._moment = moment
+        self._plain = False
         self._undo: list[Callable[[], object]] = []
         self._woken: list[str] = []
 
     def run(self, jobs: Sequence[tuple[UUID, JobRequest]]) -> list[tuple[UUID, bool]]:
+        self._plain = is_plain_first_try(jobs, self._payload_limit, self._retried)
         try:
             answers = [self._one(job_id, job) for job_id, job in jobs]
         except LeaseholdError:
@@ -95,6 +97,8 @@ class Enqueue:
         if created:
             self._db.jobs[job_id] = row
             self._undo.append(lambda: self._db.jobs.pop(job_id))
+            if self._retried:
+                self._note(job_id)
             if job.deadline:
                 wanted = [level.as_json() for level in job.deadline]
                 self._undo.append(set_deadlines(self._db, row, wanted, moment))
@@ -104,8 +108,15 @@ class Enqueue:
 
     def _is_over(self, job_id: UUID) -> bool:
         """The repetition of this one was faster, or this is the repetition; the job has run."""
+        if self._plain:
+            return job_id in self._db.repeated
         done = self._db.done.get(job_id)
         return done is not None and (self._retried or abs(done.finished_at - self._moment) <= LATE)
+
+    def _note(self, job_id: UUID) -> None:
+        """For the first try, which may come late."""
+        self._db.repeated[job_id] = self._moment
+        self._undo.append(lambda: self._db.repeated.pop(job_id))
 
     def _take_key(self, key: str, job_id: UUID, job: JobRequest) -> UUID | None:
         """None: taken, go on and insert; else who has it."""

@@ -16,7 +16,7 @@ from leasehold.sim.rows import SimDatabase
 
 _TABLES = (
     "nodes", "deaths", "leaders", "fences", "terms", "releases", "jobs", "done", "attempts",
-    "keys", "signals", "schedules", "ticks", "deadlines", "history", "lock_names",
+    "keys", "repeated", "signals", "schedules", "ticks", "deadlines", "history", "lock_names",
 )  # fmt: skip
 _LISTS = ("bids", "events")
 _NUMBERS = ("sequence", "last_event")

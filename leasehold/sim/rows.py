@@ -209,6 +209,7 @@ class SimDatabase:
         self.done: dict[UUID, DoneRow] = {}
         self.attempts: dict[tuple[UUID, int], AttemptRow] = {}
         self.keys: dict[str, tuple[UUID, datetime | None]] = {}
+        self.repeated: dict[UUID, datetime] = {}
         self.signals: dict[tuple[UUID, UUID, str], int] = {}
         self.stacks: dict[UUID, StackRow] = {}
         self.schedules: dict[tuple[str, str], ScheduleRow] = {}

@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, TypeVar
 
 from leasehold.ports import Now, Rows, Summary
+from leasehold.sim.enqueue import LATE
 from leasehold.sim.rows import NodeRow, SimDatabase
 
 K = TypeVar("K")
@@ -57,6 +58,7 @@ class OperatorOperations:
         held = [key for key, (_, until) in db.keys.items() if until is not None and until < moment]
         minutes = [key for key in db.history if key[0] < before("history")]
         signals = [key for key in db.signals if key[0] not in db.nodes]
+        repeated = [job for job, at in db.repeated.items() if at < moment - LATE]
         looks = [j for j, s in db.stacks.items() if s.asked_at < moment - timedelta(hours=1)]
         removed = (
             _remove(db.ticks, ticks),
@@ -66,6 +68,7 @@ class OperatorOperations:
             _remove(db.history, minutes[:limit]),
             _remove(db.signals, signals),
             _remove(db.stacks, looks[:limit]),
+            _remove(db.repeated, repeated[:limit]),
         )
         return len(gone) + sum(removed)
 

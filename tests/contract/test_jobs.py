@@ -51,16 +51,6 @@ async def test_the_same_id_again_makes_nothing(world: World):
     assert await store.enqueue([job], LIMIT, False, world.now) == [(job[0], False)]
 
 
-async def test_a_repeated_try_makes_no_finished_job_again(world: World):
-    job = (uuid4(), request())
-    store = world.a.store
-    await store.enqueue([job], LIMIT, False, world.now)
-    [claimed] = await world.a.claim()
-    await world.a.ack(claimed)
-    assert await store.enqueue([job], LIMIT, True, world.now) == [(job[0], False)]
-    assert await world.state(job[0]) == "completed" and await world.a.claim() == []
-
-
 async def test_a_payload_over_the_limit_is_refused_with_all_of_its_call(world: World):
     good, bad = (uuid4(), request()), (uuid4(), request(payload='{"x":"0123456789"}'))
     with pytest.raises(BadPayload):
@@ -111,23 +101,6 @@ async def test_a_key_with_a_time_is_held_so_long_whatever_becomes_of_the_job(wor
     held = [(uuid4(), request(unique="k"))]
     assert await world.a.store.enqueue(held, LIMIT, False, at(59)) == [(claimed.id, False)]
     assert await world.a.store.enqueue(held, LIMIT, False, at(60)) == [(held[0][0], True)]
-
-
-@pytest.mark.parametrize("retried", [False, True])
-async def test_an_enqueue_that_arrives_when_its_job_has_finished_changes_nothing(
-    world: World, retried: bool
-):
-    """It was given up and repeated, and the repetition's job has run: a late first try, or a
-    repetition that comes late itself."""
-    sent = [(uuid4(), request(unique="k")), (uuid4(), request())]
-    store = world.a.store
-    await store.enqueue(sent, LIMIT, False, at(0))
-    for job in await world.a.claim(2):
-        await world.a.ack(job)
-    assert await store.enqueue(sent, LIMIT, retried, at(1)) == [(job, False) for job, _ in sent]
-    assert await world.a.claim() == []
-    [again] = await world.enqueue(unique="k")  # the key was not left with the late one
-    assert await world.state(again) == "available"
 
 
 async def test_copy_inserts_all_or_none_and_wakes(world: World):

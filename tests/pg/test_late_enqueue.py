@@ -6,6 +6,7 @@ when the repetition, on another connection, has been run and acknowledged.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
@@ -14,7 +15,9 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from leasehold import App, errors
 from leasehold.model.job import JobRequest
@@ -24,6 +27,7 @@ from tests.support.wait import until_async
 
 LIMIT = 1 << 20
 BACKEND = "select pid from pg_stat_activity where application_name = 'leasehold work'"
+WAITS = f"{BACKEND} and wait_event_type = 'Lock'"
 ALIVE = "select 1 from pg_stat_activity where pid = %(pid)s"
 
 
@@ -60,10 +64,11 @@ async def nothing_came_of_it(sql: Any, pid: int, jobs: int) -> None:
     assert await sql("select count(*) from leasehold.job_done") == [(jobs,)]
 
 
+@pytest.mark.parametrize("count", [1, 3], ids=["one", "several"])
 async def test_a_late_enqueue_does_not_run_its_jobs_again(
-    bench: Bench, impatient: App, sql: Any
+    bench: Bench, impatient: App, sql: Any, count: int
 ) -> None:
-    jobs = [(uuid4(), JobRequest(task="t", payload="{}")) for _ in range(3)]
+    jobs = [(uuid4(), JobRequest(task="t", payload="{}")) for _ in range(count)]
     others = set(await sql(BACKEND))
     late = await impatient.store()
     await late.deaths(1)  # opens its connection
@@ -73,7 +78,45 @@ async def test_a_late_enqueue_does_not_run_its_jobs_again(
             await late.enqueue(jobs, LIMIT, False, None)
         assert given_up.value.sent
         await repeat_and_finish(bench, jobs)
-    await nothing_came_of_it(sql, pid, 3)
+    await nothing_came_of_it(sql, pid, count)
+
+
+COLUMNS = (
+    "id, queue, task_name, priority, run_at, created_at, max_attempts, attempt, crashes, payload"
+)
+FINISHED = f"""
+    with gone as (delete from leasehold.job returning *)
+    insert into leasehold.job_done ({COLUMNS}, state)
+    select {COLUMNS}, 'completed' from gone"""
+
+
+async def test_a_late_enqueue_sees_what_was_committed_while_it_waited(
+    bench: Bench, impatient: App, sql: Any, migrated: str
+) -> None:
+    """Its statement began before its repetition and the end of that one's job were committed."""
+    job, request = uuid4(), JobRequest(task="t", payload="{}")
+    again = {**request.as_request(job, LIMIT), "retried": True}
+    late = await impatient.store()
+    async with await psycopg.AsyncConnection.connect(migrated) as other:
+        await other.execute("select leasehold.enqueue(%s)", [Jsonb(again)])
+        await other.execute(FINISHED)
+        first = asyncio.create_task(late.enqueue([(job, request)], LIMIT, False, None))
+        await until_async(lambda: sql(WAITS), 30, "the first try to wait")
+        await other.commit()
+    assert await first == [(job, False)]
+    assert await sql("select count(*) from leasehold.job") == [(0,)]
+
+
+async def test_a_plain_enqueue_does_not_wait_for_the_history(
+    impatient: App, sql: Any, migrated: str
+) -> None:
+    """An old day is being dropped: its lock is on all of them."""
+    job = uuid4()
+    store = await impatient.store()
+    async with await psycopg.AsyncConnection.connect(migrated) as other:
+        await other.execute("lock table leasehold.job_done in access exclusive mode")
+        sent = [(job, JobRequest(task="t", payload="{}"))]
+        assert await store.enqueue(sent, LIMIT, False, None) == [(job, True)]
 
 
 class StopsTheServerHalfWay(list[Any]):

@@ -114,6 +114,18 @@ class NoIdempotency(SimStore):
         return _Forgetful(self.db, limit, retried, self.db.at(now)).run(jobs)
 
 
+class _Traceless(Enqueue):
+    def _note(self, job_id: UUID) -> None:
+        return
+
+
+class NoTraceOfARepetition(SimStore):
+    """A repeated enqueue leaves nothing for its first try, which may come late."""
+
+    async def enqueue(self, jobs: Any, limit: int, retried: bool, now: Any) -> Any:
+        return _Traceless(self.db, limit, retried, self.db.at(now)).run(jobs)
+
+
 class AcquireWhateverWasSeen(SimStore):
     """Takeover without compare-and-swap."""
 
@@ -239,6 +251,7 @@ MUTANTS = [
     Mutant("NoFence", "a duty looks at the fence", NoFence),
     Mutant("FireWithoutMark", "the schedule's high-water mark", FireWithoutMark),
     Mutant("NoIdempotency", "an enqueue looks for its id", NoIdempotency),
+    Mutant("NoTraceOfARepetition", "a repetition leaves its id", NoTraceOfARepetition),
     Mutant("AcquireWhateverWasSeen", "a takeover compares and swaps", AcquireWhateverWasSeen),
     Mutant("TakeoverByTheClock", "no wall clock decides a takeover", TakeoverByTheClock),
     Mutant("RenewMayAcquire", "renew and acquire are two statements", RenewMayAcquire),

@@ -36,6 +36,7 @@ QUICKLY_FOUND = (
     "DeathByTheClock",
     "NoFence",
     "NoIdempotency",
+    "NoTraceOfARepetition",
     "SweepWithoutLock",
     "StopWithoutDrain",
     "StopWithoutEnd",

@@ -1,4 +1,4 @@
--- Enqueue one job that is due at once and has no key; see the function in the migrations.
+-- The first try to enqueue one job that is due at once and has no key; see the function in the migrations.
 -- edge: new -> available
 -- locks: inserts only
 -- index: job_pkey

@@ -240,6 +240,13 @@ create table leasehold.job_key (
 );
 create index job_key_held on leasehold.job_key (held_until) where held_until is not null;
 
+-- Jobs that came of a repetition: an enqueue had got no answer, and was tried again. The first try may come late,
+-- when the job has run and moved on, and looks here. Few; pruned after two hours.
+create table leasehold.repeated (
+    job_id  uuid        primary key,
+    at      timestamptz not null
+);
+
 -- "Look at this": a cancel for a running job, brought to its node by the next heartbeat.
 create table leasehold.signal (
     node    uuid not null,
@@ -1091,6 +1098,9 @@ begin
                 and k.job_id = new_id;
             created := false;
         end if;
+        if created and (item ->> 'retried')::boolean then
+            insert into leasehold.repeated (job_id, at) values (new_id, moment) on conflict do nothing;
+        end if;
         if created and coalesce(jsonb_typeof(item -> 'deadline'), 'null') <> 'null' then
             perform leasehold.deadline_set(new_id, item ->> 'task', null, item -> 'deadline', moment, due, null);
         end if;
@@ -1105,12 +1115,16 @@ begin
     return query select u.i, u.m from unnest(ids, made) as u (i, m);
 end $$;
 
--- One job that leasehold's client made and checked, due at once and without key and deadline: the
--- usual one. False: it is there, or has run already (see leasehold.enqueue).
+-- The first try of one job that leasehold's client made and checked, due at once and without key and deadline:
+-- the usual one. False: it is there, or this is late: its repetition made it. Only the fresh snapshot of a
+-- statement behind the insert sees that for certain. (The whole history would be ten tables to look at.)
 create function leasehold.enqueue_plain(new_id uuid, to_queue text, task text, prio smallint, most smallint,
     seconds real, requeue real, keep boolean, arguments jsonb, moment timestamptz)
 returns boolean
 language plpgsql volatile as $$
+declare
+    late    boolean;
+    asleep  boolean;
 begin
     insert into leasehold.job (id, queue, task_name, priority, run_at, created_at, max_attempts, timeout_seconds,
                                requeue_seconds, history, payload)
@@ -1119,12 +1133,14 @@ begin
     if not found then
         return false;
     end if;
-    if exists (select 1 from leasehold.job_done d where d.id = new_id
-               and d.finished_at between moment - interval '2 hours' and moment + interval '2 hours') then
+    select exists (select 1 from leasehold.repeated r where r.job_id = new_id),
+           exists (select 1 from leasehold.node n where to_queue = any (n.sleeping))
+    into late, asleep;
+    if late then
         delete from leasehold.job j where j.id = new_id;
         return false;
     end if;
-    if exists (select 1 from leasehold.node n where to_queue = any (n.sleeping)) then
+    if asleep then
         perform pg_notify('leasehold', 'q:' || to_queue);
     end if;
     return true;

@@ -1,7 +1,7 @@
 -- Delete what is past keeping, a bounded batch of each. An expired key is locked before it is
 -- deleted: a new job may just be taking it over, and then it is that job's.
 -- locks: the rows; keys that nobody holds locked
--- index: event_at, tick_decided, attempt_ended, job_key_held, history_pkey; a scan of death, signal and stack
+-- index: event_at, tick_decided, attempt_ended, job_key_held, history_pkey; a scan of death, signal, stack and repeated
 with clock as (
     select coalesce(%(now)s::timestamptz, now()) as at
 ), e as (
@@ -48,7 +48,12 @@ with clock as (
         select job_id from leasehold.stack, clock
         where asked_at < clock.at - interval '1 hour' limit %(limit)s)
     returning 1
+), r as (
+    delete from leasehold.repeated where job_id in (
+        select job_id from leasehold.repeated, clock
+        where repeated.at < clock.at - interval '2 hours' limit %(limit)s)
+    returning 1
 )
 select (select count(*) from e) + (select count(*) from t) + (select count(*) from a) + (select count(*) from d)
        + (select count(*) from k) + (select count(*) from h) + (select count(*) from s)
-       + (select count(*) from l)
+       + (select count(*) from l) + (select count(*) from r)
