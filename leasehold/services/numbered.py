@@ -115,6 +115,8 @@ class Numbered(Sequence[Pair]):
 
     def __getitem__(self, which: Any) -> Any:
         """As a list's."""
+        if isinstance(which, int):
+            return self.ids()[which], self._requests[which]
         return list(zip(self.ids(), self._requests, strict=True))[which]
 
     def __iter__(self) -> Iterator[Pair]:
