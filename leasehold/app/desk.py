@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -145,7 +145,8 @@ class Desk:
             self._timer.cancel()
         self._timer = threading.Timer(LINGER_SECONDS, self._close_if_idle)
         self._timer.daemon = True
-        self._timer.start()
+        with suppress(RuntimeError):  # no thread is to be had: it stays until the next one goes
+            self._timer.start()
 
     def _close_if_idle(self) -> None:
         with self._lock:

@@ -37,6 +37,7 @@ TCP = {
     "keepalives_count": 2,
 }
 _STRONG = ("on", "remote_apply")
+_LOOKS_ANEW = "read committed"
 
 _ALLOW = "set local statement_timeout ="
 _COPY_LINES = 500  # in one write, so that the loop has its turn
@@ -210,6 +211,22 @@ async def _close(connection: Link) -> None:
         await connection.close()
 
 
+def _check_defaults(commit: str, isolation: str) -> None:
+    """Of a role behind a pooler, where we can set nothing. Raises UnsafeServer."""
+    if commit not in _STRONG:
+        raise errors.UnsafeServer(
+            "commits of this role are not durable, and a pooler stands between",
+            got=f"synchronous_commit={commit}",
+            do="ALTER ROLE … SET synchronous_commit = on",
+        )
+    if isolation != _LOOKS_ANEW:
+        raise errors.UnsafeServer(
+            "transactions of this role do not see what others commit, and a pooler stands between",
+            got=f"default_transaction_isolation={isolation}",
+            do=f"ALTER ROLE … SET default_transaction_isolation = '{_LOOKS_ANEW}'",
+        )
+
+
 async def _learn(connection: Link, settings: Settings, timeout: float) -> ServerFacts:
     """Who is on the other end, and is it safe? Sets what a session may set."""
     # not closed: its descriptor would come to mean another connection while this one waits
@@ -219,7 +236,7 @@ async def _learn(connection: Link, settings: Settings, timeout: float) -> Server
         cursor = await connection.execute(statement("session/facts", settings.schema))
         row = await cursor.fetchone()
         assert row is not None
-        pid, recovering, read_only, commit, version, has_schema = row
+        pid, recovering, read_only, commit, isolation, version, has_schema = row
         pooled = pid != connection.info.backend_pid
         if recovering or read_only:
             raise errors.ReadOnlyServer(
@@ -230,12 +247,7 @@ async def _learn(connection: Link, settings: Settings, timeout: float) -> Server
         if version < 150000:
             raise errors.UnsafeServer("PostgreSQL 15 or newer is needed", got=version)
         if pooled:
-            if commit not in _STRONG:
-                raise errors.UnsafeServer(
-                    "commits of this role are not durable, and a pooler stands between",
-                    got=f"synchronous_commit={commit}",
-                    do="ALTER ROLE … SET synchronous_commit = on",
-                )
+            _check_defaults(commit, isolation)
             connection.prepare_threshold = None
         else:
             await connection.execute(

@@ -60,11 +60,12 @@ class Enqueue:
         self._payload_limit = payload_limit
         self._retried = retried
         self._moment = moment
-        self._plain = False
+        self._plain = self._alone = False
         self._undo: list[Callable[[], object]] = []
         self._woken: list[str] = []
 
     def run(self, jobs: Sequence[tuple[UUID, JobRequest]]) -> list[tuple[UUID, bool]]:
+        self._alone = len(jobs) == 1
         self._plain = is_plain_first_try(jobs, self._payload_limit, self._retried)
         try:
             answers = [self._one(job_id, job) for job_id, job in jobs]
@@ -97,7 +98,7 @@ class Enqueue:
         if created:
             self._db.jobs[job_id] = row
             self._undo.append(lambda: self._db.jobs.pop(job_id))
-            if self._retried:
+            if self._retried and row.unique_key is None and self._alone:
                 self._note(job_id)
             if job.deadline:
                 wanted = [level.as_json() for level in job.deadline]
@@ -115,8 +116,9 @@ class Enqueue:
 
     def _note(self, job_id: UUID) -> None:
         """For the first try, which may come late."""
+        before = self._db.repeated.copy()
+        self._undo.append(lambda: setattr(self._db, "repeated", before))
         self._db.repeated[job_id] = self._moment
-        self._undo.append(lambda: self._db.repeated.pop(job_id))
 
     def _take_key(self, key: str, job_id: UUID, job: JobRequest) -> UUID | None:
         """None: taken, go on and insert; else who has it."""

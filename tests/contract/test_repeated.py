@@ -55,14 +55,36 @@ async def test_a_plain_first_try_that_comes_when_its_repetition_has_run_changes_
     assert await world.a.claim() == [] and await world.heard() == []
 
 
-async def test_a_repetition_is_remembered_for_two_hours(world: World):
+async def test_a_repetition_is_remembered_for_two_hours_after_its_job(world: World):
     sent, store = [(uuid4(), request())], world.a.store
     await store.enqueue(sent, LIMIT, True, at(0))
-    await world.a.ack(*await world.a.claim())
-    assert await store.prune(DAYS, 10, at(7200)) == 0
-    assert await store.enqueue(sent, LIMIT, False, at(7200)) == [(sent[0][0], False)]
-    assert await store.prune(DAYS, 10, at(7201)) == 1
-    assert await store.prune(DAYS, 10, at(7201)) == 0
+    assert await store.prune(DAYS, 10, at(9000)) == 0, "the job waits"
+    [claimed] = await world.a.claim()
+    assert await store.prune(DAYS, 10, at(9000)) == 0, "the job runs"
+    world.now = at(10_000)
+    await world.a.ack(claimed)
+    assert await store.prune(DAYS, 10, at(17_200)) == 0
+    assert await store.enqueue(sent, LIMIT, False, at(17_200)) == [(sent[0][0], False)]
+    assert await store.prune(DAYS, 10, at(17_201)) == 1
+    assert await store.prune(DAYS, 10, at(17_201)) == 0
+
+
+@pytest.mark.parametrize("seconds", [-8000, 8000], ids=["behind", "ahead"])
+async def test_a_repetition_by_a_wrong_clock_is_forgotten_as_well(world: World, seconds: float):
+    sent, store = [(uuid4(), request())], world.a.store
+    await store.enqueue(sent, LIMIT, True, at(seconds))
+    await store.cancel(sent[0][0], "not wanted", at(-8000))
+    assert await store.prune(DAYS, 10, at(0)) == 1
+
+
+async def test_several_and_those_with_a_key_leave_nothing(world: World):
+    """Their first tries look at the history."""
+    store = world.a.store
+    for sent in ([(uuid4(), request()) for _ in range(2)], [(uuid4(), request(unique="k"))]):
+        await store.enqueue(sent, LIMIT, True, at(0))
+        for job in await world.a.claim(2):
+            await world.a.ack(job)
+    assert await store.prune(DAYS, 10, at(10_000)) == 0
 
 
 async def test_a_repetition_that_makes_nothing_leaves_nothing(world: World):

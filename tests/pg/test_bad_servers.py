@@ -20,11 +20,13 @@ from leasehold.errors import (
     PermissionDenied,
     ReadOnlyServer,
     Unavailable,
+    UnsafeServer,
     WrongDsn,
     WrongPassword,
 )
 from leasehold.pg import migrate
 from leasehold.pg.session import Session
+from tests.support.pgbouncer import PgBouncer
 from tests.support.wait import until
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -161,9 +163,25 @@ async def test_a_read_only_server_is_refused_and_nothing_is_lost(
     await app.close()
 
 
-async def test_a_role_whose_commits_are_not_durable_is_overridden(direct_dsn: str) -> None:
-    weak = make_conninfo(direct_dsn, options="-c synchronous_commit=off")
-    session = await Session.open(Settings(dsn=weak), "test")
-    cursor = await session.connection.execute("show synchronous_commit")
-    assert await cursor.fetchone() == ("on",)
+@pytest.mark.parametrize(
+    ("name", "weak", "good"),
+    [
+        ("synchronous_commit", "off", "on"),
+        ("default_transaction_isolation", "serializable", "read committed"),
+    ],
+)
+async def test_weak_defaults_of_a_role_are_overridden_and_behind_a_pooler_refused(
+    direct_dsn: str, migrated: str, pgbouncer: PgBouncer, name: str, weak: str, good: str
+) -> None:
+    session = await Session.open(
+        Settings(dsn=make_conninfo(direct_dsn, options=f"-c {name}={weak}")), "test"
+    )
+    cursor = await session.connection.execute(f"show {name}".encode())
+    assert await cursor.fetchone() == (good,)
     await session.close()
+    database = composed.Identifier(psycopg.conninfo.conninfo_to_dict(migrated)["dbname"])
+    with psycopg.connect(migrated, autocommit=True) as owner:
+        change = composed.SQL("alter database {} set {} = {}")
+        owner.execute(change.format(database, composed.Identifier(name), weak))
+    pgbouncer.admin("reconnect")
+    await refuses(pgbouncer.dsn, UnsafeServer, f"{name}={weak}.*ALTER ROLE")

@@ -17,11 +17,14 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 from psycopg.types.json import Jsonb
 
 from leasehold import App, errors
+from leasehold.config import Settings
 from leasehold.model.job import JobRequest
 from leasehold.pg.session import Session
+from leasehold.pg.store import PgStore
 from tests.pg.bench import Bench
 from tests.support.wait import until_async
 
@@ -90,13 +93,23 @@ FINISHED = f"""
     select {COLUMNS}, 'completed' from gone"""
 
 
+@pytest.fixture(params=["read committed", "repeatable read"])
+async def late(direct_dsn: str, migrated: str, request: Any) -> AsyncIterator[PgStore]:
+    """With an open connection, of a role whose transactions have this by default."""
+    isolation = request.param.replace(" ", "\\ ")
+    options = f"-c default_transaction_isolation={isolation}"
+    store = PgStore(Settings(dsn=make_conninfo(direct_dsn, options=options)), "work")
+    await store.deaths(1)
+    yield store
+    await store.close()
+
+
 async def test_a_late_enqueue_sees_what_was_committed_while_it_waited(
-    bench: Bench, impatient: App, sql: Any, migrated: str
+    late: PgStore, sql: Any, migrated: str
 ) -> None:
     """Its statement began before its repetition and the end of that one's job were committed."""
     job, request = uuid4(), JobRequest(task="t", payload="{}")
     again = {**request.as_request(job, LIMIT), "retried": True}
-    late = await impatient.store()
     async with await psycopg.AsyncConnection.connect(migrated) as other:
         await other.execute("select leasehold.enqueue(%s)", [Jsonb(again)])
         await other.execute(FINISHED)
@@ -107,16 +120,12 @@ async def test_a_late_enqueue_sees_what_was_committed_while_it_waited(
     assert await sql("select count(*) from leasehold.job") == [(0,)]
 
 
-async def test_a_plain_enqueue_does_not_wait_for_the_history(
-    impatient: App, sql: Any, migrated: str
-) -> None:
+async def test_a_plain_enqueue_does_not_wait_for_the_history(late: PgStore, migrated: str) -> None:
     """An old day is being dropped: its lock is on all of them."""
-    job = uuid4()
-    store = await impatient.store()
+    sent = [(uuid4(), JobRequest(task="t", payload="{}"))]
     async with await psycopg.AsyncConnection.connect(migrated) as other:
         await other.execute("lock table leasehold.job_done in access exclusive mode")
-        sent = [(job, JobRequest(task="t", payload="{}"))]
-        assert await store.enqueue(sent, LIMIT, False, None) == [(job, True)]
+        assert await late.enqueue(sent, LIMIT, False, None) == [(sent[0][0], True)]
 
 
 class StopsTheServerHalfWay(list[Any]):

@@ -469,12 +469,19 @@ async def test_starts_without_a_database_hold_up_nothing_else_and_fail_together(
     assert loop.time() - started < 10, "one after the other"
 
 
+def no_thread(self: Any) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+async def test_a_lock_works_without_a_thread_that_ends_it_when_idle(database, monkeypatch):
+    with monkeypatch.context() as full:
+        full.setattr("leasehold.app.desk.threading.Timer.start", no_thread)
+        async with asyncio.timeout(30), database.app().lock("x") as lock:
+            assert lock.token
+
+
 async def test_a_start_that_got_no_thread_is_made_again_by_whoever_asks_next(database, monkeypatch):
     app = database.app()
-
-    def no_thread(self: Any) -> None:
-        raise RuntimeError("can't start new thread")
-
     with monkeypatch.context() as full:
         full.setattr("leasehold.app.desk.threading.Thread.start", no_thread)
         with pytest.raises(RuntimeError, match="new thread"):

@@ -240,8 +240,8 @@ create table leasehold.job_key (
 );
 create index job_key_held on leasehold.job_key (held_until) where held_until is not null;
 
--- Jobs that came of a repetition: an enqueue had got no answer, and was tried again. The first try may come late,
--- when the job has run and moved on, and looks here. Few; pruned after two hours.
+-- Jobs that came of a repetition: the enqueue of one had got no answer, and was tried again. The first try may come
+-- late, when the job has run and moved on, and looks here. Few; kept for two hours more than the job takes.
 create table leasehold.repeated (
     job_id  uuid        primary key,
     at      timestamptz not null
@@ -1098,8 +1098,11 @@ begin
                 and k.job_id = new_id;
             created := false;
         end if;
-        if created and (item ->> 'retried')::boolean then
-            insert into leasehold.repeated (job_id, at) values (new_id, moment) on conflict do nothing;
+        -- for leasehold.enqueue_plain, which is the first try of one without a key
+        if created and (item ->> 'retried')::boolean and item ->> 'unique' is null
+           and jsonb_array_length(request) = 1 then
+            insert into leasehold.repeated as r (job_id, at) values (new_id, moment)
+            on conflict (job_id) do update set at = excluded.at;
         end if;
         if created and coalesce(jsonb_typeof(item -> 'deadline'), 'null') <> 'null' then
             perform leasehold.deadline_set(new_id, item ->> 'task', null, item -> 'deadline', moment, due, null);

@@ -1,7 +1,7 @@
 -- Delete what is past keeping, a bounded batch of each. An expired key is locked before it is
 -- deleted: a new job may just be taking it over, and then it is that job's.
 -- locks: the rows; keys that nobody holds locked
--- index: event_at, tick_decided, attempt_ended, job_key_held, history_pkey; a scan of death, signal, stack and repeated
+-- index: event_at, tick_decided, attempt_ended, job_key_held, history_pkey, job_pkey, job_done_pkey; a scan of death, signal, stack and repeated
 with clock as (
     select coalesce(%(now)s::timestamptz, now()) as at
 ), e as (
@@ -50,8 +50,12 @@ with clock as (
     returning 1
 ), r as (
     delete from leasehold.repeated where job_id in (
-        select job_id from leasehold.repeated, clock
-        where repeated.at < clock.at - interval '2 hours' limit %(limit)s)
+        select job_id from leasehold.repeated r, clock
+        where r.at not between clock.at - interval '2 hours' and clock.at + interval '2 hours'
+          and not exists (select 1 from leasehold.job j where j.id = r.job_id)
+          and not exists (select 1 from leasehold.job_done d
+                          where d.id = r.job_id and d.finished_at >= clock.at - interval '2 hours')
+        limit %(limit)s)
     returning 1
 )
 select (select count(*) from e) + (select count(*) from t) + (select count(*) from a) + (select count(*) from d)

@@ -1,8 +1,10 @@
 -- Settings of a session of our own (never behind a pooler, where they would leak to others).
+-- Statements look anew at what was committed while they waited, whatever the role has as its default.
 -- A vanished client must not go on applying what it waited for; jit only costs on short statements.
 -- locks: none
 -- index: none
 select set_config('synchronous_commit', %(commit)s, false),
+       set_config('default_transaction_isolation', 'read committed', false),
        set_config('statement_timeout', %(statement_ms)s, false),
        set_config('lock_timeout', '5s', false),
        set_config('idle_in_transaction_session_timeout', '2s', false),
