@@ -83,10 +83,10 @@ def tree_seconds(pid: int) -> float:
     return own + sum(tree_seconds(child) for child in children(pid))
 
 
-def resident_mb(pid: int) -> float:
-    """What the process itself holds."""
+def resident_mb(pid: int, kind: str = "VmRSS") -> float:
+    """What the process holds, its part of mapped files included; ``RssAnon``: without that."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(f"{kind}:"):
             return int(line.split()[1]) / 1024
     return 0.0
 

@@ -107,9 +107,9 @@ class Workers:
         """Of the worker processes, with their threads and children."""
         return sum(tree_seconds(side.process.pid) for side in self.sides)
 
-    def memory_mb(self) -> float:
-        """Resident, of the largest worker process."""
-        return max(resident_mb(side.process.pid) for side in self.sides)
+    def memory_mb(self, kind: str = "VmRSS") -> float:
+        """Resident, of the largest worker process. ``RssAnon``: without the ledger, which grows."""
+        return max(resident_mb(side.process.pid, kind) for side in self.sides)
 
     def stop(self) -> None:
         for side in self.sides:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import psycopg
@@ -24,10 +24,16 @@ COLUMNS = {
     "p99_last": "p99 ms, last stretch",
     "p99_growth": "growth",
     "cpu_growth": "server CPU/job, growth",
+    "memory_first": "worker's own MB, after the first stretch",
+    "memory_last": "... after the last",
     "burst_before": "burst before, jobs/s",
     "burst_after": "burst after, still held, jobs/s",
     "burst_kept": "kept",
 }
+
+
+Seen = tuple[Cost, int, float]
+"""What it has cost so far, the jobs, and the worker's memory."""
 
 
 @contextmanager
@@ -57,21 +63,30 @@ def held(
         "p99_first": early,
         "p99_last": late,
         "p99_growth": late / early,
-        "cpu_growth": last / first,
+        "cpu_growth": last.server_seconds / first.server_seconds,
+        "memory_first": first.memory_mb,
+        "memory_last": last.memory_mb,
         "burst_before": before,
         "burst_after": after,
         "burst_kept": after / before,
     }
 
 
+class Stretch(NamedTuple):
+    server_seconds: float
+    """CPU a job."""
+    memory_mb: float
+    """The worker's own, at its end."""
+
+
 def _stream(
     here: Place, rate: float, seconds: float, stretch: float
-) -> tuple[list[tuple[float, float]], float, float]:
-    """(seconds since the start, wait in ms) of each job; server CPU a job, first and last."""
+) -> tuple[list[tuple[float, float]], Stretch, Stretch]:
+    """(seconds since the start, wait in ms) of each job; the first and the last stretch."""
     here.fresh_ledgers()
     jobs = int(rate * seconds)
     pid = here.watcher.info.backend_pid
-    costs: list[tuple[Cost, int]] = []
+    seen: list[Seen] = []
     with here.workers(1, 2 * jobs + 100, seconds + 60, timed=True) as workers:
         time.sleep(3.0)
         options = {"rate": rate, "seconds": seconds, "size": 80}
@@ -80,7 +95,8 @@ def _stream(
             start = time.monotonic()
             for at in (0.0, stretch, seconds - stretch, seconds):
                 workers.wait(lambda at=at: time.monotonic() >= start + at, 0.01)
-                costs.append((cost_now(here.server, here.dbname, pid), here.ledgers.count))
+                cost = cost_now(here.server, here.dbname, pid)
+                seen.append((cost, here.ledgers.count, workers.memory_mb("RssAnon")))
             sent = producer.answer(seconds + 60)
         workers.wait_ran(jobs)
         workers.stop()
@@ -93,11 +109,12 @@ def _stream(
         for first, count, ns in sent
         for n in range(first, first + count)
     ]
-    return waits, _cpu_per_job(costs[0], costs[1]), _cpu_per_job(costs[2], costs[3])
+    return waits, _between(seen[0], seen[1]), _between(seen[2], seen[3])
 
 
-def _cpu_per_job(before: tuple[Cost, int], after: tuple[Cost, int]) -> float:
-    return (after[0] - before[0]).server_seconds / max(1, after[1] - before[1])
+def _between(before: Seen, after: Seen) -> Stretch:
+    jobs = max(1, after[1] - before[1])
+    return Stretch((after[0] - before[0]).server_seconds / jobs, after[2])
 
 
 def _burst(here: Place, jobs: int) -> float:

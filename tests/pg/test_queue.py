@@ -136,10 +136,10 @@ async def test_a_delayed_job_waits_for_its_time(app: App) -> None:
         return ctx.scheduled_for.isoformat()
 
     due = (datetime.now(UTC) + timedelta(seconds=1)).replace(microsecond=0)
+    job = await late.enqueue(run_at=due)
+    far = await late.enqueue(run_in=3600)
+    assert (await job.get()).state is State.SCHEDULED, "nobody stages it yet"
     async with app.node():
-        job = await late.enqueue(run_at=due)
-        far = await late.enqueue(run_in=3600)
-        assert (await job.get()).state is State.SCHEDULED
         assert await job.wait(10) == due.isoformat()
         record = await far.get()
     assert (await job.get()).started_at >= due  # type: ignore[operator]
