@@ -135,7 +135,7 @@ async def test_a_delayed_job_waits_for_its_time(app: App) -> None:
     async def late(ctx: Context) -> str:
         return ctx.scheduled_for.isoformat()
 
-    due = (datetime.now(UTC) + timedelta(seconds=1)).replace(microsecond=0)
+    due = (datetime.now(UTC) + timedelta(seconds=2)).replace(microsecond=0)  # more than one ahead
     job = await late.enqueue(run_at=due)
     far = await late.enqueue(run_in=3600)
     assert (await job.get()).state is State.SCHEDULED, "nobody stages it yet"
