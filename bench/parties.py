@@ -8,7 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.process import Contender
+from bench.process import Contender, SideFailed
+from bench.redis import program
 
 CACHE = Path(os.environ.get("LEASEHOLD_BENCH_CACHE") or Path.home() / ".cache" / "leasehold-bench")
 
@@ -51,7 +52,13 @@ def chosen(names: Sequence[str]) -> list[Contender]:
 
 
 def made(peer: Contender) -> Contender:
-    """With its environment: the newest of PyPI when it is made."""
+    """With its environment: the newest of PyPI when it is made. Ends the command, before anything
+    is measured, where what it needs is not there."""
+    if peer.redis:
+        try:
+            program()
+        except SideFailed as error:
+            raise SystemExit(str(error)) from None
     folder = Path(peer.python).parents[1]
     if peer.packages and not Path(peer.python).exists():
         print(f"installing {' '.join(peer.packages)} in {folder}", file=sys.stderr)

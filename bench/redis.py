@@ -15,8 +15,9 @@ from bench.process import SideFailed
 SETTINGS = {"appendonly": "yes", "appendfsync": "everysec", "save": ""}
 
 
-def _program() -> list[str]:
-    """Debian's redis-tools has the server's program under another name, and no service."""
+def program() -> list[str]:
+    """To start one. Raises SideFailed. Debian's redis-tools has the server's program under
+    another name, and no service."""
     server, check = shutil.which("redis-server"), shutil.which("redis-check-rdb")
     if not server and not check:
         raise SideFailed("no redis: apt-get install redis-tools")
@@ -29,7 +30,7 @@ def redis() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="bench-redis-") as folder:
         path = Path(folder) / "redis.sock"
         options = [word for k, v in SETTINGS.items() for word in (f"--{k}", v)]
-        command = [*_program(), "--port", "0", "--unixsocket", str(path), "--dir", folder]
+        command = [*program(), "--port", "0", "--unixsocket", str(path), "--dir", folder]
         with subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL) as process:
             try:
                 limit = time.monotonic() + 20
