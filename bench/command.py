@@ -76,12 +76,19 @@ def _finish(this: Run, json_path: Path | None) -> None:
     settings = this.server.settings()
     click.echo(_line(machine()))
     click.echo(_line(settings))
-    for contender in this.contenders:
-        click.echo(f"{contender.name} {version(contender)}: {contender.settings}")
+    parties = [_party(contender) for contender in this.contenders]
+    for party in parties:
+        click.echo(party)
     for result in this.results:
         click.echo("\n" + shown(result))
     if json_path:
-        write_json(json_path, this.results, settings)
+        write_json(json_path, this.results, settings, parties)
+
+
+def _party(contender: Contender) -> str:
+    """Who it is, for people."""
+    share = "" if contender.share == 1 else f"; {contender.share:g} of the jobs of a drain"
+    return f"{contender.name} {version(contender)}".strip() + f": {contender.settings}{share}"
 
 
 def _line(facts: dict[str, Any]) -> str:

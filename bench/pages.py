@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from bench.process import ROOT
-from bench.report import headline, table
+from bench.report import against, headline, table
 
 REPORTS = ROOT / "bench" / "results"
 _MARKED = re.compile(r"(<!-- bench ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -27,6 +27,9 @@ def _block(path: Path) -> str:
     parts = [f"`{report['command']}`"]
     for result in report["results"]:
         parts += [f"{result['measure']}: {headline(result)}; commit {commit}.", table(result)]
+        parts += [beside] if (beside := against(result)) else []
+    if len(report.get("parties", [])) > 2:
+        parts.append("\n".join(f"- {party}" for party in report["parties"]))
     return "\n\n".join(parts) + "\n"
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from zlib import crc32
 
 from bench.process import Contender, SideFailed
 from bench.redis import program
@@ -15,11 +16,15 @@ CACHE = Path(os.environ.get("LEASEHOLD_BENCH_CACHE") or Path.home() / ".cache" /
 
 
 _PGQUEUER = ("pgqueuer", "asyncpg", "uvloop")
-_CELERY = "redis with appendfsync everysec, solo pool, prefetch 1000, no results"
+_CELERY = "redis with appendfsync everysec, hiredis, solo pool, prefetch 1000, no results"
+_PROCRA = "psycopg's C code, uvloop, concurrency 100"
+_CHANCY = "psycopg's C code, uvloop, AsyncExecutor, concurrency 1000, eager polling"
+_PSYCOPG = ("psycopg[binary]", "uvloop")
 
 
 def _peer(name: str, module: str, settings: str, share: float, *packages: str) -> Contender:
-    python = str(CACHE / name / "bin" / "python")
+    made_of = crc32(" ".join(packages).encode())  # other packages, another environment
+    python = str(CACHE / f"{name}-{made_of:08x}" / "bin" / "python")
     return Contender(name, module, settings, python, packages, share, redis=name == "celery")
 
 
@@ -34,12 +39,18 @@ ADVISORY = Contender(
 )
 _PEERS = (
     _peer("pgqueuer", "pgq", "asyncpg, uvloop, batches of 1000", 0.4, *_PGQUEUER),
-    _peer("procrastinate", "procra", "psycopg, concurrency 100", 0.02, "procrastinate"),
-    _peer("chancy", "chan", "AsyncExecutor, concurrency 1000, eager polling", 0.2, "chancy"),
-    _peer("celery", "celer", _CELERY, 0.05, "celery[redis]"),
+    _peer("procrastinate", "procra", _PROCRA, 0.02, "procrastinate", *_PSYCOPG),
+    _peer("chancy", "chan", _CHANCY, 0.2, "chancy", *_PSYCOPG),
+    _peer("celery", "celer", _CELERY, 0.05, "celery[redis]", "redis[hiredis]"),
+)
+RAW500 = Contender(
+    "raw loop, 500",
+    "raw",
+    "the same with claims and acks of 500",
+    work=(("batch", 500),),
 )
 PEERS = {peer.name: peer for peer in _PEERS}
-OTHERS = {**PEERS, ADVISORY.name: ADVISORY}
+OTHERS = {**PEERS, ADVISORY.name: ADVISORY, "raw500": RAW500}
 
 
 def chosen(names: Sequence[str]) -> list[Contender]:
@@ -47,7 +58,7 @@ def chosen(names: Sequence[str]) -> list[Contender]:
     unknown = [name for name in names if name not in (*OTHERS, "peers")]
     if unknown:
         raise SystemExit(f"unknown: {', '.join(unknown)}. Known: peers, {', '.join(OTHERS)}")
-    wanted = list(PEERS) if "peers" in names else list(names)
+    wanted = [*(PEERS if "peers" in names else ()), *(name for name in names if name != "peers")]
     return [RAW, LEASEHOLD, *(made(OTHERS[name]) for name in wanted)]
 
 

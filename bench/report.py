@@ -18,6 +18,7 @@ from typing import Any
 from bench.process import ROOT
 
 Slice = Mapping[str, float]
+LEASEHOLD = "leasehold"
 
 
 def median(values: Sequence[float]) -> float:
@@ -58,6 +59,7 @@ class Result:
     columns: dict[str, str]
     """Key of a slice → heading."""
     reference: str
+    """Its name; empty: no ratios."""
     slices: dict[str, list[Slice]] = field(default_factory=dict)
     loads: list[float] = field(default_factory=list)
 
@@ -71,11 +73,25 @@ class Result:
 
     def ratios(self, contender: str) -> dict[str, float]:
         """The median over rounds of (this / the reference in the same round)."""
-        pairs = list(zip(self.slices[contender], self.slices.get(self.reference, []), strict=False))
+        each = self._each_ratio(contender, self.reference)
+        return {key: median(ratios) for key, ratios in each.items()}
+
+    def _each_ratio(self, one: str, other: str) -> dict[str, list[float]]:
+        """Of each round; of none where the other has a zero in one, or no figure."""
+        pairs = list(zip(self.slices[one], self.slices.get(other, []), strict=False))
         return {
-            key: median([a[key] / b[key] for a, b in pairs if b.get(key) and key in a])
+            key: [a[key] / b[key] for a, b in pairs]
+            if all(key in a and b.get(key) for a, b in pairs)
+            else []
             for key in self.columns
         }
+
+    def _against(self) -> dict[str, dict[str, list[float]]]:
+        """leasehold by each of the others but the reference, round by round."""
+        others = [name for name in self.slices if name not in (self.reference, LEASEHOLD)]
+        if LEASEHOLD not in self.slices or self.reference in ("", LEASEHOLD):
+            return {}
+        return {name: self._each_ratio(LEASEHOLD, name) for name in others}
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -92,6 +108,7 @@ class Result:
                 }
                 for name, rounds in self.slices.items()
             },
+            "against": self._against(),
         }
 
 
@@ -100,8 +117,9 @@ def headline(result: Mapping[str, Any]) -> str:
     rounds = max(len(of["rounds"]) for of in result["contenders"].values())
     low, high = result["load_average"]
     many = f"medians of {rounds} interleaved rounds" if rounds > 1 else "one round"
-    compared = f"in brackets the ratio to {result['reference']}"
-    return f"{result['setting']}; {many}, {compared}; load average {low:.1f} to {high:.1f}"
+    to = result["reference"]
+    compared = f", in brackets the ratio to {to}" if to else ""
+    return f"{result['setting']}; {many}{compared}; load average {low:.1f} to {high:.1f}"
 
 
 def table(result: Mapping[str, Any]) -> str:
@@ -118,12 +136,34 @@ def table(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def against(result: Mapping[str, Any]) -> str:
+    """Markdown: leasehold by each of the others; the median of the rounds' own ratios, and in
+    brackets the least and the greatest. Empty where there are no others."""
+    others, columns = result.get("against"), result["columns"]
+    if not others:
+        return ""
+    lines = ["| leasehold, by | " + " | ".join(columns.values()) + " |"]
+    lines.append("|---" + "|---:" * len(columns) + "|")
+    for name, each in others.items():
+        cells = [_spread(each[key]) for key in columns]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _spread(ratios: Sequence[float]) -> str:
+    if not ratios:
+        return "-"
+    spread = f" ({min(ratios):.3g} to {max(ratios):.3g})" if len(ratios) > 1 else ""
+    return f"{median(ratios):.3g}{spread}"
+
+
 def shown(result: Result) -> str:
     """For a terminal, and for whoever pastes it."""
     if not result.slices:
         return f"### {result.measure}\n\nnothing was measured"
     known = result.to_json()
-    return f"### {result.measure}\n\n{headline(known)}\n\n{table(known)}"
+    parts = [f"### {result.measure}", headline(known), table(known), against(known)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _cell(value: float, ratio: float | None) -> str:
@@ -142,11 +182,15 @@ def _without_json(words: Sequence[str]) -> list[str]:
     return kept
 
 
-def write_json(path: Path, results: Sequence[Result], settings: Mapping[str, str]) -> None:
+def write_json(
+    path: Path, results: Sequence[Result], settings: Mapping[str, str], parties: Sequence[str] = ()
+) -> None:
+    """``parties``: who was measured, with version and settings."""
     whole = {
         "command": shlex.join(["python", "-m", "bench", *_without_json(sys.argv[1:])]),
         "machine": machine(),
         "postgres": dict(settings),
+        "parties": list(parties),
         "results": [result.to_json() for result in results],
     }
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,5 @@
-"""chancy: AsyncExecutor, a large concurrency (that is its batch) and eager polling."""
+"""chancy: psycopg with its C code, uvloop, AsyncExecutor, a large concurrency (that is its batch)
+and eager polling."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable
 
+import uvloop
 from chancy import Chancy, Job, Queue, Worker
 
 from bench.ledger import Ledger
@@ -16,6 +18,7 @@ CONCURRENCY = 1000
 _ran: list[Callable[[int], None]] = []
 _sleep_ms = [0.0]
 
+asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 logging.getLogger("chancy").setLevel(logging.ERROR)
 
 

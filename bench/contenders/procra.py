@@ -1,4 +1,5 @@
-"""procrastinate: psycopg, as many jobs at once as leasehold (its worker takes them one by one)."""
+"""procrastinate: psycopg with its C code, uvloop, as many jobs at once as leasehold (its worker
+takes them one by one)."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import time
 from typing import Any
 
 import procrastinate
+import uvloop
 from procrastinate import App, PsycopgConnector
 
 from bench.ledger import Ledger
@@ -15,6 +17,7 @@ from bench.side import Sent, spaced
 
 CONCURRENCY = 100
 
+asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 logging.getLogger("procrastinate").setLevel(logging.ERROR)
 
 

@@ -124,6 +124,7 @@ async def work(
     history: bool = True,
     timed: bool = False,
     sleep_ms: float = 0.0,
+    batch: int = BATCH,
 ) -> None:
     stop, news = asyncio.Event(), asyncio.Event()
 
@@ -144,7 +145,7 @@ async def work(
     finish = FINISH if history else DELETE
     while not stop.is_set():
         news.clear()
-        rows: list[Any] = await connection.fetch(CLAIM, "default", BATCH, "worker")
+        rows: list[Any] = await connection.fetch(CLAIM, "default", batch, "worker")
         if sleep_ms:
             await asyncio.gather(*(handler(**json.loads(row["payload"])) for row in rows))
         else:

@@ -118,15 +118,15 @@ def _between(before: Seen, after: Seen) -> Stretch:
 
 
 def _burst(here: Place, jobs: int) -> float:
-    """Jobs a second of a loaded queue."""
+    """Jobs a second, from before they are enqueued, all at once beside a worker that has nothing
+    to do, until the last one is recorded."""
     here.fresh_ledgers()
-    here.call("load", jobs=jobs, size=80)
     with here.workers(1, 2 * jobs) as workers:
-        workers.wait_ran(1, 0.001)
-        first, start = here.ledgers.count, time.monotonic()
-        workers.wait_ran(jobs)
-        rate = (jobs - first) / (time.monotonic() - start)
-        workers.wait(lambda: not here.unfinished(), 0.05)
+        time.sleep(3.0)  # it has started and found nothing
+        start = time.monotonic()
+        here.call("load", jobs=jobs, size=80)
+        workers.wait(lambda: here.ledgers.count >= jobs and not here.unfinished(), 0.01)
+        rate = jobs / (time.monotonic() - start)
         workers.stop()
     return rate
 

@@ -36,6 +36,7 @@ def command(**options: Any) -> None:
         said = "the whole process, warm files"
         result = Result("Start", said, {"milliseconds": "ms"}, "import psycopg")
         this.results.append(result)
-        for _ in range(this.rounds):
-            for name, arguments in _CASES.items():
+        cases = list(_CASES.items())
+        for turn in range(this.rounds):
+            for name, arguments in cases if turn % 2 == 0 else cases[::-1]:
                 result.add(name, {"milliseconds": seconds_of(arguments) * 1000})

@@ -31,7 +31,8 @@ from leasehold.pg.sql import statement
 from leasehold.ports.doctor import NEVER, SESSION, TRANSACTION, Clocks, Examination, Gaps
 
 _SETTINGS = (
-    "synchronous_commit fsync full_page_writes autovacuum statement_timeout lock_timeout "
+    "synchronous_commit default_transaction_isolation fsync full_page_writes autovacuum "
+    "statement_timeout lock_timeout "
     "idle_in_transaction_session_timeout idle_session_timeout transaction_timeout "
     "client_connection_check_interval tcp_keepalives_idle tcp_keepalives_interval "
     "tcp_keepalives_count tcp_user_timeout synchronous_standby_names"

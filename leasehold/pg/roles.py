@@ -31,7 +31,7 @@ _TABLES = {
     "job_done": _RW,
     "attempt": _RW,
     "job_key": _RW,
-    "repeated": "select delete",
+    "repeated": "select update delete",
     "signal": _RW,
     "stack": _RW,
     "schedule": _RW,

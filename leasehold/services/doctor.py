@@ -30,6 +30,7 @@ def findings(found: Examination, settings: Settings, role: str, version: str) ->
         lambda: doctor_link.listen(found, settings),
         lambda: doctor_link.timeline(found),
         lambda: doctor_link.durability(found),
+        lambda: doctor_link.isolation(found),
         lambda: doctor_link.limits(found),
         lambda: doctor_link.link(found),
         lambda: doctor_link.clock(found),

@@ -90,6 +90,19 @@ def durability(found: Examination) -> Iterator[Finding]:
         yield Finding("synchronous_commit", OK, f"synchronous_commit is {commit}{where}")
 
 
+def isolation(found: Examination) -> Iterator[Finding]:
+    """Sessions of our own set it; behind a pooler they cannot."""
+    set_to = found.settings.get("default_transaction_isolation", "read committed")
+    if found.pooler != NEVER and set_to not in ("read committed", "read uncommitted"):
+        yield Finding(
+            "isolation",
+            WRONG,
+            f"default_transaction_isolation is {set_to}: leasehold refuses to start through a "
+            "pooler with it, for its statements must see what others commit",
+            alter(found.server["role"], "default_transaction_isolation", "read committed"),
+        )
+
+
 def limits(found: Examination) -> Iterator[Finding]:
     """Timeouts of the server: leasehold sets its own in sessions of its own, but not behind a
     pooler, where they would leak to others."""

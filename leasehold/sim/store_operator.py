@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, TypeVar
-from uuid import UUID
 
 from leasehold.ports import Now, Rows, Summary
 from leasehold.sim.enqueue import LATE
@@ -59,7 +58,8 @@ class OperatorOperations:
         held = [key for key, (_, until) in db.keys.items() if until is not None and until < moment]
         minutes = [key for key in db.history if key[0] < before("history")]
         signals = [key for key in db.signals if key[0] not in db.nodes]
-        repeated = [job for job, at in db.repeated.items() if self._past(job, at, moment)]
+        db.repeated |= {job: moment for job in db.repeated if job in db.jobs}  # not forgotten yet
+        repeated = [job for job, at in db.repeated.items() if abs(at - moment) > LATE]
         looks = [j for j, s in db.stacks.items() if s.asked_at < moment - timedelta(hours=1)]
         removed = (
             _remove(db.ticks, ticks),
@@ -72,12 +72,6 @@ class OperatorOperations:
             _remove(db.repeated, repeated[:limit]),
         )
         return len(gone) + sum(removed)
-
-    def _past(self, job: UUID, at: datetime, moment: datetime) -> bool:
-        """May a repetition be forgotten? Its job has been gone for long."""
-        done = self.db.done.get(job)
-        over = job not in self.db.jobs and (done is None or done.finished_at < moment - LATE)
-        return abs(at - moment) > LATE and over
 
     async def summary(self, now: Now) -> Summary:
         jobs = self.db.jobs.values()

@@ -76,6 +76,23 @@ def test_the_ratio_is_the_median_of_the_rounds_own_ratios():
     assert "| ours | 10 (2.00) |" in shown(result)
 
 
+def test_there_is_no_ratio_to_a_reference_that_has_a_zero_or_no_figure_in_some_round():
+    result = Result("m", "s", {"rate": "rate", "cost": "cost"}, "ref")
+    for theirs in ({"rate": 0, "cost": 2}, {"rate": 5}):
+        result.add("ours", {"rate": 10, "cost": 4})
+        result.add("ref", theirs)
+    assert "| ours | 10 | 4 |" in shown(result)
+
+
+def test_leasehold_is_compared_with_each_of_the_others_round_by_round():
+    result = Result("m", "s", {"rate": "rate", "cost": "cost"}, "ref")
+    for ours, theirs in ((10, 5), (40, 10), (3, 1)):
+        result.add("ref", {"rate": 1, "cost": 1})
+        result.add("leasehold", {"rate": ours, "cost": 2})
+        result.add("peer", {"rate": theirs})
+    assert "| peer | 3 (2 to 4) | - |" in shown(result)
+
+
 def test_a_drain_side_by_side_ends_with_a_table_and_json(tmp_path: Path):
     path = tmp_path / "out.json"
     command = [sys.executable, "-m", "bench", "drain", "--jobs=300", "--rounds=1", f"--json={path}"]

@@ -156,6 +156,21 @@ def test_commits_that_are_not_durable_are_told_and_the_fix_mends_it(migrated):
         assert check(examine(dsn, exits=0), "synchronous_commit")["level"] == "ok"
 
 
+def test_an_isolation_that_only_the_role_can_change_is_told_and_the_fix_mends_it(
+    migrated, pgbouncer
+):
+    with psycopg.connect(migrated, autocommit=True) as admin:
+        admin.execute("alter role current_user set default_transaction_isolation = serializable")
+        try:
+            pgbouncer.admin("reconnect")
+            found = wrong(examine(pgbouncer.dsn, exits=1))
+            admin.execute(typed(found["isolation"]))
+            pgbouncer.admin("reconnect")
+            assert "isolation" not in wrong(examine(pgbouncer.dsn, exits=1))
+        finally:
+            admin.execute("alter role current_user reset all")
+
+
 def test_who_pins_xmin_is_named_and_the_fix_ends_it(migrated, monkeypatch):
     monkeypatch.setattr(doctor_state, "PIN_SECONDS", 0.0)
     with psycopg.connect(migrated, application_name="a long report") as holder:

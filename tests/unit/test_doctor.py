@@ -119,6 +119,14 @@ def test_a_pooler_and_a_role_whose_commits_are_weak_are_refused():
     assert "refuses to start through a pooler" in words
 
 
+@pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
+def test_an_isolation_is_told_where_sessions_cannot_set_it(isolation):
+    settings = {**GOOD, "default_transaction_isolation": isolation}
+    assert worst(sound(settings=settings)) == {}
+    told = worst(sound(pooler=TRANSACTION, settings=settings))
+    assert "set default_transaction_isolation = 'read committed'" in told["isolation"]
+
+
 def test_what_broke_off_in_the_middle_is_told_beside_what_was_seen():
     told = judge(sound(error=UnsafeServer("it went away", do="Look")))
     assert told[-1].check == "connection" and len(told) > 5

@@ -145,7 +145,7 @@ class _Bench:
             "one by one, jobs/s": each,
             "in bulk, jobs/s": many,
             "jobs/s": jobs / span.seconds if span.seconds else None,
-            "worker CPU us/job": _each(ours, jobs),
+            "worker CPU us/job, with its start": _each(ours, jobs),
             "backends' CPU us/job": _each(theirs, jobs),
             "WAL bytes/job": (after.wal_bytes - before.wal_bytes) / jobs,
             "buffers/job": buffers / jobs,
@@ -204,7 +204,7 @@ class _Bench:
         after = await self._store.counters()
         seconds = self._plan.idle_seconds
         return {
-            "idle leader, statements/s": max(
+            "idle leader, transactions/s": max(
                 0.0, (after.transactions - before.transactions - 1) / seconds
             ),
             "idle leader, worker CPU s in 30 s": _share(ours, ours_after, seconds),

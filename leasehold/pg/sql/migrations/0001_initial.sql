@@ -241,7 +241,7 @@ create table leasehold.job_key (
 create index job_key_held on leasehold.job_key (held_until) where held_until is not null;
 
 -- Jobs that came of a repetition: the enqueue of one had got no answer, and was tried again. The first try may come
--- late, when the job has run and moved on, and looks here. Few; kept for two hours more than the job takes.
+-- late, when the job has run and moved on, and looks here. Few; kept for two hours after the job was last seen.
 create table leasehold.repeated (
     job_id  uuid        primary key,
     at      timestamptz not null

@@ -1,7 +1,8 @@
 -- Delete what is past keeping, a bounded batch of each. An expired key is locked before it is
--- deleted: a new job may just be taking it over, and then it is that job's.
+-- deleted: a new job may just be taking it over, and then it is that job's. A repetition is kept for two hours
+-- after we last saw its job.
 -- locks: the rows; keys that nobody holds locked
--- index: event_at, tick_decided, attempt_ended, job_key_held, history_pkey, job_pkey, job_done_pkey; a scan of death, signal, stack and repeated
+-- index: event_at, tick_decided, attempt_ended, job_key_held, history_pkey, job_pkey; a scan of death, signal, stack and repeated
 with clock as (
     select coalesce(%(now)s::timestamptz, now()) as at
 ), e as (
@@ -48,13 +49,14 @@ with clock as (
         select job_id from leasehold.stack, clock
         where asked_at < clock.at - interval '1 hour' limit %(limit)s)
     returning 1
+), u as (
+    update leasehold.repeated set at = clock.at from clock
+    where exists (select 1 from leasehold.job j where j.id = repeated.job_id)
 ), r as (
     delete from leasehold.repeated where job_id in (
-        select job_id from leasehold.repeated r, clock
-        where r.at not between clock.at - interval '2 hours' and clock.at + interval '2 hours'
-          and not exists (select 1 from leasehold.job j where j.id = r.job_id)
-          and not exists (select 1 from leasehold.job_done d
-                          where d.id = r.job_id and d.finished_at >= clock.at - interval '2 hours')
+        select job_id from leasehold.repeated, clock
+        where repeated.at not between clock.at - interval '2 hours' and clock.at + interval '2 hours'
+          and not exists (select 1 from leasehold.job j where j.id = repeated.job_id)
         limit %(limit)s)
     returning 1
 )
