@@ -17,7 +17,7 @@ from bench.parties import LEASEHOLD, RAW
 from bench.process import Contender, Side
 from bench.report import Result
 from bench.server import Server
-from bench.workers import Place, Wrong, place
+from bench.workers import Place, Workers, Wrong, place
 
 COLUMNS = {
     "p99_first": "p99 ms, first stretch",
@@ -49,14 +49,21 @@ def open_transaction(dsn: str) -> Iterator[None]:
 def held(
     server: Server, contender: Contender, rate: float, seconds: float, stretch: float, burst: int
 ) -> dict[str, float]:
-    """One slice: ``rate`` jobs a second for ``seconds``, the first and the last ``stretch``
-    compared; a burst of ``burst`` jobs before the transaction and at its end."""
-    with place(server, contender) as here:
-        before = _burst(here, burst)
-        database = here.database
-        with open_transaction(database):
-            waits, first, last = _stream(here, rate, seconds, stretch)
-            after = _burst(here, burst)
+    """One slice, with one worker all the time: ``rate`` jobs a second for ``seconds``, the first
+    and the last ``stretch`` compared; a burst of ``burst`` jobs before the transaction and at its
+    end."""
+    room = 2 * (int(rate * seconds) + 3 * burst)
+    with (
+        place(server, contender) as here,
+        here.workers(1, room, seconds + 120, timed=True) as workers,
+    ):
+        time.sleep(3.0)  # it has started and found nothing
+        _burst(here, workers, burst)  # the first one makes the table's files
+        before = _burst(here, workers, burst)
+        with open_transaction(here.database):
+            waits, first, last = _stream(here, workers, rate, seconds, stretch)
+            after = _burst(here, workers, burst)
+        workers.stop()
     early = percentile([w for at, w in waits if at < stretch], 0.99)
     late = percentile([w for at, w in waits if at >= seconds - stretch], 0.99)
     return {
@@ -80,29 +87,25 @@ class Stretch(NamedTuple):
 
 
 def _stream(
-    here: Place, rate: float, seconds: float, stretch: float
+    here: Place, workers: Workers, rate: float, seconds: float, stretch: float
 ) -> tuple[list[tuple[float, float]], Stretch, Stretch]:
     """(seconds since the start, wait in ms) of each job; the first and the last stretch."""
-    here.fresh_ledgers()
-    jobs = int(rate * seconds)
+    jobs, ran = int(rate * seconds), here.ledgers.count
     pid = here.watcher.info.backend_pid
     seen: list[Seen] = []
-    with here.workers(1, 2 * jobs + 100, seconds + 60, timed=True) as workers:
-        time.sleep(3.0)
-        options = {"rate": rate, "seconds": seconds, "size": 80}
-        with Side(here.contender, "stream", dsn=here.dsn, **options) as producer:
-            producer.ready().go()
-            start = time.monotonic()
-            for at in (0.0, stretch, seconds - stretch, seconds):
-                workers.wait(lambda at=at: time.monotonic() >= start + at, 0.01)
-                cost = cost_now(here.server, here.dbname, pid)
-                seen.append((cost, here.ledgers.count, workers.memory_mb("RssAnon")))
-            sent = producer.answer(seconds + 60)
-        workers.wait_ran(jobs)
-        workers.stop()
-    started = dict(here.ledgers.timed())
-    if len(started) != jobs or here.ledgers.count != jobs:
-        raise Wrong(f"{jobs} jobs, {here.ledgers.count} runs of {len(started)}")
+    options = {"rate": rate, "seconds": seconds, "size": 80}
+    with Side(here.contender, "stream", dsn=here.dsn, **options) as producer:
+        producer.ready().go()
+        start = time.monotonic()
+        for at in (0.0, stretch, seconds - stretch, seconds):
+            workers.wait(lambda at=at: time.monotonic() >= start + at, 0.01)
+            cost = cost_now(here.server, here.dbname, pid)
+            seen.append((cost, here.ledgers.count, workers.memory_mb("RssAnon")))
+        sent = producer.answer(seconds + 60)
+    workers.wait_ran(ran + jobs)
+    started = dict(here.ledgers.timed()[ran:])
+    if len(started) != jobs or here.ledgers.count != ran + jobs:
+        raise Wrong(f"{jobs} jobs, {here.ledgers.count - ran} runs of {len(started)}")
     base = sent[0][2]
     waits = [
         ((ns - base) / 1e9, (started[n] - ns) / 1e6)
@@ -117,18 +120,16 @@ def _between(before: Seen, after: Seen) -> Stretch:
     return Stretch((after[0] - before[0]).server_seconds / jobs, after[2])
 
 
-def _burst(here: Place, jobs: int) -> float:
+def _burst(here: Place, workers: Workers, jobs: int) -> float:
     """Jobs a second, from before they are enqueued, all at once beside a worker that has nothing
     to do, until the last one is recorded."""
-    here.fresh_ledgers()
-    with here.workers(1, 2 * jobs) as workers:
-        time.sleep(3.0)  # it has started and found nothing
+    ran = here.ledgers.count
+    with Side(here.contender, "load", dsn=here.dsn, jobs=jobs, size=80) as producer:
+        producer.ready()
         start = time.monotonic()
-        here.call("load", jobs=jobs, size=80)
-        workers.wait(lambda: here.ledgers.count >= jobs and not here.unfinished(), 0.01)
-        rate = jobs / (time.monotonic() - start)
-        workers.stop()
-    return rate
+        producer.go().answer()
+    workers.wait(lambda: here.ledgers.count >= ran + jobs and not here.unfinished(), 0.01)
+    return jobs / (time.monotonic() - start)
 
 
 @click.command("held")
