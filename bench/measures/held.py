@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import click
@@ -15,7 +15,7 @@ from bench.cost import Cost, cost_now
 from bench.measures.latency import percentile
 from bench.parties import LEASEHOLD, RAW
 from bench.process import Contender, Side
-from bench.report import Result
+from bench.report import Result, median
 from bench.server import Server
 from bench.workers import Place, Workers, Wrong, place
 
@@ -26,11 +26,13 @@ COLUMNS = {
     "cpu_growth": "server CPU/job, growth",
     "memory_first": "worker's own MB, after the first stretch",
     "memory_last": "... after the last",
-    "burst_before": "burst before, jobs/s",
-    "burst_after": "burst after, still held, jobs/s",
+    "burst_held": "burst at the end, jobs/s",
+    "burst_beside": "... beside, nothing held",
     "burst_kept": "kept",
 }
 
+
+_BURSTS = 5
 
 Seen = tuple[Cost, int, float]
 """What it has cost so far, the jobs, and the worker's memory."""
@@ -49,21 +51,30 @@ def open_transaction(dsn: str) -> Iterator[None]:
 def held(
     server: Server, contender: Contender, rate: float, seconds: float, stretch: float, burst: int
 ) -> dict[str, float]:
-    """One slice, with one worker all the time: ``rate`` jobs a second for ``seconds``, the first
-    and the last ``stretch`` compared; a burst of ``burst`` jobs before the transaction and at its
-    end."""
-    room = 2 * (int(rate * seconds) + 3 * burst)
-    with (
-        place(server, contender) as here,
-        here.workers(1, room, seconds + 120, timed=True) as workers,
-    ):
-        time.sleep(3.0)  # it has started and found nothing
-        _burst(here, workers, burst)  # the first one makes the table's files
-        before = _burst(here, workers, burst)
+    """One slice: ``rate`` jobs a second for ``seconds``, the first and the last ``stretch``
+    compared; at its end bursts of ``burst`` jobs, in turn here and in another database, which the
+    transaction does not concern. A worker of each lives all the time."""
+    room, limit = 2 * (int(rate * seconds) + (_BURSTS + 1) * burst), seconds + 180
+    with ExitStack() as stack:
+        here, beside = (stack.enter_context(place(server, contender)) for _ in range(2))
+        mine, theirs = (
+            stack.enter_context(at.workers(1, room, limit, timed=True)) for at in (here, beside)
+        )
+        time.sleep(3.0)  # they have started and found nothing
+        for at, workers in (here, mine), (beside, theirs):
+            _burst(at, workers, burst)  # the first one makes the table's files
         with open_transaction(here.database):
-            waits, first, last = _stream(here, workers, rate, seconds, stretch)
-            after = _burst(here, workers, burst)
-        workers.stop()
+            waits, first, last = _stream(here, mine, rate, seconds, stretch)
+            kept = []
+            for turn in range(_BURSTS):
+                order = [(here, mine), (beside, theirs)]
+                rates = {
+                    at.dbname: _burst(at, workers, burst)
+                    for at, workers in (order if turn % 2 else order[::-1])
+                }
+                kept.append((rates[here.dbname], rates[beside.dbname]))
+        mine.stop()
+        theirs.stop()
     early = percentile([w for at, w in waits if at < stretch], 0.99)
     late = percentile([w for at, w in waits if at >= seconds - stretch], 0.99)
     return {
@@ -73,9 +84,9 @@ def held(
         "cpu_growth": last.server_seconds / first.server_seconds,
         "memory_first": first.memory_mb,
         "memory_last": last.memory_mb,
-        "burst_before": before,
-        "burst_after": after,
-        "burst_kept": after / before,
+        "burst_held": median([ours for ours, _ in kept]),
+        "burst_beside": median([other for _, other in kept]),
+        "burst_kept": median([ours / other for ours, other in kept]),
     }
 
 
