@@ -26,7 +26,7 @@ from bench.measures import (
 
 @click.group(context_settings={"show_default": True})
 def main() -> None:
-    """Side by side with the a loop written by hand and with peers."""
+    """Side by side with a loop written by hand and with peers."""
 
 
 for measure in (
