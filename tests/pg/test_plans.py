@@ -9,11 +9,15 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 
+from leasehold.config import Settings
 from leasehold.model.job import EVERYTHING
 from leasehold.pg.sql import statement
+from leasehold.pg.store import PgStore
 from tests.pg.bench import Bench
+from tests.support.wait import until_async
 
 WAITING = """
 insert into leasehold.job (id, queue, task_name, run_at, ready, held_because, payload)
@@ -85,3 +89,42 @@ async def test_a_rescue_does_not_read_the_jobs_that_wait(
     )
     lost = plan[plan.index("CTE lost") : plan.index("CTE back")]
     assert "job_ready" in lost and "Seq Scan on job" not in lost, plan
+
+
+@pytest.mark.parametrize("running", [0, 20])
+async def test_a_burst_after_a_quiet_time_is_not_read_by_each_claim(
+    migrated: str, sql: Any, running: int
+) -> None:
+    """Analyzed when next to nothing was there, or only what ran; then there is much."""
+    store = PgStore(Settings(dsn=migrated), "work")
+    async with await psycopg.AsyncConnection.connect(migrated) as user:
+        bench = await Bench.make(store, user)
+        for _ in range(running):
+            await bench.claimed()
+        await sql("vacuum analyze leasehold.job")
+        for _ in range(12):  # each statement comes to its lasting plan
+            await bench.ack(await bench.claimed())
+        await sql(READY.replace("2000", "30000"))
+        for _ in range(4):
+            jobs = await bench.claim(100)
+            assert len(jobs) == 100
+            assert len((await bench.ack(*jobs)).written) == 100
+    scanned, found = await rows_read(store, sql)
+    assert scanned == 0 and found < 3_000
+
+
+async def rows_read(store: PgStore, sql: Any) -> tuple[int, int]:
+    """Of the table of jobs, by all that have ended: by scans of it, and by an index."""
+    assert store.facts
+    pid = store.facts.backend_pid
+    await store.close()  # only then are they known to be counted
+
+    async def gone() -> bool:
+        return not await sql("select 1 from pg_stat_activity where pid = %(pid)s", {"pid": pid})
+
+    await until_async(gone)
+    [(scanned, found)] = await sql(
+        "select seq_tup_read, (select sum(idx_tup_read) from pg_stat_user_indexes i"
+        " where i.relid = t.relid) from pg_stat_user_tables t where relid = 'leasehold.job'::regclass"
+    )
+    return int(scanned), int(found)
