@@ -5,7 +5,8 @@
 -- as ours still; it is written at the next try.
 -- The answer: what was not written, and whether it is ours still (false: the claim was lost).
 -- LATERAL, so that each row is found by its key, and (select ...) around the arrays, which hides their
--- length from the planner: else it may scan the table for the node's rows. The ids come sorted.
+-- length from the planner: else it may scan the table for the node's rows, or plan each short batch
+-- anew, which costs more than to write it. The ids come sorted.
 -- edge: running -> completed
 -- edge: running -> cancelled
 -- edge: running -> discarded
@@ -61,6 +62,6 @@ with held as materialized (
 )
 select a.id, exists (select 1 from leasehold.job j
                      where j.id = a.id and j.claim_token = a.token and j.node = %(node)s)
-from unnest(%(ids)s::uuid[], %(tokens)s::bigint[]) as a (id, token)
+from unnest((select %(ids)s::uuid[]), (select %(tokens)s::bigint[])) as a (id, token)
 where (select count(*) from gone) + (select count(*) from back) < cardinality(%(ids)s::uuid[])
   and a.id <> all (array(select id from gone union all select id from back))

@@ -33,6 +33,6 @@ with held as materialized (
 )
 select a.id, exists (select 1 from leasehold.job j
                      where j.id = a.id and j.claim_token = a.token and j.node = %(node)s)
-from unnest(%(ids)s::uuid[], %(tokens)s::bigint[]) as a (id, token)
+from unnest((select %(ids)s::uuid[]), (select %(tokens)s::bigint[])) as a (id, token)
 where (select count(*) from gone) < cardinality(%(ids)s::uuid[])
   and a.id <> all (array(select id from gone))

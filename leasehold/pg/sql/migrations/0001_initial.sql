@@ -637,11 +637,14 @@ begin
         raise exception 'leasehold.deadline_arm: name must be text of 1 to 200 characters' using errcode = 'LH002';
     end if;
     for look in 1..3 loop
-        select d.id into found_id from leasehold.deadline d
-        where d.name = called and not d.of_job
-          and (d.state = 'armed'
-               or d.level = 1 and d.due_at = (wanted -> 0 ->> 'at')::timestamptz)
-        order by d.made_at desc limit 1;
+        select f.id into found_id from (
+            select d.id, d.made_at from leasehold.deadline d
+            where d.name = called and not d.of_job and d.state = 'armed'
+            union all
+            select d.id, d.made_at from leasehold.deadline d
+            where d.name = called and not d.of_job and d.level = 1
+              and d.due_at = (wanted -> 0 ->> 'at')::timestamptz) f
+        order by f.made_at desc limit 1;
         if found_id is not null then
             return query select found_id, false;
             return;

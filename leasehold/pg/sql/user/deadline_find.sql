@@ -2,7 +2,12 @@
 -- the newest.
 -- locks: none
 -- index: deadline_name, deadline_moment
-select d.id from leasehold.deadline d
-where d.name = cast(%(name)s as text) and not d.of_job and (d.state = 'armed' or d.level = 1)
-order by d.state = 'armed' desc, d.made_at desc
+select d.id from (
+    select id, made_at, true as armed from leasehold.deadline
+    where name = cast(%(name)s as text) and not of_job and state = 'armed'
+    union all
+    select id, made_at, false from leasehold.deadline
+    where name = cast(%(name)s as text) and not of_job and level = 1
+) d
+order by d.armed desc, d.made_at desc
 limit 1
