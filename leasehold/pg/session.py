@@ -39,6 +39,9 @@ TCP = {
 _STRONG = ("on", "remote_apply")
 _LOOKS_ANEW = ("read committed", "read uncommitted")  # PostgreSQL knows no difference
 
+_STEADY = ("guard", "work")
+"""Roles that send the same statements all the time. Reports choose their rows in many ways, and
+the planner its way to them."""
 _ALLOW = "set local statement_timeout ="
 _COPY_LINES = 500  # in one write, so that the loop has its turn
 _LINE_SECONDS = 1 / 5000
@@ -99,7 +102,7 @@ class Session:
         except UnicodeError:
             raise errors.WrongDsn("a host of the DSN is no name of a host") from None
         try:
-            facts = await _learn(connection, settings, give_up_at - loop.time())
+            facts = await _learn(connection, settings, role, give_up_at - loop.time())
         except BaseException:
             await _close(connection)
             raise
@@ -227,7 +230,7 @@ def _check_defaults(commit: str, isolation: str) -> None:
         )
 
 
-async def _learn(connection: Link, settings: Settings, timeout: float) -> ServerFacts:
+async def _learn(connection: Link, settings: Settings, role: str, timeout: float) -> ServerFacts:
     """Who is on the other end, and is it safe? Sets what a session may set."""
     # not closed: its descriptor would come to mean another connection while this one waits
     timer = asyncio.get_running_loop().call_later(max(timeout, 0.001), _shut, connection)
@@ -255,6 +258,7 @@ async def _learn(connection: Link, settings: Settings, timeout: float) -> Server
                 {
                     "commit": commit if commit in _STRONG else "on",
                     "statement_ms": str(round(settings.call_timeout * 1000)),
+                    "steady": role in _STEADY,
                 },
             )
         number, min_known = None, 0

@@ -167,7 +167,10 @@ def test_rows_deleted_by_hand_are_made_again_and_told(scene: Scene) -> None:
     )
     scene.wait_done(jobs, 30)
     print(f"all done {boot_now() - deleted_at:.1f} s after the node's row was gone")
-    assert {e["job"] for e in scene.events("job_rescued")} == held
+    rescued = {e["job"] for e in scene.events("job_rescued")}
+    cut_off = {line["job"] for line in scene.history("cancelled", pid=victim.pid)}
+    # what had not begun may have been given back before
+    assert cut_off and cut_off <= rescued <= held
 
     for table in ("leader", "fence"):
         term = scene.one("select max(token) from leasehold.term")

@@ -1,7 +1,8 @@
 """The statements that are sent all the time find their rows by an index.
 
 Most of the time the statistics of ``job`` are those of a table in which nobody has a node, and
-in which most rows wait: what runs now is news to them.
+in which most rows wait: what runs now is news to them. Explained without the settings that sessions
+of a node's give themselves: as behind a pooler.
 """
 
 from __future__ import annotations

@@ -12,16 +12,20 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from leasehold.config import Settings
 from leasehold.model.deadline import Callback, Level
 from leasehold.model.job import ClaimedJob
+from leasehold.model.states import State
 from leasehold.pg.store import PgStore
 from tests.pg.bench import Bench
 from tests.support.wait import until_async
 
 TWICE_PREPARED = 12
 """After so many uses a statement has the plan that is kept: five, and five more."""
+OUTCOMES = [State.COMPLETED, State.DISCARDED]
+"""Recorded by a short statement, and by that for all of them."""
 BURST = """
 insert into leasehold.job (id, queue, task_name, payload)
 select gen_random_uuid(), 'default', 't', '{}' from generate_series(1, %(jobs)s)
@@ -33,6 +37,24 @@ select gen_random_uuid(), 1, false, state || n, state, 'enqueued', 60, 'success'
        now() + n * interval '1 hour', '{"task": "t"}', now(), case state when 'met' then now() end
 from generate_series(1, 10000) n, unnest('{armed, met}'::text[]) state
 """
+READ = """
+select sum(t.seq_tup_read),
+       sum((select sum(i.idx_tup_read) from pg_stat_user_indexes i where i.relid = t.relid))
+from pg_stat_user_tables t
+where t.relid in (select %(table)s::regclass union all
+                  select inhrelid from pg_inherits where inhparent = %(table)s::regclass)
+"""
+KEYS = """
+insert into leasehold.job_key (key, job_id)
+select 'k' || n, gen_random_uuid() from generate_series(1, 10000) n
+"""
+ARM = "select leasehold.deadline_arm(gen_random_uuid(), 'mine', %(level)s)"
+DONE = """
+insert into leasehold.job_done (id, finished_at, queue, task_name, priority, run_at, created_at,
+                                max_attempts, attempt, crashes, state, payload)
+select gen_random_uuid(), now(), 'default', 't', 0, now(), now(), 5, 1, 0, 'completed', '{}'
+from generate_series(1, 10000)
+"""
 Claim = Callable[[int], Awaitable[list[ClaimedJob]]]
 
 
@@ -43,23 +65,24 @@ async def quiet(migrated: str) -> AsyncIterator[Bench]:
         yield await Bench.make(PgStore(Settings(dsn=migrated), "work"), user)
 
 
-async def rows_read(bench: Bench, sql: Any, table: str) -> tuple[int, int]:
-    """By the node's session, which ends: by scans of the table, and by its indexes."""
-    facts = bench.store.facts
+async def rows_read(sql: Any, table: str) -> tuple[int, int]:
+    """So far, by all that have ended and by ``sql``: by scans of the table, and by its indexes."""
+    await sql("select pg_stat_force_next_flush()")
+    [(scanned, found)] = await sql(READ, {"table": f"leasehold.{table}"})
+    return int(scanned), int(found)
+
+
+async def end(quiet: Bench, sql: Any) -> None:
+    """Only then are the reads of its session known to be counted."""
+    facts = quiet.store.facts
     assert facts
-    await bench.store.close()  # only then are they known to be counted
+    await quiet.store.close()
 
     async def gone() -> bool:
         alive = "select 1 from pg_stat_activity where pid = %(pid)s"
         return not await sql(alive, {"pid": facts.backend_pid})
 
     await until_async(gone)
-    [(scanned, found)] = await sql(
-        "select seq_tup_read, (select sum(idx_tup_read) from pg_stat_user_indexes i"
-        " where i.relid = t.relid) from pg_stat_user_tables t where relid = %(table)s::regclass",
-        {"table": f"leasehold.{table}"},
-    )
-    return int(scanned), int(found)
 
 
 @pytest.mark.parametrize(
@@ -84,21 +107,47 @@ async def test_each_claim_and_outcome_reads_its_own_of_a_burst(
     for _ in range(running):
         await quiet.claimed()
     await sql("vacuum analyze leasehold.job")
-    for _ in range(TWICE_PREPARED):
+    before = await rows_read(sql, "job")
+    for state in OUTCOMES * TWICE_PREPARED:
         await quiet.enqueue()
-        await quiet.ack(*await claim(100))
+        await quiet.ack(*await claim(100), state=state)
     await sql(BURST, {"jobs": 30_000})
+    for state in OUTCOMES * 2:
+        lost, *kept = await claim(100)
+        assert len(kept) == 99
+        acked = await quiet.ack(lost._replace(claim_token=1), *kept, state=state)
+        assert len(acked.written) == 99
+    await end(quiet, sql)
+    scanned, found = await rows_read(sql, "job")
+    assert scanned == before[0] and found - before[1] < 5_000
+
+
+@pytest.mark.parametrize("state", OUTCOMES)
+async def test_each_outcome_frees_its_own_key_of_a_burst(
+    quiet: Bench, sql: Any, state: State
+) -> None:
+    await sql("vacuum analyze leasehold.job_key")
+    for n in range(TWICE_PREPARED):
+        await quiet.ack(await quiet.claimed(unique=f"early {n}"), state=state)
+    before = await rows_read(sql, "job_key")
+    await sql(BURST, {"jobs": 30_000})
+    await sql("update leasehold.job set unique_key = 'k' || id")
+    await sql(
+        "insert into leasehold.job_key (key, job_id) select unique_key, id from leasehold.job"
+    )
     for _ in range(4):
-        jobs = await claim(100)
-        assert len(jobs) == 100
-        assert len((await quiet.ack(*jobs)).written) == 100
-    scanned, found = await rows_read(quiet, sql, "job")
-    assert scanned == 0 and found < 5_000
+        assert len((await quiet.ack(*await quiet.claim(100), state=state)).written) == 100
+    await end(quiet, sql)
+    scanned, found = await rows_read(sql, "job_key")
+    assert scanned == before[0] and found - before[1] < 1_000
+    [(left,)] = await sql("select count(*) from leasehold.job_key")
+    assert left == 30_000 - 400
 
 
 async def test_a_deadline_is_found_among_those_that_came(quiet: Bench, sql: Any) -> None:
     levels = [Level(Callback("t"), since="enqueued", seconds=60)]
     await sql("vacuum analyze leasehold.deadline")
+    before = await rows_read(sql, "deadline")
     for n in range(TWICE_PREPARED):
         deadline, _ = await quiet.store.arm_deadline(uuid4(), f"mine {n}", levels, None)
         assert await quiet.store.find_deadline(f"mine {n}") == deadline
@@ -106,5 +155,34 @@ async def test_a_deadline_is_found_among_those_that_came(quiet: Bench, sql: Any)
     for _ in range(5):
         assert await quiet.store.find_deadline("mine 1")
         assert not (await quiet.store.arm_deadline(uuid4(), "mine 1", levels, None))[1]
-    scanned, found = await rows_read(quiet, sql, "deadline")
-    assert scanned == 0 and found < 1_000
+    await end(quiet, sql)
+    scanned, found = await rows_read(sql, "deadline")
+    assert scanned == before[0] and found - before[1] < 1_000
+
+
+async def test_a_user_enqueues_among_those_that_came(migrated: str, sql: Any) -> None:
+    """In a session of the user's, with the function."""
+    tables = ("job", "job_key", "job_done", "deadline")
+    level = {"on_breach": "t", "seconds": 60}
+    jobs = [{"task": "t", "unique": "k"}, {"task": "t", "id": str(uuid4())}]
+    jobs += [{"task": "t", "deadline": level}, {"task": "t", "unique": "e", "unique_for": 0.001}]
+    await sql("vacuum analyze")
+    before = {table: (await rows_read(sql, table))[0] for table in tables}
+    async with await psycopg.AsyncConnection.connect(migrated, autocommit=True) as user:
+
+        async def enqueue() -> None:
+            for job in jobs:
+                await user.execute("select leasehold.enqueue(%(job)s)", {"job": Jsonb(job)})
+            await user.execute(ARM, {"level": Jsonb(level)})
+
+        for _ in range(TWICE_PREPARED):
+            await enqueue()
+        await sql(BURST, {"jobs": 10_000})
+        await sql(KEYS)
+        await sql(DONE)
+        await sql(DEADLINES)
+        for _ in range(5):
+            await enqueue()
+    for table, was in before.items():
+        scanned, found = await rows_read(sql, table)
+        assert scanned - was < 100 and found < 1_000, table

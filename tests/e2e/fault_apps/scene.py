@@ -183,9 +183,9 @@ class Scene:
     def history(self, kind: str | None = None, **fields: Any) -> list[Line]:
         """What handlers did, in the order in which it was written."""
         path = self.folder / "history"
-        lines = (
-            [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
-        )
+        written = path.read_text() if path.exists() else ""
+        # what comes after the last end of a line is being written just now
+        lines = [json.loads(text) for text in written.split("\n")[:-1]]
         return [
             line
             for line in lines

@@ -63,9 +63,10 @@ with clock as materialized (
 ), woken as (
     select leasehold.wake(array_agg(distinct queue)) from called
 ), next as (
-    select extract(epoch from min(d.due_at) - coalesce(%(now)s::timestamptz, now()))::float8 as seconds
-    from leasehold.deadline d
-    where d.state = 'armed' and d.due_at > coalesce(%(now)s::timestamptz, now())
+    select (select extract(epoch from d.due_at - coalesce(%(now)s::timestamptz, now()))::float8
+            from leasehold.deadline d
+            where d.state = 'armed' and d.due_at > coalesce(%(now)s::timestamptz, now())
+            order by d.due_at limit 1) as seconds
 )
 select n.seconds, (select count(*) from woken), b.id, b.level, b.name, case when b.of_job then b.id end, b.due_at,
        extract(epoch from b.at - b.due_at)::float8, b.callback ->> 'task', b.callback_job

@@ -8,8 +8,10 @@ from (select * from leasehold.deadline
       where state = 'breached' and closed_at > coalesce(%(now)s::timestamptz, now()) - make_interval(days => %(days)s)
       order by closed_at desc
       limit 1000) d
-left join leasehold.job j on j.id = d.callback_job and j.node is null and not exists (
-    select 1 from leasehold.node n where n.executes and j.task_name = any (n.tasks))
+left join lateral (
+    select w.id from leasehold.job w where w.id = d.callback_job and w.node is null and not exists (
+        select 1 from leasehold.node n where n.executes and w.task_name = any (n.tasks))
+    limit 1) j on true
 left join lateral (
     select f.state from leasehold.job_done f where f.id = d.callback_job and f.state <> 'completed'
     order by f.finished_at desc limit 1) o on true

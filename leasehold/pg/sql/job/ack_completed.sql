@@ -31,8 +31,8 @@ with held as materialized (
     delete from leasehold.job_key k using gone g
     where g.unique_key is not null and k.key = g.unique_key and k.job_id = g.id and k.held_until is null
 )
-select a.id, exists (select 1 from leasehold.job j
-                     where j.id = a.id and j.claim_token = a.token and j.node = %(node)s)
+select a.id, (select j.id from leasehold.job j -- not EXISTS, for which all may be read and hashed
+              where j.id = a.id and j.claim_token = a.token and j.node = %(node)s) is not null
 from unnest((select %(ids)s::uuid[]), (select %(tokens)s::bigint[])) as a (id, token)
 where (select count(*) from gone) < cardinality(%(ids)s::uuid[])
   and a.id <> all (array(select id from gone))

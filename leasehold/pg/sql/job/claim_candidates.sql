@@ -15,7 +15,7 @@ with mine as materialized (
 ), checked as materialized (
     select ctid as at_row from leasehold.job
     where id = any (array(select id from tried))
-      and ready and node is null -- the double check
+      and case when ready then node is null end -- the double check, hidden from job_ready
     for update skip locked
 )
 update leasehold.job j

@@ -27,6 +27,7 @@ with f as materialized (
                           min(run_at) < coalesce(%(now)s::timestamptz, now()) - interval '1 second') from staged
 )
 select (select count(*) from staged), (select count(*) from later),
-       (select extract(epoch from min(run_at) - coalesce(%(now)s::timestamptz, now()))::float8
-        from leasehold.job where not ready and run_at > coalesce(%(now)s::timestamptz, now())),
+       (select extract(epoch from run_at - coalesce(%(now)s::timestamptz, now()))::float8
+        from leasehold.job where not ready and run_at > coalesce(%(now)s::timestamptz, now())
+        order by run_at limit 1),
        (select count(*) from woken)

@@ -1343,6 +1343,10 @@ create view leasehold.locks as
 
 alter function leasehold.enqueue(jsonb, timestamptz) security definer set search_path = pg_catalog, pg_temp;
 alter function leasehold.partitions(timestamptz, integer, integer) security definer set search_path = pg_catalog, pg_temp;
+-- In sessions of the user's as in those of our own: rows are found by their keys, also where the plan was
+-- made when there were none.
+alter function leasehold.enqueue(jsonb, timestamptz) set enable_seqscan = off;
+alter function leasehold.deadline_arm(uuid, text, jsonb, timestamptz) set enable_seqscan = off;
 revoke execute on function leasehold.enqueue(jsonb, timestamptz) from public;
 revoke execute on function leasehold.partitions(timestamptz, integer, integer) from public;
 

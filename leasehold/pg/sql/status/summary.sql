@@ -1,14 +1,28 @@
--- Numbers for status, each capped so that a full queue costs no scan.
+-- Numbers for status, each capped so that a full queue costs no scan. What has been due for longest
+-- is at the head of a priority of a queue.
 -- locks: none
 -- index: job_ready, job_waiting, job_unknown, job_done_bad
+with recursive lane (queue, priority) as (
+    (select j.queue, j.priority from leasehold.job j where j.ready order by j.queue, j.priority limit 1)
+    union all
+    select n.queue, n.priority from lane l cross join lateral (
+        select j.queue, j.priority from leasehold.job j
+        where j.ready and (j.queue, j.priority) > (l.queue, l.priority)
+        order by j.queue, j.priority limit 1) n
+), head as materialized (
+    select l.queue, h.run_at
+    from (select * from lane limit 10000) l
+    cross join lateral (
+        select j.run_at from leasehold.job j
+        where j.ready and j.node is null and j.queue = l.queue and j.priority = l.priority
+        order by j.run_at, j.id limit 1) h
+)
 select (select count(*) from (select 1 from leasehold.job where ready limit 10000) x),
        (select count(*) from (select 1 from leasehold.job where not ready limit 10000) x),
        (select count(*) from (select 1 from leasehold.job where held_because = 'unknown_task' and not ready
                               limit 10000) x),
        (select count(*) from (select 1 from leasehold.job_done where state = 'quarantined' limit 10000) x),
-       (select extract(epoch from coalesce(%(now)s::timestamptz, now()) - min(run_at))::float8
-        from (select run_at from leasehold.job where ready and node is null limit 10000) x),
+       (select extract(epoch from coalesce(%(now)s::timestamptz, now()) - min(run_at))::float8 from head),
        (select coalesce(jsonb_agg(distinct task_name), '[]')
         from (select task_name from leasehold.job where held_because = 'unknown_task' and not ready limit 1000) x),
-       (select coalesce(jsonb_agg(distinct queue), '[]')
-        from (select queue from leasehold.job where ready and node is null limit 10000) x)
+       (select coalesce(jsonb_agg(distinct queue), '[]') from head)
