@@ -40,7 +40,8 @@ class Pool:
         self, name: str, params: Params, timeout: float | None = None, aside: bool = False
     ) -> list[Row]:
         """The rows of one statement. ``timeout`` in seconds, for waiting and running together.
-        ``aside``: on a connection that is opened for it, so that nobody waits behind it."""
+        ``aside``: on a connection that is opened for it, so that nobody waits behind it, and where
+        the planner is free to scan what it likes."""
         seconds = self._settings.call_timeout if timeout is None else timeout
         if aside:
             return await self._detached(self._fetch_aside(name, params, seconds))
@@ -90,7 +91,7 @@ class Pool:
 
     async def _fetch_aside(self, name: str, params: Params, seconds: float) -> list[Row]:
         give_up_at = self.now() + seconds
-        session = await Session.open(self._settings, self._role, seconds)
+        session = await Session.open(self._settings, f"{self._role} aside", seconds)
         self._open.add(session)
         try:
             self.statements += 1

@@ -39,9 +39,8 @@ TCP = {
 _STRONG = ("on", "remote_apply")
 _LOOKS_ANEW = ("read committed", "read uncommitted")  # PostgreSQL knows no difference
 
-_STEADY = ("guard", "work")
-"""Roles that send the same statements all the time. Reports choose their rows in many ways, and
-the planner its way to them."""
+_STEADY = ("guard", "work", "web")
+"""Roles that send the same statements all the time, and have an index for each of them."""
 _ALLOW = "set local statement_timeout ="
 _COPY_LINES = 500  # in one write, so that the loop has its turn
 _LINE_SECONDS = 1 / 5000

@@ -11,14 +11,9 @@ from leasehold.pg.pool import Pool
 from leasehold.pg.rows import named
 from leasehold.ports import Now, Rows
 
-_LONG_SECONDS = 0.05
-"""A roll-up that takes longer gets a connection of its own from then on."""
-
 
 class DashboardOperations:
     _pool: Pool
-    _rolls_long = True
-    """Until it is known: the first one may count a long time."""
 
     async def discard(self, jobs: Sequence[UUID], reason: str, now: Now) -> set[UUID]:
         params = {"jobs": list(jobs), "reason": reason, "now": now}
@@ -58,12 +53,9 @@ class DashboardOperations:
 
     async def roll_up(self, since: datetime | None, now: Now) -> datetime:
         params = {"since": since, "now": now}
-        began = self._pool.now()
         # what takes long must not stand before the claims in the queue for their connection
-        rows = await self._pool.fetch("history/roll_up", params, aside=self._rolls_long)
+        rows = await self._pool.fetch("history/roll_up", params, aside=True)
         counted: datetime = rows[0][0]
-        if counted != since:  # else no minute had ended, and it says nothing of the next one
-            self._rolls_long = self._pool.now() - began > _LONG_SECONDS
         return counted
 
     async def fold_counts(self, limit: int) -> int:

@@ -5,19 +5,19 @@
 -- locks: job rows by id FOR UPDATE SKIP LOCKED, then unique keys
 -- index: job_pkey, job_key_pkey
 with mine as materialized (
-    select j.id, j.cancel_requested as unwanted
-    from leasehold.job j, unnest(%(ids)s::uuid[], %(tokens)s::bigint[]) as a (id, claim_token)
-    where j.id = a.id and j.claim_token = a.claim_token and j.node = %(node)s
-    order by j.id
-    for update of j skip locked
+    select l.id, l.unwanted
+    from unnest((select %(ids)s::uuid[]), (select %(tokens)s::bigint[])) as a (id, claim_token),
+         lateral (select j.id, j.cancel_requested as unwanted from leasehold.job j
+                  where j.id = a.id and j.claim_token = a.claim_token and j.node = %(node)s
+                  for update skip locked) l
 ), back as (
     update leasehold.job j
     set node = null, claim_token = null, attempt = j.attempt - 1, started_at = null, progress = null,
         progress_note = null
-    from mine where j.id = mine.id and not mine.unwanted
+    where j.id = any (array(select id from mine where not unwanted))
     returning j.id, j.queue
 ), gone as (
-    delete from leasehold.job j using mine where j.id = mine.id and mine.unwanted
+    delete from leasehold.job j where j.id = any (array(select id from mine where unwanted))
     returning j.*
 ), done as (
     insert into leasehold.job_done (id, finished_at, queue, task_name, priority, run_at, created_at, max_attempts,

@@ -1344,9 +1344,11 @@ create view leasehold.locks as
 alter function leasehold.enqueue(jsonb, timestamptz) security definer set search_path = pg_catalog, pg_temp;
 alter function leasehold.partitions(timestamptz, integer, integer) security definer set search_path = pg_catalog, pg_temp;
 -- In sessions of the user's as in those of our own: rows are found by their keys, also where the plan was
--- made when there were none.
-alter function leasehold.enqueue(jsonb, timestamptz) set enable_seqscan = off;
-alter function leasehold.deadline_arm(uuid, text, jsonb, timestamptz) set enable_seqscan = off;
+-- made when there were none. A small table is scanned all the same, and looks costly: not to be compiled.
+alter function leasehold.enqueue(jsonb, timestamptz) set enable_seqscan = off set jit = off;
+alter function leasehold.deadline_arm(uuid, text, jsonb, timestamptz) set enable_seqscan = off set jit = off;
+alter function leasehold.deadline_end(uuid, text, timestamptz) set enable_seqscan = off set jit = off;
+alter function leasehold.deadline_judge() set enable_seqscan = off set jit = off;
 revoke execute on function leasehold.enqueue(jsonb, timestamptz) from public;
 revoke execute on function leasehold.partitions(timestamptz, integer, integer) from public;
 

@@ -7,20 +7,21 @@ with clock as (
     select coalesce(%(now)s::timestamptz, now()) as at
 ), e as (
     delete from leasehold.event where id in (
-        select id from leasehold.event, clock where event.at < clock.at - make_interval(days => %(events_days)s)
-        order by event.at limit %(limit)s)
+        select id from leasehold.event
+        where at < (select at from clock) - make_interval(days => %(events_days)s)
+        order by at limit %(limit)s)
     returning 1
 ), t as (
     delete from leasehold.tick x using (
-        select app, schedule, fire_at from leasehold.tick, clock
-        where decided_at < clock.at - make_interval(days => %(ticks_days)s)
+        select app, schedule, fire_at from leasehold.tick
+        where decided_at < (select at from clock) - make_interval(days => %(ticks_days)s)
         order by decided_at limit %(limit)s) old
     where (x.app, x.schedule, x.fire_at) = (old.app, old.schedule, old.fire_at)
     returning 1
 ), a as (
     delete from leasehold.attempt x using (
-        select job_id, claim_token from leasehold.attempt, clock
-        where ended_at < clock.at - make_interval(days => %(attempts_days)s)
+        select job_id, claim_token from leasehold.attempt
+        where ended_at < (select at from clock) - make_interval(days => %(attempts_days)s)
         order by ended_at limit %(limit)s) old
     where (x.job_id, x.claim_token) = (old.job_id, old.claim_token)
     returning 1
@@ -31,14 +32,14 @@ with clock as (
     returning 1
 ), k as (
     delete from leasehold.job_key where key in (
-        select key from leasehold.job_key, clock where held_until < clock.at
+        select key from leasehold.job_key where held_until < (select at from clock)
         limit %(limit)s for update of job_key skip locked)
     returning 1
 ), h as (
     delete from leasehold.history x using (
-        select history.at, queue, task_name from leasehold.history, clock
-        where history.at < clock.at - make_interval(days => %(history_days)s)
-        order by history.at limit %(limit)s) old
+        select at, queue, task_name from leasehold.history
+        where at < (select at from clock) - make_interval(days => %(history_days)s)
+        order by at limit %(limit)s) old
     where (x.at, x.queue, x.task_name) = (old.at, old.queue, old.task_name)
     returning 1
 ), s as (

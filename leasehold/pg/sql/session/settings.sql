@@ -1,8 +1,8 @@
 -- Settings of a session of our own (never behind a pooler, where they would leak to others).
 -- Statements look anew at what was committed while they waited, whatever the role has as its default.
 -- A vanished client must not go on applying what it waited for; jit only costs on short statements.
--- Steady: statements that come again and again must find their rows by an index, in its order. Else
--- they have the plan of an empty table when many jobs come, which reads and sorts all of them (ADR 22).
+-- Steady: statements that come again and again must find their rows by an index. Else they have the
+-- plan of an empty table when many jobs come, which reads and sorts all of them (ADR 22).
 -- locks: none
 -- index: none
 select set_config('synchronous_commit', %(commit)s, false),
@@ -13,4 +13,4 @@ select set_config('synchronous_commit', %(commit)s, false),
        set_config('client_connection_check_interval', '500ms', false),
        set_config('jit', 'off', false),
        set_config('enable_seqscan', case when %(steady)s then 'off' else current_setting('enable_seqscan') end, false),
-       set_config('enable_sort', case when %(steady)s then 'off' else current_setting('enable_sort') end, false)
+       set_config('enable_bitmapscan', case when %(steady)s then 'off' else current_setting('enable_bitmapscan') end, false)
