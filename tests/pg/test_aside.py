@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
 from typing import Any
-
-import pytest
 
 from leasehold.config import Settings
 from leasehold.pg.pool import Pool
@@ -14,7 +11,18 @@ from tests.pg.bench import Bench
 from tests.support.wait import until_async
 
 WAITING = "select count(*) from pg_locks where not granted"
-MINE = "select count(*) from pg_stat_activity where application_name = 'leasehold aside'"
+ASIDE = "select count(*) from pg_stat_activity where application_name like 'leasehold % aside'"
+KEYS_USED = """
+select sum(idx_scan) from pg_stat_user_indexes
+where relname like 'job_done%' and indexrelname like '%pkey'
+"""
+DONE = """
+insert into leasehold.job_done (id, finished_at, queue, task_name, priority, run_at, created_at,
+                                started_at, max_attempts, attempt, crashes, state, payload)
+select gen_random_uuid(), now() - interval '2 minutes', 'default', 't', 0, now(), now(), now(),
+       5, 1, 0, 'completed', '{}'
+from generate_series(1, 10000)
+"""
 
 
 async def test_a_statement_aside_keeps_nobody_waiting(
@@ -24,44 +32,40 @@ async def test_a_statement_aside_keeps_nobody_waiting(
         return int((await sql(query))[0][0])
 
     async def gone() -> bool:
-        return await count(MINE) == 1
+        return await count(ASIDE) == 0
 
-    pool = Pool(Settings(dsn=migrated), "aside", 1)
+    pool = Pool(Settings(dsn=migrated), "work", 1)
     await bench.user.execute("lock table leasehold.history in access exclusive mode")
     slow = asyncio.ensure_future(
         pool.fetch("history/roll_up", {"since": None, "now": None}, aside=True)
     )
     await until_async(lambda: count(WAITING), what="it waits for the lock")
     await pool.fetch("job/wake", {"queues": ["default"]})
-    assert not slow.done()
+    assert not slow.done() and await count(ASIDE) == 1
     await bench.user.rollback()
     await slow
-    await until_async(gone, what="its connection is closed, the pool's own stays")
+    await until_async(gone, what="its connection is closed")
     await pool.close()
 
 
-async def test_a_roll_up_after_a_long_one_is_aside_also_when_no_minute_had_ended_meanwhile(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is asked each 20 s, and counts once a minute."""
-    store, asides, took, clock = bench.store, [], 1.0, 0.0
-    fetch = store._pool.fetch
+async def test_a_roll_up_is_aside_where_the_planner_is_free(bench: Bench, sql: Any) -> None:
+    """A node's own sessions may only read an index in order: all of the day's, for its minute."""
 
-    async def watched(name: str, params: Any, timeout: Any = None, aside: bool = False) -> Any:
-        nonlocal clock
-        asides.append(aside)
-        rows = await fetch(name, params, timeout, aside)
-        clock += took if rows[0][0] != params["since"] else 0.001
-        return rows
+    async def count(query: str) -> int:
+        return int((await sql(query))[0][0] or 0)
 
-    monkeypatch.setattr(store._pool, "fetch", watched)
-    monkeypatch.setattr(store._pool, "now", lambda: clock)
-    start = datetime(2030, 1, 1, tzinfo=UTC)
-    counted = await store.roll_up(None, start)
-    for seconds in (20, 40, 60, 80):
-        counted = await store.roll_up(counted, start + timedelta(seconds=seconds))
-    assert asides == [True] * 5, "the first may be long, and so was each that counted"
-    took = 0.01
-    counted = await store.roll_up(counted, start + timedelta(seconds=140))
-    await store.roll_up(counted, start + timedelta(seconds=200))
-    assert asides[5:] == [True, False], "one that was short needs none"
+    async def gone() -> bool:
+        return await count(ASIDE) == 0
+
+    await sql(DONE)
+    await sql("vacuum analyze leasehold.job_done")
+    before = await count(KEYS_USED)
+    await bench.user.execute("lock table leasehold.history in access exclusive mode")
+    rolled = asyncio.ensure_future(bench.store.roll_up(None, None))
+    await until_async(lambda: count(WAITING), what="it waits for the lock")
+    assert await bench.claim() == []
+    assert not rolled.done()
+    await bench.user.rollback()
+    await rolled
+    await until_async(gone, what="its connection is closed, and what it read is counted")
+    assert await count(KEYS_USED) == before
