@@ -687,7 +687,7 @@ create function leasehold.deadline_end(of_id uuid, verdict text, clock timestamp
 language plpgsql volatile as $$
 begin
     update leasehold.deadline d set state = verdict, closed_at = coalesce(clock, now())
-    where d.id = of_id and not d.of_job and d.state = 'armed';
+    where d.id = of_id and case when d.state = 'armed' then not d.of_job end; -- hidden from deadline_due
     if found then
         perform leasehold.deadline_tell_late(of_id, coalesce(clock, now()));
     end if;
