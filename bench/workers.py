@@ -59,6 +59,18 @@ class Place:
     def unfinished(self) -> bool:
         return bool(self.queries.unfinished(self.watcher, self.dsn))
 
+    def newest(self) -> Any:
+        """A place in the order of jobs, behind which those come that are enqueued from now on."""
+        newest = getattr(self.queries, "newest", None)  # some peers have none
+        return newest and newest(self.watcher)
+
+    def unfinished_since(self, newest: Any) -> bool:
+        """The same as ``unfinished``, of jobs behind that place: beside a held transaction it takes
+        long to walk over all that are dead, and is no part of what is measured."""
+        if newest is None:
+            return self.unfinished()
+        return bool(self.queries.unfinished_since(self.watcher, newest))
+
     def finished(self) -> int | None:
         """How many are recorded as finished; None where nothing is kept."""
         count: int | None = self.queries.finished(self.watcher, self.dsn)

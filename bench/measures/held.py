@@ -23,6 +23,8 @@ COLUMNS = {
     "p99_first": "p99 ms, first stretch",
     "p99_last": "p99 ms, last stretch",
     "p99_growth": "growth",
+    "p999_first": "p99.9 ms, first stretch",
+    "p999_last": "... last stretch",
     "cpu_growth": "server CPU/job, growth",
     "memory_first": "worker's own MB, after the first stretch",
     "memory_last": "... after the last",
@@ -32,7 +34,7 @@ COLUMNS = {
 }
 
 
-_BURSTS = 5
+_BURSTS = 9
 
 Seen = tuple[Cost, int, float]
 """What it has cost so far, the jobs, and the worker's memory."""
@@ -75,12 +77,14 @@ def held(
                 kept.append((rates[here.dbname], rates[beside.dbname]))
         mine.stop()
         theirs.stop()
-    early = percentile([w for at, w in waits if at < stretch], 0.99)
-    late = percentile([w for at, w in waits if at >= seconds - stretch], 0.99)
+    early = [w for at, w in waits if at < stretch]
+    late = [w for at, w in waits if at >= seconds - stretch]
     return {
-        "p99_first": early,
-        "p99_last": late,
-        "p99_growth": late / early,
+        "p99_first": percentile(early, 0.99),
+        "p99_last": percentile(late, 0.99),
+        "p99_growth": percentile(late, 0.99) / percentile(early, 0.99),
+        "p999_first": percentile(early, 0.999),
+        "p999_last": percentile(late, 0.999),
         "cpu_growth": last.server_seconds / first.server_seconds,
         "memory_first": first.memory_mb,
         "memory_last": last.memory_mb,
@@ -134,12 +138,14 @@ def _between(before: Seen, after: Seen) -> Stretch:
 def _burst(here: Place, workers: Workers, jobs: int) -> float:
     """Jobs a second, from before they are enqueued, all at once beside a worker that has nothing
     to do, until the last one is recorded."""
-    ran = here.ledgers.count
+    ran, newest = here.ledgers.count, here.newest()
     with Side(here.contender, "load", dsn=here.dsn, jobs=jobs, size=80) as producer:
         producer.ready()
         start = time.monotonic()
         producer.go().answer()
-    workers.wait(lambda: here.ledgers.count >= ran + jobs and not here.unfinished(), 0.01)
+    workers.wait(
+        lambda: here.ledgers.count >= ran + jobs and not here.unfinished_since(newest), 0.01
+    )
     return jobs / (time.monotonic() - start)
 
 

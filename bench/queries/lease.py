@@ -13,6 +13,15 @@ def unfinished(watcher: Any, dsn: str) -> bool:
     return bool(one(watcher, "select exists (select from leasehold.job)"))
 
 
+def newest(watcher: Any) -> Any:
+    return one(watcher, "select leasehold.new_id()")
+
+
+def unfinished_since(watcher: Any, newest: Any) -> bool:
+    query = "select (select id from leasehold.job where id > %s order by id limit 1) is not null"
+    return bool(one(watcher, query, newest))
+
+
 def finished(watcher: Any, dsn: str) -> int | None:
     return int(
         one(

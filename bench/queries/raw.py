@@ -11,6 +11,15 @@ def unfinished(watcher: Any, dsn: str) -> bool:
     return bool(one(watcher, "select exists (select from job where state <> 'done')"))
 
 
+def newest(watcher: Any) -> Any:
+    return one(watcher, "select coalesce(max(id), 0) from job")
+
+
+def unfinished_since(watcher: Any, newest: Any) -> bool:
+    query = "select id from job where id > %s and state <> 'done' order by id limit 1"
+    return bool(one(watcher, f"select ({query}) is not null", newest))
+
+
 def finished(watcher: Any, dsn: str) -> int | None:
     return int(one(watcher, "select count(*) from job where state = 'done' and attempts = 1"))
 

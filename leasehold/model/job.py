@@ -251,8 +251,26 @@ class Mark(NamedTuple):
     id: UUID
 
 
-EVERYTHING = Mark(-(1 << 15), datetime.min.replace(tzinfo=UTC), UUID(int=0))
+FIRST = Mark(-(1 << 15), datetime.min.replace(tzinfo=UTC), UUID(int=0))
 """Before every job."""
+LAST = Mark((1 << 15) - 1, datetime.max.replace(tzinfo=UTC), UUID(int=(1 << 128) - 1))
+"""Behind every job."""
+
+
+class Span(NamedTuple):
+    """A part of that order: from ``begin`` up to ``end``, which is not in it."""
+
+    begin: Mark
+    end: Mark
+
+    @property
+    def urgent(self) -> int:
+        """A claim looks at jobs of lower numbers, too: they come first. But not for a piece that
+        has an end, which is looked at for its own sake."""
+        return self.begin.priority if self.end == LAST else FIRST.priority
+
+
+EVERYTHING = Span(FIRST, LAST)
 
 UNSETTLED_SECONDS = 2.0
 """Jobs enqueued this lately may still become visible in an order of their own."""

@@ -17,7 +17,7 @@ from leasehold.model.job import (
     ClaimedJob,
     JobRecord,
     JobRequest,
-    Mark,
+    Span,
     is_plain_first_try,
 )
 from leasehold.model.states import State
@@ -83,10 +83,10 @@ class JobOperations:
         not_tasks: Sequence[str],
         limit: int,
         now: Now,
-        mark: Mark = EVERYTHING,
+        span: Span = EVERYTHING,
     ) -> list[ClaimedJob]:
         params = {
-            **mark._asdict(),
+            **places(span),
             "unsettled": UNSETTLED_SECONDS,
             "node": node,
             "epoch": epoch,
@@ -260,6 +260,17 @@ def _middle(
 
 def _job_number(item: AckItem) -> int:
     return item.job.int
+
+
+def places(span: Span) -> dict[str, object]:
+    begin, end = span
+    return {
+        **begin._asdict(),
+        "urgent": span.urgent,
+        "end_priority": end.priority,
+        "end_run_at": end.run_at,
+        "end_id": end.id,
+    }
 
 
 def _array(texts: list[str]) -> str:

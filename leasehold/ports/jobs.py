@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from leasehold.model.job import EVERYTHING, ClaimedJob, JobRecord, JobRequest, Mark
+from leasehold.model.job import EVERYTHING, ClaimedJob, JobRecord, JobRequest, Span
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
 from leasehold.ports.common import Now, Term
@@ -77,10 +77,10 @@ class JobStore(Protocol):
         not_tasks: Sequence[str],
         limit: int,
         now: Now,
-        mark: Mark = EVERYTHING,
+        span: Span = EVERYTHING,
     ) -> list[ClaimedJob]:
-        """At most ``limit`` jobs, best first; of those behind ``mark``, of the last two seconds,
-        and of those more urgent."""
+        """At most ``limit`` jobs, best first; of those in ``span``, or of the last two seconds and
+        before its end; and of those more urgent than its beginning, if it has no end."""
 
     async def start(self, node: UUID, job: UUID, token: int, now: Now) -> bool: ...
 

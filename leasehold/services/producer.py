@@ -10,7 +10,7 @@ from uuid import UUID
 from leasehold import errors
 from leasehold.config import Limits, Polling
 from leasehold.env import Env
-from leasehold.model.job import EVERYTHING, ClaimedJob
+from leasehold.model.job import ClaimedJob
 from leasehold.model.lease import Phase
 from leasehold.ports import NodeStore, Store
 from leasehold.services.acker import Acker
@@ -142,11 +142,11 @@ class ClaimDesk:
         self, lane: Lane, node: UUID, epoch: int, limit: int, now: datetime | None
     ) -> list[ClaimedJob]:
         began = self._env.boot_now()
-        mark = lane.low_water.start(began)
+        span = lane.low_water.next(began)
         jobs = await self._store.claim(
-            node, epoch, lane.queue, sorted(self.not_tasks), limit, now, mark or EVERYTHING
+            node, epoch, lane.queue, sorted(self.not_tasks), limit, now, span
         )
-        lane.drained = lane.low_water.looked(mark, jobs, limit, began, self._env.boot_now())
+        lane.drained = lane.low_water.looked(span, jobs, limit, began, self._env.boot_now())
         return jobs
 
     @property
@@ -262,7 +262,7 @@ class Producer(Service):
             return 0.0
         nap = self._env.jitter(self._poll, 0.2)
         low_water = self._lane.low_water
-        return min(nap, low_water.full_in(self._env.boot_now())) if low_water.slow else nap
+        return min(nap, low_water.looks_back_in(self._env.boot_now())) if low_water.slow else nap
 
     async def _full(self) -> float:
         """No room: an ended job wakes us. Meanwhile nobody knows whether there is more."""

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from leasehold.errors import QueryFailed
-from leasehold.model.job import EVERYTHING, UNSETTLED_SECONDS, ClaimedJob, JobRequest, Mark
+from leasehold.model.job import EVERYTHING, UNSETTLED_SECONDS, ClaimedJob, JobRequest, Span
 from leasehold.model.states import State
 from leasehold.ports import Acked, AckItem, Completion, Now, Rescued, Staged, Term
 from leasehold.sim.enqueue import Enqueue, new_row
@@ -45,7 +45,7 @@ class JobOperations:
         not_tasks: Sequence[str],
         limit: int,
         now: Now,
-        mark: Mark = EVERYTHING,
+        span: Span = EVERYTHING,
     ) -> list[ClaimedJob]:
         db = self.db
         mine = db.nodes.get(node)
@@ -53,7 +53,8 @@ class JobOperations:
             return []
         moment = db.at(now)
         settled = moment - timedelta(seconds=UNSETTLED_SECONDS)
-        start = (min(mark.run_at, settled), mark.id)
+        urgent, end = span.urgent, span.end
+        begin = (span.begin.priority, min(span.begin.run_at, settled), span.begin.id)
         free = [
             row
             for row in db.jobs.values()
@@ -61,7 +62,7 @@ class JobOperations:
             and row.ready
             and row.queue == queue
             and row.task not in not_tasks
-            and (row.priority != mark.priority or (row.run_at, row.id) >= start)
+            and (row.priority < urgent or begin <= (row.priority, row.run_at, row.id) < end)
             and not (db.locked and row.id in db.locked)
         ]
         if not free:

@@ -36,7 +36,7 @@ PROMISE = Level(Callback("page", "pages"), seconds=60)
 
 SWEEP = statement("deadline/sweep", "leasehold")
 SKIP = "for update skip locked"
-GUARD = " and d.state = 'armed'\n    returning d.*, c.at"
+GUARD = " and case d.state when 'armed' then true end\n    returning d.*, c.at"
 KEY = "on conflict (key) do nothing"
 
 

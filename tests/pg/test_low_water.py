@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
 
-from leasehold.model.job import EVERYTHING, UNSETTLED_SECONDS, Mark
+from leasehold.model.job import EVERYTHING, LAST, UNSETTLED_SECONDS, Span
 from leasehold.pg.sql import statement
+from leasehold.pg.store_jobs import places
 from leasehold.services.low_water import LowWater
 from tests.pg.bench import Bench
 
@@ -17,6 +20,15 @@ OLD = """
 insert into leasehold.job (id, queue, task_name, payload, run_at)
 select gen_random_uuid(), 'default', 't', '{}', now() - interval '1 hour' + n * interval '1 ms'
 from generate_series(1, 3000) n
+"""
+DEAD = """
+insert into leasehold.job (id, queue, task_name, payload, run_at)
+select gen_random_uuid(), 'default', 't', '{}', now() - interval '1 hour' + n * interval '10 ms'
+from generate_series(1, 300000) n
+"""
+LATE = """
+insert into leasehold.job (id, queue, task_name, payload, run_at)
+values (%s, 'default', 't', '{}', now() - interval '30 minutes')
 """
 Run = Callable[..., Awaitable[list[Any]]]
 
@@ -30,29 +42,65 @@ async def holder(bench: Bench, migrated: str) -> Any:
         yield connection
 
 
-async def pages_of_a_claim(sql: Run, bench: Bench, mark: Mark) -> int:
+async def pages_of_a_claim(sql: Run, bench: Bench, span: Span) -> int:
     params = {"node": bench.node, "epoch": 1, "queue": "default", "not_tasks": [], "limit": 10}
-    params |= {"now": None, "unsettled": UNSETTLED_SECONDS, **mark._asdict()}
+    params |= {"now": None, "unsettled": UNSETTLED_SECONDS, **places(span)}
     text = f"explain (analyze, buffers, format json) {statement('job/claim', 'leasehold')}"
     [[[plan]]] = await sql(text, params)
     return int(plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"])
 
 
-async def test_beside_a_held_transaction_a_claim_from_the_mark_reads_few_pages(
+async def test_beside_a_held_transaction_a_claim_reads_no_more_than_its_span(
     bench: Bench, holder: Any, sql: Run
 ) -> None:
     await sql(OLD)
     await sql("analyze leasehold.job")
-    low_water = LowWater()
+    low_water, reached = LowWater(), []
     while jobs := await bench.claim(500):
-        low_water.looked(None, jobs, 500, 0.0, 0.0)
+        low_water.looked(EVERYTHING, jobs, 500, 0.0, 0.0)
+        reached.append(low_water.next(0.5).begin)
         await bench.ack(*jobs)
     await sql("vacuum leasehold.job")
-    mark = low_water.start(0.5)
-    assert mark is not None
     await bench.enqueue()
     everything = await pages_of_a_claim(sql, bench, EVERYTHING)
     await bench.enqueue()
-    from_mark = await pages_of_a_claim(sql, bench, mark)
+    from_mark = await pages_of_a_claim(sql, bench, Span(reached[-1], LAST))
+    piece = await pages_of_a_claim(sql, bench, Span(reached[1], reached[2]))
     assert everything > 1000, "the dead rows are in the way, or this test shows nothing"
     assert from_mark < 100
+    assert 100 < piece < everything / 3, "500 of the 3000 that were claimed"
+
+
+async def test_a_job_that_became_visible_late_is_found_in_a_piece(
+    bench: Bench, holder: Any, sql: Run
+) -> None:
+    """Beside a held transaction, of a queue whose claims take what they take."""
+    await sql(DEAD)
+    await sql("delete from leasehold.job")
+    low_water, late, spans = LowWater(), uuid4(), []
+    now, found = 0.0, []
+
+    async def look() -> None:
+        nonlocal now
+        now += 0.25  # since the last one
+        began, span = time.monotonic(), low_water.next(now)
+        found[:] = await bench.store.claim(bench.node, 1, "default", [], 100, None, span)
+        took = time.monotonic() - began
+        low_water.looked(span, found, 100, now, now + took)
+        now += took
+        spans.append(span)
+
+    while not low_water.slow:
+        await bench.enqueue()
+        await look()
+        assert len(spans) < 1000, "300,000 dead rows should be slow to walk over"
+    for _ in range(100):
+        await bench.enqueue()
+        await look()
+    await sql(LATE, [late])
+    spans.clear()
+    while late not in [job.id for job in found]:
+        await bench.enqueue()
+        await look()
+        assert len(spans) < 100, "once round in 20 seconds"
+    assert EVERYTHING not in spans and spans[-1].end != LAST

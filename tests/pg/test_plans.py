@@ -19,6 +19,7 @@ from leasehold.model.job import EVERYTHING
 from leasehold.pg.link import settle
 from leasehold.pg.session import Session
 from leasehold.pg.sql import statement
+from leasehold.pg.store_jobs import places
 from tests.pg.bench import Bench
 
 WAITING = """
@@ -78,7 +79,7 @@ async def test_a_claim_finds_its_rows_by_their_order(
     bench: Bench, sql: Any, stale: list[tuple[UUID, int]]
 ) -> None:
     claim = {"epoch": 1, "queue": "default", "not_tasks": [], "limit": 500, "now": None}
-    params = {"node": bench.node, "unsettled": 2.0, **claim, **EVERYTHING._asdict()}
+    params = {"node": bench.node, "unsettled": 2.0, **claim, **places(EVERYTHING)}
     plan = await plan_of(sql, "job/claim", params)
     assert plan.count("Index Scan using job_ready") == 2 and "Sort" not in plan, plan
     assert "Seq Scan on job" not in plan, plan

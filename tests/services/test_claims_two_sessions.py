@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from leasehold.model.job import EVERYTHING
+from leasehold.pg.store_jobs import places
 from tests.services.sessions import Process, Two, execute, two_processes
 
 
@@ -25,7 +26,7 @@ async def claim_and_hold(two: Two, process: Process) -> Any:
     """A claim whose transaction is open: sent, and not committed yet."""
     session = await two.session()
     params = {"queue": "default", "not_tasks": [], "limit": 10, "now": None}
-    params |= {"unsettled": 2.0, **EVERYTHING._asdict()}
+    params |= {"unsettled": 2.0, **places(EVERYTHING)}
     rows = await execute(
         session, "job/claim", {**params, "node": process.id, "epoch": process.epoch}
     )

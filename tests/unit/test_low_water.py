@@ -1,95 +1,412 @@
-"""Where a claim begins to look: at everything, or at a mark."""
+"""Where a claim begins and ends to look: at everything, at a mark, or at a piece below it."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from random import Random
 from uuid import UUID
 
-from leasehold.model.job import ClaimedJob, Mark
+import pytest
+
+from leasehold.model.job import (
+    EVERYTHING,
+    FIRST,
+    LAST,
+    UNSETTLED_SECONDS,
+    ClaimedJob,
+    Mark,
+    Span,
+)
 from leasehold.services.low_water import LowWater
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+BEGINNING = datetime(2026, 1, 1, 12, tzinfo=UTC)
+LOOK = 0.001
+"""Seconds that a look takes which finds nothing in its way."""
 
 
-def jobs(count: int) -> list[ClaimedJob]:
-    return [
-        ClaimedJob(UUID(int=n), "t", "q", {}, 3, 1, 5, 0, n, None, None,
-                   NOON + timedelta(seconds=n), True, None)
-        for n in range(1, count + 1)
-    ]  # fmt: skip
+def claimed(mark: Mark) -> ClaimedJob:
+    return ClaimedJob(mark.id, "t", "q", {}, mark.priority, 1, 5, 0, 1, None, None,
+                      mark.run_at, True, None)  # fmt: skip
 
 
-LAST = Mark(3, NOON + timedelta(seconds=100), UUID(int=100))
+def is_piece(span: Span) -> bool:
+    return span.end != LAST
 
 
 class Queue:
-    """Looks at a queue whose searches take ``full`` and ``marked`` seconds."""
+    """A queue that is looked at as claim.sql does it. ``dead``: in the way of a look, each for
+    ``entry`` seconds."""
 
-    def __init__(self, full: float = 0.0, marked: float = 0.0) -> None:
+    def __init__(self, entry: float = 0.0, link: float = 0.0) -> None:
         self.low_water = LowWater()
-        self.full, self.marked, self.now = full, marked, 1000.0
+        self.entry, self.link, self.row, self.now = entry, link, 20e-6, 10_000.0
+        self.ready: list[Mark] = []
+        self.dead: list[Mark] = []
+        self.enqueued = 0
         self.empty = False
+        self.took = 0.0
+        """The last look."""
 
-    def look(self, found: int = 0, limit: int = 100, after: float = 0.01) -> Mark | None:
+    def place(self, age: float = 0.0, priority: int = 3) -> Mark:
+        self.enqueued += 1
+        moment = BEGINNING + timedelta(seconds=self.now - age)
+        return Mark(priority, moment, UUID(int=self.enqueued))
+
+    def enqueue(self, count: int = 1, priority: int = 3, age: float = 0.0) -> None:
+        for _ in range(count):
+            insort(self.ready, self.place(age, priority))
+
+    def bury(self, count: int, age: float, priority: int = 3) -> None:
+        """Many that were claimed some time ago."""
+        for _ in range(count):
+            insort(self.dead, self.place(age, priority))
+
+    def seen(self, marks: list[Mark], span: Span) -> list[Mark]:
+        """Of a sorted list."""
+        settled = BEGINNING + timedelta(seconds=self.now - UNSETTLED_SECONDS)
+        begin = Mark(span.begin.priority, min(span.begin.run_at, settled), span.begin.id)
+        urgent = bisect_left(marks, Mark(span.urgent, FIRST.run_at, FIRST.id))
+        usual = marks[bisect_left(marks, begin) : bisect_left(marks, span.end)]
+        return marks[:urgent] + usual
+
+    def look(self, limit: int = 100, after: float = 0.01) -> Span:
         self.now += after
-        began, mark = self.now, self.low_water.start(self.now)
-        self.now += self.marked if mark else self.full
-        self.empty = self.low_water.looked(mark, jobs(found), limit, began, self.now)
-        return mark
+        began, span = self.now, self.low_water.next(self.now)
+        found = self.seen(self.ready, span)[:limit]
+        self.took = (
+            LOOK + self.link + self.row * len(found) + len(self.seen(self.dead, span)) * self.entry
+        )
+        self.now += self.took
+        for mark in found:
+            self.ready.remove(mark)
+            insort(self.dead, mark)
+        jobs = [claimed(mark) for mark in found]
+        self.empty = self.low_water.looked(span, jobs, limit, began, self.now)
+        return span
+
+    def seconds(self, seconds: float, new: int = 1, priority: int = 3) -> Iterator[Span]:
+        """Looks of so long, before each of which ``new`` jobs come."""
+        end = self.now + seconds
+        while self.now < end:
+            self.enqueue(new, priority)
+            yield self.look()
+
+    def run(self, seconds: float, new: int = 1, priority: int = 3) -> list[float]:
+        """What each look took."""
+        return [self.took for _ in self.seconds(seconds, new, priority)]
 
 
+@pytest.fixture
+def slow() -> Queue:
+    """A look at everything takes a tenth of a second; it has been so for a minute."""
+    queue = Queue(entry=20e-6)
+    queue.bury(2500, age=3000.0)
+    queue.run(3.0)
+    queue.bury(2500, age=-1.0)
+    queue.run(60.0)
+    assert queue.low_water.slow
+    return queue
+
+
+# -- while it is quick ---------------------------------------------------------------------------
 def test_with_a_backlog_a_claim_begins_where_the_last_one_ended() -> None:
     queue = Queue()
-    assert queue.look(found=100) is None, "nothing is known yet"
-    assert queue.look(found=100) == LAST and not queue.empty
+    queue.enqueue(200)
+    hundredth = queue.ready[99]
+    assert queue.look() == EVERYTHING, "nothing is known yet"
+    assert queue.look() == Span(hundredth, LAST) and not queue.empty
 
 
 def test_with_a_backlog_everything_is_looked_at_once_a_second() -> None:
     queue = Queue()
-    marks = [queue.look(found=100, after=0.1) for _ in range(30)]
-    assert [n for n, mark in enumerate(marks) if mark is None] == [0, 10, 20]
+    queue.enqueue(3000)
+    spans = [queue.look(after=0.1) for _ in range(28)]
+    assert [n for n, span in enumerate(spans) if span == EVERYTHING] == [0, 10, 20]
 
 
 def test_a_queue_is_empty_only_when_everything_was_looked_at() -> None:
     queue = Queue()
-    queue.look(found=100)
-    assert queue.look(found=7) == LAST and not queue.empty
-    assert queue.look() is None and queue.empty
+    queue.enqueue(107)
+    hundredth = queue.ready[99]
+    queue.look()
+    assert queue.look() == Span(hundredth, LAST) and not queue.empty
+    assert queue.look() == EVERYTHING and queue.empty
 
 
 def test_without_a_backlog_every_claim_looks_at_everything() -> None:
-    queue = Queue(full=0.001)
-    assert [queue.look(found=1) for _ in range(50)] == [None] * 50
-
-
-def test_a_search_that_dead_rows_make_slow_is_made_rarely() -> None:
-    queue = Queue(full=0.1, marked=0.001)
-    marks = [queue.look(found=1) for _ in range(4000)]
-    looks = sum(mark is None for mark in marks)
-    assert 3 <= looks <= 8, "three to learn that it is slow, then one in twenty seconds"
-    assert queue.look() is not None and queue.empty, "as far as one may know"
-    assert 0 < queue.low_water.full_in(queue.now) <= 20
+    queue = Queue()
+    assert set(queue.seconds(5)) == {EVERYTHING}
 
 
 def test_a_slow_link_is_not_taken_for_a_slow_search() -> None:
-    queue = Queue(full=0.3, marked=0.3)
-    marks = [queue.look(found=1) for _ in range(50)]
-    assert marks.count(None) >= 44, "three looks from the mark, for comparison"
+    queue = Queue(link=0.3)
+    spans = list(queue.seconds(30))
+    assert spans.count(EVERYTHING) >= len(spans) - 3, "three from the mark, for comparison"
     assert not queue.low_water.slow
 
 
-def test_when_the_search_is_quick_again_it_is_made_as_before() -> None:
-    queue = Queue(full=0.1, marked=0.001)
-    for _ in range(1000):
-        queue.look(found=1)
-    queue.full = 0.001
-    while queue.look(found=1) is not None:
+def test_a_link_that_became_slow_after_a_backlog_is_not_taken_for_a_slow_search() -> None:
+    queue = Queue()
+    for _ in range(3):
+        queue.enqueue(120)
+        queue.run(5)
+    queue.link = 0.03
+    queue.now += 100
+    for _ in queue.seconds(10):
+        assert not queue.low_water.slow
+
+
+def test_what_became_slow_after_a_backlog_is_known() -> None:
+    queue = Queue()
+    for _ in range(3):
+        queue.enqueue(120)
+        queue.run(5)
+    queue.now += 100
+    queue.bury(3000, age=200.0)
+    queue.entry = 20e-6
+    queue.run(1)
+    assert queue.low_water.slow
+
+
+def test_a_look_that_claims_much_is_not_compared_with_one_that_claims_little() -> None:
+    queue = Queue()
+    queue.row = 100e-6
+    for _ in range(5):
+        queue.enqueue(3000)
+        queue.run(3)
+        queue.now += 2.0
+        queue.look()
+    assert not queue.low_water.slow
+
+
+def test_what_a_row_takes_is_no_search() -> None:
+    queue = Queue()
+    for _ in range(5):
+        queue.enqueue(500)
+        queue.now += 1.0
+        assert queue.look(limit=500) == EVERYTHING
+        for _ in range(10):
+            queue.enqueue(60)
+            assert queue.look(limit=60) != EVERYTHING
+    assert not queue.low_water.slow
+
+
+# -- when it is slow -----------------------------------------------------------------------------
+def test_a_search_that_dead_rows_make_slow_is_made_in_pieces(slow: Queue) -> None:
+    spans = list(slow.seconds(60))
+    assert spans.count(EVERYTHING) == 0
+    assert 10 < sum(is_piece(span) for span in spans) < 200
+    slow.enqueue()
+    while is_piece(slow.look()):
         pass
-    assert not queue.low_water.slow and queue.look(found=1) is None
+    assert slow.empty, "as far as one may know"
+    assert 0 < slow.low_water.looks_back_in(slow.now) <= 20
 
 
+def test_a_long_backlog_is_known_to_be_slow_to_search() -> None:
+    queue = Queue(entry=20e-6)
+    queue.bury(2500, age=3000.0)
+    queue.enqueue(200_00)
+    for _ in range(150):
+        queue.look()
+    assert queue.low_water.slow
+
+
+def test_pieces_stay_small_as_the_time_goes_on() -> None:
+    queue = Queue()
+    queue.run(3)
+    queue.entry = 5e-6
+    took = queue.run(600, new=5)
+    assert len(queue.dead) * queue.entry > 1.0, "all of it would take so long"
+    assert max(took) < 0.06
+
+
+def test_no_part_of_it_is_left_out(slow: Queue) -> None:
+    slow.run(60, new=5)
+    slow.ready, slow.dead = slow.dead[::500], slow.dead[1::500]
+    slow.run(25)
+    assert not slow.ready
+
+
+def test_pieces_take_a_tenth_of_the_time_at_most(slow: Queue) -> None:
+    slow.entry *= 20
+    start, sought = slow.now, 0.0
+    for span in slow.seconds(200, new=0):
+        sought += slow.took if is_piece(span) else 0.0
+    assert 0 < sought < (slow.now - start) / 9
+
+
+def test_a_piece_with_more_jobs_than_one_claim_takes_is_emptied_soon(slow: Queue) -> None:
+    slow.ready, slow.dead = slow.dead[:250], slow.dead[250:]
+    while len(slow.ready) == 250:
+        slow.look(after=1.0)
+    spans = [slow.look(after=0.0) for _ in range(4)]
+    pieces = [span for span in spans if is_piece(span)]
+    assert len(pieces) == 2 and not slow.ready, "each second look: others have their turn"
+    assert pieces[0].begin < pieces[1].begin, "and what was claimed is not walked over again"
+
+
+def test_pieces_wait_for_looks_from_the_mark_when_all_slots_were_busy(slow: Queue) -> None:
+    slow.now += 60
+    spans = [slow.look(after=0.0) for _ in range(40)]
+    assert not any(is_piece(a) and is_piece(b) for a, b in pairwise(spans))
+
+
+def test_a_piece_whose_claim_fails_does_not_hold_up_the_others(slow: Queue) -> None:
+    slow.now += slow.low_water.looks_back_in(slow.now)
+    piece = slow.low_water.next(slow.now)
+    assert is_piece(piece) and not is_piece(slow.low_water.next(slow.now))
+    slow.now += slow.low_water.looks_back_in(slow.now)
+    assert slow.low_water.next(slow.now) == piece, "it has its turn again"
+
+
+def test_when_the_search_is_quick_again_it_is_made_as_before(slow: Queue) -> None:
+    slow.dead.clear()
+    slow.entry = 0.0
+    slow.run(45)
+    assert not slow.low_water.slow
+    assert set(slow.seconds(1)) == {EVERYTHING}
+
+
+def test_it_stays_slow_as_long_as_it_is(slow: Queue) -> None:
+    for _ in slow.seconds(300):
+        assert slow.low_water.slow
+
+
+def test_one_look_that_a_stopped_machine_made_long_is_nothing(slow: Queue) -> None:
+    slow.now += slow.low_water.looks_back_in(slow.now)
+    span = slow.low_water.next(slow.now)
+    assert is_piece(span)
+    slow.now += 3600
+    slow.low_water.looked(span, [], 100, slow.now - 3600, slow.now)
+    assert slow.low_water.looks_back_in(slow.now) <= 20
+    slow.dead.clear()
+    slow.entry = 0.0
+    slow.run(80)
+    assert not slow.low_water.slow
+
+
+def test_where_looks_differ_by_chance_they_do_not_stay_slow(slow: Queue) -> None:
+    chance = Random(1)
+    slow.dead.clear()
+    slow.entry = 0.0
+    for _ in slow.seconds(700):
+        slow.link = chance.expovariate(1 / 0.005)
+        if not slow.low_water.slow:
+            return
+    raise AssertionError("ten minutes")
+
+
+# -- older jobs that have become free ------------------------------------------------------------
 def test_when_a_job_has_become_free_everything_is_looked_at() -> None:
     queue = Queue()
-    queue.look(found=100)
+    queue.enqueue(200)
+    queue.look()
     queue.low_water.forget()
-    assert queue.look(found=100) is None
+    assert queue.look() == EVERYTHING
+    queue.enqueue(200)
+    queue.look()
+    assert queue.look() != EVERYTHING, "once"
+
+
+def test_where_it_is_slow_the_pieces_follow_each_other_then(slow: Queue) -> None:
+    slow.run(60, new=5)
+    slow.ready, slow.dead = slow.dead[:1], slow.dead[1:]
+    slow.low_water.forget()
+    looks = [(is_piece(span), slow.took) for span in slow.seconds(3)]
+    assert not slow.ready
+    assert max(took for _, took in looks) < len(slow.dead) * slow.entry / 4
+    assert not any(a and b for (a, _), (b, _) in pairwise(looks)), "others have their turn"
+    assert slow.low_water.looks_back_in(slow.now) > 0
+
+
+def test_what_we_are_told_during_a_look_is_not_forgotten(slow: Queue) -> None:
+    queue = Queue()
+    for _ in range(3):
+        queue.enqueue()
+        span = queue.low_water.next(queue.now)
+        queue.low_water.forget()
+        queue.low_water.looked(span, [claimed(queue.ready.pop())], 100, queue.now, queue.now)
+        assert queue.low_water.next(queue.now) == EVERYTHING
+    slow.run(60, new=5)
+    slow.low_water.forget()
+    middle, further = (slow.dead[len(slow.dead) * n // 10] for n in (6, 8))
+    while not (is_piece(span := slow.look()) and span.begin > further):
+        pass
+    slow.ready = [middle]
+    slow.low_water.forget()
+    slow.run(4, new=0)
+    assert not slow.ready, "whichever piece was looked at when we were told"
+
+
+def test_an_old_job_that_became_free_does_not_take_the_mark_back(slow: Queue) -> None:
+    slow.run(5)
+    slow.ready, slow.dead = slow.dead[:1], slow.dead[1:]
+    while slow.ready:
+        slow.look()
+    assert [slow.look(after=0.0).begin for _ in range(2)][1] == slow.dead[-1]
+
+
+def test_many_that_became_visible_late_are_followed(slow: Queue) -> None:
+    """A transaction of 1.5 seconds with many jobs: behind the mark when it commits."""
+    slow.enqueue(250, age=1.5)
+    spans = [slow.look(limit=50, after=0.2) for _ in range(10)]
+    assert sum(is_piece(span) for span in spans) < 5
+    assert not slow.ready
+
+
+# -- several priorities --------------------------------------------------------------------------
+def test_a_piece_is_not_searched_for_what_is_more_urgent(slow: Queue) -> None:
+    slow.bury(5000, age=3000.0, priority=1)
+    took = [slow.took for span in slow.seconds(60) if is_piece(span) and span.begin != FIRST]
+    assert took and max(took) < 0.05
+
+
+def test_the_mark_is_where_the_jobs_are(slow: Queue) -> None:
+    for priority in 1, 3, 5, 3:
+        spans = list(slow.seconds(1, 1, priority))
+        assert {span.begin.priority for span in spans[1:] if not is_piece(span)} == {priority}
+
+
+def test_jobs_of_every_priority_are_found_at_once(slow: Queue) -> None:
+    for n in range(300):
+        slow.enqueue(1, priority=n % 5)
+        slow.look()
+        slow.look()
+        assert not slow.ready
+
+
+def test_the_first_place_is_before_every_other() -> None:
+    queue = Queue()
+    lowest, highest = queue.place(priority=-(1 << 15)), queue.place(priority=(1 << 15) - 1)
+    assert lowest > FIRST and highest < LAST
+
+
+def test_a_look_at_everything_that_is_tried_and_slow_loses_no_piece(slow: Queue) -> None:
+    slow.entry = 1e-6
+    cuts = {span.end for span in slow.seconds(40) if is_piece(span)}
+    spans = list(slow.seconds(100))
+    assert slow.low_water.slow and 4 <= spans.count(EVERYTHING) <= 6, "once each time round"
+    assert len(cuts & {span.end for span in spans}) > 3
+
+
+def test_after_a_backlog_in_which_it_became_quick_it_is_known_soon(slow: Queue) -> None:
+    slow.dead.clear()
+    slow.entry = 0.0
+    slow.enqueue(300)
+    slow.run(45, new=100)
+    assert slow.low_water._backlog and not slow.low_water.slow
+
+
+def test_a_more_urgent_job_does_not_wait_for_a_long_piece_to_be_emptied(slow: Queue) -> None:
+    slow.ready, slow.dead = slow.dead[:2000], slow.dead[2000:]
+    while len(slow.ready) == 2000:
+        slow.look(after=1.0)
+    slow.enqueue(1, priority=1)
+    urgent = slow.ready[0]
+    slow.look(limit=1, after=0.0)
+    slow.look(limit=1, after=0.0)
+    assert urgent not in slow.ready

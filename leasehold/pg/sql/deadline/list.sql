@@ -1,6 +1,6 @@
 -- Deadlines for people: open ones by what is due first, then those with a verdict, the newest first.
 -- locks: none
--- index: deadline_due, deadline_closed, deadline_pkey
+-- index: a scan of deadline
 select d.id, d.level, d.name, d.state, d.due_at, d.closed_at, extract(epoch from d.late)::float8, d.job_id, d.schedule,
        d.since, d.until, d.job_state, d.on_breach, d.callback_job, d.key
 from leasehold.deadlines d

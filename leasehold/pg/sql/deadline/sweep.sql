@@ -1,10 +1,11 @@
 -- Deadlines that have passed: the verdict and the callback's job in one statement. Any number of
 -- sweepers may run at once. Three things keep a breach single: the row's lock (others pass it
--- over, and a completion waits for us or we for it), the state named by the update, and the
+-- over, and a completion waits for us or we for it), the state named by the update (in a form that is
+-- no reason to read all of deadline_due), and the
 -- callback's key. Also: seconds until the next one is due.
 -- edge: new -> available
 -- locks: deadline rows FOR UPDATE SKIP LOCKED, then new unique keys
--- index: deadline_due, job_pkey, job_done_pkey
+-- index: deadline_due (in order), deadline_pkey, job_pkey, job_done_pkey
 with clock as materialized (
     select coalesce(%(now)s::timestamptz, now()) as at
 ), due as materialized (
@@ -25,7 +26,7 @@ with clock as materialized (
         union all
         select o.state from leasehold.job_done o where o.id = due.id
         limit 1) j on true
-    where d.id = due.id and d.level = due.level and d.state = 'armed'
+    where d.id = due.id and d.level = due.level and case d.state when 'armed' then true end
     returning d.*, c.at
 ), keyed as (
     insert into leasehold.job_key (key, job_id, held_until)

@@ -4,7 +4,7 @@
 -- edge: scheduled -> cancelled
 -- edge: retryable -> cancelled
 -- locks: job row FOR UPDATE SKIP LOCKED, then its unique key
--- index: job_pkey, job_key_pkey
+-- index: job_pkey, job_key_pkey, job_done_pkey
 with target as materialized (
     select ctid as at_row, node from leasehold.job where id = %(job)s for update skip locked
 ), flagged as (

@@ -1,16 +1,16 @@
 -- Claim jobs of one queue for a node, best first. No indexed column changes: a HOT update.
--- By ctid, because a join on id can flip to a hash join over the whole table. The look begins at a
--- mark, but for what is more urgent; jobs of the last two seconds are looked at in any case, for
--- their transactions commit in an order of their own.
+-- By ctid, because a join on id can flip to a hash join over the whole table. The look is at a span
+-- and, if that has no end, at what is more urgent. Jobs of the last two seconds are never before its
+-- beginning, for their transactions commit in an order of their own.
 -- edge: available -> running
 -- locks: own node row FOR KEY SHARE (its death waits for us), job rows FOR UPDATE SKIP LOCKED
--- index: job_ready
+-- index: job_ready, node_pkey
 with mine as materialized (
     select id from leasehold.node where id = %(node)s and epoch = %(epoch)s for key share
 ), urgent as materialized (
     select ctid as at_row from leasehold.job
     where ready and node is null and queue = %(queue)s and task_name <> all (%(not_tasks)s::text[])
-      and priority < %(priority)s
+      and priority < %(urgent)s
     order by priority, run_at, id
     limit %(limit)s
     for update skip locked
@@ -19,6 +19,7 @@ with mine as materialized (
     where ready and node is null and queue = %(queue)s and task_name <> all (%(not_tasks)s::text[])
       and (priority, run_at, id) >= (%(priority)s,
           least(%(run_at)s, coalesce(%(now)s::timestamptz, now()) - make_interval(secs => %(unsettled)s)), %(id)s)
+      and (priority, run_at, id) < (%(end_priority)s, %(end_run_at)s, %(end_id)s)
     order by priority, run_at, id
     limit %(limit)s - (select count(*) from urgent)
     for update skip locked

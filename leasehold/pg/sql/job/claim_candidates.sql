@@ -3,7 +3,7 @@
 -- the transaction, so that they go when the claim is there for all to see, and not before.
 -- edge: available -> running
 -- locks: own node row FOR KEY SHARE, advisory locks (tried), job rows FOR UPDATE SKIP LOCKED
--- index: job_pkey
+-- index: job_pkey, node_pkey
 with mine as materialized (
     select id from leasehold.node where id = %(node)s and epoch = %(epoch)s for key share
 ), tried as materialized (

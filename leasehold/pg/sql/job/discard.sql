@@ -5,7 +5,7 @@
 -- edge: retryable -> discarded
 -- edge: quarantined -> discarded
 -- locks: job rows FOR UPDATE SKIP LOCKED, then unique keys
--- index: job_pkey, job_done_pkey, job_key_pkey
+-- index: job_pkey, job_done_pkey, job_key_pkey, job_done_bad
 with target as materialized (
     select id from leasehold.job where id = any (%(jobs)s::uuid[]) and node is null order by id for update skip locked
 ), gone as (

@@ -6,7 +6,7 @@
 -- edge: running -> cancelled
 -- token: none, because nobody was ever told the claim_token of these rows
 -- locks: own node row FOR KEY SHARE (the next epoch waits for us), job rows, then unique keys
--- index: job_ready, all of it: what runs is ready, and what waits is not; job_pkey, job_key_pkey
+-- index: job_ready (all of it): what runs is ready, and what waits is not; job_pkey, job_key_pkey, node_pkey
 with mine as materialized (
     select id from leasehold.node where id = %(node)s and epoch = %(epoch)s for key share
 ), unknown as materialized (

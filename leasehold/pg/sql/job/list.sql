@@ -1,7 +1,7 @@
 -- Jobs by state, queue and task, newest first. Ids grow with time: each table gives its newest by
 -- its primary key, and only those are joined with the rest.
 -- locks: none
--- index: job_pkey, job_done_pkey
+-- index: job_pkey (in order), job_done_pkey (in order), node_pkey, death_pkey
 with newest as (
     (select j.id from leasehold.job j
      where (%(queue)s::text is null or j.queue = %(queue)s) and (%(task)s::text is null or j.task_name = %(task)s)

@@ -8,7 +8,7 @@
 -- token: none, because these nodes' rows are gone: their claim_token can write nothing any more
 --        once node is null, and no claim of theirs can be in flight
 -- locks: job rows FOR UPDATE SKIP LOCKED
--- index: job_ready, all of it: what runs is ready, and what waits is not
+-- index: job_ready (all of it): what runs is ready, and what waits is not; job_pkey, job_key_pkey, node_pkey
 with lost as materialized (
     select j.id, j.node, j.claim_token, j.attempt, j.queue, j.cancel_requested,
            coalesce(j.started_at, j.claimed_at) as started_at,

@@ -21,7 +21,8 @@ with sooner as (
                                tick_at, payload, last_error, run_at, deadlines)
     select id, queue, task_name, priority, created_at, max_attempts, timeout_seconds, schedule, tick_at, payload,
            last_error, coalesce(%(now)s::timestamptz, now()),
-           exists (select 1 from leasehold.deadline x where x.id = undone.id and x.state = 'armed')
+           (select true from leasehold.deadline x -- as a value, and hidden from deadline_due
+            where x.id = undone.id and case x.state when 'armed' then true end limit 1) is not null
     from undone order by finished_at desc limit 1
     on conflict (id) do nothing
     returning queue

@@ -17,14 +17,15 @@ with target as materialized (
     returning j.id, j.queue
 ), undone as (
     delete from leasehold.job_done d
-    where d.id = any (%(jobs)s::uuid[]) and not exists (select 1 from leasehold.job j where j.id = d.id)
+    where d.id = any (%(jobs)s::uuid[]) and (select true from leasehold.job j where j.id = d.id) is null
     returning d.*
 ), again as (
     insert into leasehold.job (id, queue, task_name, priority, created_at, max_attempts, timeout_seconds, schedule,
                                tick_at, payload, last_error, run_at, deadlines)
     select distinct on (id) id, queue, task_name, priority, created_at, max_attempts, timeout_seconds, schedule,
            tick_at, payload, last_error, coalesce(%(now)s::timestamptz, now()),
-           exists (select 1 from leasehold.deadline x where x.id = undone.id and x.state = 'armed')
+           (select true from leasehold.deadline x -- as a value, and hidden from deadline_due
+            where x.id = undone.id and case x.state when 'armed' then true end limit 1) is not null
     from undone order by id, finished_at desc
     on conflict (id) do nothing
     returning id, queue

@@ -2,7 +2,7 @@
 -- edge: scheduled -> available
 -- edge: retryable -> available
 -- locks: fence FOR SHARE, job rows FOR UPDATE SKIP LOCKED
--- index: job_waiting
+-- index: job_waiting, fence_pkey; a scan of node
 with f as materialized (
     select 1 from leasehold.fence where name = %(leader)s and token = %(term)s for share
 ), known as materialized (

@@ -4,7 +4,7 @@
 -- An attempt that finds the row changed is counted: somebody else was quicker.
 -- Who has a lock waits for it no more; of the terms of a lock the newest is kept.
 -- locks: leader row, then fence row (waits for duties of the old term, which hold it FOR SHARE)
--- index: leader_pkey, fence_pkey, bid_pkey, term_pkey
+-- index: leader_pkey, fence_pkey, bid_pkey, term_pkey, node_pkey
 with taken as (
     update leasehold.leader l
     set node = %(node)s, token = greatest(l.token + 1, leasehold.timeline() - 1 << 32), seq = l.seq + 1,

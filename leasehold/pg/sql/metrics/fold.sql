@@ -1,7 +1,7 @@
 -- Add tallies to their totals, one bounded batch. A tally goes in the statement that adds it: two
 -- leaders may do it at once.
 -- locks: the tallies, then the totals by primary key
--- index: tally_pkey, total_pkey
+-- index: tally_pkey (in order), total_pkey
 with gone as (
     delete from leasehold.tally where id in (
         select id from leasehold.tally order by id limit %(limit)s for update skip locked)

@@ -2,7 +2,7 @@
 -- held is free then: a lease is worth nothing without the lease of its node.
 -- The delete waits for claims in flight, which hold the row FOR KEY SHARE.
 -- locks: fence FOR SHARE, then the node row, then its leader rows
--- index: node_pkey; a scan of leader
+-- index: fence_pkey, node_pkey; a scan of leader
 with f as materialized (
     select 1 from leasehold.fence where name = %(leader)s and token = %(term)s for share
 ), dead as (

@@ -2,7 +2,7 @@
 -- Leaderships are renewed only with the node; what is not in the answer was not renewed. An
 -- election that lacks its fence row is not seen, and made again.
 -- locks: own node row, then own leader rows
--- index: node_pkey, leader_pkey, fence_pkey, signal_pkey; a scan of node and leader
+-- index: node_pkey, leader_pkey, fence_pkey, signal_pkey; a scan of node, leader and release
 with me as (
     update leasehold.node
     set seq = seq + 1, renewed_at = coalesce(%(now)s::timestamptz, clock_timestamp()), info = %(info)s

@@ -2,7 +2,7 @@
 -- deleted: a new job may just be taking it over, and then it is that job's. A repetition is kept for two hours
 -- after we last saw its job.
 -- locks: the rows; keys that nobody holds locked
--- index: event_at, tick_decided, attempt_ended, job_key_held, history_pkey, job_pkey; a scan of death, signal, stack and repeated
+-- index: event_at, event_pkey, tick_decided, tick_pkey, attempt_ended, attempt_pkey, job_key_held, job_key_pkey, history_pkey, job_pkey; a scan of node, death, signal, stack and repeated
 with clock as (
     select coalesce(%(now)s::timestamptz, now()) as at
 ), e as (
@@ -52,12 +52,12 @@ with clock as (
     returning 1
 ), u as (
     update leasehold.repeated set at = clock.at from clock
-    where exists (select 1 from leasehold.job j where j.id = repeated.job_id)
+    where (select true from leasehold.job j where j.id = repeated.job_id) -- as a value: not all jobs are read
 ), r as (
     delete from leasehold.repeated where job_id in (
         select job_id from leasehold.repeated, clock
         where repeated.at not between clock.at - interval '2 hours' and clock.at + interval '2 hours'
-          and not exists (select 1 from leasehold.job j where j.id = repeated.job_id)
+          and (select true from leasehold.job j where j.id = repeated.job_id) is null
         limit %(limit)s)
     returning 1
 )

@@ -4,7 +4,7 @@
 -- one row, and would compare each of many ticks with each schedule.
 -- edge: new -> available
 -- locks: fence FOR SHARE, schedule rows
--- index: schedule_pkey, tick_pkey, job_pkey
+-- index: schedule_pkey, tick_pkey, job_pkey, fence_pkey
 with f as materialized (
     select 1 from leasehold.fence where name = %(leader)s and token = %(term)s for share
 ), p as materialized (

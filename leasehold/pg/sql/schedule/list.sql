@@ -1,5 +1,5 @@
 -- All schedules.
 -- locks: none
--- index: schedule_pkey, tick_pkey
+-- index: schedule_pkey (in order), tick_pkey
 select app, name, described, task_name, missed, paused, next_at, last_fire_at, last_state, release, high_water
 from leasehold.schedules order by app, name limit %(limit)s

@@ -1,7 +1,7 @@
 -- Bring the schedules of an application in line with the code of one release. Refused (no row
 -- changes, "newest" is false) while a node of a newer release is alive.
 -- locks: schedule rows by name
--- index: schedule_pkey
+-- index: schedule_pkey, release_pkey; a scan of node
 with newest as materialized (
     select not exists (
         select 1 from leasehold.node n join leasehold.release r on r.app = n.app and r.name = n.release

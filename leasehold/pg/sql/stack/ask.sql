@@ -2,7 +2,8 @@
 -- locks: the job's row of stack, a signal row
 -- index: job_pkey, stack_pkey, signal_pkey
 with claimed as (
-    select id, node, claim_token from leasehold.job where id = %(job)s and ready and node is not null
+    select id, node, claim_token from leasehold.job where id = %(job)s
+      and case when ready then node is not null end -- hidden from job_ready
 ), asked as (
     insert into leasehold.stack (job_id, request, node, claim_token, asked_at)
     select id, %(request)s, node, claim_token, coalesce(%(now)s::timestamptz, now()) from claimed

@@ -1,7 +1,7 @@
 -- Numbers for status, each capped so that a full queue costs no scan. What has been due for longest
 -- is at the head of a priority of a queue.
 -- locks: none
--- index: job_ready, job_waiting, job_unknown, job_done_bad
+-- index: job_ready (in order), job_waiting (in order), job_unknown (in order), job_done_bad
 with recursive lane (queue, priority) as (
     (select j.queue, j.priority from leasehold.job j where j.ready order by j.queue, j.priority limit 1)
     union all

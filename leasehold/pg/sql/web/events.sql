@@ -1,6 +1,6 @@
 -- Events by kind and level, the newest first; so many are looked at.
 -- locks: none
--- index: event_pkey
+-- index: event_pkey (in order)
 with looked as materialized (
     select e.id, e.at, e.kind, e.level, e.worker_id, e.fields,
            (%(kind)s::text is null or e.kind = %(kind)s) and (%(level)s::text is null or e.level = %(level)s) as ok

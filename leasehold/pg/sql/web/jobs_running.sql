@@ -1,7 +1,7 @@
 -- The jobs that run: they stand at the head of their queue and priority, where the claims took them.
 -- So many are looked at, the same number of each head; ids, the oldest first.
 -- locks: none
--- index: job_ready
+-- index: job_ready (in order)
 with recursive lane (queue, priority) as (
     (select j.queue, j.priority from leasehold.job j where j.ready order by j.queue, j.priority limit 1)
     union all

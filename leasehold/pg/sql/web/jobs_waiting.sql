@@ -1,6 +1,6 @@
 -- A look at the jobs that wait for their time, the next due first: ids and when they are due.
 -- locks: none
--- index: job_waiting
+-- index: job_waiting; job_pkey, where an id is looked for by its beginning
 with looked as materialized (
     select j.id, j.run_at,
            case when j.held_because = 'retryable' then 'retryable' else 'scheduled' end = %(state)s

@@ -1,6 +1,6 @@
 -- Names to suggest: queues, and tasks that nodes know, schedules name or the last minutes counted.
 -- locks: none
--- index: job_ready, history_pkey; a scan of node and schedule
+-- index: job_ready (in order), history_pkey (in order); a scan of node and schedule
 with recursive q (queue) as (
     select min(j.queue) from leasehold.job j where j.ready
     union all

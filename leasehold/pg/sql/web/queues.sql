@@ -4,7 +4,7 @@
 -- looked for at the head of each of its priorities: a bound on pairs would hide the queues behind one
 -- with many priorities.
 -- locks: none
--- index: job_ready
+-- index: job_ready (in order)
 with recursive line (queue) as (
     (select j.queue from leasehold.job j where j.ready order by j.queue, j.priority limit 1)
     union all

@@ -1,6 +1,6 @@
 -- The newest ticks of each schedule.
 -- locks: none
--- index: schedule_pkey, tick_pkey
+-- index: schedule_pkey (in order), tick_pkey
 select t.app, t.schedule, t.fire_at, t.until, t.state, t.job_id, t.term, t.decided_at,
        extract(epoch from t.decided_at - t.fire_at)::float8
 from (select app, name from leasehold.schedule order by app, name limit 500) s
