@@ -7,8 +7,9 @@ promise: a job below it (of an enqueue that took long to commit, or given back) 
 look at everything, which comes about once a second, at once when we are told of such a job, and
 always before the queue sleeps, unless it has become slow.
 
-Where it has become slow, no claim looks at everything any more, for all others would wait behind
-it: what lies below the mark is looked at piece by piece, one claim each (``Walk``, ADR 18).
+Where it has become slow, no claim looks at everything, for all others would wait behind it, but to
+try whether it is still slow, where that cannot take long: what lies below the mark is looked at
+piece by piece, one claim each (``Walk``, ADR 18).
 """
 
 from __future__ import annotations
