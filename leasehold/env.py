@@ -53,11 +53,11 @@ class Ids:
         self._last = 0
 
     def new(self) -> UUID:
-        ticks = self._next(1)
-        return _uuid7(ticks, int.from_bytes(self._random_bytes(8), "big"))
+        return id_of(self.many(1)[0])
 
-    def many(self, count: int) -> list[UUID]:
-        """In growing order, for one look at the clock and one at the random source."""
+    def many(self, count: int) -> list[int]:
+        """In growing order, for one look at the clock and one at the random source. As numbers:
+        a UUID is an object more that the garbage collector goes through (see ``id_of``)."""
         first = self._next(count)
         noise = struct.unpack(f">{count}Q", self._random_bytes(8 * count))
         return [_uuid7(ticks, bits) for ticks, bits in enumerate(noise, first)]
@@ -79,13 +79,18 @@ _UNKNOWN = SafeUUID.unknown
 _set_safe = UUID.is_safe.__set__  # type: ignore[attr-defined, misc]
 
 
-def _uuid7(ticks: int, bits: int) -> UUID:
-    """Of a moment and 62 of 64 random bits."""
+def id_of(number: int) -> UUID:
+    """The UUID of one of ``Ids.many``."""
     made = _new_uuid(UUID)
-    high = (ticks >> 12) << 16 | 0x7000 | ticks & 0xFFF
-    _set_int(made, high << 64 | 0b10 << 62 | bits >> 2)
+    _set_int(made, number)
     _set_safe(made, _UNKNOWN)
     return made
+
+
+def _uuid7(ticks: int, bits: int) -> int:
+    """Of a moment and 62 of 64 random bits."""
+    high = (ticks >> 12) << 16 | 0x7000 | ticks & 0xFFF
+    return high << 64 | 0b10 << 62 | bits >> 2
 
 
 @dataclass(frozen=True)
@@ -116,7 +121,8 @@ class Env:
     def new_id(self) -> UUID:
         return self.ids.new()
 
-    def new_ids(self, count: int) -> list[UUID]:
+    def new_ids(self, count: int) -> list[int]:
+        """As numbers: ``id_of`` makes UUIDs of them."""
         return self.ids.many(count)
 
     def nonce(self) -> str:

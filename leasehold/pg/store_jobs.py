@@ -14,6 +14,7 @@ from leasehold.errors import Conflict, PermissionDenied, Unavailable
 from leasehold.model.job import (
     EVERYTHING,
     UNSETTLED_SECONDS,
+    BulkJob,
     ClaimedJob,
     JobRecord,
     JobRequest,
@@ -67,7 +68,7 @@ class JobOperations:
         }
         return bool((await self._pool.fetch("job/enqueue_plain", params))[0][0])
 
-    async def copy(self, jobs: Iterable[tuple[UUID, JobRequest]], most: int) -> None:
+    async def copy(self, jobs: Iterable[BulkJob], most: int) -> None:
         queues: set[str] = set()
         # made block by block while the server works on the one before
         await self._pool.copy("job/copy", _copy_lines(jobs, queues), most)
@@ -230,17 +231,17 @@ _SHARED = attrgetter(
 )
 
 
-def _copy_lines(jobs: Iterable[tuple[UUID, JobRequest]], queues: set[str]) -> Iterator[str]:
+def _copy_lines(jobs: Iterable[BulkJob], queues: set[str]) -> Iterator[str]:
     """The rows of job/copy; what many jobs have in common is written once. ``queues``: theirs."""
-    options, middle = None, ""
+    last, middle = None, ""
     middles: dict[Any, str] = {}
-    for job_id, job in jobs:
-        if job.options is not options:
-            options = job.options
+    for job_number, options, payload, trace in jobs:
+        if options is not last:
+            last = options
             shared = _SHARED(options)
             middle = middles.get(shared) or middles.setdefault(shared, _middle(*shared))
             queues.add(options.queue)
-        yield f"{job_id.hex}{middle}{job.trace or NULL}\t{text(job.payload)}\n"
+        yield f"{job_number:032x}{middle}{trace or NULL}\t{text(payload)}\n"
 
 
 def _middle(

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from leasehold.model.job import EVERYTHING, ClaimedJob, JobRecord, JobRequest, Span
+from leasehold.model.job import EVERYTHING, BulkJob, ClaimedJob, JobRecord, JobRequest, Span
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
 from leasehold.ports.common import Now, Term
@@ -64,7 +64,7 @@ class JobStore(Protocol):
     ) -> list[tuple[UUID, bool]]:
         """(id, created) per job, in order. ``retried``: an earlier try may have committed."""
 
-    async def copy(self, jobs: Iterable[tuple[UUID, JobRequest]], most: int) -> None:
+    async def copy(self, jobs: Iterable[BulkJob], most: int) -> None:
         """Bulk insert of plain jobs, all or none, and wake who sleeps on their queues. They are
         asked for while the database works on those before them; what that raises ends it, and
         nothing was inserted. ``most``: so many there may be."""

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from leasehold import errors
 from leasehold.config import Settings, check_text
-from leasehold.env import Env
+from leasehold.env import Env, id_of
 from leasehold.model.job import JobRecord, JobRequest
 from leasehold.model.states import FINISHED, State
 from leasehold.ports import Store
@@ -23,14 +23,23 @@ _COPY_FROM = 20
 """From so many plain jobs on, COPY beats the function."""
 
 
-@dataclass(slots=True, unsafe_hash=True)  # not frozen, which doubles what it takes to make one
+# Not frozen, which doubles what it takes to make one. Its id is a number until somebody asks: a
+# bulk enqueue makes many, and a UUID is one more object that the garbage collector goes through.
+@dataclass(slots=True, unsafe_hash=True, repr=False)
 class Job:
     """A job that was enqueued. ``created`` is False when a unique key gave an older one."""
 
-    id: UUID
+    _number: int
     created: bool
     _client: Callable[[], Awaitable[Client]]
     """Of whatever loop asks."""
+
+    @property
+    def id(self) -> UUID:
+        return id_of(self._number)
+
+    def __repr__(self) -> str:
+        return f"Job(id={self.id!r}, created={self.created})"
 
     async def get(self) -> JobRecord:
         """The job as it is now. Raises JobNotFound (its history may be past keeping)."""
@@ -90,8 +99,8 @@ class Client:
                 answers = await self._persist(jobs)
         of_loop = self._of_loop
         if answers is None:
-            return [Job(job_id, True, of_loop) for job_id in jobs.ids()]
-        return [Job(job_id, created, of_loop) for job_id, created in answers]
+            return [Job(number, True, of_loop) for number in jobs.numbers()]
+        return [Job(job_id.int, created, of_loop) for job_id, created in answers]
 
     async def _persist(self, jobs: Numbered) -> list[tuple[UUID, bool]] | None:
         """Try again while the database is away for a moment. None: each was created."""

@@ -1,6 +1,7 @@
 """Jobs with their ids, which are made while the database works on those before them.
 
-So are the jobs themselves, where a generator gives them.
+So are the jobs themselves, where a generator gives them. What is kept of one until all are in is
+numbers and text: objects of ours would have the garbage collector go through the whole process.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any
 from uuid import UUID
 
 from leasehold import errors
-from leasehold.model.job import JobRequest
+from leasehold.env import id_of
+from leasehold.model.job import BulkJob, JobOptions, JobRequest
 
 _AT_ONCE = 500
 _BETWEEN_LOOKS = 20
@@ -33,7 +35,7 @@ class CannotCopy(Exception):
 
 class Numbered(Sequence[Pair]):
     """Each job has the same id whenever it is asked for, so that a try whose outcome is unknown
-    can be repeated. ``new_ids``: gives so many; ``most``: jobs are allowed.
+    can be repeated. ``new_ids``: gives so many, as numbers; ``most``: jobs are allowed.
 
     Raises BadJob, at once or while it is read: not a job, or too many. A generator runs in one
     context, a copy of its caller's, whoever asks it for more.
@@ -42,15 +44,17 @@ class Numbered(Sequence[Pair]):
     def __init__(
         self,
         requests: Iterable[JobRequest],
-        new_ids: Callable[[int], list[UUID]],
+        new_ids: Callable[[int], list[int]],
         most: int,
         clock: Callable[[], float],
     ) -> None:
         self._new_ids = new_ids
         self._limit = most
         self._clock = clock
-        self._requests: list[JobRequest] = []
-        self._ids: list[UUID] = []
+        self._options: list[JobOptions] = []
+        self._payloads: list[str] = []
+        self._traces: list[str | None] = []
+        self._numbers: list[int] = []
         self._plain = True
         self._waited = 0.0
         self.failed: BaseException | None = None
@@ -68,20 +72,20 @@ class Numbered(Sequence[Pair]):
     @property
     def most(self) -> int:
         """So many there are, or may be."""
-        return len(self._requests) if self._whole else self._limit
+        return self._known if self._whole else self._limit
 
     def can_be_copied(self, least: int) -> bool:
         """By COPY, for all that is known: enough of them, and all plain."""
-        return len(self._requests) >= least and self._plain
+        return self._known >= least and self._plain
 
     def may_leave_nothing(self) -> bool:
         """Is there one of which nothing is left when it has run?"""
-        return not all(job.options.history for job in self._requests)
+        return not all(options.history for options in self._options)
 
     def all(self) -> None:
         """Have all of them. Raises what the generator raised, too."""
         if not self._whole:
-            self._pull(self._limit - len(self._requests) + 1)
+            self._pull(self._limit - self._known + 1)
 
     def stop(self) -> None:
         """Whoever waited for them is gone: nothing more is asked for."""
@@ -91,47 +95,57 @@ class Numbered(Sequence[Pair]):
     def traced(self, trace: str) -> None:
         """All of them were enqueued there."""
         self.all()
-        self._requests = [job.traced(trace) for job in self._requests]
+        self._traces = [trace] * self._known
 
-    def ids(self) -> list[UUID]:
-        """Of all of them."""
+    def numbers(self) -> list[int]:
+        """The ids of all of them (see ``id_of``)."""
         self.all()
-        self._number(len(self._requests))
-        return self._ids
+        self._number(self._known)
+        return self._numbers
 
-    def copied(self) -> Iterator[Pair]:
+    def copied(self) -> Iterator[BulkJob]:
         """For a COPY. Raises CannotCopy."""
         given = 0
-        while given < len(self._requests) or not self._whole:
-            if given == len(self._requests):
+        while given < self._known or not self._whole:
+            if given == self._known:
                 self._pull_in_time()
-            last = min(given + _AT_ONCE, len(self._requests))
+            last = min(given + _AT_ONCE, self._known)
             yield from self._block(given, last)
             given = last
 
     def __len__(self) -> int:
         self.all()
-        return len(self._requests)
+        return self._known
 
     def __getitem__(self, which: Any) -> Any:
         """As a list's."""
-        if isinstance(which, int):
-            return self.ids()[which], self._requests[which]
-        return list(zip(self.ids(), self._requests, strict=True))[which]
+        if not isinstance(which, int):
+            return list(self)[which]
+        number = self.numbers()[which]
+        options, payload, trace = self._options[which], self._payloads[which], self._traces[which]
+        return id_of(number), JobRequest.of(options, payload, trace)
 
     def __iter__(self) -> Iterator[Pair]:
         self.all()
-        for first in range(0, len(self._requests), _AT_ONCE):
-            yield from self._block(first, min(first + _AT_ONCE, len(self._requests)))
+        for first in range(0, self._known, _AT_ONCE):
+            block = self._block(first, min(first + _AT_ONCE, self._known))
+            for number, options, payload, trace in block:
+                yield id_of(number), JobRequest.of(options, payload, trace)
 
-    def _block(self, first: int, last: int) -> Iterator[Pair]:
+    @property
+    def _known(self) -> int:
+        return len(self._payloads)
+
+    def _block(self, first: int, last: int) -> Iterator[BulkJob]:
         self._number(last)
-        return zip(self._ids[first:last], self._requests[first:last], strict=True)
+        these = slice(first, last)
+        fields = self._numbers, self._options, self._payloads, self._traces
+        return zip(*(field[these] for field in fields), strict=True)
 
     def _number(self, count: int) -> None:
         """So many of them have ids."""
-        if count > len(self._ids):
-            self._ids += self._new_ids(count - len(self._ids))
+        if count > len(self._numbers):
+            self._numbers += self._new_ids(count - len(self._numbers))
 
     def _pull(self, count: int) -> None:
         """Have so many more, if there are."""
@@ -159,18 +173,21 @@ class Numbered(Sequence[Pair]):
         for job in given:
             if not isinstance(job, JobRequest):
                 raise errors.BadJob("not a job", got=job, do="Make one with task.job(...)")
-        if len(self._requests) + len(given) > self._limit:
+        if self._known + len(given) > self._limit:
             raise errors.BadJob(
                 f"enqueue_many takes at most {self._limit} jobs in one call",
                 got=len(given) if self._whole else f"more than {self._limit}",
                 do="Cut them into several calls",
             )
-        self._requests += given
-        self._plain = self._plain and all([job.options.plain for job in given])
+        options = [job.options for job in given]
+        self._plain = self._plain and all([each.plain for each in options])
+        self._options += options
+        self._payloads += [job.payload for job in given]
+        self._traces += [job.trace for job in given]
 
     @property
     def _slow(self) -> bool:
-        allowed = _LONGEST_SECONDS + len(self._requests) * _LONGEST_SECONDS_A_JOB
+        allowed = _LONGEST_SECONDS + self._known * _LONGEST_SECONDS_A_JOB
         return self._waited > allowed
 
     def _pull_in_time(self) -> None:

@@ -7,8 +7,16 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from leasehold.env import id_of
 from leasehold.errors import QueryFailed
-from leasehold.model.job import EVERYTHING, UNSETTLED_SECONDS, ClaimedJob, JobRequest, Span
+from leasehold.model.job import (
+    EVERYTHING,
+    UNSETTLED_SECONDS,
+    BulkJob,
+    ClaimedJob,
+    JobRequest,
+    Span,
+)
 from leasehold.model.states import State
 from leasehold.ports import Acked, AckItem, Completion, Now, Rescued, Staged, Term
 from leasehold.sim.enqueue import Enqueue, new_row
@@ -26,15 +34,16 @@ class JobOperations:
     ) -> list[tuple[UUID, bool]]:
         return Enqueue(self.db, payload_limit, retried, self.db.at(now)).run(jobs)
 
-    async def copy(self, jobs: Iterable[tuple[UUID, JobRequest]], most: int) -> None:
+    async def copy(self, jobs: Iterable[BulkJob], most: int) -> None:
         jobs = list(jobs)
         moment = self.db.clock()
-        ids = {job_id for job_id, _ in jobs}
+        ids = {id_of(number) for number, *_ in jobs}
         if len(ids) < len(jobs) or ids & self.db.jobs.keys():
             raise QueryFailed("a job of this id is there")
-        for job_id, job in jobs:
-            self.db.jobs[job_id] = new_row(job_id, job, moment, moment)
-        self.db.wake(job.queue for _, job in jobs)
+        for number, options, payload, trace in jobs:
+            job = JobRequest.of(options, payload, trace)
+            self.db.jobs[id_of(number)] = new_row(id_of(number), job, moment, moment)
+        self.db.wake(options.queue for _, options, *_ in jobs)
 
     # -- a worker's ------------------------------------------------------------------------------
     async def claim(

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from leasehold.errors import BadPayload, QueryFailed, UniqueConflict
-from leasehold.model.job import JobRequest
+from leasehold.model.job import BulkJob, JobRequest
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
 from leasehold.ports import Completion
@@ -20,6 +20,11 @@ SNOOZE = Decision(State.SCHEDULED, run_in=3.0, counts=False, held_because="snooz
 
 def request(**options) -> JobRequest:
     return JobRequest(**{"task": "t", "payload": "{}", **options})
+
+
+def of_bulk(**options) -> BulkJob:
+    job = request(**options)
+    return uuid4().int, job.options, job.payload, job.trace
 
 
 # -- in -------------------------------------------------------------------------------------------
@@ -107,25 +112,25 @@ async def test_copy_inserts_all_or_none_and_wakes(world: World):
     store = world.a.store
     await store.set_sleeping(world.a.id, ["default"])
     await world.heard()
-    jobs = [(uuid4(), request()) for _ in range(3)]
+    jobs = [of_bulk() for _ in range(3)]
     await store.copy(jobs, len(jobs))
     assert await world.heard() == ["q:default"]
     with pytest.raises(QueryFailed):
-        await store.copy([(fresh := uuid4(), request()), jobs[0]], 2)
-    assert await store.get(fresh) is None
-    assert {job.id for job in await world.a.claim()} == {job_id for job_id, _ in jobs}
+        await store.copy([fresh := of_bulk(), jobs[0]], 2)
+    assert await store.get(UUID(int=fresh[0])) is None
+    assert {job.id.int for job in await world.a.claim()} == {number for number, *_ in jobs}
 
 
 async def test_what_the_jobs_of_a_copy_raise_ends_it(world: World):
-    def jobs() -> Iterator[tuple[UUID, JobRequest]]:
+    def jobs() -> Iterator[BulkJob]:
         for _ in range(1500):
-            yield uuid4(), request()
+            yield of_bulk()
         raise LookupError("no more of them")
 
     with pytest.raises(LookupError, match="no more"):
         await world.a.store.copy(jobs(), 10_000)
     assert await world.a.claim() == []
-    await world.a.store.copy([(uuid4(), request())], 1)
+    await world.a.store.copy([of_bulk()], 1)
     assert len(await world.a.claim()) == 1
 
 
@@ -133,9 +138,9 @@ async def test_copy_takes_whatever_text_there_is(world: World):
     """COPY has escapes of its own; a line's end in a payload must not become a row's."""
     odd = "a\\b\tc\nd\re\\N\\."
     payload = '{\n\t"text": "back\\\\slash \\n \\t \\\\N",\r\n "n": 1}'
-    [job] = [(uuid4(), request(task=odd, queue=odd, payload=payload))]
+    job = of_bulk(task=odd, queue=odd, payload=payload)
     await world.a.store.copy([job], 1)
-    record = await world.get(job[0])
+    record = await world.get(UUID(int=job[0]))
     assert (record.task_name, record.queue) == (odd, odd)
     assert record.payload == {"text": "back\\slash \n \t \\N", "n": 1}
 

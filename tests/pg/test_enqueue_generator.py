@@ -60,9 +60,11 @@ async def test_they_are_made_while_those_before_are_copied(
     assert copying == [0, 1]
     assert await sql(COUNT) == [(3000, 3000)]
     assert [job.created for job in made] == [True] * 3000
-    assert len({job.id for job in made}) == 3000
-    first = await made[0].get()
-    assert first.payload == {"n": 0}
+    assert len(set(made)) == len({job.id for job in made}) == 3000
+    for n in (0, 1700):
+        record = await made[n].get()
+        assert (record.id, record.payload) == (made[n].id, {"n": n})
+    assert repr(made[0]) == f"Job(id={made[0].id!r}, created=True)"
 
 
 class FalseError(Exception):

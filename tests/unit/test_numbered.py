@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, count, islice
 from uuid import UUID
@@ -23,14 +24,14 @@ class Counted:
         self.made = 0
         self._ids = Env().ids
 
-    def __call__(self, count: int) -> list[UUID]:
+    def __call__(self, count: int) -> list[int]:
         self.made += count
         return self._ids.many(count)
 
 
 def numbered(
     requests: Iterable[JobRequest],
-    ids: Callable[[int], list[UUID]] | None = None,
+    ids: Callable[[int], list[int]] | None = None,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> Numbered:
     return Numbered(requests, ids or Counted(), LIMIT, clock)
@@ -67,12 +68,12 @@ def test_a_job_keeps_its_id_however_often_it_is_asked_for(count: int, kind: type
     jobs = numbered(kind(wanted), ids)
     assert bool(jobs.most) == bool(count)
     given_up = list(islice(jobs.copied(), 700))
-    copied, again = list(jobs.copied()), list(jobs)
-    assert copied == again
+    copied, pairs = list(jobs.copied()), list(jobs)
     assert copied[:700] == given_up
-    assert [job for _, job in copied] == wanted
-    assert [job_id for job_id, _ in copied] == sorted({job_id for job_id, _ in copied})
-    assert jobs.ids() == [job_id for job_id, _ in copied]
+    assert [JobRequest.of(*what) for _, *what in copied] == [job for _, job in pairs] == wanted
+    numbers = [number for number, *_ in copied]
+    assert numbers == jobs.numbers() == sorted(set(numbers))
+    assert [job_id for job_id, _ in pairs] == [UUID(int=number) for number in numbers]
     assert len(jobs) == jobs.most == count
     assert ids.made == count
 
@@ -83,6 +84,16 @@ def test_ids_are_made_when_they_are_needed():
     assert ids.made == 0
     list(islice(jobs, 3))
     assert 3 <= ids.made < 1000
+
+
+def test_what_is_kept_of_many_is_nothing_that_the_garbage_collector_goes_through():
+    shared = request(0).options
+    jobs = numbered(JobRequest.of(shared, f'{{"n":{n}}}') for n in range(5000))
+    gc.collect()
+    before = len(gc.get_objects())
+    assert sum(1 for _ in jobs.copied()) == 5000
+    assert len(jobs.numbers()) == 5000
+    assert len(gc.get_objects()) < before + 500
 
 
 def test_jobs_are_taken_when_they_are_needed():
