@@ -10,6 +10,7 @@ import click
 from bench import chart, pages
 from bench.measures import (
     backlog,
+    deadlines,
     drain,
     enqueue,
     held,
@@ -37,6 +38,7 @@ for measure in (
     backlog,
     held,
     schedules,
+    deadlines,
     queues,
     locks,
     longjob,

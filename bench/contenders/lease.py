@@ -31,7 +31,11 @@ def _app(
         if sleep_ms:
             await asyncio.sleep(sleep_ms / 1000)
 
+    async def told(breach: dict[str, Any]) -> None:
+        ran(int(breach["name"].rpartition("-")[2]))
+
     noop = app.task(run, name="noop", history=history)
+    app.task(told, name="told", history=history)
     for number in range(1, queues):
         app.task(run, name=f"noop-{number}", queue=f"queue-{number}", history=history)
     return app, noop

@@ -84,11 +84,47 @@ from leasehold.schedule s, generate_series(0, %(count)s - 1) n where s.name = %(
 """
 
 
-def lateness(watcher: Any) -> tuple[int, int, float, float]:
-    """Jobs, schedules, and the median and the most seconds from a tick to its job's insertion."""
+def multiply_deadlines(watcher: Any, due: int, later: int) -> None:
+    """The rows of the samples ``due`` and ``later``, so many times; the samples go."""
+    for name, count in (("due", due), ("later", later)):
+        watcher.execute(_COPY_DEADLINE, {"name": name, "count": count})
+    watcher.execute("delete from leasehold.deadline where name in ('due', 'later')")
+
+
+_COPY_DEADLINE = """
+insert into leasehold.deadline (id, level, of_job, name, state, since, seconds, until, on_cancel,
+                                due_at, callback, made_at)
+select leasehold.new_id(), d.level, d.of_job, d.name || '-' || n, d.state, d.since, d.seconds,
+       d.until, d.on_cancel, d.due_at, d.callback, d.made_at
+from leasehold.deadline d, generate_series(0, %(count)s - 1) n where d.name = %(name)s
+"""
+
+
+def lateness_of_ticks(watcher: Any) -> tuple[int, float, float]:
+    """Schedules that have one job, and the median and the most seconds from a tick to its job's
+    insertion."""
+    return _lateness(
+        watcher,
+        "select schedule as of, extract(epoch from created_at - tick_at) as late"
+        " from leasehold.job_done",
+    )
+
+
+def lateness_of_breaches(watcher: Any) -> tuple[int, float, float]:
+    """Deadlines that have one callback's job, and the median and the most seconds from the deadline
+    to its verdict."""
+    return _lateness(
+        watcher,
+        "select d.id as of, extract(epoch from d.closed_at - d.due_at) as late"
+        " from leasehold.deadline d"
+        " join leasehold.job_done j on j.payload -> 'breach' ->> 'deadline' = d.id::text",
+    )
+
+
+def _lateness(watcher: Any, each: str) -> tuple[int, float, float]:
     row = watcher.execute(
-        "select count(*), count(distinct schedule),"
-        " percentile_cont(0.5) within group (order by extract(epoch from created_at - tick_at)),"
-        " max(extract(epoch from created_at - tick_at))::float8 from leasehold.job_done"
+        "select count(*) filter (where jobs = 1),"
+        " percentile_cont(0.5) within group (order by late)::float8, max(late)::float8"
+        f" from (select of, count(*) as jobs, max(late) as late from ({each}) e group by of) o"
     ).fetchone()
-    return int(row[0]), int(row[1]), float(row[2] or 0), float(row[3] or 0)
+    return int(row[0]), float(row[1] or 0), float(row[2] or 0)

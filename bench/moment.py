@@ -1,0 +1,67 @@
+"""Many things of which some come due at one moment: what a leader costs that waits for it, and when
+all that is due has run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import click
+
+from bench.cost import cpu_seconds
+from bench.parties import LEASEHOLD
+from bench.server import Server
+from bench.workers import Place, Wrong, place
+
+COLUMNS = {
+    "late_p50": "late, p50 s",
+    "late_max": "late, max s",
+    "ran_late": "all ran after s",
+    "idle_core_percent": "idle leader, % of a core (worker)",
+    "idle_backends_percent": "... (its backends)",
+}
+
+count = click.option("--count", default=100_000)
+due = click.option("--due", default=10_000, help="of them at one moment")
+idle = click.option("--idle", default=15.0, help="seconds to watch before that")
+lead = click.option("--lead", default=25.0, help="seconds for the start")
+
+
+def at_one_moment(
+    server: Server,
+    due: int,
+    idle_seconds: float,
+    lead: float,
+    fill: Callable[[Place, datetime, datetime], None],
+    lateness: Callable[[Place], tuple[int, float, float]],
+) -> dict[str, float]:
+    """One slice. ``fill``: makes ``due`` for the first moment, the others for the second one.
+    ``lateness``: how many came of it, and the median and the most seconds after the moment."""
+    with place(server, LEASEHOLD) as here:
+        at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=lead + idle_seconds + 5)
+        fill(here, at, at + timedelta(hours=12))
+        with here.workers(1, 2 * due + 100) as workers:
+            time.sleep(lead / 2)
+            backends = server.backends(here.dbname) - {here.watcher.info.backend_pid}
+            ours, theirs = workers.cpu_seconds(), sum(map(cpu_seconds, backends))
+            time.sleep(idle_seconds)
+            ours = workers.cpu_seconds() - ours
+            theirs = sum(map(cpu_seconds, backends)) - theirs
+            if datetime.now(UTC) >= at:
+                raise Wrong("the machine was too slow: a longer --lead, please")
+            workers.wait_ran(due)
+            ran = (datetime.now(UTC) - at).total_seconds()
+            workers.wait(lambda: not here.unfinished())
+            workers.stop()
+        came, middle, most = lateness(here)
+        runs = here.ledgers.count
+        if not came == runs == len(set(here.ledgers.numbers())) == due:
+            raise Wrong(f"{due} were due, {came} were seen, and {runs} jobs ran")
+        return {
+            "late_p50": middle,
+            "late_max": most,
+            "ran_late": ran,
+            "idle_core_percent": ours / idle_seconds * 100,
+            "idle_backends_percent": theirs / idle_seconds * 100,
+        }
