@@ -111,11 +111,12 @@ def test_a_campaign_that_breaks_off_is_no_broken_promise(
     [
         (1.0, ["none", *gate.ROTATION], 0),
         (0.9, ["none", *gate.ROTATION, "all"], 0),
-        (0.5, ["none", *gate.ROTATION, "all"], 5),
+        (0.65, ["none", *gate.ROTATION, "all", "all", "all"], 0),
+        (0.4, ["none", *gate.ROTATION, "all", "all", "all"], 5),
     ],
-    ids=["enough", "a little less", "much too little"],
+    ids=["enough", "a little less", "less", "much too little"],
 )
-async def test_a_gate_that_shows_too_little_goes_on_for_one_run_and_is_void_then(
+async def test_a_gate_that_shows_too_little_goes_on_and_is_void_in_the_end(
     monkeypatch: pytest.MonkeyPatch, shown: float, runs: list[str], void: int
 ) -> None:
     world = World()
