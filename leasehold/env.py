@@ -53,11 +53,11 @@ class Ids:
         self._last = 0
 
     def new(self) -> UUID:
-        return id_of(self.many(1)[0])
+        return id_of(self.numbers(1)[0])
 
-    def many(self, count: int) -> list[int]:
-        """In growing order, for one look at the clock and one at the random source. As numbers:
-        a UUID is an object more that the garbage collector goes through (see ``id_of``)."""
+    def numbers(self, count: int) -> list[int]:
+        """Of so many ids (see ``id_of``), in growing order, for one look at the clock and one at
+        the random source. A UUID is an object more that the garbage collector goes through."""
         first = self._next(count)
         noise = struct.unpack(f">{count}Q", self._random_bytes(8 * count))
         return [_uuid7(ticks, bits) for ticks, bits in enumerate(noise, first)]
@@ -80,7 +80,7 @@ _set_safe = UUID.is_safe.__set__  # type: ignore[attr-defined, misc]
 
 
 def id_of(number: int) -> UUID:
-    """The UUID of one of ``Ids.many``."""
+    """The UUID of a number, unchecked."""
     made = _new_uuid(UUID)
     _set_int(made, number)
     _set_safe(made, _UNKNOWN)
@@ -121,9 +121,9 @@ class Env:
     def new_id(self) -> UUID:
         return self.ids.new()
 
-    def new_ids(self, count: int) -> list[int]:
-        """As numbers: ``id_of`` makes UUIDs of them."""
-        return self.ids.many(count)
+    def new_numbers(self, count: int) -> list[int]:
+        """Of so many ids: ``id_of`` makes UUIDs of them."""
+        return self.ids.numbers(count)
 
     def nonce(self) -> str:
         """Text that nobody can guess."""

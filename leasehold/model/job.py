@@ -132,8 +132,8 @@ class JobRequest:
 
 
 BulkJob = tuple[int, JobOptions, str, str | None]
-"""What a bulk insert takes of a job: the number that is its id, options, payload, trace. There is
-nothing in it that the garbage collector would have to go through, but for what many share."""
+"""What a bulk insert takes of a job: the number that is its id, options, payload, trace. Where jobs
+share their options, there is nothing in it that the garbage collector would have to go through."""
 
 # past the frozen class's own way, which takes twice as long: a bulk enqueue makes many
 _new_request = JobRequest.__new__
@@ -207,13 +207,15 @@ def decode(text: str | bytes) -> Any:
         return Unreadable(f"{type(error).__name__}: {error}")
 
 
-def is_plain_first_try(
+def plain_first_try(
     jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int, retried: bool
-) -> bool:
-    """Of one plain job that is small for certain: it has a short statement of its own."""
-    _, job = jobs[0]
-    plain = len(jobs) == 1 and not retried and job.options.plain and not job.trace
-    return plain and len(job.payload) * 4 <= payload_limit  # a character has at most four bytes
+) -> tuple[UUID, JobRequest] | None:
+    """One plain job that is small for certain: it has a short statement of its own."""
+    if retried or len(jobs) != 1:
+        return None
+    _, job = first = jobs[0]
+    small = len(job.payload) * 4 <= payload_limit  # a character has at most four bytes
+    return first if small and job.options.plain and not job.trace else None
 
 
 class ClaimedJob(NamedTuple):

@@ -19,7 +19,7 @@ from leasehold.model.job import (
     JobRecord,
     JobRequest,
     Span,
-    is_plain_first_try,
+    plain_first_try,
 )
 from leasehold.model.states import State
 from leasehold.pg.copying import NULL, boolean, number, text
@@ -39,8 +39,9 @@ class JobOperations:
     async def enqueue(
         self, jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int, retried: bool, now: Now
     ) -> list[tuple[UUID, bool]]:
-        if self._may_insert and is_plain_first_try(jobs, payload_limit, retried):
-            job_id, job = jobs[0]
+        plain = plain_first_try(jobs, payload_limit, retried) if self._may_insert else None
+        if plain:
+            job_id, job = plain
             try:
                 return [(job_id, await self._enqueue_plain(job_id, job, now))]
             except PermissionDenied:

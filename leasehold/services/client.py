@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -23,20 +22,30 @@ _COPY_FROM = 20
 """From so many plain jobs on, COPY beats the function."""
 
 
-# Not frozen, which doubles what it takes to make one. Its id is a number until somebody asks: a
-# bulk enqueue makes many, and a UUID is one more object that the garbage collector goes through.
-@dataclass(slots=True, unsafe_hash=True, repr=False)
 class Job:
     """A job that was enqueued. ``created`` is False when a unique key gave an older one."""
 
-    _number: int
-    created: bool
-    _client: Callable[[], Awaitable[Client]]
-    """Of whatever loop asks."""
+    # its id is a number until somebody asks: a bulk enqueue makes many, and a UUID is one more
+    # object that the garbage collector goes through
+    __slots__ = ("_client", "_number", "created")
+    __match_args__ = ("id", "created")
+
+    def __init__(self, number: int, created: bool, client: Callable[[], Awaitable[Client]]) -> None:
+        self._number = number
+        self.created = created
+        self._client = client  # of whatever loop asks
 
     @property
     def id(self) -> UUID:
         return id_of(self._number)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Job):
+            return NotImplemented
+        return (self._number, self.created) == (other._number, other.created)
+
+    def __hash__(self) -> int:
+        return hash((self._number, self.created))
 
     def __repr__(self) -> str:
         return f"Job(id={self.id!r}, created={self.created})"
@@ -86,7 +95,7 @@ class Client:
         """All of them or none. The ids are made here, so that a try whose outcome is unknown
         can be repeated without doubling anything; not where ``history`` is off."""
         limits, env = self._settings.limits, self._env
-        jobs = Numbered(requests, env.new_ids, limits.enqueue_rows, env.boot_now)
+        jobs = Numbered(requests, env.new_numbers, limits.enqueue_rows, env.boot_now)
         if not jobs.most:
             return []
         answers: list[tuple[UUID, bool]] | None

@@ -35,7 +35,7 @@ class CannotCopy(Exception):
 
 class Numbered(Sequence[Pair]):
     """Each job has the same id whenever it is asked for, so that a try whose outcome is unknown
-    can be repeated. ``new_ids``: gives so many, as numbers; ``most``: jobs are allowed.
+    can be repeated. ``new_numbers``: gives so many, as numbers; ``most``: jobs are allowed.
 
     Raises BadJob, at once or while it is read: not a job, or too many. A generator runs in one
     context, a copy of its caller's, whoever asks it for more.
@@ -44,11 +44,11 @@ class Numbered(Sequence[Pair]):
     def __init__(
         self,
         requests: Iterable[JobRequest],
-        new_ids: Callable[[int], list[int]],
+        new_numbers: Callable[[int], list[int]],
         most: int,
         clock: Callable[[], float],
     ) -> None:
-        self._new_ids = new_ids
+        self._new_numbers = new_numbers
         self._limit = most
         self._clock = clock
         self._options: list[JobOptions] = []
@@ -100,7 +100,7 @@ class Numbered(Sequence[Pair]):
     def numbers(self) -> list[int]:
         """The ids of all of them (see ``id_of``)."""
         self.all()
-        self._number(self._known)
+        self._make_numbers(self._known)
         return self._numbers
 
     def copied(self) -> Iterator[BulkJob]:
@@ -137,15 +137,15 @@ class Numbered(Sequence[Pair]):
         return len(self._payloads)
 
     def _block(self, first: int, last: int) -> Iterator[BulkJob]:
-        self._number(last)
+        self._make_numbers(last)
         these = slice(first, last)
         fields = self._numbers, self._options, self._payloads, self._traces
         return zip(*(field[these] for field in fields), strict=True)
 
-    def _number(self, count: int) -> None:
+    def _make_numbers(self, count: int) -> None:
         """So many of them have ids."""
         if count > len(self._numbers):
-            self._numbers += self._new_ids(count - len(self._numbers))
+            self._numbers += self._new_numbers(count - len(self._numbers))
 
     def _pull(self, count: int) -> None:
         """Have so many more, if there are."""

@@ -77,7 +77,7 @@ class TaskFunction:
         self._signature = inspect.Signature(parameters[1:] if self.takes_context else parameters)
         self.executor = self._executor()
         # the defaults are checked here, not at the first job
-        self._plain = self._request({}, {}).options
+        self._defaults = self._request({}, {}).options
         self._named, self._required = _names(self._signature)
         self._usual: set[tuple[str, ...]] = set()
         """Names of arguments, without options, that were found to fit."""
@@ -106,7 +106,7 @@ class TaskFunction:
         """
         names = tuple(given)
         if names in self._usual:
-            return JobRequest.of(self._plain, encode(self._label, given, self._payload_limit))
+            return JobRequest.of(self._defaults, encode(self._label, given, self._payload_limit))
         options: dict[str, Any] = {}
         if not _OPTION_NAMES.isdisjoint(given):
             options = {name: given.pop(name) for name in JOB_OPTIONS if name in given}
@@ -115,7 +115,7 @@ class TaskFunction:
         if not options:
             if len(self._usual) < _USUAL:
                 self._usual.add(names)
-            return JobRequest.of(self._plain, encode(self._label, given, self._payload_limit))
+            return JobRequest.of(self._defaults, encode(self._label, given, self._payload_limit))
         if "on_conflict" in options:
             options["on_conflict"] = _conflict(options["on_conflict"])
         if "deadline" in options:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from uuid import UUID
 
 from leasehold.errors import BadPayload, LeaseholdError, UniqueConflict
-from leasehold.model.job import JobRequest, OnConflict, is_plain_first_try
+from leasehold.model.job import JobRequest, OnConflict, plain_first_try
 from leasehold.sim.promises import move, set_deadlines
 from leasehold.sim.rows import JobRow, SimDatabase
 
@@ -66,7 +66,7 @@ class Enqueue:
 
     def run(self, jobs: Sequence[tuple[UUID, JobRequest]]) -> list[tuple[UUID, bool]]:
         self._alone = len(jobs) == 1
-        self._plain = is_plain_first_try(jobs, self._payload_limit, self._retried)
+        self._plain = bool(plain_first_try(jobs, self._payload_limit, self._retried))
         try:
             answers = [self._one(job_id, job) for job_id, job in jobs]
         except LeaseholdError:

@@ -35,15 +35,14 @@ class JobOperations:
         return Enqueue(self.db, payload_limit, retried, self.db.at(now)).run(jobs)
 
     async def copy(self, jobs: Iterable[BulkJob], most: int) -> None:
-        jobs = list(jobs)
+        made = [(id_of(n), JobRequest.of(options, text, trace)) for n, options, text, trace in jobs]
         moment = self.db.clock()
-        ids = {id_of(number) for number, *_ in jobs}
-        if len(ids) < len(jobs) or ids & self.db.jobs.keys():
+        ids = {job_id for job_id, _ in made}
+        if len(ids) < len(made) or ids & self.db.jobs.keys():
             raise QueryFailed("a job of this id is there")
-        for number, options, payload, trace in jobs:
-            job = JobRequest.of(options, payload, trace)
-            self.db.jobs[id_of(number)] = new_row(id_of(number), job, moment, moment)
-        self.db.wake(options.queue for _, options, *_ in jobs)
+        for job_id, job in made:
+            self.db.jobs[job_id] = new_row(job_id, job, moment, moment)
+        self.db.wake(job.queue for _, job in made)
 
     # -- a worker's ------------------------------------------------------------------------------
     async def claim(

@@ -121,6 +121,18 @@ async def test_copy_inserts_all_or_none_and_wakes(world: World):
     assert {job.id.int for job in await world.a.claim()} == {number for number, *_ in jobs}
 
 
+async def test_a_copied_job_is_as_it_was_asked_for(world: World):
+    trace = f"00-{'a' * 32}-{'b' * 16}-01"
+    asked = of_bulk(priority=3, max_attempts=2, timeout=4.0, history=False, trace=trace)
+    await world.a.store.copy([of_bulk(), asked], 2)
+    plain, job = await world.a.claim()
+    assert job.id.int == asked[0]
+    assert (job.priority, job.max_attempts, job.timeout) == (3, 2, 4.0)
+    assert (plain.trace, job.trace) == (None, trace)
+    await world.a.ack(job)
+    assert await world.a.store.get(job.id) is None, "nothing is kept of it"
+
+
 async def test_what_the_jobs_of_a_copy_raise_ends_it(world: World):
     def jobs() -> Iterator[BulkJob]:
         for _ in range(1500):

@@ -8,6 +8,7 @@ import pytest
 
 from leasehold.env import seeded
 from leasehold.errors import LeaseholdError, QueryFailed, Unavailable
+from leasehold.model.job import JobOptions
 from leasehold.sim.env import DatabaseClock
 from leasehold.sim.link import FaultyStore, Link, Server, Weather
 from leasehold.sim.loop import Place, VirtualLoop, context_of
@@ -123,7 +124,7 @@ def test_a_refusal_of_the_database_comes_back():
         await store.ensure_election("e", 6.0)
         db.fences.clear()
         with pytest.raises(QueryFailed):
-            await store.copy([(None, None), (None, None)], 2)
+            await store.copy([(0, JobOptions("t"), "{}", None)] * 2, 2)
 
     run(main)
 

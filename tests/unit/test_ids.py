@@ -15,8 +15,8 @@ class Still(Clock):
 
 def test_ids_of_one_process_grow_also_within_a_millisecond_and_when_the_clock_is_set_back():
     ids = Ids(Still())
-    made = [id_of(n) for n in ids.many(5000)]
-    made += [ids.new(), *[id_of(n) for n in ids.many(3)]]
+    made = [id_of(n) for n in ids.numbers(5000)]
+    made += [ids.new(), *[id_of(n) for n in ids.numbers(3)]]
     assert made == sorted(made)
     assert len({id.int for id in made}) == len(set(made)) == len(made)
     assert [UUID(str(id)) for id in made] == made, "as those that UUID itself makes"
@@ -27,7 +27,7 @@ def test_ids_of_one_process_grow_also_within_a_millisecond_and_when_the_clock_is
 
 
 def test_two_processes_make_different_ids_in_the_same_moment():
-    one, other = Ids(Still()).many(1000), Ids(Still()).many(1000)
+    one, other = Ids(Still()).numbers(1000), Ids(Still()).numbers(1000)
     assert {a >> 64 for a in one} == {b >> 64 for b in other}, "the same moments"
     assert not set(one) & set(other)
     assert len({number & (1 << 62) - 1 for number in one}) == 1000

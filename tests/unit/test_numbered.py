@@ -26,7 +26,7 @@ class Counted:
 
     def __call__(self, count: int) -> list[int]:
         self.made += count
-        return self._ids.many(count)
+        return self._ids.numbers(count)
 
 
 def numbered(
@@ -84,6 +84,16 @@ def test_ids_are_made_when_they_are_needed():
     assert ids.made == 0
     list(islice(jobs, 3))
     assert 3 <= ids.made < 1000
+
+
+@pytest.mark.parametrize("kind", [list, Source])
+def test_all_of_them_carry_the_trace_of_their_call(kind: type):
+    jobs = numbered(kind(requests(1200)))
+    trace = f"00-{'a' * 32}-{'b' * 16}-01"
+    jobs.traced(trace)
+    assert [carried for *_, carried in jobs.copied()] == [trace] * 1200
+    assert [job for _, job in jobs] == [request(n, trace=trace) for n in range(1200)]
+    assert jobs[700][1].trace == jobs[-1][1].trace == trace
 
 
 def test_what_is_kept_of_many_is_nothing_that_the_garbage_collector_goes_through():
