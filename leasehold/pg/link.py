@@ -16,6 +16,7 @@ from typing import Any, cast
 import psycopg
 from psycopg.abc import RV, PQGen
 from psycopg.pq import TransactionStatus
+from psycopg.pq.abc import PGconn
 from psycopg.waiting import READY_NONE, READY_R, READY_W, WAIT_R, WAIT_W, Ready, Wait
 
 from leasehold.pg.exchange import Exchange, Row
@@ -84,9 +85,13 @@ class Link(psycopg.AsyncConnection[Row]):
             await self._stop(gen)
             raise
 
-    async def readable(self) -> None:
-        """Until there is something to read, or the other end is gone."""
-        await self.wait(_until_readable())
+    async def hear(self, tell: Callable[[str], None]) -> None:
+        """Tell the text of each notification, in the loop's own call, until the connection is gone
+        or this is cancelled. psycopg's own way wakes up ten times a second, and tells a task.
+
+        Raises psycopg.Error.
+        """
+        await self.wait(_heard(self.pgconn, tell))
 
     async def close(self) -> None:
         ended = self._ended
@@ -175,8 +180,12 @@ def settle(future: asyncio.Future[Any], answer: Any, error: BaseException | None
         future.set_exception(error)
 
 
-def _until_readable() -> PQGen[None]:
-    yield WAIT_R
+def _heard(pgconn: PGconn, tell: Callable[[str], None]) -> PQGen[None]:
+    while True:
+        while note := pgconn.notifies():
+            tell(note.extra.decode(errors="replace"))
+        yield WAIT_R
+        pgconn.consume_input()
 
 
 def _rest(gen: PQGen[RV], wanted: Wait) -> PQGen[RV]:

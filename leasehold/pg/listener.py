@@ -7,7 +7,7 @@ services poll faster.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import psycopg
 
@@ -15,23 +15,12 @@ from leasehold import errors
 from leasehold.config import Settings
 from leasehold.env import Env
 from leasehold.pg.faults import translate
-from leasehold.pg.link import Link
 from leasehold.pg.session import Session
 from leasehold.pg.store import PgStore
 from leasehold.ports import Wake
 from leasehold.telemetry import Emit
 
 _RETRY_SECONDS = 2.0
-
-
-async def _notes(link: Link) -> AsyncIterator[str]:
-    """The notifications' texts. psycopg's own way wakes up ten times a second; this one sleeps
-    until there is something to read."""
-    while True:
-        await link.readable()
-        link.pgconn.consume_input()
-        while note := link.pgconn.notifies():
-            yield note.extra.decode(errors="replace")
 
 
 class Listener:
@@ -52,7 +41,7 @@ class Listener:
         self._emit = emit
         self._task: asyncio.Task[None] | None = None
         self._healthy = False
-        self._told = False
+        self._said = False
         """It was said that wake-ups do not arrive; once, until they do."""
         self._echo = ""
         self._heard = asyncio.Event()
@@ -71,9 +60,9 @@ class Listener:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def _lost(self, why: str) -> None:
-        if not self._told:
+        if not self._said:
             self._emit("listen_lost", why=why)
-        self._told = True
+        self._said = True
 
     async def _run(self) -> None:
         while True:
@@ -100,25 +89,23 @@ class Listener:
             await connection.execute(f"listen {self._settings.schema}".encode())
             tester = asyncio.create_task(self._test(session))
             try:
-                async for note in _notes(connection):
-                    kind, _, subject = note.partition(":")
-                    if kind == "n":
-                        if subject == self._echo:
-                            self._heard.set()
-                    else:
-                        self._wake(Wake(kind, subject))
+                await connection.hear(self._told)
             finally:
                 tester.cancel()
         except (psycopg.Error, OSError) as error:
             raise translate(error, sent=False) from error
 
-    def _wake(self, wake: Wake) -> None:
+    def _told(self, note: str) -> None:
         """Any login of the database may send what it likes."""
+        kind, _, subject = note.partition(":")
+        if kind == "n":
+            if subject == self._echo:
+                self._heard.set()
+            return
         try:
-            self._on_wake(wake)
+            self._on_wake(Wake(kind, subject))
         except Exception as error:
-            text = errors.told(error)
-            self._emit("note_refused", note=f"{wake.kind}:{wake.subject}", error=text)
+            self._emit("note_refused", note=f"{kind}:{subject}", error=errors.told(error))
 
     async def _test(self, session: Session) -> None:
         """Send ourselves a nonce now and then; if it does not come, cut the connection."""
@@ -139,7 +126,7 @@ class Listener:
                 session.shut()
                 return
             if not self._healthy:
-                self._healthy, self._told = True, False
+                self._healthy, self._said = True, False
                 self._emit("listen_works")
                 self._on_wake(Wake("q"))
             await asyncio.sleep(self._env.jitter(self._settings.polling.listen_check, 0.2))

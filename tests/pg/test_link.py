@@ -107,15 +107,27 @@ async def test_notifications_are_read_between_statements(
     link: Link, other: psycopg.AsyncConnection
 ):
     await link.execute("listen here")
+    heard: list[str] = []
     for number in range(3):
-        await other.execute("select pg_notify('here', %s)", [str(number)])
-        async with asyncio.timeout(30):
-            await link.readable()
-        link.pgconn.consume_input()
-        note = link.pgconn.notifies()
-        assert note
-        assert note.extra == str(number).encode()
+        hearing = asyncio.create_task(link.hear(heard.append))
+        for text in (f"{number} a", f"{number} ä"):
+            await other.execute("select pg_notify('here', %s)", [text])
+            await until_async(lambda t=text: t in heard, 30)
+        hearing.cancel()
+        await asyncio.gather(hearing, return_exceptions=True)
         assert await one(link, "select 1") == 1
+    assert heard == ["0 a", "0 ä", "1 a", "1 ä", "2 a", "2 ä"]
+
+
+async def test_whoever_hears_notifications_is_told_that_the_connection_is_gone(
+    link: Link, other: psycopg.AsyncConnection
+):
+    await link.execute("listen here")
+    hearing = asyncio.create_task(link.hear(lambda text: None))
+    await other.execute("select pg_terminate_backend(%s)", [link.info.backend_pid])
+    with pytest.raises(psycopg.OperationalError):
+        async with asyncio.timeout(30):
+            await hearing
 
 
 # -- statements without a cursor -----------------------------------------------------------------
