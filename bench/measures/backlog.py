@@ -47,12 +47,14 @@ class Case:
 
 
 def some_of(here: Place, case: Case, jobs: int) -> dict[str, float]:
-    """One slice: ``jobs`` jobs run; the rate counts their starts, since a backlog goes on."""
+    """One slice: ``jobs`` jobs run; the rate counts their starts, since a backlog goes on. All
+    begin alike: jobs whose pages are written anew whole, and no vacuum that another slice left."""
     here.fresh_ledgers()
     here.queries.settle(here.watcher)
     if not case.ready:
         here.call("load", jobs=jobs, size=80)
-        here.watcher.execute("analyze")
+    here.watcher.execute("vacuum (analyze)")
+    here.server.checkpoint()
     pid = here.watcher.info.backend_pid
     with here.workers(1, 3 * jobs + 20_000) as workers:
         workers.wait_ran(1, 0.001)
@@ -65,6 +67,8 @@ def some_of(here: Place, case: Case, jobs: int) -> dict[str, float]:
         if not case.ready:
             workers.wait(lambda: not _work_left(here))
         workers.stop()
+    look_ms = here.queries.look_ms(here.watcher)
+    here.watcher.execute("vacuum")
     numbers = here.ledgers.numbers()
     if len(numbers) != len(set(numbers)):
         raise Wrong(f"{case.name}: {len(numbers)} runs of {len(set(numbers))} jobs")
@@ -72,7 +76,7 @@ def some_of(here: Place, case: Case, jobs: int) -> dict[str, float]:
     return {
         "jobs_per_second": done / (end - start),
         "worker_cpu_us": used / done * 1e6,
-        "look_ms": here.queries.look_ms(here.watcher),
+        "look_ms": look_ms,
         **spent.per_job(done),
     }
 
