@@ -6,11 +6,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import click
 
+from bench.command import common, run
 from bench.cost import cpu_seconds
 from bench.parties import LEASEHOLD
+from bench.report import Result
 from bench.server import Server
 from bench.workers import Place, Wrong, place
 
@@ -22,10 +25,39 @@ COLUMNS = {
     "idle_backends_percent": "... (its backends)",
 }
 
-count = click.option("--count", default=100_000)
-due = click.option("--due", default=10_000, help="of them at one moment")
-idle = click.option("--idle", default=15.0, help="seconds to watch before that")
-lead = click.option("--lead", default=25.0, help="seconds for the start")
+Lateness = tuple[int, float, float]
+"""How many came of it, and the median and the most seconds after the moment."""
+
+_count = click.option("--count", default=100_000)
+_due = click.option("--due", default=10_000, help="of them at one moment")
+_idle = click.option("--idle", default=15.0, help="seconds to watch before that")
+_lead = click.option("--lead", default=25.0, help="seconds for the start")
+
+
+def options(command: Callable[..., None]) -> Callable[..., None]:
+    """Of a command that calls ``measured``."""
+    for option in (_lead, _idle, _due, _count, common(rounds=1)):
+        command = option(command)
+    return command
+
+
+def measured(
+    title: str,
+    said: str,
+    fill: Callable[[Place, datetime, datetime], None],
+    lateness: Callable[[Place], Lateness],
+    due: int,
+    idle: float,
+    lead: float,
+    **how: Any,
+) -> None:
+    """See ``at_one_moment``; ``how``: what all commands take."""
+    with run(**how) as this:
+        result = Result(title, said, COLUMNS, LEASEHOLD.name)
+        this.results.append(result)
+        for _ in range(this.rounds):
+            figures = at_one_moment(this.server, due, idle, lead, fill, lateness)
+            result.add(LEASEHOLD.name, figures)
 
 
 def at_one_moment(
@@ -34,10 +66,9 @@ def at_one_moment(
     idle_seconds: float,
     lead: float,
     fill: Callable[[Place, datetime, datetime], None],
-    lateness: Callable[[Place], tuple[int, float, float]],
+    lateness: Callable[[Place], Lateness],
 ) -> dict[str, float]:
-    """One slice. ``fill``: makes ``due`` for the first moment, the others for the second one.
-    ``lateness``: how many came of it, and the median and the most seconds after the moment."""
+    """One slice. ``fill``: makes ``due`` for the first moment, the others for the second one."""
     with place(server, LEASEHOLD) as here:
         at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=lead + idle_seconds + 5)
         fill(here, at, at + timedelta(hours=12))

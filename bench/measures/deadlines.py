@@ -9,9 +9,6 @@ from typing import Any
 import click
 
 from bench import moment
-from bench.command import common, run
-from bench.parties import LEASEHOLD
-from bench.report import Result
 from bench.workers import Place
 from leasehold import App
 
@@ -37,24 +34,14 @@ async def _told(breach: dict[str, Any]) -> None:
 
 
 @click.command("deadlines")
-@common(rounds=1)
-@moment.count
-@moment.due
-@moment.idle
-@moment.lead
-def command(count: int, due: int, idle: float, lead: float, **options: Any) -> None:
+@moment.options
+def command(count: int, due: int, **options: Any) -> None:
     """Many deadlines, many of them passing at one moment; how late their breach is seen."""
-    with run(**options) as this:
-        said = f"{count:,} armed, {due:,} of them pass at one moment, each callback once"
-        result = Result("Deadlines, leasehold", said, moment.COLUMNS, LEASEHOLD.name)
-        this.results.append(result)
-        for _ in range(this.rounds):
-            figures = moment.at_one_moment(
-                this.server,
-                due,
-                idle,
-                lead,
-                lambda here, at, later: filled(here, count, due, at, later),
-                lambda here: here.queries.lateness_of_breaches(here.watcher),
-            )
-            result.add(LEASEHOLD.name, figures)
+    moment.measured(
+        "Deadlines, leasehold",
+        f"{count:,} armed, {due:,} of them pass at one moment, each callback once",
+        lambda here, at, later: filled(here, count, due, at, later),
+        lambda here: here.queries.lateness_of_breaches(here.watcher),
+        due,
+        **options,
+    )

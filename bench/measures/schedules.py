@@ -9,9 +9,6 @@ from typing import Any
 import click
 
 from bench import moment
-from bench.command import common, run
-from bench.parties import LEASEHOLD
-from bench.report import Result
 from bench.workers import Place
 from leasehold import App
 
@@ -43,24 +40,14 @@ async def _noop(n: int, text: str) -> None:
 
 
 @click.command("schedules")
-@common(rounds=1)
-@moment.count
-@moment.due
-@moment.idle
-@moment.lead
-def command(count: int, due: int, idle: float, lead: float, **options: Any) -> None:
+@moment.options
+def command(count: int, due: int, **options: Any) -> None:
     """Many schedules, many of them due at one moment; how late their jobs are enqueued."""
-    with run(**options) as this:
-        said = f"{count:,} daily schedules, {due:,} of them due at one moment, each once"
-        result = Result("Schedules, leasehold", said, moment.COLUMNS, LEASEHOLD.name)
-        this.results.append(result)
-        for _ in range(this.rounds):
-            figures = moment.at_one_moment(
-                this.server,
-                due,
-                idle,
-                lead,
-                lambda here, at, later: filled(here, count, due, at, later),
-                lambda here: here.queries.lateness_of_ticks(here.watcher),
-            )
-            result.add(LEASEHOLD.name, figures)
+    moment.measured(
+        "Schedules, leasehold",
+        f"{count:,} daily schedules, {due:,} of them due at one moment, each once",
+        lambda here, at, later: filled(here, count, due, at, later),
+        lambda here: here.queries.lateness_of_ticks(here.watcher),
+        due,
+        **options,
+    )
