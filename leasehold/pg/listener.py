@@ -105,7 +105,7 @@ class Listener:
         try:
             self._on_wake(Wake(kind, subject))
         except Exception as error:
-            self._emit("note_refused", note=f"{kind}:{subject}", error=errors.told(error))
+            self._emit("note_refused", note=note, error=errors.told(error))
 
     async def _test(self, session: Session) -> None:
         """Send ourselves a nonce now and then; if it does not come, cut the connection."""
