@@ -3,8 +3,9 @@ all that is due has run."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,7 +16,7 @@ from bench.cost import cpu_seconds
 from bench.parties import LEASEHOLD
 from bench.report import Result
 from bench.server import Server
-from bench.workers import Place, Wrong, place
+from bench.workers import Wrong, place
 
 COLUMNS = {
     "late_p50": "late, p50 s",
@@ -25,8 +26,8 @@ COLUMNS = {
     "idle_backends_percent": "... (its backends)",
 }
 
-Lateness = tuple[int, float, float]
-"""How many came of it, and the median and the most seconds after the moment."""
+Samples = Callable[[str, datetime, datetime], Coroutine[Any, Any, None]]
+"""Of a DSN and two moments: makes one by the public way for each, named ``due`` and ``later``."""
 
 _count = click.option("--count", default=100_000)
 _due = click.option("--due", default=10_000, help="of them at one moment")
@@ -42,36 +43,32 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def measured(
-    title: str,
-    said: str,
-    fill: Callable[[Place, datetime, datetime], None],
-    lateness: Callable[[Place], Lateness],
-    due: int,
-    idle: float,
-    lead: float,
-    **how: Any,
+    table: str, title: str, said: str, samples: Samples, rows: tuple[int, int], **how: Any
 ) -> None:
-    """See ``at_one_moment``; ``how``: what all commands take."""
+    """``rows`` of ``table``: all, and those that are due at one moment; ``how``: the options."""
+    idle, lead = how.pop("idle"), how.pop("lead")
     with run(**how) as this:
         result = Result(title, said, COLUMNS, LEASEHOLD.name)
         this.results.append(result)
         for _ in range(this.rounds):
-            figures = at_one_moment(this.server, due, idle, lead, fill, lateness)
+            figures = at_one_moment(this.server, table, samples, rows, idle, lead)
             result.add(LEASEHOLD.name, figures)
 
 
 def at_one_moment(
     server: Server,
-    due: int,
+    table: str,
+    samples: Samples,
+    rows: tuple[int, int],
     idle_seconds: float,
     lead: float,
-    fill: Callable[[Place, datetime, datetime], None],
-    lateness: Callable[[Place], Lateness],
 ) -> dict[str, float]:
-    """One slice. ``fill``: makes ``due`` for the first moment, the others for the second one."""
+    """One slice."""
+    count, due = rows
     with place(server, LEASEHOLD) as here:
         at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=lead + idle_seconds + 5)
-        fill(here, at, at + timedelta(hours=12))
+        asyncio.run(samples(here.dsn, at, at + timedelta(hours=12)))
+        here.queries.multiply(here.watcher, table, due, count - due)
         with here.workers(1, 2 * due + 100) as workers:
             time.sleep(lead / 2)
             backends = server.backends(here.dbname) - {here.watcher.info.backend_pid}
@@ -85,7 +82,7 @@ def at_one_moment(
             ran = (datetime.now(UTC) - at).total_seconds()
             workers.wait(lambda: not here.unfinished())
             workers.stop()
-        came, middle, most = lateness(here)
+        came, middle, most = here.queries.lateness(here.watcher, table)
         runs = here.ledgers.count
         if not came == runs == len(set(here.ledgers.numbers())) == due:
             raise Wrong(f"{due} were due, {came} were seen, and {runs} jobs ran")

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import datetime
 from typing import Any
 
 import click
 
 from bench import moment
-from bench.workers import Place
 from leasehold import App
-
-
-def filled(here: Place, count: int, due: int, at: datetime, later: datetime) -> None:
-    """``count`` armed deadlines, ``due`` of them for one moment soon."""
-    asyncio.run(_samples(here.dsn, at, later))
-    here.queries.multiply_deadlines(here.watcher, due, count - due)
-    here.watcher.execute("vacuum analyze leasehold.deadline")
 
 
 async def _samples(dsn: str, at: datetime, later: datetime) -> None:
@@ -37,11 +28,5 @@ async def _told(breach: dict[str, Any]) -> None:
 @moment.options
 def command(count: int, due: int, **options: Any) -> None:
     """Many deadlines, many of them passing at one moment; how late their breach is seen."""
-    moment.measured(
-        "Deadlines, leasehold",
-        f"{count:,} armed, {due:,} of them pass at one moment, each callback once",
-        lambda here, at, later: filled(here, count, due, at, later),
-        lambda here: here.queries.lateness_of_breaches(here.watcher),
-        due,
-        **options,
-    )
+    said = f"{count:,} armed, {due:,} of them pass at one moment, each callback once"
+    moment.measured("deadline", "Deadlines, leasehold", said, _samples, (count, due), **options)

@@ -9,15 +9,7 @@ from typing import Any
 import click
 
 from bench import moment
-from bench.workers import Place
 from leasehold import App
-
-
-def filled(here: Place, count: int, due: int, at: datetime, later: datetime) -> None:
-    """``count`` daily schedules, ``due`` of them at one moment soon."""
-    asyncio.run(_samples(here.dsn, at, later))
-    here.queries.multiply_schedules(here.watcher, due, count - due)
-    here.watcher.execute("vacuum analyze leasehold.schedule")
 
 
 async def _samples(dsn: str, at: datetime, later: datetime) -> None:
@@ -43,11 +35,5 @@ async def _noop(n: int, text: str) -> None:
 @moment.options
 def command(count: int, due: int, **options: Any) -> None:
     """Many schedules, many of them due at one moment; how late their jobs are enqueued."""
-    moment.measured(
-        "Schedules, leasehold",
-        f"{count:,} daily schedules, {due:,} of them due at one moment, each once",
-        lambda here, at, later: filled(here, count, due, at, later),
-        lambda here: here.queries.lateness_of_ticks(here.watcher),
-        due,
-        **options,
-    )
+    said = f"{count:,} daily schedules, {due:,} of them due at one moment, each once"
+    moment.measured("schedule", "Schedules, leasehold", said, _samples, (count, due), **options)

@@ -68,63 +68,47 @@ def look_ms(watcher: Any) -> float:
     return (time.monotonic() - start) * 1000
 
 
-def multiply_schedules(watcher: Any, due: int, later: int) -> None:
+def multiply(watcher: Any, table: str, due: int, later: int) -> None:
     """The rows of the samples ``due`` and ``later``, so many times; the samples go."""
     for name, count in (("due", due), ("later", later)):
-        watcher.execute(_COPY_SCHEDULE, {"name": name, "count": count})
-    watcher.execute("delete from leasehold.schedule where name in ('due', 'later')")
+        watcher.execute(_COPIES[table], {"name": name, "count": count})
+    watcher.execute(f"delete from leasehold.{table} where name in ('due', 'later')")
+    watcher.execute(f"vacuum analyze leasehold.{table}")
 
 
-_COPY_SCHEDULE = """
+_COPIES = {
+    "schedule": """
 insert into leasehold.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
                                 release, next_at)
 select s.app, s.name || '-' || n, s.spec, s.described, 'noop',
        jsonb_set(s.job, '{payload,n}', to_jsonb(n)), s.missed, s.grace_seconds, s.release, s.next_at
 from leasehold.schedule s, generate_series(0, %(count)s - 1) n where s.name = %(name)s
-"""
-
-
-def multiply_deadlines(watcher: Any, due: int, later: int) -> None:
-    """The rows of the samples ``due`` and ``later``, so many times; the samples go."""
-    for name, count in (("due", due), ("later", later)):
-        watcher.execute(_COPY_DEADLINE, {"name": name, "count": count})
-    watcher.execute("delete from leasehold.deadline where name in ('due', 'later')")
-
-
-_COPY_DEADLINE = """
+""",
+    "deadline": """
 insert into leasehold.deadline (id, level, of_job, name, state, since, seconds, until, on_cancel,
                                 due_at, callback, made_at)
 select leasehold.new_id(), d.level, d.of_job, d.name || '-' || n, d.state, d.since, d.seconds,
        d.until, d.on_cancel, d.due_at, d.callback, d.made_at
 from leasehold.deadline d, generate_series(0, %(count)s - 1) n where d.name = %(name)s
-"""
+""",
+}
+
+# a row a job: what it is of, and the seconds from its moment to its insertion, or to the verdict
+_LATE = {
+    "schedule": "select schedule as of, extract(epoch from created_at - tick_at) as late"
+    " from leasehold.job_done",
+    "deadline": "select d.id as of, extract(epoch from d.closed_at - d.due_at) as late"
+    " from leasehold.deadline d"
+    " join leasehold.job_done j on j.payload -> 'breach' ->> 'deadline' = d.id::text",
+}
 
 
-def lateness_of_ticks(watcher: Any) -> tuple[int, float, float]:
-    """Schedules that have one job, and the median and the most seconds from a tick to its job's
-    insertion."""
-    return _lateness(
-        watcher,
-        "select schedule as of, extract(epoch from created_at - tick_at) as late"
-        " from leasehold.job_done",
-    )
-
-
-def lateness_of_breaches(watcher: Any) -> tuple[int, float, float]:
-    """Deadlines that have one callback's job, and the median and the most seconds from the deadline
-    to its verdict."""
-    return _lateness(
-        watcher,
-        "select d.id as of, extract(epoch from d.closed_at - d.due_at) as late"
-        " from leasehold.deadline d"
-        " join leasehold.job_done j on j.payload -> 'breach' ->> 'deadline' = d.id::text",
-    )
-
-
-def _lateness(watcher: Any, each: str) -> tuple[int, float, float]:
+def lateness(watcher: Any, table: str) -> tuple[int, float, float]:
+    """How many schedules or deadlines have one job, and the median and the most seconds."""
     row = watcher.execute(
         "select count(*) filter (where jobs = 1),"
         " percentile_cont(0.5) within group (order by late)::float8, max(late)::float8"
-        f" from (select of, count(*) as jobs, max(late) as late from ({each}) e group by of) o"
+        " from (select of, count(*) as jobs, max(late) as late"
+        f" from ({_LATE[table]}) each group by of) o"
     ).fetchone()
     return int(row[0]), float(row[1] or 0), float(row[2] or 0)
