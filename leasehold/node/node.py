@@ -307,13 +307,12 @@ class Node(GuardsHost):
 
     def _on_wake(self, wake: Wake) -> None:
         match wake.kind:
-            case "q":
+            case "q" | "o":
                 for queue, loop in self._producers.items():
                     if wake.subject in ("", queue):
+                        if wake.kind == "o":
+                            self.executor.lanes[queue].low_water.forget()
                         loop.wake()
-            case "o" if wake.subject in self._producers:
-                self.executor.lanes[wake.subject].low_water.forget()
-                self._producers[wake.subject].wake()
             case "d":
                 self._duties["rescuer"].wake()
                 self.guard.poke()

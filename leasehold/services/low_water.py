@@ -9,16 +9,16 @@ always before the queue sleeps, unless it has become slow.
 
 Where it has become slow, no claim looks at everything, for all others would wait behind it, but to
 try whether it is still slow, where that cannot take long: what lies below the mark is looked at
-piece by piece, one claim each (``Walk``, ADR 18).
+piece by piece, one claim each (``Walk``, ADR 18); sooner, where nobody could tell us.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from leasehold.model.job import EVERYTHING, FIRST, LAST, ClaimedJob, Mark, Span
-from leasehold.services.walk import Walk
+from leasehold.services.walk import BLIND, HURRY, USUAL, Pace, Walk
 
 _BULK = 50
 """A claim of so many that got them all: there is a backlog."""
@@ -26,16 +26,20 @@ _FULL_SECONDS = 1.0
 """Between two looks at everything, while there is a backlog and they are quick."""
 _SLOW_SECONDS = 0.005
 """More than this above a look from the mark, and a look at everything is slow."""
-_ROW_SECONDS = 50e-6
-"""What a claimed row takes at most: not counted as searching."""
-_SAMPLES = 3
-_FRESH_SECONDS = 60.0
-"""Samples of looks from the mark are good for comparison so long."""
-_TRIED_SECONDS = 0.02
-"""A look at everything that takes no longer may be tried each time round."""
-_TRIED_RARELY_SECONDS = 0.25
-_RARELY = 15
-"""Times round: in five minutes, where looks differ so much by chance that this is not known."""
+_ENOUGH = 12
+"""Points that make a slow search. A look at everything that was slow is one, and one more for each
+``_POINT_SECONDS``; one that was not takes three away. A busy machine, where chance decides which of
+two looks is the longer one, would have to toss heads a dozen times."""
+_POINT_SECONDS = 0.25
+_SURE_SECONDS = 30.0
+"""Without any point: so long no look is made for comparison alone."""
+_TRIED_SHARE = 1 / 1200
+"""So much of the time is for looks at everything where they are slow."""
+
+
+class _Look(NamedTuple):
+    took: float
+    rows: int
 
 
 class LowWater:
@@ -47,14 +51,18 @@ class LowWater:
         """How often we were told of an older job: ever, before the last look at everything began,
         and before the present one did."""
         self._backlog = False
-        self._full_at = self._marked_at = float("-inf")
-        self._samples: dict[tuple[str, bool], deque[float]] = defaultdict(
-            lambda: deque(maxlen=_SAMPLES)
-        )
-        """Seconds of looks at "all" and from the "mark", with many jobs found or few."""
-        self._walk: Walk | None = None
+        self._full_at, self._full_took = float("-inf"), 0.0
+        """The last look at everything: when it began, and seconds."""
+        self._from_mark: _Look | None = None
+        """The last look from the mark, if one at everything after it may be compared with it."""
+        self._claimed = False
+        """So did the last look."""
+        self._points = 0
+        self._sure_until = float("-inf")
+        self._walk = Walk()
         self._after_piece = self._trying = False
-        self._rounds = 0
+        self.blind = False
+        """Nobody can tell us of an older job."""
 
     def forget(self) -> None:
         """Look at everything: a job that was there before has become free."""
@@ -62,95 +70,100 @@ class LowWater:
 
     @property
     def slow(self) -> bool:
-        return self._walk is not None
+        """Pieces are looked at, not everything."""
+        return self._points >= _ENOUGH
+
+    @property
+    def _pace(self) -> Pace:
+        return HURRY if self._heard != self._told else BLIND if self.blind else USUAL
 
     def looks_back_in(self, now: float) -> float:
         """Seconds until the next look at what is below the mark, or at a piece of it."""
-        if self._walk and self._reached:
-            return self._walk.due_in(now, self._reached, hurry=self._heard != self._told)
+        if self.slow and self._reached:
+            return self._walk.due_in(now, self._reached, self._pace)
         return max(0.0, self._full_at + _FULL_SECONDS - now)
 
     def next(self, now: float) -> Span:
         """Where to look now."""
-        if self._walk and self._reached:
-            return self._next_slow(self._walk, self._reached, now)
-        self._hearing = self._told
-        if self._reached is None or self._heard != self._told or self.looks_back_in(now) <= 0:
+        if self._reached is None:
+            self._hearing = self._told
             return EVERYTHING
-        from_mark = self._backlog or self._unsure(now)
-        return Span(self._reached, LAST) if from_mark else EVERYTHING
+        if self.slow:
+            return self._next_slow(self._reached, now)
+        self._hearing = self._told
+        if self._heard == self._told and (
+            self._in_doubt(now) or (self._backlog and self.looks_back_in(now) > 0)
+        ):
+            return Span(self._reached, LAST)
+        return EVERYTHING
 
-    def _next_slow(self, walk: Walk, reached: Mark, now: float) -> Span:
+    def _in_doubt(self, now: float) -> bool:
+        """A look at everything took long; one from the mark, before the next, tells whether that is
+        the search, or the link, or a busy machine."""
+        long = self._full_took > _SLOW_SECONDS
+        return long and not self._from_mark and now >= self._sure_until
+
+    def _next_slow(self, reached: Mark, now: float) -> Span:
         """One from the mark after each piece, so that what is new or more urgent has its turn."""
         if self._after_piece or self.looks_back_in(now) > 0:
             self._after_piece = False
             return Span(reached, LAST)
-        if walk.at == FIRST:
+        if self._walk.at == FIRST:
             self._hearing = self._told
         if self._trying:
             self._trying = False
             return EVERYTHING
         self._after_piece = True
-        return walk.next(reached)
-
-    def _unsure(self, now: float) -> bool:
-        """Looks at everything take long, and nothing is known to compare them with."""
-        full, marked = self._samples["all", False], self._samples["mark", False]
-        if len(full) < _SAMPLES or min(full) <= _SLOW_SECONDS:
-            return False
-        return len(marked) < _SAMPLES or now - self._marked_at > _FRESH_SECONDS
+        return self._walk.next(reached, self._pace)
 
     def looked(
         self, span: Span, jobs: Sequence[ClaimedJob], limit: int, began: float, now: float
     ) -> bool:
         """What a look at ``span`` found, best first. True: the queue is empty, as far as one may
         know; False: there may be more."""
-        more = len(jobs) == limit
-        searched = now - began - _ROW_SECONDS * len(jobs)
-        if self._walk and span.end != LAST:
-            if more:
-                self._walk.stopped(_place(jobs[-1]))
-            elif self._walk.passed(span.end, searched, now):
-                self._once_round(self._walk.again(now))
+        more, look = len(jobs) == limit, _Look(now - began, len(jobs))
+        claimed, self._claimed = self._claimed, bool(jobs)
+        if span.end != LAST:
+            self._looked_at_piece(span, look, _place(jobs[-1]) if more else None, now)
             return False
-        self._sample(span, searched, len(jobs) >= _BULK, began)
+        if span == EVERYTHING:
+            self._looked_at_everything(look, began)
+        else:
+            # a job that starts makes the next look longer: of both, or of none
+            self._from_mark = look if claimed or not jobs else None
+            if look.rows < _BULK:
+                self._walk.marked(look.took)
         self._backlog = more and limit >= _BULK
         if jobs:
             self._reach(_place(jobs[-1]), more)
-        if self._walk and self._reached:
+        if self.slow and self._reached:
             self._walk.cut(self._reached, began)
-        return not more and (span == EVERYTHING or self._walk is not None)
+        return not more and (span == EVERYTHING or self.slow)
 
-    def _once_round(self, searched: float) -> None:
+    def _looked_at_piece(self, span: Span, look: _Look, stopped: Mark | None, now: float) -> None:
+        if stopped:
+            self._walk.stopped(stopped)
+        elif self._walk.passed(span.end, look.took, now):
+            self._heard = self._hearing
+            self._trying = self._walk.again(now) < (now - self._full_at) * _TRIED_SHARE
+
+    def _looked_at_everything(self, look: _Look, began: float) -> None:
         self._heard = self._hearing
-        self._rounds += 1
-        rarely = self._rounds % _RARELY == 0
-        self._trying = searched < (_TRIED_RARELY_SECONDS if rarely else _TRIED_SECONDS)
+        self._full_at, self._full_took = began, look.took
+        marked, self._from_mark = self._from_mark, None
+        if look.took > _SLOW_SECONDS and (not marked or look.rows > marked.rows):
+            return  # it is not known what so many rows take
+        self._judge(look.took - (marked.took if marked else 0.0), began)
 
-    def _sample(self, span: Span, searched: float, bulk: bool, began: float) -> None:
-        if span == EVERYTHING:
-            self._heard, self._full_at = self._hearing, began
-            self._samples["all", bulk].append(searched)
-        else:
-            if began - self._marked_at > _FRESH_SECONDS:
-                self._samples["mark", False].clear()
-                self._samples["mark", True].clear()
-            self._samples["mark", bulk].append(searched)
-            self._marked_at = began
-            if self._walk and not bulk:
-                self._walk.marked(searched)
-        self._judge(span, searched, bulk, began)
-
-    def _judge(self, span: Span, searched: float, bulk: bool, began: float) -> None:
-        """Slow, if the least of three looks at everything is. Not any more, if one is not."""
-        full, marked = self._samples["all", bulk], self._samples["mark", bulk]
-        if len(marked) < _SAMPLES or began - self._marked_at > _FRESH_SECONDS:
-            return
-        if self._walk:
-            if span == EVERYTHING and searched - min(marked) <= _SLOW_SECONDS:
-                self._walk = None
-        elif len(full) == _SAMPLES and min(full) - min(marked) > _SLOW_SECONDS:
-            self._walk = Walk(began)
+    def _judge(self, longer: float, began: float) -> None:
+        """A look at everything was so much longer (seconds) than one from the mark."""
+        was_slow = self.slow
+        points = 1 + int(longer / _POINT_SECONDS) if longer > _SLOW_SECONDS else -3
+        self._points = min(max(0, self._points + points), _ENOUGH)
+        if self._points == 0:
+            self._sure_until = began + _SURE_SECONDS
+        if self.slow and not was_slow:
+            self._walk.start(began)
 
     def _reach(self, last: Mark, more: bool) -> None:
         """The mark goes to the last job. It stays where it was, if that is behind it, and none that

@@ -236,6 +236,7 @@ class Producer(Service):
 
     async def tick(self, now: datetime | None) -> float:
         self._measure()
+        self._lane.low_water.blind = not self._listening()
         if self._desk.in_doubt:  # also when there is no room for more
             await self._desk.settle()
         if self._desk.exclusive:
