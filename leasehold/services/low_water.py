@@ -31,9 +31,11 @@ _ENOUGH = 12
 ``_POINT_SECONDS``; one that was not takes three away. A busy machine, where chance decides which of
 two looks is the longer one, would have to toss heads a dozen times."""
 _POINT_SECONDS = 0.25
-_SURE_SECONDS = 30.0
-"""Without any point: so long no look is made for comparison alone."""
-_TRIED_SHARE = 1 / 1200
+_SURE_SECONDS = 3.0
+_SURE_LOOKS = 10
+"""After a comparison that left no point: so long, and for so many looks at everything, no look is
+made for comparison alone."""
+_TRIED_SHARE = 1 / 5000
 """So much of the time is for looks at everything where they are slow."""
 
 
@@ -58,7 +60,7 @@ class LowWater:
         self._claimed = False
         """So did the last look."""
         self._points = 0
-        self._sure_until = float("-inf")
+        self._sure_until, self._sure_for = float("-inf"), 0
         self._walk = Walk()
         self._after_piece = self._trying = False
         self.blind = False
@@ -101,7 +103,8 @@ class LowWater:
         """A look at everything took long; one from the mark, before the next, tells whether that is
         the search, or the link, or a busy machine."""
         long = self._full_took > _SLOW_SECONDS
-        return long and not self._from_mark and now >= self._sure_until
+        sure = now < self._sure_until or self._sure_for > 0
+        return long and not self._from_mark and not sure
 
     def _next_slow(self, reached: Mark, now: float) -> Span:
         """One from the mark after each piece, so that what is new or more urgent has its turn."""
@@ -150,6 +153,7 @@ class LowWater:
     def _looked_at_everything(self, look: _Look, began: float) -> None:
         self._heard = self._hearing
         self._full_at, self._full_took = began, look.took
+        self._sure_for -= 1
         marked, self._from_mark = self._from_mark, None
         if look.took > _SLOW_SECONDS and (not marked or look.rows > marked.rows):
             return  # it is not known what so many rows take
@@ -160,8 +164,8 @@ class LowWater:
         was_slow = self.slow
         points = 1 + int(longer / _POINT_SECONDS) if longer > _SLOW_SECONDS else -3
         self._points = min(max(0, self._points + points), _ENOUGH)
-        if self._points == 0:
-            self._sure_until = began + _SURE_SECONDS
+        if self._points == 0 and self._full_took > _SLOW_SECONDS:
+            self._sure_until, self._sure_for = began + _SURE_SECONDS, _SURE_LOOKS
         if self.slow and not was_slow:
             self._walk.start(began)
 

@@ -142,10 +142,13 @@ def test_without_a_backlog_every_claim_looks_at_everything() -> None:
     assert set(queue.seconds(5)) == {EVERYTHING}
 
 
-def test_a_slow_link_is_not_taken_for_a_slow_search() -> None:
+@pytest.mark.parametrize("pause", [0.01, 5.0])
+def test_a_slow_link_is_not_taken_for_a_slow_search(pause: float) -> None:
     queue = Queue(link=0.3)
-    spans = list(queue.seconds(30))
-    assert spans.count(EVERYTHING) >= len(spans) - 2, "one or two from the mark, for comparison"
+    queue.enqueue()
+    spans = [queue.look(after=pause) for _ in range(100)]
+    from_mark = len(spans) - spans.count(EVERYTHING)
+    assert 5 < from_mark < len(spans) / 10, "one for ten, for comparison"
     assert not queue.low_water.slow
 
 
@@ -447,6 +450,7 @@ def test_on_a_busy_machine_it_does_not_stay_slow_either(slow: Queue, blind: bool
     slow.run(250)
     slow.low_water.blind = blind
     slow.dead.clear()
+    slow.entry = 0.0
     for _ in slow.seconds(1200):
         slow.link = chance.uniform(0.005, 0.05)
         if not slow.low_water.slow:
@@ -493,9 +497,9 @@ def test_behind_a_pooler_a_quiet_queue_is_looked_at_a_few_times_a_second(slow: Q
 
 def test_behind_a_pooler_a_look_that_takes_long_is_not_tried_more_often(slow: Queue) -> None:
     slow.low_water.blind = True
-    tried = [slow.took for span in slow.seconds(650, new=0) if span == EVERYTHING]
+    tried = [slow.took for span in slow.seconds(2000, new=0) if span == EVERYTHING]
     assert len(tried) >= 2 and min(tried) > 0.02
-    assert sum(tried) < 650 / 1000
+    assert sum(tried) < 2000 / 4000
 
 
 # -- older jobs that have become free ------------------------------------------------------------
@@ -620,8 +624,8 @@ def test_the_first_place_is_before_every_other() -> None:
 def test_a_look_at_everything_that_is_tried_and_slow_loses_no_piece(slow: Queue) -> None:
     slow.entry = 1e-6
     cuts = {span.end for span in slow.seconds(40) if is_piece(span)}
-    spans = list(slow.seconds(100))
-    assert slow.low_water.slow and 4 <= spans.count(EVERYTHING) <= 6, "once each time round"
+    spans = list(slow.seconds(300))
+    assert slow.low_water.slow and EVERYTHING in spans
     assert len(cuts & {span.end for span in spans}) > 3
 
 
