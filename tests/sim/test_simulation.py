@@ -72,7 +72,6 @@ def test_no_seed_violates_an_invariant_where_every_search_is_slow(monkeypatch: p
     """What is below the mark is looked at in pieces alone."""
     monkeypatch.setattr(low_water, "_ENOUGH", 1)
     monkeypatch.setattr(low_water, "_SLOW_SECONDS", -1.0)
-    monkeypatch.setattr(low_water, "_SURE_SECONDS", 0.0)
     walked = Counter[bool]()
     passed = Walk.passed
 
