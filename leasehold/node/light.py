@@ -85,6 +85,7 @@ class LightNode:
             lambda: self._tools.guard_store(settings), self._env, settings.timings, emit, self
         )
         recording = Loop(self._recorder, self._env, emit)
+        self._recorder.wake = recording.wake_from_any_thread
         self._wakeups = wakeups(self._on_wake, emit)
         guarding = asyncio.ensure_future(self.guard.run())
         recording.start()

@@ -103,6 +103,7 @@ class Node(GuardsHost):
             self._producers[queue] = self._producer(queue, slots)
         self._duties = leader_duties(settings, self._store, env, self.guard, self._emit, self.leads)
         self._loops["recorder"] = Loop(self.recorder, env, self._emit)
+        self.recorder.wake = self._loops["recorder"].wake_from_any_thread
         self._loops["acker"] = Loop(self.acker, env, self._emit)
         self.acker.wake = self._loops["acker"].wake
         self._loops["deadlines"] = Loop(

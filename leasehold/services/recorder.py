@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +14,10 @@ from leasehold.services.service import Service
 
 _BUFFER = 10_000
 _BATCH = 500
+_GATHER_SECONDS = 0.5
+"""What is emitted so soon after a batch is one batch."""
+_REST_SECONDS = 10.0
+"""While there is nothing to write: whoever emits wakes us."""
 
 
 class Recorder(Service):
@@ -30,6 +35,9 @@ class Recorder(Service):
         self._buffer: deque[tuple[telemetry.Event, str, str | None]] = deque(maxlen=_BUFFER)
         self._identity: NodeIdentity | None = None
         self._me: tuple[str, str | None] = (f"{env.host}:{env.pid}:-", None)
+        self._rests = False
+        self.wake: Callable[[], None] = lambda: None
+        """Has ``tick`` called now; from any thread."""
 
     @property
     def identity(self) -> NodeIdentity | None:
@@ -47,10 +55,15 @@ class Recorder(Service):
         telemetry.log(event, worker_id)
         if event.stored:
             self._buffer.append((event, worker_id, node))
+            if self._rests:
+                self._rests = False
+                self.wake()
 
     async def tick(self, now: datetime | None) -> float:
+        self._rests = True  # before the look: who appends after it wakes us
         if not self._buffer:
-            return 0.5
+            return _REST_SECONDS
+        self._rests = False
         batch = list(self._buffer)[:_BATCH]
         boot_now = self._env.boot_now()
         rows = [
@@ -69,4 +82,4 @@ class Recorder(Service):
             # one that was pushed out of a full buffer meanwhile is not there any more
             if self._buffer and self._buffer[0] is item:
                 self._buffer.popleft()
-        return 0.0 if self._buffer else 0.5
+        return 0.0 if self._buffer else _GATHER_SECONDS

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import ClassVar
 
@@ -63,6 +64,12 @@ class Loop:
     def wake(self) -> None:
         """Tick now instead of later. Only in the loop's own thread."""
         self._wake.ring()
+
+    def wake_from_any_thread(self) -> None:
+        """The same. Nothing happens while the loop does not run."""
+        if self._task:
+            with suppress(RuntimeError):  # the event loop is closed: the process is going down
+                self._task.get_loop().call_soon_threadsafe(self.wake)
 
     async def stop(self) -> None:
         """Let a running tick end, and no other begin."""
