@@ -12,7 +12,7 @@ import pytest
 
 from bench.ledger import Ledger, Ledgers
 from bench.measures.drain import Work, check
-from bench.report import Result, shown
+from bench.report import Result, commit, shown
 from bench.workers import Wrong
 
 
@@ -111,3 +111,24 @@ def test_a_drain_side_by_side_ends_with_a_table_and_json(tmp_path: Path):
         assert contender["median"]["jobs_per_second"] > 0
         assert contender["median"]["backend_cpu_us"] > 0
         assert contender["median"]["wal_bytes"] > 0
+
+
+def test_results_that_were_just_written_are_no_change_of_what_was_measured(tmp_path: Path):
+    def git(*words: str) -> None:
+        me = ["-c", "user.name=tester", "-c", "user.email=tester@example.org"]
+        subprocess.run(["git", *me, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    results = tmp_path / "bench" / "results"
+    results.mkdir(parents=True)
+    measured, result = tmp_path / "code.py", results / "drain.json"
+    measured.write_text("1")
+    result.write_text("{}")
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "one")
+    clean = commit(tmp_path)
+    assert len(clean) >= 7
+    result.write_text("[]")
+    assert commit(tmp_path) == clean
+    measured.write_text("2")
+    assert commit(tmp_path) == f"{clean}-dirty"
