@@ -173,7 +173,7 @@ class Pool:
     async def _closed(self) -> bool:
         """False: somebody called while we waited."""
         while self._running:
-            await asyncio.gather(*self._running, return_exceptions=True)
+            await asyncio.wait(self._running)  # gather() of what has ended never yields
         taken = 0
         try:
             while taken < self._size:

@@ -311,7 +311,7 @@ class Contests(Candidacy):
         for task in [c.task for c in self._all.values() if c.task]:
             task.cancel()
         while self._work:
-            await asyncio.gather(*self._work, return_exceptions=True)
+            await asyncio.wait(self._work)  # gather() of what has ended never yields
         for contest in self._all.values():
             if contest.holder:
                 contest.holder.lost.set("stopped")

@@ -1,0 +1,55 @@
+"""Closing ends. A loop that never yields can be stopped by nothing inside its process, so that each
+of these runs in a process of its own, with a limit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+SECONDS = 60.0
+"""A limit against hanging, and no measurement."""
+
+_ENQUEUE = """
+import asyncio
+from leasehold import App
+
+app = App()
+
+@app.task
+async def hello() -> None: ...
+
+async def main() -> None:
+    await app.enqueue(hello.job())
+    await app.close()
+
+asyncio.run(main())
+"""
+
+_LOCK = """
+import asyncio
+from dataclasses import replace
+from leasehold import App
+
+async def nothing() -> None: ...
+
+async def close(contests) -> None:
+    contests._timings = replace(contests._timings, grace=0.0)
+    contests._later(nothing())
+    await asyncio.sleep(0)  # it has ended, and its callbacks are still to come
+    await contests.close()
+
+app = App()
+with app.sync.lock("x"):
+    guard = app.desk._light.guard
+    asyncio.run_coroutine_threadsafe(close(guard.contests), guard.loop).result()
+    print("closed")
+"""
+
+
+def test_an_application_closes_at_once_after_a_call(migrated: str, procs: Any):
+    process = procs.start(code=_ENQUEUE, env={"LEASEHOLD_DSN": migrated})
+    assert process.wait(SECONDS) == 0, process.tail()
+
+
+def test_locks_close_while_work_of_theirs_has_just_ended(migrated: str, procs: Any):
+    process = procs.start(code=_LOCK, env={"LEASEHOLD_DSN": migrated})
+    process.wait_for("closed", SECONDS)
