@@ -105,14 +105,14 @@ clean:  ## remove the venv, caches and build output
 .venv/.python:
 	@scripts/make-venv
 
-.venv/.has-embedded: pyproject.toml .venv/.python
-	@echo "Installing leasehold[embedded,web] into .venv ..."
-	@$(PIP) -e '.[embedded,web]'
+.venv/.has-embedded: pyproject.toml lab/pyproject.toml .venv/.python
+	@echo "Installing leasehold and leasehold-lab into .venv ..."
+	@$(PIP) -e '.[embedded,web]' -e ./lab
 	@touch $@
 
-.venv/.has-test: pyproject.toml .venv/.python
-	@echo "Installing leasehold[test] into .venv ..."
-	@$(PIP) -e '.[test]'
+.venv/.has-test: pyproject.toml lab/pyproject.toml .venv/.python
+	@echo "Installing leasehold[test] and leasehold-lab into .venv ..."
+	@$(PIP) -e '.[test]' -e ./lab
 	@touch .venv/.has-embedded $@
 
 .venv/.has-docs: pyproject.toml .venv/.python

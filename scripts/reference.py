@@ -159,7 +159,10 @@ def cli_page() -> str:
 
 
 def _commands() -> Iterator[tuple[str, click.Command]]:
-    for name, command in sorted(root.commands.items()):
+    context = click.Context(root)
+    for name in root.list_commands(context):
+        command = root.get_command(context, name)
+        assert command is not None
         yield name, command
         if isinstance(command, click.Group):
             for below, sub in sorted(command.commands.items()):

@@ -25,7 +25,7 @@ class Group(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         word = args[0]
         if self.get_command(ctx, word) is None and not word.startswith("-"):
-            known = suggest(word, self.commands)
+            known = suggest(word, self.list_commands(ctx))
             raise click.UsageError(f"No such command {word!r}. {known}", ctx)
         return super().resolve_command(ctx, args)
 

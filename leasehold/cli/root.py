@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
 from typing import Any
 
 import click
 
 from leasehold import __version__
 from leasehold.cli.asking import Group
-from leasehold.cli.bench import bench
-from leasehold.cli.chaos import chaos
 from leasehold.cli.deadlines import deadlines
 from leasehold.cli.doctor import doctor
 from leasehold.cli.jobs import jobs
 from leasehold.cli.lock import lock
 from leasehold.cli.metrics import metrics
 from leasehold.cli.operate import events, leaders, locks, nodes, schedules, status
-from leasehold.cli.run import demo, worker
+from leasehold.cli.run import worker
 from leasehold.cli.schema import schema
-from leasehold.cli.sim import sim
 from leasehold.cli.web import web
 from leasehold.errors import LeaseholdError
 
@@ -27,8 +25,32 @@ The database is --dsn or LEASEHOLD_DSN: postgresql://…, or embedded for a Post
 starts by itself. Exit status: 0 well, 1 something is wrong, 2 wrong usage."""
 
 
+LAB = ("bench", "chaos", "demo", "sim")
+"""The commands of the distribution leasehold-lab, which may not be installed."""
+_PLUGINS = "leasehold.commands"
+"""The group of entry points through which other distributions add commands."""
+
+
 class Root(Group):
-    """Turns leasehold's errors into one line and exit status 1."""
+    """Finds the commands of other distributions. Turns leasehold's errors into one line and exit
+    status 1."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *entry_points(group=_PLUGINS).names})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            return command
+        for plugin in entry_points(group=_PLUGINS, name=cmd_name):
+            found: click.Command = plugin.load()
+            return found
+        if cmd_name in LAB:
+            raise click.UsageError(
+                f"'leasehold {cmd_name}' comes with leasehold-lab. Run: pip install leasehold-lab",
+                ctx,
+            )
+        return None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -49,8 +71,6 @@ def root() -> None:
 
 
 for command in (
-    demo,
-    bench,
     worker,
     status,
     jobs,
@@ -64,8 +84,6 @@ for command in (
     metrics,
     schema,
     doctor,
-    chaos,
-    sim,
     web,
 ):
     root.add_command(command)

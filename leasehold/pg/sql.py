@@ -23,8 +23,10 @@ def for_schema(text: str, schema: str) -> str:
 
 @lru_cache(maxsize=512)
 def statement(name: str, schema: str) -> str:
-    """The text of ``sql/<noun>/<verb>.sql`` without its header."""
-    text = files("leasehold.pg").joinpath("sql", f"{name}.sql").read_text("utf-8")
+    """The text of ``sql/<noun>/<verb>.sql`` without its header. A statement of another package
+    has that package's name before it: ``leasehold_lab:chaos/look``."""
+    package, _, path = name.rpartition(":")
+    text = files(package or "leasehold.pg").joinpath("sql", f"{path}.sql").read_text("utf-8")
     lines = [line for line in text.splitlines() if not line.startswith("--")]
     return for_schema("\n".join(lines).strip(), schema)
 

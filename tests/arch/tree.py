@@ -8,10 +8,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "leasehold"
+LAB = ROOT / "lab" / "leasehold_lab"
 TESTS = ROOT / "tests"
 SUPPORT = TESTS / "support"
 PG = PACKAGE / "pg"
 SQL = PG / "sql"
+LAB_SQL = LAB / "sql"
 MIGRATIONS = SQL / "migrations"
 
 
@@ -20,8 +22,16 @@ def python_files(folder: Path) -> list[Path]:
 
 
 def operation_files() -> list[Path]:
-    """The protocol SQL: each ``sql/<noun>/<verb>.sql`` but the migrations."""
-    return sorted(p for p in SQL.rglob("*.sql") if MIGRATIONS not in p.parents)
+    """Each ``sql/<noun>/<verb>.sql`` of the core and of the laboratory, but the migrations."""
+    found = [p for p in SQL.rglob("*.sql") if MIGRATIONS not in p.parents]
+    return sorted([*found, *LAB_SQL.rglob("*.sql")])
+
+
+def operation_name(path: Path) -> str:
+    """As the code names it: ``noun/verb``, or ``leasehold_lab:noun/verb``."""
+    if LAB in path.parents:
+        return f"leasehold_lab:{path.relative_to(LAB_SQL).with_suffix('').as_posix()}"
+    return path.relative_to(SQL).with_suffix("").as_posix()
 
 
 def migration_files() -> list[Path]:

@@ -10,15 +10,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from leasehold_lab.chaos.acts import Acts, Missed
+from leasehold_lab.chaos.counts import count
+from leasehold_lab.chaos.faults import Faults
+from leasehold_lab.chaos.fleet import Fleet, Member, Plan
+from leasehold_lab.chaos.history import Writer, read
+from leasehold_lab.chaos.node import Duties
+from leasehold_lab.chaos.proxy import FaultProxy
+from leasehold_lab.chaos.watch import Watcher
 
-from leasehold.chaos.acts import Acts, Missed
-from leasehold.chaos.counts import count
-from leasehold.chaos.faults import Faults
-from leasehold.chaos.fleet import Fleet, Member, Plan
-from leasehold.chaos.history import Writer, read
-from leasehold.chaos.node import Duties
-from leasehold.chaos.proxy import FaultProxy
-from leasehold.chaos.watch import Watcher
 from leasehold.config import Settings
 from leasehold.env import ASSIGNED_NODE, GIVEN_DSN, Env, seeded
 from leasehold.errors import Unavailable

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from leasehold_lab.chaos.campaign import Order, Result, run
+from leasehold_lab.chaos.counts import missing_of_one
+from leasehold_lab.chaos.fleet import Plan
+from leasehold_lab.chaos.report import to_html, to_json
 
-from leasehold.chaos.campaign import Order, Result, run
-from leasehold.chaos.counts import missing_of_one
-from leasehold.chaos.fleet import Plan
-from leasehold.chaos.report import to_html, to_json
 from leasehold.cli.load import load_app
 from leasehold.config import Settings
 from leasehold.pg import migrate

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from leasehold_lab.chaos.history import Process
 
-from leasehold.chaos.history import Process
 from tests.chaos.histories import TIMES, World, caught, line, somebodys, uuid
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from leasehold_lab.chaos.proxy import FaultProxy, WriteLoss
 
-from leasehold.chaos.proxy import FaultProxy, WriteLoss
 from leasehold.env import seeded
 from leasehold.errors import ConfigError
 from tests.support.wait import until_async

@@ -8,18 +8,18 @@ from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
+from leasehold_lab.chaos import gate
+from leasehold_lab.chaos.campaign import Order, Result
+from leasehold_lab.chaos.checkers import judge
+from leasehold_lab.chaos.counts import GATE, Counts, count
+from leasehold_lab.chaos.gate import Verdict
+from leasehold_lab.chaos.report import to_html, to_json, verdict_of
+from leasehold_lab.chaos.tables import Tables
+from leasehold_lab.commands.chaos import _tell, chaos
 
-from leasehold.chaos import gate
-from leasehold.chaos.campaign import Order, Result
-from leasehold.chaos.checkers import judge
-from leasehold.chaos.counts import GATE, Counts, count
-from leasehold.chaos.gate import Verdict
-from leasehold.chaos.report import to_html, to_json, verdict_of
-from leasehold.cli.chaos import _tell, chaos
 from leasehold.cli.root import root
 from leasehold.config import Settings
 from leasehold.errors import Unavailable
-from leasehold.pg.chaos import Tables
 from tests.chaos.histories import TIMES, World
 
 VOID = ["1 terms, at least 2 are needed"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from leasehold_lab.sim.store import SimStore
+
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
 from leasehold.pg.store import PgStore
 from leasehold.ports import Store
-from leasehold.sim.store import SimStore
 from tests.contract.world import LEASE, World, at, plan, planned
 
 DAYS = {"events": 30, "ticks": 30, "attempts": 30, "history": 14}

@@ -10,6 +10,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
+from leasehold_lab.sim.rows import SimDatabase
+from leasehold_lab.sim.store import SimStore
 
 from leasehold.config import Settings
 from leasehold.env import Clock, Env, Ids
@@ -30,8 +32,6 @@ from leasehold.ports import (
     TickDecision,
     TickPlan,
 )
-from leasehold.sim.rows import SimDatabase
-from leasehold.sim.store import SimStore
 
 LEASE = 6.0
 ELECTION = "default"

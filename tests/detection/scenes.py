@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from leasehold_lab.chaos.database import Server
 
-from leasehold.chaos.database import Server
 from tests.support import postgres as servers
 from tests.support.pgbouncer import PgBouncer
 from tests.support.procs import Process, Processes

@@ -8,8 +8,7 @@ import subprocess
 import sys
 
 import psycopg
-
-from leasehold.pg.bench import SCHEMA
+from leasehold_lab.bench.tables import SCHEMA
 
 
 def bench(dsn: str, *arguments: str) -> subprocess.CompletedProcess[str]:

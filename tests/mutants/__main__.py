@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from leasehold.chaos.campaign import Order, run
-from leasehold.chaos.checkers import Check
-from leasehold.chaos.fleet import Plan
+from leasehold_lab.chaos.campaign import Order, run
+from leasehold_lab.chaos.checkers import Check
+from leasehold_lab.chaos.fleet import Plan
+
 from leasehold.errors import LeaseholdError
 from tests.mutants.builds import BY_NAME, MUTANTS, SOUND, Mutant
 

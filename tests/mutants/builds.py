@@ -139,7 +139,7 @@ MUTANTS = (
         "a leader's duty does not look whether a later term was acquired",
         ("pause_leader", "hole_leader"),
         {
-            "chaos/fenced": ((_NEWEST, "where name = %(name)s"),),
+            "leasehold_lab:chaos/fenced": ((_NEWEST, "where name = %(name)s"),),
             "job/stage": (("exists (select 1 from f)", "true"),),
             "node/bury": (("exists (select 1 from f)", "true"),),
             "schedule/fire": (("exists (select 1 from f)", "true"),),
@@ -152,7 +152,7 @@ MUTANTS = (
         ("restart_leader",),
         {
             name: (("for share", "for key share"),)
-            for name in ("chaos/fenced", "job/stage", "node/bury", "schedule/fire")
+            for name in ("leasehold_lab:chaos/fenced", "job/stage", "node/bury", "schedule/fire")
         },
         seconds=20,
     ),

@@ -34,7 +34,7 @@ def main() -> None:
     mutant = BY_NAME[sys.argv[1]]
     break_statements(dict(mutant.sql))
     mutant.patch()
-    from leasehold.chaos.child import main as child
+    from leasehold_lab.chaos.child import main as child
 
     child(given)
 

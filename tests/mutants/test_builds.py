@@ -9,11 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from leasehold_lab.chaos.campaign import Result
+from leasehold_lab.chaos.checkers import Check
+from leasehold_lab.chaos.counts import Counts
+from leasehold_lab.chaos.faults import Faults
 
-from leasehold.chaos.campaign import Result
-from leasehold.chaos.checkers import Check
-from leasehold.chaos.counts import Counts
-from leasehold.chaos.faults import Faults
 from leasehold.errors import Unavailable
 from leasehold.pg.sql import statement
 from tests.mutants import __main__ as hunting

@@ -6,6 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
+from leasehold_lab.sim.rows import SimDatabase
+from leasehold_lab.sim.store import SimStore
+
 from leasehold.config import Limits
 from leasehold.env import Env
 from leasehold.model.job import ClaimedJob, JobRequest
@@ -14,15 +17,13 @@ from leasehold.ports import NodeIdentity
 from leasehold.services.acker import Acker
 from leasehold.services.running import Claim, Running
 from leasehold.services.tasks import Registry
-from leasehold.sim.rows import SimDatabase
-from leasehold.sim.store import SimStore
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 async def test_two_outcomes_of_one_job_are_not_written_in_one_statement():
     """It was taken away after it had run too long, and this very node claimed it again. Found by
-    the simulation: python -m leasehold.sim --seed 2, at the commit before."""
+    the simulation: python -m leasehold_lab.sim --seed 2, at the commit before."""
     store = SimStore(SimDatabase(lambda: NOW))
     me = NodeIdentity(uuid4(), "default", "r", "host", 1, "0", True, ("t",), {"default": 1})
     await store.register(me, 6.0, None)

@@ -8,10 +8,11 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from leasehold.sim.cluster import Result, run_seed
-from leasehold.sim.enqueue import Enqueue
-from leasehold.sim.rows import SimDatabase
-from leasehold.sim.store import SimStore
+from leasehold_lab.sim.cluster import Result, run_seed
+from leasehold_lab.sim.enqueue import Enqueue
+from leasehold_lab.sim.rows import SimDatabase
+from leasehold_lab.sim.store import SimStore
+
 from tests.sim import patches
 
 

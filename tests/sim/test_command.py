@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from leasehold_lab.sim.store import SimStore
 
 from leasehold.cli.root import root
-from leasehold.sim.store import SimStore
 
 
 def call(*words: str) -> Result:

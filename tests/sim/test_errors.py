@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from leasehold_lab.sim.cluster import run_seed
+from leasehold_lab.sim.host import SimNode
 
 from leasehold.services.bids import Bid
 from leasehold.services.guard import Guard
-from leasehold.sim.cluster import run_seed
-from leasehold.sim.host import SimNode
 
 
 def at_call(number: int, method: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,17 +6,17 @@ import asyncio
 from typing import Any
 
 import pytest
+from leasehold_lab.sim.env import DatabaseClock, SimClock, SimEnv
+from leasehold_lab.sim.link import FaultyStore, Link, Server, Weather
+from leasehold_lab.sim.loop import VirtualLoop
+from leasehold_lab.sim.rows import SimDatabase
+from leasehold_lab.sim.store import SimStore
 
 from leasehold.config import Timings
 from leasehold.env import seeded
 from leasehold.model.lease import Phase
 from leasehold.ports import NodeIdentity
 from leasehold.services.guard import Guard
-from leasehold.sim.env import DatabaseClock, SimClock, SimEnv
-from leasehold.sim.link import FaultyStore, Link, Server, Weather
-from leasehold.sim.loop import VirtualLoop
-from leasehold.sim.rows import SimDatabase
-from leasehold.sim.store import SimStore
 
 
 class Host:

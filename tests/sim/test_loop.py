@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from leasehold_lab.sim.env import DatabaseClock
+from leasehold_lab.sim.link import FaultyStore, Link, Server, Weather
+from leasehold_lab.sim.loop import Place, VirtualLoop, context_of
+from leasehold_lab.sim.rows import SimDatabase
+from leasehold_lab.sim.store import SimStore
 
 from leasehold.env import seeded
 from leasehold.errors import LeaseholdError, QueryFailed, Unavailable
 from leasehold.model.job import JobOptions
-from leasehold.sim.env import DatabaseClock
-from leasehold.sim.link import FaultyStore, Link, Server, Weather
-from leasehold.sim.loop import Place, VirtualLoop, context_of
-from leasehold.sim.rows import SimDatabase
-from leasehold.sim.store import SimStore
 
 pass_time = asyncio.sleep  # virtual: nobody waits
 

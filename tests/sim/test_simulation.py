@@ -11,13 +11,13 @@ import sys
 from collections import Counter
 
 import pytest
+from leasehold_lab.sim.cluster import run_seed
+from leasehold_lab.sim.faults import PROFILES
+from leasehold_lab.sim.sweep import sweep
 
 from leasehold.model.job import Mark
 from leasehold.services import low_water
 from leasehold.services.walk import Walk
-from leasehold.sim.cluster import run_seed
-from leasehold.sim.faults import PROFILES
-from leasehold.sim.sweep import sweep
 from tests.sim.mutants import MUTANTS
 from tests.sim.search import search
 

@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from leasehold.cli.demo.scorecard import Act, Death, Evidence, score
-from leasehold.cli.demo.show import Picture, PlainScreen, Row, _render
+from leasehold_lab.demo.scorecard import Act, Death, Evidence, score
+from leasehold_lab.demo.show import Picture, PlainScreen, Row, _render
+from leasehold_lab.demo.tables import Run
+
 from leasehold.model.schedule import every
-from leasehold.pg.demo import Run
 
 START = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 KILLED, OTHER = "host:11:aaaaaa", "host:22:bbbbbb"

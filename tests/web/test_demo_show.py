@@ -62,7 +62,7 @@ class Show:
                 environ = (entry / "environ").read_bytes()
             except OSError:
                 continue
-            if b"leasehold.cli.demo.worker" in words and os.fsencode(self.home) in environ:
+            if b"leasehold_lab.demo.worker" in words and os.fsencode(self.home) in environ:
                 found.add(int(entry.name))
         return found
 

@@ -1,0 +1,1 @@
+"""``leasehold bench``: what leasehold costs on this machine and this database."""

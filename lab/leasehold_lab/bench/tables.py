@@ -1,0 +1,99 @@
+"""What ``leasehold bench`` asks of the database; it works in a schema of its own."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from leasehold.config import Settings
+from leasehold.errors import ConfigError
+from leasehold.pg import migrate
+from leasehold.pg.pool import Pool
+from leasehold.pg.session import Session
+
+SCHEMA = "leasehold_bench"
+_PATIENCE_SECONDS = 60.0
+
+
+class Counters(NamedTuple):
+    """The server's, ever; only differences mean something. A backend tells its own up to a
+    second late."""
+
+    wal_bytes: float
+    transactions: float
+    buffers: float
+    backends: frozenset[int]
+    """Pids, on the server's machine, of leasehold's other connections."""
+
+
+class Span(NamedTuple):
+    """What was finished at its first attempt."""
+
+    runs: int
+    jobs: int
+    seconds: float
+    """From the first start to the last end."""
+
+
+class BenchStore:
+    """Reads what a measurement left; belongs to one event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._pool = Pool(settings, "bench", 1)
+
+    async def left(self) -> bool:
+        """Is any job unfinished?"""
+        return bool(
+            (await self._pool.fetch("leasehold_lab:bench/left", {}, _PATIENCE_SECONDS))[0][0]
+        )
+
+    async def span(self) -> Span:
+        return Span(*(await self._pool.fetch("leasehold_lab:bench/span", {}, _PATIENCE_SECONDS))[0])
+
+    async def waits(self) -> list[float]:
+        """Seconds from the call that enqueued to the handler's start, of the jobs that told."""
+        rows = await self._pool.fetch("leasehold_lab:bench/waits", {}, _PATIENCE_SECONDS)
+        return [row[0] for row in rows]
+
+    async def counters(self) -> Counters:
+        wal, transactions, buffers, pids = (
+            await self._pool.fetch("leasehold_lab:bench/counters", {})
+        )[0]
+        return Counters(wal, transactions, buffers, frozenset(pids))
+
+    async def server(self) -> dict[str, str]:
+        """Its version and the settings that matter."""
+        return dict(await self._pool.fetch("leasehold_lab:bench/server", {}))
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+
+async def make_anew(settings: Settings) -> None:
+    """A fresh schema in place of an earlier one's. Raises ConfigError for any other schema, and
+    while another measurement's workers are alive."""
+    await drop(settings)
+    await migrate.apply(settings)
+
+
+async def drop(settings: Settings) -> None:
+    """Remove the schema. Raises ConfigError as :func:`make_anew` does."""
+    if settings.schema != SCHEMA:
+        raise ConfigError(f"only {SCHEMA} is the measurement's to drop", got=settings.schema)
+    session = await Session.open(settings, "bench")
+    try:
+        if session.facts.schema_number is not None:
+            await _refuse_if_alive(session, settings)
+        async with session.guarded(_PATIENCE_SECONDS):
+            await session.connection.execute(f"drop schema if exists {SCHEMA} cascade")
+    finally:
+        await session.close()
+
+
+async def _refuse_if_alive(session: Session, settings: Settings) -> None:
+    alive = await session.fetch("leasehold_lab:bench/alive", {}, settings.call_timeout)
+    if alive:
+        raise ConfigError(
+            "another measurement works on this database",
+            got=", ".join(row[0] for row in alive),
+            do=f"End it first; if it was killed, wait {settings.timings.lease:g} seconds",
+        )

@@ -1,0 +1,31 @@
+"""One worker process of a measurement, and what it runs."""
+
+from __future__ import annotations
+
+import sys
+
+from leasehold.app import App, Task
+from leasehold.cli.worker import run_worker
+from leasehold_lab.bench.tables import SCHEMA
+from leasehold_lab.orphan import end_with_parent
+
+
+def make_app(dsn: str | None = None) -> App:
+    """An App with defaults; ``dsn`` None is that of the environment."""
+    return make_app_and_task(dsn)[0]
+
+
+def make_app_and_task(dsn: str | None = None) -> tuple[App, Task]:
+    app = App(dsn, name="bench", schema=SCHEMA)
+
+    @app.task(name="noop")
+    async def noop(text: str, sent: float | None = None) -> float | None:
+        """``sent``: CLOCK_BOOTTIME at the call that enqueued; the result is the wait."""
+        return None if sent is None else app.env.boot_now() - sent
+
+    return app, noop
+
+
+def main() -> None:
+    end_with_parent()
+    sys.exit(run_worker("leasehold_lab.bench.worker:make_app", {}, None, execute=True))

@@ -1,0 +1,41 @@
+"""The first lines of a process of the campaign."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from leasehold.env import Env
+from leasehold.errors import LeaseholdError
+from leasehold_lab.chaos.history import Writer
+from leasehold_lab.chaos.node import serve
+from leasehold_lab.chaos.producer import produce
+from leasehold_lab.orphan import end_with_parent
+
+EXIT_REFUSED = 71
+"""The database was away when it started."""
+
+
+def main(given: dict[str, Any]) -> None:
+    """``given``: ``role``, ``name``, ``history`` (a file), ``pace`` (a producer's, in seconds),
+    ``hard_exit`` (a worker's; without it a node is as in a web process)."""
+    end_with_parent()
+    writer = Writer(Path(given["history"]), Env())
+    try:
+        asyncio.run(_run(given, writer))
+    except LeaseholdError as error:
+        writer.note("refused", error=f"{type(error).__name__}: {error}")
+        sys.exit(EXIT_REFUSED)
+
+
+async def _run(given: dict[str, Any], writer: Writer) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    if given["role"] == "producer":
+        await produce(given["name"], given["pace"], writer, stop)
+    else:
+        await serve(given["hard_exit"], writer, stop)

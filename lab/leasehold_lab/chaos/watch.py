@@ -1,0 +1,105 @@
+"""The campaign's own view of the database, on a connection without a proxy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from typing import TypeVar
+
+from leasehold.config import Settings
+from leasehold.env import Env
+from leasehold.errors import LeaseholdError, Unavailable
+from leasehold_lab.chaos.history import Line
+from leasehold_lab.chaos.tables import ChaosSession, LeaderRow, Tables
+
+T = TypeVar("T")
+
+_POLL_SECONDS = 0.1
+_FINAL_TRIES = 10
+
+
+class Watcher:
+    """Looks at the leader's row many times a second; ``rows`` has a line for each change."""
+
+    def __init__(self, settings: Settings, election: str, env: Env) -> None:
+        self._settings = replace(settings, call_timeout=3.0)
+        self._election = election
+        self._env = env
+        self._session: ChaosSession | None = None
+        self._turn = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self.row: LeaderRow | None = None
+        self.rows: list[Line] = []
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Raises what ended the watching before: the rows since then were not seen."""
+        error: BaseException | None = None
+        if self._task:
+            self._task.cancel()
+            [error] = await asyncio.gather(self._task, return_exceptions=True)
+        await self._drop()
+        if isinstance(error, Exception):
+            raise error
+
+    async def _run(self) -> None:
+        while True:
+            with suppress(LeaseholdError):
+                row = await self._ask(lambda session: session.look(self._election))
+                if row != self.row and row is not None:
+                    now = self._env.boot_now()
+                    self.rows.append({"kind": "row", "at": now, **row._asdict()})
+                self.row = row
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def break_half(self, which: int) -> int:
+        return await self._ask(lambda session: session.break_half(which))
+
+    async def backends(self) -> list[int]:
+        return await self._ask(lambda session: session.backends())
+
+    async def open_jobs(self) -> tuple[int, int]:
+        return await self._ask(lambda session: session.open_jobs())
+
+    async def last_event(self) -> int:
+        return await self._ask(lambda session: session.last_event())
+
+    async def final(self, after_event: int, since: datetime | None) -> Tables | None:
+        """``since``: in somebody's database. None: it could not be read, and nothing is known."""
+        return await self._insist(lambda session: session.final(after_event, since))
+
+    async def began(self) -> datetime:
+        """By the database's clock. Raises what the database says."""
+        return await self._ask(lambda session: session.clock())
+
+    async def clock(self) -> datetime | None:
+        """What the database says that the time is. None: it does not."""
+        return await self._insist(lambda session: session.clock())
+
+    async def _insist(self, question: Callable[[ChaosSession], Awaitable[T]]) -> T | None:
+        for _ in range(_FINAL_TRIES):
+            with suppress(LeaseholdError):
+                return await self._ask(question)
+            await asyncio.sleep(_POLL_SECONDS)
+        return None
+
+    async def _ask(self, question: Callable[[ChaosSession], Awaitable[T]]) -> T:
+        async with self._turn:
+            try:
+                if self._session is None or not self._session.usable:
+                    await self._drop()
+                    self._session = await ChaosSession.open(self._settings, "chaos")
+                return await question(self._session)
+            except Unavailable:
+                await self._drop()
+                raise
+
+    async def _drop(self) -> None:
+        if self._session:
+            await self._session.close()
+        self._session = None

@@ -1,0 +1,1 @@
+"""The laboratory's commands, which leasehold finds by their entry points."""

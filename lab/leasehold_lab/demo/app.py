@@ -1,0 +1,59 @@
+"""The application that the demo runs in each of its processes: one schedule, two queues."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+
+from leasehold.app import App, Task
+from leasehold.model.schedule import every
+from leasehold.services.context import Context
+from leasehold_lab.demo.tables import SCHEMA, SLOW, DemoStore
+
+NAME = "demo"
+SCHEDULE = "every-second"
+TICK_SECONDS = 1.0
+SPEC = every(seconds=TICK_SECONDS)
+QUEUES = {"quick": 16, "slow": 32}
+"""Jobs at once in each process: room enough that a dead process's jobs need not wait."""
+
+
+class DemoApp:
+    """The :class:`App` and its tasks; each handler records its run as it begins and ends."""
+
+    def __init__(self, dsn: str | None = None) -> None:
+        self.app = App(dsn, schema=SCHEMA, name=NAME)
+        self.evidence = DemoStore(self.app.settings)
+        app, recorded = self.app, self._recorded
+
+        @app.every(seconds=TICK_SECONDS, name=SCHEDULE, missed="all")
+        @app.task(name="tick", queue="quick")
+        async def tick(ctx: Context) -> None:
+            async with recorded(ctx):
+                pass
+
+        @app.task(name="quick", queue="quick")
+        async def quick(ctx: Context, seconds: float) -> None:
+            async with recorded(ctx):
+                await asyncio.sleep(seconds)
+
+        @app.task(name=SLOW, queue="slow")
+        async def slow(ctx: Context, seconds: float) -> None:
+            async with recorded(ctx):
+                await asyncio.sleep(seconds)
+
+        self.quick: Task = quick
+        self.slow: Task = slow
+
+    def _recorded(self, ctx: Context) -> AbstractAsyncContextManager[None]:
+        moment = ctx.scheduled_for if ctx.schedule else None
+        return self.evidence.run(ctx.job_id, ctx.claim.job.task, moment, ctx.worker_id, ctx.attempt)
+
+    async def close(self) -> None:
+        await self.evidence.close()
+        await self.app.close()
+
+
+def make_app() -> App:
+    """For ``leasehold worker``; the database is LEASEHOLD_DSN's."""
+    return DemoApp().app

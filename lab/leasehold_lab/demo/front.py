@@ -1,0 +1,231 @@
+"""The demo's dashboard: the usual one, and a page with buttons that break things.
+
+It listens at 127.0.0.1 alone, and its forms carry the tokens of all forms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import webbrowser
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import uvicorn
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leasehold.errors import Unavailable
+from leasehold.web import dashboard
+from leasehold.web.charts import Bar, lane, ruler
+from leasehold.web.gate import LOCAL
+from leasehold.web.leaders import Overlap, overlaps, stretches
+from leasehold.web.site import Extra, Site
+from leasehold_lab.demo.app import NAME
+from leasehold_lab.demo.breaker import WHOLE, Breaker
+from leasehold_lab.demo.recording import Recording, to_html
+from leasehold_lab.demo.show import lines, pid_of
+from leasehold_lab.demo.stage import Stage
+
+_HOST = "127.0.0.1"
+_SPAN = timedelta(minutes=2)
+_LEAST_SPAN = timedelta(seconds=30)
+_KILL = timedelta(seconds=0.4)
+_MOST_TERMS = 200
+_BUTTONS = (
+    ("kill", "Kill the leader", "kill -9, in the midst of its jobs.", (("kill", "Kill -9"),)),
+    ("freeze", "Freeze a process", "SIGSTOP: it is there, and does nothing. Later it wakes up and "
+     "believes that no time has passed.",
+     (("freeze:worker", "Freeze"), ("freeze:leader", "The leader"), ("thaw", "Thaw"))),
+    ("cut", "Cut a network", "One node reaches the database no more, and is told nothing.",
+     (("cut:worker", "Cut off"), ("cut:leader", "The leader"), ("mend", "Mend"))),
+    ("restart", "Restart PostgreSQL", "A crash: every connection breaks, and it recovers from its "
+     "log.", (("restart", "Crash it"),)),
+    ("deploy", "Deploy the next release", "Green starts beside blue; then blue is told to stop.",
+     (("deploy", "Deploy"),)),
+)  # fmt: skip
+
+
+_VALUES = frozenset(value for *_, acts in _BUTTONS for value, _ in acts)
+
+
+@dataclass(frozen=True)
+class Button:
+    title: str
+    words: str
+    acts: tuple[tuple[str, str], ...]
+    why_not: str
+
+
+@dataclass(frozen=True)
+class Lane:
+    name: str
+    state: str
+    hurt: bool
+    picture: Markup
+
+
+class _Server(uvicorn.Server):
+    """Signals are the demo's."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Front:
+    """``open``, and later ``close``."""
+
+    def __init__(self, stage: Stage, breaker: Breaker) -> None:
+        self._stage = stage
+        self._breaker = breaker
+        self._terms: list[tuple[str, Bar]] = []
+        self._overlaps: list[Overlap] = []
+        self._serving: asyncio.Task[None] | None = None
+        extra = Extra(
+            (("demo", "Demo", "m"),),
+            (
+                ("/demo", self._page, False),
+                ("/demo/act", self._act, True),
+                ("/demo/end", self._end, True),
+                ("/demo/report", self._report, False),
+            ),
+            "leasehold_lab.demo",
+        )
+        app = stage.demo.app
+        self._gate = dashboard(app, unprotected=True, hosts=LOCAL, extra=extra)
+
+    @classmethod
+    async def open(cls, stage: Stage, breaker: Breaker, port: int) -> Front:
+        """Serve it; ``port`` 0: any that is free. Raises OSError when it is taken."""
+        front = cls(stage, breaker)
+        log = logging.getLogger("uvicorn")  # streams that it ends are not worth a traceback
+        log.addHandler(logging.NullHandler())
+        log.propagate = False
+        sock = socket.create_server((_HOST, port))
+        front.url = f"http://{_HOST}:{sock.getsockname()[1]}/demo"
+        config = uvicorn.Config(
+            front._gate, log_config=None, lifespan="off", server_header=False,
+            timeout_graceful_shutdown=1,
+        )  # fmt: skip
+        front._server = _Server(config)
+        front._serving = asyncio.create_task(front._server.serve(sockets=[sock]))
+        return front
+
+    url: str
+    _server: _Server
+
+    async def browse(self) -> None:
+        """Open it in the user's browser, if that works."""
+        with contextlib.suppress(webbrowser.Error, OSError):
+            await asyncio.to_thread(webbrowser.open, self.url)
+
+    async def close(self) -> None:
+        self._server.should_exit = True
+        if self._serving:
+            await asyncio.wait([self._serving], timeout=5)
+            self._serving.cancel()
+
+    # -- what people press -----------------------------------------------------------------------
+    async def _act(self, site: Site, request: Request) -> Response:
+        act = request.state.form.get("act", "")
+        if act not in _VALUES:
+            return site.back(request, "demo", "There is no such button.", bad=True)
+        kind, _, whom = act.partition(":")
+        words, refused = await self._breaker.press(kind, whom)
+        return site.back(request, "demo", words, bad=refused)
+
+    async def _end(self, site: Site, request: Request) -> Response:
+        self._stage.stop.set()
+        return site.back(request, "demo", "No more jobs: what is under way comes to its end.")
+
+    async def _report(self, site: Site, request: Request) -> Response:
+        card = self._stage.card
+        if card is None:
+            return site.back(request, "demo", "The report is made at the end.", bad=True)
+        text = to_html(card, await Recording.of(self._stage), None)
+        headers = {"content-disposition": 'attachment; filename="leasehold-demo.html"'}
+        return Response(text, media_type="text/html", headers=headers)
+
+    # -- what they see ---------------------------------------------------------------------------
+    async def _page(self, site: Site, request: Request) -> Response:
+        stage, picture = self._stage, self._stage.picture
+        with contextlib.suppress(Unavailable):
+            await self._look(site, request)
+        now = stage.moment(stage.seconds) if stage.clock else None
+        since = max(now - _SPAN, min(stage.moment(0.0), now - _LEAST_SPAN)) if now else None
+        return await site.render(
+            request, "demo.html", page="demo", picture=picture, leader=picture.leader(),
+            lanes=self._lanes(since, now) if since and now else [],
+            ruler=_ruler(since, now) if since and now else [],
+            overlaps=self._overlaps,
+            acts=list(reversed(stage.acts)), card=stage.card,
+            lines=lines(stage.card, None) if stage.card else [],
+            buttons=[Button(t, words, acts, self._breaker.why_not(kind))
+                     for kind, t, words, acts in _BUTTONS],
+        )  # fmt: skip
+
+    async def _look(self, site: Site, request: Request) -> None:
+        """Who led when; what was seen last stays while the database is away."""
+        if self._stage.database_away or not self._stage.clock:
+            return
+        operator = await site.operator(request)
+        since = self._stage.moment(0.0)
+        row = next((r for r in await operator.store.leaders(10) if r["name"] == NAME), None)
+        if row is None:
+            return
+        every = await operator.reports.terms(since, _MOST_TERMS)
+        terms = sorted((t for t in every if t["name"] == NAME), key=lambda t: int(t["token"]))
+        events = await operator.reports.lease_events(since, 1000)
+        now = self._stage.moment(self._stage.seconds)
+        held, believed = stretches(NAME, row, terms, events, now)
+        self._terms = [*held, *believed]
+        self._overlaps = overlaps(NAME, believed)
+
+    def _lanes(self, since: datetime, now: datetime) -> list[Lane]:
+        stage, found = self._stage, []
+        rows = {row.pid: row for row in stage.picture.rows}
+        for worker in stage.fleet.workers:
+            ended = worker.ended_at - stage.started_at if worker.ended_at else None
+            last = stage.moment(ended) if ended is not None else now
+            if last < since:
+                continue
+            first = stage.moment(worker.started_at - stage.started_at)
+            bars = [Bar(first, last, "alive", "lives")]
+            bars += [bar for who, bar in self._terms if pid_of(who) == worker.pid]
+            bars += self._hurts(stage.lane(worker), now)
+            row = rows.get(worker.pid)
+            state = row.state if row else "ended"
+            words = f"leads, term {row.term}" if row and state == "leads" else state
+            name = stage.lane(worker)
+            hurt = state in ("frozen", "cut off", "killed")
+            found.append(Lane(name, words, hurt, lane(bars, since, now, name)))
+        away = self._hurts(WHOLE, now)
+        state = "away" if stage.database_away else "answers"
+        found.append(Lane("PostgreSQL", state, stage.database_away,
+                          lane(away, since, now, "PostgreSQL")))  # fmt: skip
+        return found
+
+    def _hurts(self, name: str, now: datetime) -> list[Bar]:
+        """What was done to it."""
+        found = []
+        for act in self._stage.acts:
+            if act.lane == name and act.kind in ("kill", "freeze", "cut", "restart"):
+                first = self._stage.moment(act.at)
+                until = self._stage.moment(act.until) if act.until is not None else now
+                struck = act.kind == "kill"
+                last = first + _KILL if struck else until
+                found.append(Bar(first, last, "struck" if struck else "hurt", act.words))
+        return found
+
+
+def _ruler(since: datetime, now: datetime) -> list[Any]:
+    seconds = (now - since).total_seconds()
+    marks = ruler(since, now)
+    return [f"{seconds * (len(marks) - 1 - n) / (len(marks) - 1):.0f} s ago"
+            for n in range(len(marks) - 1)] + ["now"]  # fmt: skip

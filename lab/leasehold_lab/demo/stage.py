@@ -1,0 +1,105 @@
+"""What the parts of the demo share while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TypeVar
+from uuid import UUID
+
+from leasehold.errors import Unavailable
+from leasehold_lab.demo.app import NAME, DemoApp
+from leasehold_lab.demo.fleet import Fleet, Worker
+from leasehold_lab.demo.scorecard import Act, Death, Scorecard
+from leasehold_lab.demo.show import Picture
+
+T = TypeVar("T")
+
+_POLL_SECONDS = 0.02
+
+
+@dataclass
+class Stage:
+    """Belongs to one event loop. ``stop`` ends the run; the scorecard follows."""
+
+    demo: DemoApp
+    fleet: Fleet
+    started_at: float
+    """CLOCK_BOOTTIME."""
+    stop: asyncio.Event
+    picture: Picture = field(default_factory=Picture)
+    enqueued: set[UUID] = field(default_factory=set)
+    deaths: list[Death] = field(default_factory=list)
+    acts: list[Act] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
+    hunting: bool = False
+    """A leader that runs slow jobs is wanted: there shall be many."""
+    killing: bool = False
+    """A leader was killed, and who follows it is not known yet."""
+    database_away: bool = False
+    """It was stopped, and is not back yet."""
+    release: str = ""
+    """The one that is deployed."""
+    card: Scorecard | None = None
+    """At the end."""
+    clock: tuple[datetime, float] | None = None
+    """One moment by the database's clock and in seconds since the start."""
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return self.demo.app.env.boot_now() - self.started_at
+
+    def moment(self, seconds: float) -> datetime:
+        """The database's time of a moment since the start."""
+        assert self.clock
+        return self.clock[0] + timedelta(seconds=seconds - self.clock[1])
+
+    def since(self, moment: datetime) -> float:
+        """Seconds since the start of a moment by the database's clock."""
+        assert self.clock
+        return self.clock[1] + (moment - self.clock[0]).total_seconds()
+
+    def lane(self, worker: Worker) -> str:
+        """What a process is called in pictures."""
+        return f"{worker.release or 'pid'} {worker.pid}"
+
+    def tell(self, text: str) -> None:
+        self.picture.stories.append((self.seconds, text))
+
+    async def database_now(self) -> datetime:
+        return await (await self.demo.app.store()).database_now(NAME, None)
+
+    async def leader(self) -> tuple[Worker | None, int]:
+        """Who leads, if it is one of ours and alive, and the term."""
+        store = await self.demo.app.store()
+        for row in await store.leaders(100):
+            if row["name"] == NAME:
+                worker = self.fleet.find(row["holder"])
+                return (worker if worker in self.fleet.alive else None), row["term"]
+        return None, 0
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep, or less when the run ends."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.stop.wait()
+
+    async def until(
+        self, seconds: float, look: Callable[[], Awaitable[T]], *, or_stop: bool = False
+    ) -> T | None:
+        """The first answer of ``look`` that is not empty; None when there is none in time, or
+        (``or_stop``) before the run ends."""
+        env = self.demo.app.env
+        deadline = env.boot_now() + seconds
+        while True:
+            with suppress(Unavailable):
+                found = await look()
+                if found:
+                    return found
+            if env.boot_now() >= deadline or (or_stop and self.stop.is_set()):
+                return None
+            await asyncio.sleep(_POLL_SECONDS)

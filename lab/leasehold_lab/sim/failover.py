@@ -1,0 +1,54 @@
+"""An asynchronous failover: the standby that goes on had not heard of the last commits.
+
+What the tables say goes back to an earlier moment, under a new timeline, and with them what the
+watch had concluded from commits that never were. Tokens and beliefs do not go back: somebody may
+have seen the one and may act on the other.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any
+from uuid import UUID
+
+from leasehold_lab.sim.checkers import Watch
+from leasehold_lab.sim.rows import SimDatabase
+
+_TABLES = (
+    "nodes", "deaths", "leaders", "fences", "terms", "releases", "jobs", "done", "attempts",
+    "keys", "repeated", "signals", "schedules", "ticks", "deadlines", "history", "lock_names",
+)  # fmt: skip
+_LISTS = ("bids", "events")
+_NUMBERS = ("sequence", "last_event")
+
+
+class Standby:
+    """What a standby has at the moment in which this is made."""
+
+    def __init__(self, db: SimDatabase, watch: Watch) -> None:
+        self._db = db
+        self._watch = watch
+        self._kept: dict[str, Any] = {
+            **{name: _rows(getattr(db, name)) for name in _TABLES},
+            **{name: list(getattr(db, name)) for name in _LISTS},
+            **{name: getattr(db, name) for name in _NUMBERS},
+            "run_times": {task: list(runs) for task, runs in db.run_times.items()},
+        }
+        self._memory = watch.remember()
+
+    def take_over(self) -> set[UUID]:
+        """Go on from here; the jobs that are lost."""
+        db = self._db
+        before = db.jobs.keys() | db.done.keys()
+        for name, value in self._kept.items():
+            setattr(db, name, value)
+        db.promote()
+        lost = before - db.jobs.keys() - db.done.keys()
+        self._watch.goes_back(self._memory, lost)
+        return lost
+
+
+def _rows(table: dict[Any, Any]) -> dict[Any, Any]:
+    """Rows are changed in place; what is in them is not."""
+    plain = (int, str, UUID, tuple)
+    return {key: row if isinstance(row, plain) else copy(row) for key, row in table.items()}

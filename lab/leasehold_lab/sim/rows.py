@@ -1,0 +1,313 @@
+"""The tables of the simulated database, and what several operations on them share.
+
+It mirrors ``leasehold/pg/sql``: the contract suite runs the same tests on both. Each operation of
+:class:`leasehold_lab.sim.store.SimStore` changes it in one step, without an ``await`` in between:
+one statement, one transaction. What a transaction of a user's holds is in ``locked``;
+statements with SKIP LOCKED pass it over, and none waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from leasehold.ports import NodeIdentity, NodeSeen
+from leasehold_lab.sim.promises import judge
+
+
+@dataclass(slots=True)
+class NodeRow:
+    identity: NodeIdentity
+    token: int
+    lease_seconds: float
+    started_at: datetime
+    renewed_at: datetime
+    seq: int = 1
+    epoch: int = 1
+    sleeping: frozenset[str] = frozenset()
+    info: dict[str, Any] = field(default_factory=dict)
+    halted: bool = False
+    shown: tuple[Any, NodeSeen] | None = None
+    """What a heartbeat shows of it, and of which state."""
+
+
+@dataclass(slots=True)
+class StackRow:
+    request: UUID
+    node: UUID
+    claim_token: int
+    asked_at: datetime
+    answered_at: datetime | None = None
+    says: str | None = None
+
+
+@dataclass(slots=True)
+class DeathRow:
+    worker_id: str
+    died_at: datetime
+    settled: bool = False
+
+
+@dataclass(slots=True)
+class LeaderRow:
+    token: int
+    lease_seconds: float
+    node: UUID | None = None
+    seq: int = 0
+    acquired_at: datetime | None = None
+    renewed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TermRow:
+    name: str
+    token: int
+    node: UUID
+    worker_id: str
+    acquired_at: datetime
+
+
+@dataclass(slots=True)
+class JobRow:
+    """An unfinished job. ``ready`` false: waits for ``run_at``; ``node`` set: running."""
+
+    id: UUID
+    queue: str
+    task: str
+    priority: int
+    run_at: datetime
+    created_at: datetime
+    max_attempts: int
+    timeout: float | None
+    requeue_after: float | None
+    history: bool
+    payload: Any
+    unique_key: str | None = None
+    schedule: str | None = None
+    tick_at: datetime | None = None
+    ready: bool = True
+    held_because: str | None = None
+    last_error: str | None = None
+    progress: float | None = None
+    progress_note: str | None = None
+    started_at: datetime | None = None
+    crashes: int = 0
+    cancel_requested: bool = False
+    attempt: int = 0
+    node: UUID | None = None
+    claim_token: int | None = None
+    claimed_at: datetime | None = None
+    deadlines: bool = False
+    trace: str | None = None
+
+    def free(self) -> None:
+        """Out of its node's hands; ``ready`` stays."""
+        self.node = self.claim_token = self.started_at = None
+
+
+@dataclass(slots=True)
+class DoneRow:
+    """A finished job: what it was, and how it ended."""
+
+    job: JobRow
+    finished_at: datetime
+    state: str
+    started_at: datetime | None
+    crashes: int
+    result: Any
+    last_error: str | None
+    node: UUID | None
+    claim_token: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    attempt: int
+    node: UUID | None
+    started_at: datetime | None
+    ended_at: datetime
+    outcome: str
+    error: str | None
+
+
+@dataclass(slots=True)
+class ScheduleRow:
+    app: str
+    name: str
+    spec: dict[str, Any]
+    described: str
+    task_name: str
+    job: dict[str, Any]
+    missed: str
+    grace_seconds: float
+    release: str
+    next_at: datetime | None
+    updated_at: datetime
+    paused: bool = False
+    high_water: datetime | None = None
+
+
+@dataclass(slots=True)
+class DeadlineRow:
+    """One level of a job's deadline, or of one that stands alone."""
+
+    id: UUID
+    level: int
+    of_job: bool
+    name: str
+    since: str
+    seconds: float
+    until: str
+    on_cancel: str
+    callback: dict[str, Any]
+    made_at: datetime
+    state: str
+    due_at: datetime | None
+    schedule: str | None = None
+    tick_at: datetime | None = None
+    runs: int | None = None
+    factor: float = 1.0
+    closed_at: datetime | None = None
+    job_state: str | None = None
+    callback_job: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TickRow:
+    until: datetime | None
+    state: str
+    job: UUID | None
+    term: int
+    decided_at: datetime
+
+
+class SimDatabase:
+    """One database. ``clock`` is its wall clock, asked where a call gives no ``now``;
+    ``on_notify`` gets each notification of a committed statement (``q:default``)."""
+
+    def __init__(
+        self,
+        clock: Callable[[], datetime],
+        on_notify: Callable[[str], None] = lambda message: None,
+    ) -> None:
+        self.clock = clock
+        self.on_notify = on_notify
+        self.timeline = 1
+        self.sequence = 0
+        self.nodes: dict[UUID, NodeRow] = {}
+        self.deaths: dict[UUID, DeathRow] = {}
+        self.leaders: dict[str, LeaderRow] = {}
+        self.fences: dict[str, int] = {}
+        self.terms: dict[tuple[str, int], TermRow] = {}
+        self.bids: list[tuple[str, UUID]] = []
+        """(lock, node) in the order of the tickets."""
+        self.releases: dict[tuple[str, str], int] = {}
+        self.jobs: dict[UUID, JobRow] = {}
+        self.done: dict[UUID, DoneRow] = {}
+        self.attempts: dict[tuple[UUID, int], AttemptRow] = {}
+        self.keys: dict[str, tuple[UUID, datetime | None]] = {}
+        self.repeated: dict[UUID, datetime] = {}
+        self.signals: dict[tuple[UUID, UUID, str], int] = {}
+        self.stacks: dict[UUID, StackRow] = {}
+        self.schedules: dict[tuple[str, str], ScheduleRow] = {}
+        self.ticks: dict[tuple[str, str, datetime], TickRow] = {}
+        self.deadlines: dict[tuple[UUID, int], DeadlineRow] = {}
+        self.run_times: dict[str, list[tuple[datetime, UUID, float]]] = {}
+        self.events: list[dict[str, Any]] = []
+        self.history: dict[tuple[datetime, str, str], dict[str, Any]] = {}
+        self.last_event = 0
+        self.tallies = 0
+        self.lock_names: dict[tuple[str, int], tuple[str, datetime]] = {}
+        self.locked: set[UUID] = set()
+        """Jobs whose rows a user's transaction holds."""
+
+    def at(self, now: datetime | None) -> datetime:
+        return self.clock() if now is None else now
+
+    def crash(self) -> None:
+        """The server ends at once and starts again: what was committed is there."""
+
+    def promote(self) -> None:
+        """Another server goes on, with all that was committed: a new timeline."""
+        self.timeline += 1
+
+    # -- what several statements do --------------------------------------------------------------
+    def new_token(self) -> int:
+        self.sequence += 1
+        return (self.timeline - 1 << 32) + self.sequence
+
+    def new_id(self, moment: datetime) -> UUID:
+        """Grows with time, as the database's own."""
+        self.sequence += 1
+        milliseconds = int(moment.timestamp() * 1000)
+        return UUID(int=milliseconds << 80 | 7 << 76 | 2 << 62 | self.sequence)
+
+    def fenced(self, name: str, token: int) -> bool:
+        """Does the fence still carry this term?"""
+        return self.fences.get(name) == token
+
+    def notify(self, message: str) -> None:
+        self.on_notify(message)
+
+    def wake(self, queues: Iterable[str], old: bool = False) -> None:
+        for queue in sorted(set(queues)):
+            if any(queue in node.sleeping for node in self.nodes.values()):
+                self.notify(f"{'o' if old else 'q'}:{queue}")
+
+    def remove_node(self, node: UUID) -> str:
+        """Its row goes, and the death is noted, as the trigger does; the worker_id."""
+        worker_id = self.nodes.pop(node).identity.worker_id
+        self.deaths.setdefault(node, DeathRow(worker_id, self.clock()))
+        self.bids = [bid for bid in self.bids if bid[1] != node]
+        return worker_id
+
+    def free_leases(self, *nodes: UUID) -> list[str]:
+        """Nobody holds them then; their names."""
+        held = [(name, row) for name, row in self.leaders.items() if row.node in nodes]
+        for _, row in held:
+            row.node, row.seq = None, row.seq + 1
+        return [name for name, _ in held]
+
+    def worker_id(self, node: UUID | None) -> str | None:
+        if node in self.nodes:
+            return self.nodes[node].identity.worker_id
+        return self.deaths[node].worker_id if node in self.deaths else None
+
+    def claimed(self, job: UUID, token: int, node: UUID) -> JobRow | None:
+        """The row, if it is this node's under this token."""
+        row = self.jobs.get(job)
+        return row if row and row.claim_token == token and row.node == node else None
+
+    def finish(
+        self,
+        row: JobRow,
+        state: str,
+        moment: datetime,
+        *,
+        started_at: datetime | None = None,
+        result: Any = None,
+        error: str | None = None,
+        crashed: bool = False,
+        keep: bool = True,
+    ) -> None:
+        """Move a row to the finished ones (``keep`` false: nothing is kept), and free its key."""
+        del self.jobs[row.id]
+        if keep:
+            self.done[row.id] = DoneRow(
+                job=row,
+                finished_at=moment,
+                state=state,
+                started_at=started_at,
+                crashes=row.crashes + crashed,
+                result=result,
+                last_error=error if error is not None else row.last_error,
+                node=row.node,
+                claim_token=row.claim_token if row.node else None,
+            )
+        if row.unique_key is not None and self.keys.get(row.unique_key) == (row.id, None):
+            del self.keys[row.unique_key]
+        if row.deadlines:
+            judge(self, row, state, moment, started_at)

@@ -1,0 +1,42 @@
+"""Store operations of claims by advisory locks, in memory. A statement is one step here: nobody
+else ever tries the same job at the same moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from leasehold.model.job import ClaimedJob
+from leasehold.ports import Now
+from leasehold_lab.sim.rows import SimDatabase
+from leasehold_lab.sim.store_jobs import as_claimed
+
+
+class AdvisoryClaimOperations:
+    db: SimDatabase
+
+    async def candidates(
+        self, queue: str, not_tasks: Sequence[str], skip: int, limit: int
+    ) -> list[UUID]:
+        free = [
+            row
+            for row in self.db.jobs.values()
+            if row.ready and row.node is None and row.queue == queue and row.task not in not_tasks
+        ]
+        free.sort(key=lambda row: (row.priority, row.run_at, row.id))
+        return [row.id for row in free[skip : skip + limit]]
+
+    async def claim_candidates(
+        self, node: UUID, epoch: int, jobs: Sequence[UUID], limit: int, now: Now
+    ) -> list[ClaimedJob]:
+        db, moment = self.db, self.db.at(now)
+        mine = db.nodes.get(node)
+        if mine is None or mine.epoch != epoch:
+            return []
+        rows = [db.jobs[job] for job in jobs[:limit] if job in db.jobs and job not in db.locked]
+        free = [row for row in rows if row.ready and row.node is None]
+        for row in free:
+            row.node, row.claimed_at, row.attempt = node, moment, row.attempt + 1
+            row.claim_token = db.new_token()
+        claimed = [as_claimed(row) for row in free]
+        return sorted(claimed, key=lambda job: (job.priority, job.scheduled_for, job.id))

@@ -1,0 +1,149 @@
+"""Store operations by which people control and read jobs, in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+from leasehold.errors import Conflict
+from leasehold.model.job import JobRecord
+from leasehold.model.states import State
+from leasehold.ports import Now
+from leasehold_lab.sim.rows import DoneRow, JobRow, SimDatabase
+
+
+class ControlOperations:
+    db: SimDatabase
+
+    async def cancel(self, job: UUID, reason: str, now: Now) -> str | None:
+        db = self.db
+        row = db.jobs.get(job)
+        if row is None:
+            return "finished" if job in db.done else None
+        self._unlocked(job)
+        if row.node is not None and row.claim_token is not None:
+            row.cancel_requested = True
+            db.signals[row.node, job, "cancel"] = row.claim_token
+            db.notify(f"c:{row.node}")
+            return "running"
+        db.finish(row, "cancelled", db.at(now), error=reason)
+        return "waiting"
+
+    async def retry(self, job: UUID, now: Now) -> str | None:
+        db = self.db
+        moment = db.at(now)
+        row = db.jobs.get(job)
+        if row is not None:
+            if row.node is not None:
+                return "running"
+            self._unlocked(job)
+            row.ready, row.held_because, row.run_at = True, None, min(row.run_at, moment)
+            db.wake([row.queue])
+            return "waiting"
+        done = db.done.pop(job, None)
+        if done is None:
+            return None
+        db.jobs[job] = replace(
+            done.job,
+            run_at=moment,
+            requeue_after=None,
+            history=True,
+            unique_key=None,
+            ready=True,
+            held_because=None,
+            last_error=done.last_error,
+            progress=None,
+            progress_note=None,
+            started_at=None,
+            crashes=0,
+            cancel_requested=False,
+            attempt=0,
+            node=None,
+            claim_token=None,
+            claimed_at=None,
+            deadlines=any(d.id == job and d.state == "armed" for d in db.deadlines.values()),
+        )
+        db.wake([done.job.queue])
+        return "finished"
+
+    def _unlocked(self, job: UUID) -> None:
+        if job in self.db.locked:
+            raise Conflict("a transaction holds the job's row", got=str(job))
+
+    async def get(self, job: UUID) -> JobRecord | None:
+        if job in self.db.jobs:
+            return self._waiting(self.db.jobs[job])
+        return self._finished(self.db.done[job]) if job in self.db.done else None
+
+    async def jobs(
+        self, state: str | None, queue: str | None, task: str | None, limit: int
+    ) -> list[JobRecord]:
+        records = [self._waiting(row) for row in self.db.jobs.values()]
+        records += [self._finished(row) for row in self.db.done.values()]
+        found = [
+            record
+            for record in records
+            if (state is None or record.state == state)
+            and (queue is None or record.queue == queue)
+            and (task is None or record.task_name == task)
+        ]
+        found.sort(key=lambda record: record.id, reverse=True)
+        return found[:limit]
+
+    def _waiting(self, row: JobRow) -> JobRecord:
+        return JobRecord(
+            id=row.id,
+            task_name=row.task,
+            queue=row.queue,
+            payload=row.payload,
+            state=state_of(row),
+            priority=row.priority,
+            created_at=row.created_at,
+            scheduled_for=row.tick_at or row.run_at,
+            started_at=(row.started_at or row.claimed_at) if row.node else None,
+            completed_at=None,
+            attempt=row.attempt,
+            max_attempts=row.max_attempts,
+            claim_token=row.claim_token,
+            worker_id=self.db.worker_id(row.node),
+            last_error=row.last_error,
+            result=None,
+            progress=row.progress,
+            progress_note=row.progress_note,
+            cancel_requested=row.cancel_requested,
+            crashes=row.crashes,
+            held_because=row.held_because,
+        )
+
+    def _finished(self, done: DoneRow) -> JobRecord:
+        job = done.job
+        return JobRecord(
+            id=job.id,
+            task_name=job.task,
+            queue=job.queue,
+            payload=job.payload,
+            state=State(done.state),
+            priority=job.priority,
+            created_at=job.created_at,
+            scheduled_for=job.tick_at or job.run_at,
+            started_at=done.started_at,
+            completed_at=done.finished_at,
+            attempt=job.attempt,
+            max_attempts=job.max_attempts,
+            claim_token=done.claim_token,
+            worker_id=self.db.worker_id(done.node),
+            last_error=done.last_error,
+            result=done.result,
+            progress=None,
+            progress_note=None,
+            cancel_requested=False,
+            crashes=done.crashes,
+            held_because=None,
+        )
+
+
+def state_of(row: JobRow) -> State:
+    """As the view ``leasehold.jobs`` derives it."""
+    if row.ready:
+        return State.AVAILABLE if row.node is None else State.RUNNING
+    return State.RETRYABLE if row.held_because == "retryable" else State.SCHEDULED

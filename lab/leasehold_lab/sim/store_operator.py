@@ -1,0 +1,206 @@
+"""Store operations for events, housekeeping and people who look, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, TypeVar
+
+from leasehold.ports import Now, Rows, Summary
+from leasehold_lab.sim.enqueue import LATE
+from leasehold_lab.sim.rows import NodeRow, SimDatabase
+
+K = TypeVar("K")
+_CAP, _NAMES_CAP = 10_000, 1000
+
+
+class OperatorOperations:
+    db: SimDatabase
+
+    async def record(self, events: Sequence[dict[str, Any]], now: Now) -> None:
+        moment = self.db.at(now)
+        self.db.tallies += len({event["kind"] for event in events})
+        for event in events:
+            self.db.last_event += 1
+            self.db.events.append(
+                {
+                    "id": self.db.last_event,
+                    "at": moment - timedelta(seconds=event["age"]),
+                    "kind": event["kind"],
+                    "level": event["level"],
+                    "worker_id": event["worker_id"],
+                    "fields": event["fields"],
+                }
+            )
+
+    async def prune_days(self, keep_days: int, now: Now) -> int:
+        """A day of finished jobs counts for one, as a partition does."""
+        db = self.db
+        first_day = _day(db.at(now)) - timedelta(days=keep_days)
+        old_days = {day for d in db.done.values() if (day := _day(d.finished_at)) < first_day}
+        db.done = {job: d for job, d in db.done.items() if _day(d.finished_at) not in old_days}
+        return len(old_days)
+
+    async def prune(self, days: dict[str, int], limit: int, now: Now) -> int:
+        db = self.db
+        moment = db.at(now)
+
+        def before(label: str) -> datetime:
+            return moment - timedelta(days=days[label])
+
+        events = [event for event in db.events if event["at"] < before("events")][:limit]
+        gone = [event["id"] for event in events]
+        db.events = [event for event in db.events if event["id"] not in gone]
+        ticks = [key for key, t in db.ticks.items() if t.decided_at < before("ticks")][:limit]
+        tries = [key for key, a in db.attempts.items() if a.ended_at < before("attempts")][:limit]
+        deaths = [n for n, d in db.deaths.items() if d.settled and d.died_at < before("events")]
+        held = [key for key, (_, until) in db.keys.items() if until is not None and until < moment]
+        minutes = [key for key in db.history if key[0] < before("history")]
+        signals = [key for key in db.signals if key[0] not in db.nodes]
+        db.repeated |= {job: moment for job in db.repeated if job in db.jobs}  # not forgotten yet
+        repeated = [job for job, at in db.repeated.items() if abs(at - moment) > LATE]
+        looks = [j for j, s in db.stacks.items() if s.asked_at < moment - timedelta(hours=1)]
+        removed = (
+            _remove(db.ticks, ticks),
+            _remove(db.attempts, tries),
+            _remove(db.deaths, deaths[:limit]),
+            _remove(db.keys, held[:limit]),
+            _remove(db.history, minutes[:limit]),
+            _remove(db.signals, signals),
+            _remove(db.stacks, looks[:limit]),
+            _remove(db.repeated, repeated[:limit]),
+        )
+        return len(gone) + sum(removed)
+
+    async def summary(self, now: Now) -> Summary:
+        jobs = self.db.jobs.values()
+        waiting = [row for row in jobs if not row.ready]
+        unknown = [row for row in waiting if row.held_because == "unknown_task"]
+        available = [row for row in jobs if row.ready and row.node is None][:_CAP]
+        bad = [d for d in self.db.done.values() if d.state == "quarantined"]
+        oldest = min((row.run_at for row in available), default=None)
+        return Summary(
+            ready=min(len(jobs) - len(waiting), _CAP),
+            waiting=min(len(waiting), _CAP),
+            unknown=min(len(unknown), _CAP),
+            quarantined=min(len(bad), _CAP),
+            oldest_seconds=(self.db.at(now) - oldest).total_seconds() if oldest else None,
+            unknown_tasks=tuple(sorted({row.task for row in unknown[:_NAMES_CAP]})),
+            queues=tuple(sorted({row.queue for row in available})),
+        )
+
+    async def nodes(self, limit: int) -> Rows:
+        rows = sorted(self.db.nodes.values(), key=lambda row: row.started_at)
+        return [self._node(row) for row in rows[:limit]]
+
+    def _node(self, row: NodeRow) -> dict[str, Any]:
+        me = row.identity
+        return {
+            "worker_id": me.worker_id,
+            "id": me.id,
+            "app": me.app,
+            "release": me.release,
+            "version": me.version,
+            "executes": me.executes and not row.halted,
+            "queues": me.queues,
+            "tasks": list(me.tasks),
+            "started_at": row.started_at,
+            "heartbeat": row.renewed_at,
+            "age_seconds": self._age(row.renewed_at),
+            "lease_seconds": row.lease_seconds,
+            "info": row.info,
+            "halted": row.halted,
+        }
+
+    def _age(self, moment: datetime | None) -> float | None:
+        return (self.db.clock() - moment).total_seconds() if moment else None
+
+    async def leaders(self, limit: int) -> Rows:
+        return [
+            {
+                "name": name,
+                "holder": self.db.worker_id(row.node),
+                "term": row.token,
+                "heartbeat": row.renewed_at,
+                "age_seconds": self._age(row.renewed_at),
+                "lease_seconds": row.lease_seconds,
+                "acquired_at": row.acquired_at,
+                "node": row.node,
+            }
+            for name, row in sorted(self.db.leaders.items())[:limit]
+            if not name.startswith("lock:")
+        ]
+
+    async def terms(self, name: str | None, limit: int) -> Rows:
+        rows = [row for row in self.db.terms.values() if name is None or row.name == name]
+        rows.sort(key=lambda row: row.acquired_at, reverse=True)
+        return [
+            {
+                "name": row.name,
+                "term": row.token,
+                "holder": row.worker_id,
+                "acquired_at": row.acquired_at,
+            }
+            for row in rows[:limit]
+        ]
+
+    async def schedules(self, limit: int) -> Rows:
+        plain = ["app", "name", "described", "task_name", "missed", "paused", "next_at", "release"]
+        rows: Rows = []
+        for key, row in sorted(self.db.schedules.items())[:limit]:
+            ticks = [(at, tick) for (*of, at), tick in self.db.ticks.items() if tuple(of) == key]
+            at, last = max(ticks, default=(None, None), key=lambda pair: pair[0])
+            fields = asdict(row)
+            rows.append({name: fields[name] for name in (*plain, "high_water")})
+            rows[-1].update(last_fire_at=at, last_state=last.state if last else None)
+        return rows
+
+    async def ticks(self, schedule: str | None, limit: int) -> Rows:
+        keys = [key for key in self.db.ticks if schedule is None or key[1] == schedule]
+        keys.sort(key=lambda key: key[2], reverse=True)
+        return [self._tick(key) for key in keys[:limit]]
+
+    def _tick(self, key: tuple[str, str, datetime]) -> dict[str, Any]:
+        app, schedule, fire_at = key
+        row = self.db.ticks[key]
+        return {
+            "app": app,
+            "schedule": schedule,
+            "fire_at": fire_at,
+            "until": row.until,
+            "state": row.state,
+            "job_id": row.job,
+            "term": row.term,
+            "decided_at": row.decided_at,
+            "lateness_seconds": (row.decided_at - fire_at).total_seconds(),
+        }
+
+    async def events(self, kind: str | None, after: int | None, limit: int) -> Rows:
+        found = [
+            dict(event)
+            for event in reversed(self.db.events)
+            if (kind is None or event["kind"] == kind) and (after is None or event["id"] > after)
+        ]
+        return found[:limit]
+
+    async def lately(self, kinds: Sequence[str], seconds: float, limit: int, now: Now) -> Rows:
+        since = self.db.at(now) - timedelta(seconds=seconds)
+        found = [e for e in self.db.events if e["kind"] in kinds and e["at"] > since]
+        return sorted(found, key=lambda e: (e["at"], e["id"]), reverse=True)[:limit]
+
+    async def pins(self, seconds: float, limit: int, now: Now) -> Rows:
+        return []  # transactions are over at once
+
+    async def check_schema(self) -> None:
+        """There is one version."""
+
+
+def _remove(table: dict[K, Any], keys: Sequence[K]) -> int:
+    for key in keys:
+        del table[key]
+    return len(keys)
+
+
+def _day(moment: datetime) -> date:
+    return moment.astimezone(UTC).date()

@@ -1,0 +1,182 @@
+"""Store operations on schedules, in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from uuid import UUID
+from zlib import crc32
+
+from leasehold.errors import QueryFailed
+from leasehold.ports import (
+    DueSchedule,
+    Now,
+    ScheduleDefinition,
+    Synced,
+    Term,
+    TickDecision,
+    TickPlan,
+)
+from leasehold_lab.sim.promises import set_deadlines
+from leasehold_lab.sim.rows import JobRow, ScheduleRow, SimDatabase, TickRow
+
+_COMPARED = ("spec", "task_name", "job", "missed", "grace_seconds")
+
+
+def _mark(row: ScheduleRow) -> int:
+    return crc32(json.dumps(row.spec, sort_keys=True).encode())
+
+
+class ScheduleOperations:
+    db: SimDatabase
+
+    async def due_schedules(
+        self, app: str, limit: int, now: Now, without: Sequence[DueSchedule] = ()
+    ) -> list[DueSchedule]:
+        moment = self.db.at(now)
+        found = [
+            DueSchedule(
+                row.name,
+                row.spec,
+                row.missed,
+                row.grace_seconds,
+                row.release,
+                row.high_water,
+                row.next_at,
+                moment,
+                _mark(row),
+            )
+            for row in self._going(app, without)
+            if row.next_at is not None and row.next_at <= moment
+        ]
+        return sorted(found, key=lambda due: due.next_at)[:limit]
+
+    async def next_schedule(
+        self, app: str, now: Now, without: Sequence[DueSchedule] = ()
+    ) -> tuple[float | None, float]:
+        moment = self.db.at(now)
+        going = [row for row in self._going(app, without) if row.next_at is not None]
+        if not going:
+            return None, 0.0
+        next_at = min(row.next_at for row in going if row.next_at is not None)
+        marks = [row.high_water for row in going if row.high_water is not None]
+        ahead = (max(marks) - moment).total_seconds() if marks else 0.0
+        return (next_at - moment).total_seconds(), ahead
+
+    def _going(self, app: str, without: Sequence[DueSchedule]) -> list[ScheduleRow]:
+        left_out = [(given.name, given.mark, given.missed) for given in without]
+        return [
+            row
+            for row in self.db.schedules.values()
+            if row.app == app
+            and not row.paused
+            and not (left_out and (row.name, _mark(row), row.missed) in left_out)
+        ]
+
+    async def fire(
+        self, term: Term, app: str, plans: Sequence[TickPlan], now: Now
+    ) -> list[tuple[str, datetime, str]]:
+        if not self.db.fenced(term.leader, term.token):
+            return []
+        moment = self.db.at(now)
+        written: list[tuple[str, datetime, str]] = []
+        queues: list[str] = []
+        for decided in plans:
+            row = self.db.schedules.get((app, decided.name))
+            if row is None or row.paused:
+                continue
+            if (row.release, row.high_water) != (decided.release, decided.seen):
+                continue
+            marks = [mark for mark in (row.high_water, decided.high_water) if mark is not None]
+            row.high_water, row.next_at = max(marks, default=None), decided.next_at
+            for tick in decided.ticks:
+                if self._decide(row, tick, term, moment):
+                    written.append((row.name, tick.at, tick.state))
+                    if tick.state == "fired":
+                        queues.append(row.job["queue"])
+        self.db.wake(queues)
+        return written
+
+    def _decide(self, row: ScheduleRow, tick: TickDecision, term: Term, moment: datetime) -> bool:
+        key = (row.app, row.name, tick.at)
+        if key in self.db.ticks:
+            return False
+        self.db.ticks[key] = TickRow(tick.until, tick.state, tick.job, term.token, moment)
+        if tick.state == "fired":
+            if tick.job is None or tick.job in self.db.jobs:
+                raise QueryFailed("a tick needs a new job", got=str(tick.job))
+            self.db.jobs[tick.job] = job = _tick_job(row, tick.job, tick.at, moment)
+            if "deadline" in row.job:
+                set_deadlines(self.db, job, row.job["deadline"], moment)
+        return True
+
+    async def database_now(self, app: str, now: Now) -> datetime:
+        return self.db.at(now)
+
+    async def sync_schedules(
+        self, app: str, release: str, schedules: Sequence[ScheduleDefinition], now: Now
+    ) -> Synced:
+        db = self.db
+        mine = db.releases.get((app, release))
+        living = [
+            db.releases[app, row.identity.release]
+            for row in db.nodes.values()
+            if row.identity.app == app
+        ]
+        if mine is not None and max(living, default=0) > mine:
+            return Synced(False, (), ())
+        moment = db.at(now)
+        kept = tuple(
+            given.name
+            for given in sorted(schedules, key=lambda given: given.name)
+            if self._keep(app, release, given, moment)
+        )
+        names = {given.name for given in schedules}
+        dropped = [key for key in db.schedules if key[0] == app and key[1] not in names]
+        for key in dropped:
+            del db.schedules[key]
+        return Synced(True, kept, tuple(name for _, name in dropped))
+
+    def _keep(self, app: str, release: str, given: ScheduleDefinition, moment: datetime) -> bool:
+        old = self.db.schedules.get((app, given.name))
+        if old is None:
+            self.db.schedules[app, given.name] = ScheduleRow(
+                app=app, release=release, updated_at=moment, **asdict(given)
+            )
+            return True
+        same = all(getattr(old, name) == getattr(given, name) for name in _COMPARED)
+        if same and old.release == release:
+            return False
+        if old.spec != given.spec:
+            old.next_at = given.next_at
+        for name in (*_COMPARED, "described"):
+            setattr(old, name, getattr(given, name))
+        old.release, old.updated_at = release, moment
+        return True
+
+    async def pause_schedule(self, app: str, name: str, paused: bool) -> bool:
+        row = self.db.schedules.get((app, name))
+        if row:
+            row.paused = paused
+        return row is not None
+
+
+def _tick_job(row: ScheduleRow, job_id: UUID, at: datetime, moment: datetime) -> JobRow:
+    options = row.job
+    return JobRow(
+        id=job_id,
+        queue=options["queue"],
+        task=row.task_name,
+        priority=options["priority"],
+        run_at=at,
+        created_at=moment,
+        max_attempts=options["max_attempts"],
+        timeout=options.get("timeout"),
+        requeue_after=options.get("requeue_after"),
+        history=options["history"],
+        payload=options["payload"],
+        schedule=row.name,
+        tick_at=at,
+    )

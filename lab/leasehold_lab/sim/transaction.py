@@ -1,0 +1,73 @@
+"""A transaction of the user's in the simulation: a job's effect and its end in one commit."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from leasehold.errors import LostClaim, Unavailable
+from leasehold_lab.sim.link import Link
+from leasehold_lab.sim.rows import JobRow, SimDatabase
+
+IDLE_SECONDS = 3.0
+"""The server ends a transaction that is idle longer, and with it the locks of whoever hangs."""
+CALL_SECONDS = 5.0
+
+
+class Transaction:
+    """Over its own connection. ``effects`` is the table that it writes to: (job, token)."""
+
+    def __init__(self, db: SimDatabase, link: Link, effects: list[tuple[UUID, int]]) -> None:
+        self._db = db
+        self._link = link
+        self._effects = effects
+        self._row: JobRow | None = None
+        self._open = True
+
+    async def complete(self, job: UUID, node: UUID, token: int) -> None:
+        """Lock and complete the job, to be seen at the commit. Raises LostClaim."""
+        await self._link.send(lambda: self._complete(job, node, token), CALL_SECONDS)
+
+    def _complete(self, job: UUID, node: UUID, token: int) -> None:
+        row = self._db.claimed(job, token, node)
+        if row is None or job in self._db.locked:
+            self._open = False
+            raise LostClaim("the claim was lost", got=str(job))
+        self._row = row
+        self._db.locked.add(job)
+        self._link.server.transactions.add(self)
+        server = self._link.server
+        server.loop.call_later(IDLE_SECONDS, self.abort, context=server.context)
+
+    async def commit(self) -> None:
+        """Raises Unavailable when the connection or the transaction is gone, or the answer."""
+        await self._link.send(self._commit, CALL_SECONDS)
+
+    def _commit(self) -> None:
+        row = self._row
+        if not self._open or row is None or row.claim_token is None:
+            raise Unavailable("the transaction was ended by the server", sent=True)
+        self._effects.append((row.id, row.claim_token))
+        began = row.started_at or row.claimed_at
+        self._db.finish(row, "completed", self._db.clock(), started_at=began, keep=row.history)
+        self.abort()
+
+    def abort(self) -> None:
+        """Its locks go; what was not committed never was."""
+        self._open = False
+        self._link.server.transactions.discard(self)
+        if self._row is not None:
+            self._db.locked.discard(self._row.id)
+            self._row = None
+
+
+class OnTransaction:
+    """``ctx.complete(on=transaction)``."""
+
+    async def assert_mine(self, connection: Any, job: UUID, node: UUID, token: int) -> None:
+        await connection.complete(job, node, token)
+
+    async def complete(
+        self, connection: Any, job: UUID, node: UUID, token: int, result: Any
+    ) -> None:
+        await connection.complete(job, node, token)

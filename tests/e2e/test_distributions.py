@@ -1,0 +1,77 @@
+"""The two wheels, as `pip install` gives them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.arch import tree
+
+RUN = "import sys; sys.path[:0] = {paths!r}; from leasehold.cli import main; main()"
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory) -> dict[str, Path]:
+    """By the distribution's name."""
+    folder = tmp_path_factory.mktemp("wheels")
+    for source in (tree.ROOT, tree.ROOT / "lab"):
+        pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source))
+    return {path.name.split("-")[0]: path for path in folder.glob("*.whl")}
+
+
+@pytest.fixture(scope="module")
+def dependencies(tmp_path_factory) -> Path:
+    """What leasehold needs from others, and nothing of leasehold."""
+    folder = tmp_path_factory.mktemp("dependencies")
+    for kind in ("purelib", "platlib"):
+        for entry in Path(sysconfig.get_path(kind)).iterdir():
+            link = folder / entry.name
+            if not entry.name.startswith(("leasehold", "_leasehold", "__")) and not link.exists():
+                link.symlink_to(entry)
+    return folder
+
+
+def pip(*words: str) -> None:
+    done = subprocess.run([sys.executable, "-m", "pip", "-q", *words], capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def leasehold(folder: Path, dependencies: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as it is installed in ``folder``."""
+    program = RUN.format(paths=[str(folder), str(dependencies)])
+    command = [sys.executable, "-I", "-S", "-c", program, *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=100)
+
+
+def test_the_core_alone_names_the_distribution_that_has_the_other_commands(
+    wheels, dependencies, tmp_path
+):
+    pip("install", "--no-deps", "--target", str(tmp_path), str(wheels["leasehold"]))
+    for name in ("bench", "chaos", "demo", "sim"):
+        done = leasehold(tmp_path, dependencies, name, "--help")
+        assert done.returncode == 2
+        assert "pip install leasehold-lab" in done.stderr
+    told = leasehold(tmp_path, dependencies, "--help")
+    assert told.returncode == 0 and "worker" in told.stdout and "chaos" not in told.stdout
+
+
+def test_the_laboratory_adds_its_commands(wheels, dependencies, tmp_path):
+    for wheel in wheels.values():
+        pip("install", "--no-deps", "--target", str(tmp_path), str(wheel))
+    told = leasehold(tmp_path, dependencies, "--help")
+    assert all(f"\n  {name} " in told.stdout for name in ("bench", "chaos", "demo", "sim"))
+    done = leasehold(tmp_path, dependencies, "sim", "--seed", "1")
+    assert done.returncode == 0, done.stderr
+    assert "all held" in done.stdout
+
+
+def test_no_file_is_in_both_wheels(wheels):
+    core, lab = (set(zipfile.ZipFile(wheels[n]).namelist()) for n in ("leasehold", "leasehold_lab"))
+    assert not core & lab
+    assert not [name for name in core if name.startswith("leasehold_lab")]
+    assert [name for name in lab if name.endswith("sql/chaos/effect.sql")]
