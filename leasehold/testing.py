@@ -1,19 +1,26 @@
 """For tests of applications that use leasehold.
 
-import pytest
-from leasehold.testing import assert_enqueued, drain, postgres_dsn
+In conftest.py:
 
-@pytest.fixture
-def dsn():
-    with postgres_dsn() as dsn:        # a fresh database with leasehold's schema
-        yield dsn
+    import pytest
+    from leasehold.testing import postgres_dsn
 
-async def test_signing_up_sends_a_mail(dsn):
-    app.configure(dsn=dsn)
-    await sign_up("kim@example.org")
-    await assert_enqueued(app, send_mail, to="kim@example.org")
-    [record] = await drain(app)        # run what waits, here and now
-    assert record.state == "completed"
+    from shop import app
+
+    @pytest.fixture
+    async def database():
+        with postgres_dsn() as dsn:        # a fresh database with leasehold's schema
+            app.configure(dsn=dsn)
+            yield dsn
+            await app.close()              # the next test has another database
+
+In a test:
+
+    async def test_signing_up_sends_a_mail(database):
+        await sign_up("kim@example.org")
+        await assert_enqueued(app, send_mail, to="kim@example.org")
+        [record] = await drain(app)        # run what waits, here and now
+        assert record.state == "completed"
 """
 
 from __future__ import annotations
@@ -158,7 +165,8 @@ def _server() -> Any:
 
 @contextmanager
 def postgres_dsn(server: str | None = None, *, schema: str = "leasehold") -> Iterator[str]:
-    """The DSN of a fresh database that has leasehold's schema; dropped at the end.
+    """The DSN, a ``postgresql://`` URL, of a fresh database that has leasehold's schema; dropped at
+    the end.
 
     ``server`` is the DSN of a server whose role may create databases; default: the environment's
     ``LEASEHOLD_TEST_DSN``, else the embedded PostgreSQL, started when first asked for. A fixture

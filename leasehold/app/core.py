@@ -142,11 +142,20 @@ class App(Definitions, AdvisoryLocks):
         return await self._office.operator(who, via)
 
     def configure(self, **options: Any) -> None:
-        """Settings that win over those of the code, such as the command line's. Raises
-        ConfigError once connections were opened."""
-        if self._stores or self._embedded:
-            raise ConfigError("configure() comes too late: the database was used already")
-        self.settings = Settings.load({**vars(self.settings), **options})
+        """Settings that win over those of the code, such as the command line's or a test's. Raises
+        ConfigError while the app has connections open: :meth:`close` them first."""
+        for left in of_closed_loops(self._stores):
+            left.abandon()
+        if self._stores or self._office.is_open() or self.desk.is_open():
+            raise ConfigError(
+                "configure() was called while the app has connections open",
+                do="Call it before the app is used, or after `await app.close()` "
+                "(app.sync.close() for what app.sync opened)",
+            )
+        settings = vars(self.settings)
+        if self._embedded:  # the server is found again, and the schema applied there
+            settings = {**settings, "dsn": "embedded"}
+        self.settings = Settings.load({**settings, **options})
         self.on_connection = UserConnections(self.settings.schema)
 
     def schema_sql(self) -> str:
@@ -322,8 +331,10 @@ class App(Definitions, AdvisoryLocks):
         return store
 
     async def close(self) -> None:
-        """Close the connections of the running loop."""
+        """Close the connections of the running loop, and those that locks and leaders of any
+        thread have left open. The app can be used again."""
         await self._office.close()
+        await asyncio.to_thread(self.desk.close_idle)
         store = self._stores.pop(asyncio.get_running_loop(), None)
         if store:
             await store.close()
@@ -345,7 +356,7 @@ class App(Definitions, AdvisoryLocks):
         with self._lock:
             if self.settings.dsn != "embedded":
                 return
-            server = EmbeddedServer.start()
+            server = self._embedded or EmbeddedServer.start()
             settings = Settings.load({**vars(self.settings), "dsn": server.dsn})
             asyncio.run(_apply_schema(settings))
             # held until the process ends; the last process that holds it stops the server

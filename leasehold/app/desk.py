@@ -150,13 +150,25 @@ class Desk:
 
     def _close_if_idle(self) -> None:
         with self._lock:
-            if self._users or not self._light:
-                return
-            if self._light.guard.contests.busy():
+            if self._light and self._light.guard.contests.busy():
                 self._linger()  # it watches a lock that somebody tried to get, and may again
                 return
+        self.close_idle()
+
+    def close_idle(self) -> None:
+        """End the light node unless somebody uses it. In no loop: it waits for its end."""
+        with self._lock:
+            if self._users or not self._light:
+                return
             light, self._light = self._light, None
+            if self._timer:
+                self._timer.cancel()
         self._end(light)
+
+    def is_open(self) -> bool:
+        """A node of this app runs, or is being started, in this process."""
+        self._after_fork()
+        return bool(self._nodes or self._light or self._begun)
 
     def close(self) -> None:
         """End the light node, if there is one. In no loop: it waits for its end."""

@@ -48,6 +48,12 @@ class Office:
             reports = self._reports.setdefault(loop, PgReports(settings))
         return reports
 
+    def is_open(self) -> bool:
+        """Some loop that is not closed has connections."""
+        for left in of_closed_loops(self._reports):
+            left.store.abandon()
+        return bool(self._reports)
+
     async def close(self) -> None:
         """Close the connections of the running loop."""
         reports = self._reports.pop(asyncio.get_running_loop(), None)

@@ -115,6 +115,11 @@ class SyncApp:
             raise
         return asyncio.run_coroutine_threadsafe(work, self.background()).result()
 
+    def close(self) -> None:
+        """Close what these calls have opened. The app can be used again."""
+        if self._loop is not None and self._pid == os.getpid():
+            self._call(self._app.close())
+
     def background(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None or self._pid != os.getpid():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -72,3 +74,21 @@ def _without_quotes(error: Exception, dsn: str) -> str:
     if '"' in dsn:
         return "a DSN with a quote"
     return re.sub(r'"[^"]*"?', '"…"', " ".join(str(error).split()))
+
+
+def as_url(parts: Mapping[str, Any]) -> str:
+    """Its parts as ``postgresql://…``, which libpq, SQLAlchemy and asyncpg read. A socket's folder
+    and several hosts go into the query."""
+    rest = {key: str(value) for key, value in parts.items() if value is not None}
+    account = quote(rest.pop("user", ""), safe="")
+    if "password" in rest:
+        account += ":" + quote(rest.pop("password"), safe="")
+    path = quote(rest.pop("dbname", ""), safe="")
+    place = ""
+    if re.fullmatch(r"[A-Za-z0-9._:-]+", rest.get("host", "")):
+        place = rest.pop("host")
+        place = f"[{place}]" if ":" in place else place
+        if "port" in rest:
+            place += ":" + rest.pop("port")
+    query = f"?{urlencode(rest, quote_via=quote, safe='')}" if rest else ""
+    return f"postgresql://{account}{'@' if account else ''}{place}/{path}{query}"

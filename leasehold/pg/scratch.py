@@ -9,19 +9,19 @@ from contextlib import contextmanager
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from leasehold.config import Settings
 from leasehold.pg import migrate
+from leasehold.pg.dsn import as_url, read_dsn
 from leasehold.pg.faults import translate
 
 
 @contextmanager
 def scratch_database(server_dsn: str, name: str, schema: str) -> Iterator[str]:
-    """The DSN of a new database ``name`` with leasehold's schema. The role needs CREATEDB."""
+    """The DSN (a URL) of a new database with leasehold's schema. The role needs CREATEDB."""
     _command(server_dsn, "create database {}", name)
     try:
-        dsn = make_conninfo(server_dsn, dbname=name)
+        dsn = as_url({**read_dsn(server_dsn), "dbname": name})
         with ThreadPoolExecutor(1) as thread:  # the caller's may run a loop
             thread.submit(
                 lambda: asyncio.run(migrate.apply(Settings(dsn=dsn, schema=schema)))

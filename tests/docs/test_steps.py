@@ -31,3 +31,9 @@ def test_what_a_page_says_must_come_in_its_order():
 @pytest.mark.timeout(600)
 def test_the_tutorial_goes_as_it_says(migrated, tmp_path):
     assert walk(DOCS / "tutorial" / "first-ten-minutes.md", tmp_path, environ(migrated)) > 12
+
+
+@pytest.mark.timeout(300)
+def test_the_recipe_for_tests_of_applications_goes_as_it_says(migrated, tmp_path):
+    here = {**environ(migrated), "LEASEHOLD_TEST_DSN": migrated}
+    assert walk(DOCS / "howto" / "testing.md", tmp_path, here) == 3

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
+from sqlalchemy import create_engine, make_url, text
 
 from leasehold import App, Backoff, Context, Snooze
-from leasehold.errors import NotEnqueued, PermissionDenied, WaitTimeout
+from leasehold.errors import ConfigError, NotEnqueued, PermissionDenied, WaitTimeout
 from leasehold.model.states import State
+from leasehold.pg.dsn import as_url, read_dsn
 from leasehold.testing import assert_enqueued, drain, postgres_dsn
 from tests.support.procs import Processes
 from tests.support.wait import forever
@@ -137,6 +142,60 @@ async def test_each_use_has_a_fresh_database_and_leaves_none(postgres: Any) -> N
         forgotten = psycopg.connect(one)
     assert databases() == 0
     forgotten.close()
+
+
+async def test_the_dsn_is_a_url_that_sqlalchemy_and_asyncpg_take(postgres: Any) -> None:
+    with postgres_dsn(postgres.dsn) as url, postgres_dsn(make_conninfo(postgres.dsn)) as keyed:
+        for dsn in (url, keyed):
+            assert dsn.startswith("postgresql://")
+            engine = create_engine(make_url(dsn).set(drivername="postgresql+psycopg"))
+            with engine.connect() as connection:
+                assert connection.execute(text("select count(*) from leasehold.job")).scalar() == 0
+            engine.dispose()
+            other = await asyncpg.connect(dsn)
+            assert await other.fetchval("select count(*) from leasehold.job") == 0
+            await other.close()
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"user": "a b", "password": "p@:/?#%", "host": "db.example", "port": "5433", "dbname": "d"},
+        {"user": "u", "host": "::1", "dbname": "d"},
+        {"host": "/a folder/x", "port": "1", "dbname": "d", "options": "-c a=b -c c=d"},
+        {"user": "u", "host": "one,two", "port": "1,2", "dbname": "d/e"},
+        {"dbname": "d"},
+        {"user": "u"},
+    ],
+)
+def test_the_parts_of_a_dsn_survive_as_a_url(parts: dict[str, str]) -> None:
+    assert read_dsn(as_url(parts)) == parts
+
+
+async def test_an_app_is_pointed_at_another_database_once_it_is_closed(postgres: Any) -> None:
+    app = App()
+    for _ in range(2):
+        with postgres_dsn(postgres.dsn) as dsn:
+            app.configure(dsn=dsn)
+            assert await app.jobs() == []
+            async with app.lock("one"):
+                with pytest.raises(ConfigError, match=r"connections open.*app\.close"):
+                    app.configure(dsn="postgresql://elsewhere")
+            assert await asyncio.to_thread(app.sync.jobs) == []
+            await app.close()
+            with pytest.raises(ConfigError, match=r"connections open.*app\.sync\.close"):
+                app.configure(dsn="postgresql://elsewhere")
+            await asyncio.to_thread(app.sync.close)
+
+
+def test_what_a_closed_loop_left_open_does_not_bind_the_app(postgres: Any) -> None:
+    app = App()
+    for _ in range(2):
+        with postgres_dsn(postgres.dsn) as dsn:
+            app.configure(dsn=dsn)
+            with asyncio.Runner() as runner:
+                assert runner.run(app.jobs()) == []
+            assert runner
 
 
 def test_a_role_that_may_create_no_database_is_told_so(migrated: str) -> None:
