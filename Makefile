@@ -92,6 +92,7 @@ lint: .venv/.has-test  ## style, types, and who may import whom
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python -m scripts.house
 
 fmt: .venv/.has-test  ## format the code and fix what can be fixed by itself
 	@$(BIN)/ruff format .

@@ -1,7 +1,8 @@
 """Every default, limit and unit.
 
 ``recover_within`` is the one setting for time: "a job of a dead node runs again within it, the
-node that led dead as well". All intervals of the lease protocol follow from it (SAFETY section 6).
+node that led dead as well". All intervals of the lease protocol follow from it
+(docs/explanation/protocol.md).
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Timings:
         return timings
 
     def check(self) -> None:
-        """The inequalities that the protocol needs (SAFETY section 6)."""
+        """The inequalities that the protocol needs (docs/explanation/protocol.md)."""
         slack = self.trust - 2 * self.renew - self.call_timeout
         if self.lease < MIN_LEASE_SECONDS - 1e-9 or slack <= 0:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""The lease protocol's state machine (SAFETY sections 4 to 6), for nodes, leaders and locks.
+"""The lease protocol's state machine (docs/explanation/protocol.md), for nodes, leaders and locks.
 
     FOLLOWER --(seen unchanged for W, compare-and-swap)--> HOLDER --(deadline, refusal)-->
     STEPPING_DOWN --(everything stopped)--> FOLLOWER

@@ -2,8 +2,8 @@
 rates, one row, and a network that delays, reorders and loses. Only true time is shared, and
 nobody can read it.
 
-The row's statements are those of SAFETY section 4. ``BROKEN`` are the same with one protection
-taken out.
+The statements are those of docs/explanation/protocol.md. ``BROKEN`` are the same with one
+protection taken out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What must hold in every run, whatever the faults: the invariants of SAFETY section 3.
+"""What must hold in every run, whatever the faults: the invariants of docs/explanation/protocol.md.
 
 Statements are judged as they are carried out, beliefs when they begin, handlers when they start;
 the rest at the end, from the tables. A violation is a sentence with its moment.

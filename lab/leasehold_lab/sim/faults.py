@@ -48,7 +48,7 @@ _KINDS: dict[Profile, tuple[str, ...]] = {
     ),
     "database": ("down", "restart", "promote", "step", "step", "storm", "crash"),
 }
-# Without the assumption that acknowledged commits survive (SAFETY A5), so by itself.
+# Without the assumption that acknowledged commits survive (A5), so by itself.
 _LOSSY = ("lose", "lose", "storm", "crash", "pause", "aim", "late")
 _KINDS["everything"] = tuple(kind for kinds in _KINDS.values() for kind in kinds)
 _KINDS["failover"] = _LOSSY
