@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from leasehold.config import Limits
-from leasehold.errors import BadJob, storable, words
+from leasehold.errors import BadJob, BadPayload, shorten, storable, told, words
 from leasehold.model.backoff import Backoff
-from leasehold.model.job import ClaimedJob
+from leasehold.model.job import ClaimedJob, encode
 from leasehold.model.states import State
 
 
@@ -118,6 +118,26 @@ def _text(reason: object) -> str:
     return storable(words(reason))[: Limits.error_chars]
 
 
-def as_outcome(returned: Any) -> Snooze | Cancel | Discard | None:
-    """A handler's return value, if it is an outcome and not a result."""
-    return returned if isinstance(returned, (Snooze, Cancel, Discard)) else None
+def outcome_of(task: str, returned: Any, result_bytes: int) -> Complete | Snooze | Cancel | Discard:
+    """What a handler's return value means: an outcome, or the result of a job that completed.
+
+    The handler has run to its end. A result that cannot be stored therefore discards the job:
+    another run would repeat the effects, and return the same.
+    """
+    if returned is None:
+        return PLAIN
+    if isinstance(returned, (Snooze, Cancel, Discard)):
+        return returned
+    try:
+        return Complete(encode(f"result of {task}", returned, result_bytes))
+    except BadPayload as error:
+        got = "" if error.got is ... else f" ({shorten(error.got)})"
+        why = f"{error.what}{got}"
+    except Exception as error:  # by the object's own methods
+        why = told(error)
+    kind = type(returned).__name__
+    return Discard(
+        f"the handler ran to its end, but returned a value of type {kind} that cannot be stored: "
+        f"{why}. The job does not run again. Return None, or text, numbers, booleans, lists and "
+        "dicts with text keys; return an id instead of an object or of large data"
+    )

@@ -14,7 +14,6 @@ from typing import Any
 from leasehold import errors
 from leasehold.config import Limits
 from leasehold.env import Env
-from leasehold.model.job import encode
 from leasehold.model.outcome import (
     PLAIN,
     Cancel,
@@ -24,7 +23,7 @@ from leasehold.model.outcome import (
     Outcome,
     Snooze,
     Unknown,
-    as_outcome,
+    outcome_of,
 )
 from leasehold.ports import Completion, Store
 from leasehold.services.context import Context, OnConnection, SyncContext
@@ -196,10 +195,7 @@ class Attempts:
     def _outcome_of(self, task: TaskFunction, returned: Any) -> Outcome:
         if returned is None:
             return PLAIN
-        outcome = as_outcome(returned)
-        if outcome is not None:
-            return outcome
-        return Complete(encode(f"result of {task.name}", returned, self._limits.result_bytes))
+        return outcome_of(task.name, returned, self._limits.result_bytes)
 
     async def _check_completion(self, claim: Claim, outcome: Outcome) -> Outcome | None:
         """The handler completed its job in a transaction of its own: did that commit?"""

@@ -30,8 +30,8 @@ from uuid import UUID
 
 from leasehold import errors
 from leasehold.model.deadline import DueLevel
-from leasehold.model.job import ClaimedJob, encode
-from leasehold.model.outcome import Cancel, Discard, Snooze, as_outcome
+from leasehold.model.job import ClaimedJob
+from leasehold.model.outcome import Cancel, Complete, Discard, Snooze, outcome_of
 from leasehold.ports import JobStore
 from leasehold.services.attempt import describe
 from leasehold.services.context import Context, SyncContext
@@ -211,17 +211,15 @@ def _call(request: Message, link: Link) -> Any:
 
 
 def _outcome(returned: Any, request: Message) -> list[Any]:
-    match as_outcome(returned):
+    match outcome_of(request["job"]["task"], returned, request["result_bytes"]):
         case Snooze(seconds):
             return ["snooze", seconds]
         case Cancel(reason):
-            return ["cancel", str(reason)]
+            return ["cancel", errors.words(reason)[: request["error_chars"]]]
         case Discard(reason):
-            return ["discard", str(reason)]
-    if returned is None:
-        return ["complete", None]
-    label = f"result of {request['job']['task']}"
-    return ["complete", encode(label, returned, request["result_bytes"])]
+            return ["discard", errors.words(reason)[: request["error_chars"]]]
+        case Complete(result):
+            return ["complete", result]
 
 
 def _serve(request: Message, channel: Channel) -> None:

@@ -207,37 +207,6 @@ async def test_arguments_that_do_not_fit_the_handler_fail_with_its_words(
 
 
 # -- results and outcomes --------------------------------------------------------------------------
-def loop() -> list[Any]:
-    value: list[Any] = []
-    value.append(value)
-    return value
-
-
-RESULTS: dict[str, tuple[Callable[[], Any], str]] = {
-    "an object": (object, "result of t: not JSON"),
-    "NUL": (lambda: {"a": "\x00"}, "result of t: text with a NUL"),
-    "a surrogate": (lambda: "\ud800", "half of a surrogate pair"),
-    "NaN": (lambda: float("nan"), "not JSON"),
-    "itself": (loop, "result of t"),
-    "too deep": (lambda: json.loads("[" * 300 + "]" * 300), "nested deeper than 200"),
-    "too large": (lambda: "x" * (1 << 20), "over the limit of 1048576"),
-}
-
-
-async def test_a_result_that_cannot_be_stored_is_a_failure_with_a_clear_error(app: App) -> None:
-    @app.task(name="t", max_attempts=1)
-    async def work(what: str = "") -> Any:
-        return RESULTS[what][0]() if what else 1
-
-    async with app.node():
-        jobs = {what: await work.enqueue(what=what) for what in RESULTS}
-        good = [await work.enqueue() for _ in range(5)]
-        for what, job in jobs.items():
-            with pytest.raises(JobFailed, match=RESULTS[what][1]):
-                await job.wait(10)
-        assert [await job.wait(10) for job in good] == [1] * 5
-
-
 async def test_an_outcome_that_the_database_refuses_fails_alone(
     app: App, monkeypatch: pytest.MonkeyPatch, sql: Sql
 ) -> None:
@@ -247,7 +216,7 @@ async def test_an_outcome_that_the_database_refuses_fails_alone(
     def unchecked(label: str, value: Any, limit: int) -> str:
         return json.dumps(value)
 
-    monkeypatch.setattr("leasehold.services.attempt.encode", unchecked)
+    monkeypatch.setattr("leasehold.model.outcome.encode", unchecked)
 
     @app.task(name="t")
     async def work(n: int) -> Any:

@@ -126,6 +126,10 @@ def not_json() -> object:
     return object()
 
 
+def endless_reason() -> Discard:
+    return Discard("x" * 20_000_000)
+
+
 def close_everything() -> None:
     os.closerange(3, 256)
     signal.pause()

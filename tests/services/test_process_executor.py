@@ -182,13 +182,17 @@ async def test_a_handler_that_exits_fails_and_its_child_goes_on(bench):
     assert await bench.pid() == before
 
 
-async def test_a_result_up_to_the_limit_passes_and_a_larger_one_fails(bench):
+async def test_a_result_up_to_the_limit_passes_and_a_larger_one_discards_the_job(bench):
     outcome = await bench.run(handlers.text_of, count=150_000)  # escaped: 900 kB of JSON
     assert isinstance(outcome, Complete) and outcome.result
     assert len(outcome.result.encode()) > 850_000
-    text = failure(await bench.run(handlers.text_of, count=500_000))
-    assert text.startswith("BadPayload: result of") and "over the limit" in text
-    assert "not JSON" in failure(await bench.run(handlers.not_json))
+    for function, arguments, why in (
+        (handlers.text_of, {"count": 500_000}, "over the limit"),
+        (handlers.not_json, {}, "not JSON"),
+        (handlers.endless_reason, {}, "xxx"),
+    ):
+        outcome = await bench.run(function, **arguments)
+        assert isinstance(outcome, Discard) and why in outcome.reason
 
 
 async def test_large_arguments_pass(bench):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -22,8 +23,8 @@ from leasehold.model.outcome import (
     Outcome,
     Snooze,
     Unknown,
-    as_outcome,
     decide,
+    outcome_of,
 )
 from leasehold.model.states import FINISHED, TRANSITIONS, WAITING, State
 
@@ -121,8 +122,34 @@ def test_a_reason_without_a_text_is_told_all_the_same(kind: Any) -> None:
 
 
 def test_a_result_is_told_from_an_outcome() -> None:
-    assert as_outcome(Snooze(1)) == Snooze(1)
-    assert as_outcome(Complete("1")) is None and as_outcome({"a": 1}) is None
+    assert outcome_of("t", Snooze(1), 100) == Snooze(1)
+    assert outcome_of("t", {"a": 1}, 100) == Complete('{"a":1}')
+    assert outcome_of("t", None, 100) == Complete(None)
+
+
+class _Raising(dict[str, int]):
+    def items(self) -> Any:
+        raise LookupError("its own trouble")
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (Decimal(1), ("of type Decimal that", "Object of type Decimal is not JSON serializable")),
+        ({"at": datetime.now(UTC)}, ("of type dict that", "Object of type datetime")),
+        ("x" * 101, ("of type str that", "103 bytes, over the limit of 100")),
+        ("\x00", ("of type str that", "NUL")),
+        (Complete("1"), ("of type Complete that", "not JSON")),
+        (_Raising(a=1), ("of type _Raising that", "LookupError: its own trouble")),
+    ],
+)
+def test_a_result_that_cannot_be_stored_discards_the_job(
+    returned: Any, words: tuple[str, ...]
+) -> None:
+    outcome = outcome_of("t", returned, 100)
+    assert isinstance(outcome, Discard)
+    for part in (*words, "does not run again", "return an id"):
+        assert part in outcome.reason
 
 
 def test_every_state_can_be_reached_and_every_unfinished_one_left() -> None:
