@@ -52,13 +52,13 @@ class Task:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function.function(*args, **kwargs)
 
-    def job(self, **given: Any) -> JobRequest:
+    def job(self, /, **given: Any) -> JobRequest:
         """A job to be enqueued: the handler's arguments and the job's options (queue, priority,
         run_at, run_in, max_attempts, timeout, requeue_after, unique, unique_for, on_conflict,
         history, deadline), all by keyword. Raises BadJob, BadDeadline or BadPayload."""
         return self.function.job(**given)
 
-    async def enqueue(self, *, on: Any = None, **given: Any) -> Job:
+    async def enqueue(self, /, *, on: Any = None, **given: Any) -> Job:
         """Enqueue one job; ``given`` as for :meth:`job`, ``on`` as for :meth:`App.enqueue`."""
         return await self.app.enqueue(self.job(**given), on=on)
 
@@ -101,10 +101,11 @@ class Definitions:
     ) -> Any:
         """Register a function: ``async def`` runs in the loop, ``def`` in a thread, either in a
         process that can be killed with ``executor="process"``. A first parameter named ``ctx``
-        gets the :class:`Context`. ``timeout`` and ``requeue_after`` in seconds. ``deadline``: the
-        promised time of each job, a list for several levels. Without ``history`` nothing is kept of
-        a job that completed, and an enqueue whose answer is lost raises Unavailable: to repeat it
-        could run the job twice.
+        gets the :class:`Context`. No other parameter may have the name of a job's option, such as
+        ``timeout``: ``enqueue`` takes those for itself. ``timeout`` and ``requeue_after`` in
+        seconds. ``deadline``: the promised time of each job, a list for several levels. Without
+        ``history`` nothing is kept of a job that completed, and an enqueue whose answer is lost
+        raises Unavailable: to repeat it could run the job twice.
 
         Raises DuplicateTask, BadJob, BadDeadline or UnknownTask for options that do not fit.
         """
@@ -227,6 +228,13 @@ class Definitions:
         self._without_moment(options.get("deadline"), "a schedule")
         if not isinstance(options.get("arguments"), dict | None):
             raise BadSchedule("arguments must be a dict", got=options["arguments"])
+        for name in options.get("arguments") or {}:
+            if name in JOB_OPTIONS:
+                raise BadSchedule(
+                    f"{name} is an option of a job, and no argument",
+                    got=options["arguments"],
+                    do=f"Write {name}= beside arguments=, if it is an option of a schedule",
+                )
 
         def register(target: Any) -> Task:
             task = self._as_task(target)

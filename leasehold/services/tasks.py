@@ -31,6 +31,9 @@ JOB_OPTIONS = (
 )
 """Options of a job; every other keyword of ``task.job(...)`` is an argument of the handler."""
 _OPTION_NAMES = frozenset(JOB_OPTIONS)
+_TAKEN = (*JOB_OPTIONS, "on")
+"""``enqueue(on=…)`` takes a connection."""
+_COLLECTING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _USUAL = 100
 
 
@@ -75,12 +78,26 @@ class TaskFunction:
             parameters[0].name == "ctx" or "Context" in str(parameters[0].annotation)
         )
         self._signature = inspect.Signature(parameters[1:] if self.takes_context else parameters)
+        self._check_names()
         self.executor = self._executor()
         # the defaults are checked here, not at the first job
         self._defaults = self._request({}, {}).options
         self._named, self._required = _names(self._signature)
         self._usual: set[tuple[str, ...]] = set()
         """Names of arguments, without options, that were found to fit."""
+
+    def _check_names(self) -> None:
+        """An argument of an option's name could never be given: the option would take its value."""
+        named = [p.name for p in self._signature.parameters.values() if p.kind not in _COLLECTING]
+        wrong = [name for name in named if name in _TAKEN]
+        if wrong:
+            raise BadJob(
+                f"task {self.name}: enqueue() takes {wrong[0]}= for itself, so the handler's "
+                "argument of that name would never get a value",
+                got=wrong,
+                do=f"Rename the argument, for example to job_{wrong[0]}. Names that are taken: "
+                + ", ".join(_TAKEN),
+            )
 
     def _executor(self) -> Executor:
         chosen = self.options.executor or ("async" if self._is_async else "thread")
@@ -98,7 +115,7 @@ class TaskFunction:
             )
         return chosen
 
-    def job(self, **given: Any) -> JobRequest:
+    def job(self, /, **given: Any) -> JobRequest:
         """Job options and handler arguments, all by keyword.
 
         Raises BadJob for an option or an argument that does not fit, BadPayload for arguments
@@ -137,7 +154,7 @@ class TaskFunction:
             **options,
         )
 
-    def accepts(self, **arguments: Any) -> bool:
+    def accepts(self, /, **arguments: Any) -> bool:
         """Can the handler be called with these?"""
         try:
             self._signature.bind(**arguments)

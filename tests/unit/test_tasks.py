@@ -19,6 +19,7 @@ from leasehold.errors import (
     LeaseholdError,
 )
 from leasehold.model.job import OnConflict
+from leasehold.services.tasks import JOB_OPTIONS
 
 Define = Callable[..., Any]
 
@@ -91,6 +92,29 @@ def test_a_plain_function_cannot_be_async(app: App) -> None:
 def test_only_functions_are_tasks(app: App, wrong: Any) -> None:
     with pytest.raises(BadJob, match="a task is a function"):
         app.task(name="t")(wrong)
+
+
+@pytest.mark.parametrize("name", [*JOB_OPTIONS, "on"])
+def test_a_handlers_argument_of_an_options_name_is_refused(app: App, name: str) -> None:
+    space: dict[str, Any] = {}
+    exec(f"async def resize(path, {name}=3): ...", space)
+    with pytest.raises(BadJob, match=rf"enqueue\(\) takes {name}= for itself.*job_{name}"):
+        app.task(name="t")(space["resize"])
+    assert not app.registry.names()
+
+
+def test_a_context_of_an_options_name_and_collected_arguments_are_no_argument(app: App) -> None:
+    @app.task(name="t")
+    async def work(queue: Context, *history: Any, **deadline: Any) -> None: ...
+
+    assert work.job(self=1, n=2).payload == '{"self":1,"n":2}'
+
+
+def test_a_schedules_arguments_cannot_be_options(app: App) -> None:
+    async def work(**given: Any) -> None: ...
+
+    with pytest.raises(BadSchedule, match="timeout is an option of a job"):
+        app.every(seconds=1, arguments={"timeout": 3})(work)
 
 
 # -- jobs --------------------------------------------------------------------------------------
