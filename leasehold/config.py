@@ -179,6 +179,29 @@ _RANGES: dict[str, tuple[float, float]] = {
 """The least and the most; PostgreSQL itself holds no value of a gigabyte."""
 
 
+OTHER_VARIABLES = {
+    "LEASEHOLD_HOME": "The folder in which embedded PostgreSQL servers keep their data.",
+    "LEASEHOLD_POSTGRES_BIN": "The folder with PostgreSQL's programs for `embedded`.",
+    "LEASEHOLD_POSTGRES_VERSION": "The major version of PostgreSQL for `embedded`.",
+    "LEASEHOLD_TEST_DSN": "The server on which `leasehold.testing` creates databases.",
+    "LEASEHOLD_WEB_TOKEN": "The token that `leasehold web` asks for.",
+    "LEASEHOLD_WEB_USER": "The user name that `leasehold web` asks for.",
+    "LEASEHOLD_WEB_PASSWORD": "The password that `leasehold web` asks for.",
+    "LEASEHOLD_LOCK": "Set by `leasehold lock` for its command: the lock's name.",
+    "LEASEHOLD_LOCK_TOKEN": "Set by `leasehold lock` for its command: the lock's token.",
+    "LEASEHOLD_NODE_ID": "Set by a supervisor or gunicorn for its workers.",
+    "LEASEHOLD_GIVEN_DSN": "Set by a supervisor for its workers: its `--dsn`.",
+}
+"""Environment variables that are no settings, and their meaning."""
+
+_FOREIGN_VARIABLES = re.compile(
+    # Kubernetes sets these in every pod when a service is named leasehold or leasehold-…
+    r"LEASEHOLD_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
+    # leasehold's own tests and benchmarks
+    r"|LEASEHOLD_(TEST_\w+|LONG|SHOTS|FINISHED|READY|FILLED_DSN|BENCH_CACHE)"
+)
+
+
 @dataclass(frozen=True)
 class Settings:
     """What an :class:`leasehold.App` was told. Each one is an argument of ``App`` and an
@@ -255,6 +278,7 @@ class Settings:
         for name in given:
             if name not in known:
                 raise ConfigError(f"unknown option {name!r}", do=suggest(name, known))
+        check_variables(environ)
         values: dict[str, Any] = {}
         for name, default in _plain_defaults().items():
             text = environ.get(f"LEASEHOLD_{name.upper()}")
@@ -267,6 +291,16 @@ class Settings:
             if name in values:
                 values[name] = _typed(name, values[name], kind)
         return cls(**values)
+
+
+def check_variables(environ: Mapping[str, str]) -> None:
+    """Raises ConfigError for a ``LEASEHOLD_…`` that nothing reads: it is misspelt."""
+    known = {f"LEASEHOLD_{name.upper()}" for name in _plain_defaults()} | OTHER_VARIABLES.keys()
+    for name in environ.keys() - known:
+        if name.startswith("LEASEHOLD_") and not _FOREIGN_VARIABLES.fullmatch(name):
+            raise ConfigError(
+                f"unknown environment variable {name}", do=f"{suggest(name, known)} Or unset it"
+            )
 
 
 def _plain_defaults() -> dict[str, Any]:

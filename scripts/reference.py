@@ -86,8 +86,16 @@ def settings_page() -> str:
     return page(
         "Settings",
         "Each one is an argument of `App` and an environment variable; the argument wins. An "
-        "unknown name is refused with the nearest one that is known.",
+        "unknown argument, or an unknown variable whose name begins with `LEASEHOLD_`, raises "
+        "ConfigError with the nearest known name.",
         table(["argument", "environment", "default", "meaning"], rows),
+        "## Other environment variables",
+        table(
+            ["variable", "meaning"],
+            [[f"`{name}`", meaning] for name, meaning in config.OTHER_VARIABLES.items()],
+        ),
+        "Variables that Kubernetes sets for a service named `leasehold`, such as "
+        "`LEASEHOLD_SERVICE_HOST` and `LEASEHOLD_PORT_5432_TCP`, are ignored.",
         "## What follows from recover_within",
         "Seconds. `recover_within` is the only setting for time in the lease protocol: a job of a "
         "dead node runs again within it, also when the node that led died as well. It is from "

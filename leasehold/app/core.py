@@ -65,6 +65,8 @@ class App(Definitions, AdvisoryLocks):
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._claims: dict[str, str] = {}
+        self._taking_part: list[tuple[int, bool]] = []
+        """Of each node of this app: its process, and whether it runs jobs."""
         self._noted_locks: dict[Noted, float] = {}
         self.sync = SyncApp(self)
         self.desk = Desk(self)
@@ -205,15 +207,20 @@ class App(Definitions, AdvisoryLocks):
         processes. ``on_drain``: a person wants this process to finish what it has and to end (True:
         it alone, False: all of the application); without it the node only stops claiming.
         """
-        node = await self.make_node(queues, execute, hard_exit)
-        node.on_drain = on_drain  # before anybody can see the node, and ask
-        await node.start()
-        with self.desk.served_by(node.guard) as stops:
-            try:
-                yield node
-            finally:
-                stops()
-                await _to_its_end(asyncio.ensure_future(node.stop()))
+        here = os.getpid(), execute
+        self._taking_part.append(here)
+        try:
+            node = await self.make_node(queues, execute, hard_exit)
+            node.on_drain = on_drain  # before anybody can see the node, and ask
+            await node.start()
+            with self.desk.served_by(node.guard) as stops:
+                try:
+                    yield node
+                finally:
+                    stops()
+                    await _to_its_end(asyncio.ensure_future(node.stop()))
+        finally:
+            self._taking_part.remove(here)
 
     async def make_node(
         self,

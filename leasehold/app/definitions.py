@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast, overload
@@ -74,6 +75,19 @@ class Definitions:
     _planned: dict[str, Planned]
     _once: dict[str, Task]
     _claims: dict[str, str]
+    _taking_part: list[tuple[int, bool]]
+
+    def _check_in_time(self, what: str, *, for_jobs: bool = False) -> None:
+        """A node reads the definitions when it is made. Raises ConfigError for a later one, which
+        it would ignore. ``for_jobs``: only nodes that run jobs need it."""
+        for pid, executes in self._taking_part:
+            if pid == os.getpid() and (executes or not for_jobs):
+                raise ConfigError(
+                    f"{what} comes too late: a node of this application runs in this process, and "
+                    "has read its tasks and schedules already",
+                    do="Define it before app.node(), app.lifespan or the worker starts: import its "
+                    "module at the top of the application",
+                )
 
     # -- tasks -----------------------------------------------------------------------------------
     @overload
@@ -132,6 +146,8 @@ class Definitions:
                 )
             full_name = task_name(function) if name is None else name
             check_text("a task's name", full_name, self.settings.limits.text_chars)
+            # who only enqueues may import a task when it is needed
+            self._check_in_time(f"the task {full_name!r}", for_jobs=True)
             if executor == "process":
                 check_importable(function)
             return Task(cast("App", self), self.registry.add(full_name, function, options))
@@ -147,6 +163,7 @@ class Definitions:
         check_text("a queue's name", name, self.settings.limits.text_chars)
         if claim not in CLAIMS:
             raise ConfigError(f"no claim is named {claim!r}", do=suggest(str(claim), CLAIMS))
+        self._check_in_time(f"queue({name!r})", for_jobs=True)
         self._claims[name] = claim
 
     # -- schedules -------------------------------------------------------------------------------
@@ -190,6 +207,7 @@ class Definitions:
             raise ConfigError(f"once_per_deploy({key!r}) is there twice")
 
         def register(target: Any) -> Task:
+            self._check_in_time(f"once_per_deploy({key!r})")
             task = self._as_task(target)
             task.job()  # it gets no arguments: refuse here, not at the deployment
             if any(level.since == "tick" for level in task.function.options.deadline):
@@ -237,6 +255,7 @@ class Definitions:
                 )
 
         def register(target: Any) -> Task:
+            self._check_in_time("a schedule")
             task = self._as_task(target)
             name = options.get("name") or task.name
             check_text("a schedule's name", name, self.settings.limits.text_chars)

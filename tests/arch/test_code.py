@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 
 import pytest
 
 import leasehold
+from leasehold.config import check_variables
+from leasehold.errors import ConfigError
 from tests.arch import code_rules, tree
 
 
@@ -188,3 +191,15 @@ def test_no_tracked_file_names_a_path_of_one_machine():
 def test_the_path_rule_catches(path):
     assert code_rules.machine_paths(f"see '/{path}'")
     assert not code_rules.machine_paths(f"see https://example.org/{path} and some/{path}")
+
+
+def test_every_environment_variable_of_ours_is_declared():
+    for path in tree.tracked_files():
+        if path.suffix in (".py", ".md", ".toml", ".yml", ".css", "") and path.name != "LICENSE":
+            names = re.findall(r"\bLEASEHOLD_[A-Z0-9_]*[A-Z0-9]\b", path.read_text("utf-8"))
+            check_variables(dict.fromkeys(names, ""))
+
+
+def test_a_variable_that_is_not_declared_is_caught():
+    with pytest.raises(ConfigError):
+        check_variables({"LEASEHOLD" + "_UNDECLARED": ""})

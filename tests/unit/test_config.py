@@ -13,6 +13,7 @@ from leasehold.config import (
     CLOCK_RATE_ERROR,
     MAX_RECOVER_WITHIN,
     MIN_RECOVER_WITHIN,
+    OTHER_VARIABLES,
     Retention,
     Settings,
     Timings,
@@ -43,6 +44,30 @@ def test_an_environment_variable_that_cannot_be_read_is_named(name: str, text: s
     with pytest.raises(ConfigError, match=f"(?i){name}") as caught:
         Settings.load({}, {f"LEASEHOLD_{name}": text})
     assert shorten(text) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("RECOVER_WITHN", "RECOVER_WITHIN"), ("DNS", "DSN"), ("SCHEMAS", "SCHEMA"),
+     ("WEB_PASSWD", "WEB_PASSWORD"), ("dsn", "DSN")],
+)  # fmt: skip
+def test_an_unknown_environment_variable_is_refused_with_the_nearest_right_name(
+    wrong: str, right: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"LEASEHOLD_{wrong}", "1")
+    with pytest.raises(
+        ConfigError, match=f"unknown environment variable LEASEHOLD_{wrong}.*{right}.*unset it"
+    ):
+        App()
+
+
+def test_variables_that_something_else_reads_are_left_alone() -> None:
+    others = (
+        "SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_5432_TCP",
+        "PORT_5432_TCP_ADDR", "WEB_SERVICE_HOST", "WEB_PORT_80_TCP_PROTO", "TEST_ANYTHING",
+    )  # fmt: skip
+    environ = dict.fromkeys(OTHER_VARIABLES, "x") | {f"LEASEHOLD_{name}": "x" for name in others}
+    assert Settings.load({}, {**environ, "leasehold_dsn": "x", "OTHER": "x"}) == Settings()
 
 
 @pytest.mark.parametrize(
