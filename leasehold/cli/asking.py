@@ -46,6 +46,14 @@ def reading_options(function: Function) -> Function:
     return database_options(as_json(function))
 
 
+def table_options(function: Function) -> Function:
+    """``--wide``, beside those for reading."""
+    wide = click.option(
+        "--wide", is_flag=True, help="Show all columns in full, wider than the terminal if need be."
+    )
+    return reading_options(wide(function))
+
+
 def limit_option(default: int) -> Callable[[Function], Function]:
     return click.option(
         "--limit", type=click.IntRange(1, 10_000), default=default, show_default=True

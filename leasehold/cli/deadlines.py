@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from leasehold.cli.asking import ask, end_badly, given, limit_option, reading_options
-from leasehold.cli.output import Column, show_json, show_table
+from leasehold.cli.asking import ask, end_badly, given, limit_option, table_options
+from leasehold.cli.fitting import Column
+from leasehold.cli.output import show_json, show_table
 from leasehold.model.deadline import STATES
 
 if TYPE_CHECKING:
@@ -22,15 +23,23 @@ def _late(row: dict[str, Any]) -> str | None:
 
 
 COLUMNS: list[Column] = [
-    ("deadline", lambda row: row["key"]),
-    ("name", lambda row: row["name"]),
-    ("state", lambda row: row["state"]),
-    ("due", lambda row: row["due_at"]),
-    ("verdict", lambda row: row["closed_at"]),
-    ("late", _late),
-    ("job was", lambda row: row["job_state"]),
-    ("on breach", lambda row: row["on_breach"]),
-    ("callback", lambda row: row["callback_job"]),
+    Column("deadline", lambda row: row["key"], rank=6, cut=12),
+    Column("name", lambda row: row["name"], cut=16),
+    Column("state", lambda row: row["state"]),
+    Column("due", lambda row: row["due_at"]),
+    Column("verdict", lambda row: row["closed_at"], rank=4),
+    Column("late", _late, rank=1),
+    Column("job was", lambda row: row["job_state"], rank=2),
+    Column("on breach", lambda row: row["on_breach"], rank=3, cut=12),
+    Column("callback", lambda row: row["callback_job"], rank=5, short=18),
+]
+UNHANDLED: list[Column] = [
+    Column("id", lambda row: row["id"], rank=3),
+    Column("level", lambda row: row["level"], rank=2),
+    Column("name", lambda row: row["name"], cut=16),
+    Column("task", lambda row: row["task"], cut=16),
+    Column("callback_job", lambda row: row["callback_job"], rank=1, short=18),
+    Column("why", lambda row: row["why"]),
 ]
 
 
@@ -39,7 +48,7 @@ COLUMNS: list[Column] = [
 @click.option("--name", metavar="NAME", help="Only of this name.")
 @click.option("--unhandled", is_flag=True, help="Breaches of which nobody was told; exit status 1.")
 @limit_option(50)
-@reading_options
+@table_options
 def deadlines(state: str | None, name: str | None, unhandled: bool, limit: int, **_: Any) -> None:
     """Promised times: the open ones, what is due first; then those with a verdict."""
 
@@ -50,13 +59,10 @@ def deadlines(state: str | None, name: str | None, unhandled: bool, limit: int, 
         return await inspector.deadlines(state, name, limit)
 
     rows = ask(work)
-    columns: list[Column] = COLUMNS
-    if unhandled:
-        names = ("id", "level", "name", "task", "callback_job", "why")
-        columns = [(heading, lambda row, key=heading: row[key]) for heading in names]  # type: ignore[misc]
     if given("as_json"):
         show_json(rows)
     else:
-        show_table(rows, columns, "No deadlines.")
+        columns = UNHANDLED if unhandled else COLUMNS
+        show_table(rows, columns, "No deadlines.", wide=bool(given("wide")))
     if unhandled and rows:
         end_badly()

@@ -15,14 +15,19 @@ from leasehold.cli.asking import (
     given,
     limit_option,
     operator,
-    reading_options,
+    table_options,
 )
 from leasehold.cli.output import show_json, show_pairs, show_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from uuid import UUID
 
     from leasehold.app import App
+    from leasehold.services.operator import Operator
+
+    Found = tuple[UUID, str]
+    """A job, and what became of the act on it."""
 
 STATES = (
     "scheduled",
@@ -43,7 +48,7 @@ _MOST_ATTEMPTS = 200
 @click.option("--queue", metavar="NAME", help="Only of this queue.")
 @click.option("--task", metavar="NAME", help="Only of this task.")
 @limit_option(50)
-@reading_options
+@table_options
 def jobs(
     state: str | None,
     queue: str | None,
@@ -63,12 +68,12 @@ def jobs(
     if given("as_json"):
         show_json(rows)
     else:
-        show_table(rows, tables.JOBS, "No jobs.")
+        show_table(rows, tables.JOBS, "No jobs.", wide=bool(given("wide")))
 
 
 @jobs.command("show")
 @click.argument("job_id", metavar="ID")
-@reading_options
+@table_options
 def show_job(job_id: str, **_: Any) -> None:
     """All of one job, and its attempts that did not simply succeed."""
     row = ask(lambda app: _one(app, job_id))
@@ -79,11 +84,11 @@ def show_job(job_id: str, **_: Any) -> None:
     show_pairs(row)
     if attempts:
         click.echo()
-        show_table(attempts, tables.ATTEMPTS, "")
+        show_table(attempts, tables.ATTEMPTS, "", wide=bool(given("wide")))
 
 
 async def _one(app: App, job_id: str) -> dict[str, Any]:
-    record = await app.get(job_id)
+    record = await app.get(await (await operator(app)).job_named(job_id))
     attempts = await (await app.store()).attempts(record.id, _MOST_ATTEMPTS)
     return {**tables.as_row(record), "attempts": attempts}
 
@@ -108,11 +113,12 @@ def cancel_job(job_id: str | None, where: str | None, yes: bool, reason: str, **
     if _many("cancel", job_id, where, yes, "cancelled or asked to end"):
         return
 
-    async def work(app: App) -> str:
-        return await (await operator(app)).cancel(str(job_id), reason)
+    async def work(app: App) -> Found:
+        acting, job = await _named(app, job_id)
+        return job, await acting.cancel(job, reason)
 
     told = {"waiting": "is cancelled", "running": "was asked to end"}
-    _say(job_id, told, ask(work), "had finished already")
+    _say(ask(work), told, "had finished already")
 
 
 @jobs.command("retry")
@@ -122,11 +128,12 @@ def retry_job(job_id: str | None, where: str | None, yes: bool, **_: Any) -> Non
     if _many("retry", job_id, where, yes, "may run now"):
         return
 
-    async def work(app: App) -> str:
-        return await (await operator(app)).retry(str(job_id))
+    async def work(app: App) -> Found:
+        acting, job = await _named(app, job_id)
+        return job, await acting.retry(job)
 
     told = {"waiting": "may run now", "finished": "may run now"}
-    _say(job_id, told, ask(work), "runs already")
+    _say(ask(work), told, "runs already")
 
 
 @jobs.command("discard")
@@ -137,12 +144,13 @@ def discard_job(job_id: str | None, where: str | None, yes: bool, reason: str, *
     if _many("discard", job_id, where, yes, "given up"):
         return
 
-    async def work(app: App) -> str:
-        return await (await operator(app)).discard(str(job_id), reason)
+    async def work(app: App) -> Found:
+        acting, job = await _named(app, job_id)
+        return job, await acting.discard(job, reason)
 
-    found = ask(work)
+    job, found = ask(work)
     why = "runs: cancel it" if found == "running" else f"is {found} already"
-    _say(job_id, {"given up": "was given up"}, found, why)
+    _say((job, found), {"given up": "was given up"}, why)
 
 
 @jobs.command("stack")
@@ -150,34 +158,39 @@ def discard_job(job_id: str | None, where: str | None, yes: bool, reason: str, *
 @database_options
 def stack_of_job(job_id: str, **_: Any) -> None:
     """What the handler of a running job does at this moment."""
-    says = ask(lambda app: _stack(app, job_id))
-    if says is None:
-        _say(job_id, {}, "", "does not run, or its node does not answer")
+    job, says = ask(lambda app: _stack(app, job_id))
+    if not says:
+        _say((job, ""), {}, "does not run, or its node does not answer")
     else:
         click.echo(says)
 
 
-async def _stack(app: App, job_id: str) -> str | None:
+async def _stack(app: App, job_id: str) -> Found:
     """Waits for the node's next renewal, and the one after it."""
     import asyncio  # not before it is needed: --help shall be quick
 
-    acting = await operator(app)
-    if not await acting.ask_stack(job_id):
-        return None
-    record = await app.get(job_id)
+    acting, job = await _named(app, job_id)
+    if not await acting.ask_stack(job):
+        return job, ""
     for _ in range(int(_STACK_LOOKS * app.settings.timings.renew / _STACK_LOOK_SECONDS)):
         await asyncio.sleep(_STACK_LOOK_SECONDS)
-        found = await acting.store.stack(record.id)
+        found = await acting.store.stack(job)
         if found and found["says"] is not None:
-            return str(found["says"])
-    return None
+            return job, str(found["says"])
+    return job, ""
 
 
-def _say(job_id: str | None, told: dict[str, str], found: str, otherwise: str) -> None:
-    if found in told:
-        click.echo(f"Job {job_id} {told[found]}.")
+async def _named(app: App, job_id: str | None) -> tuple[Operator, UUID]:
+    acting = await operator(app)
+    return acting, await acting.job_named(str(job_id))
+
+
+def _say(found: Found, told: dict[str, str], otherwise: str) -> None:
+    job, what = found
+    if what in told:
+        click.echo(f"Job {job} {told[what]}.")
     else:
-        click.echo(f"leasehold: Job {job_id} {otherwise}.", err=True)
+        click.echo(f"leasehold: Job {job} {otherwise}.", err=True)
         end_badly()
 
 

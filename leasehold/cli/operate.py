@@ -16,8 +16,10 @@ from leasehold.cli.asking import (
     limit_option,
     operator,
     reading_options,
+    table_options,
 )
-from leasehold.cli.output import Column, show_json, show_table
+from leasehold.cli.fitting import Column
+from leasehold.cli.output import show_json, show_table
 from leasehold.errors import LeaseholdError
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ def _show(rows: list[dict[str, Any]], columns: list[Column], empty: str) -> None
     if given("as_json"):
         show_json(rows)
     else:
-        show_table(rows, columns, empty)
+        show_table(rows, columns, empty, wide=bool(given("wide")))
 
 
 # -- status ----------------------------------------------------------------------------------------
@@ -61,7 +63,7 @@ def status(apps: tuple[str, ...], **_: Any) -> None:
 
 # -- schedules -------------------------------------------------------------------------------------
 @click.group(cls=Group, invoke_without_command=True)
-@reading_options
+@table_options
 def schedules(**_: Any) -> None:
     """The schedules; list, pause and resume them, or read the ledger of their ticks."""
     if not click.get_current_context().invoked_subcommand:
@@ -76,7 +78,7 @@ def _list_schedules() -> None:
 
 
 @schedules.command("list")
-@reading_options
+@table_options
 def list_schedules(**_: Any) -> None:
     """All schedules."""
     _list_schedules()
@@ -142,7 +144,7 @@ def remove_schedule(name: str, app_name: str | None, **_: Any) -> None:
 @schedules.command("ticks")
 @click.argument("name", required=False)
 @limit_option(50)
-@reading_options
+@table_options
 def ticks(name: str | None, limit: int, **_: Any) -> None:
     """What became of each due moment, the newest first."""
 
@@ -156,7 +158,7 @@ def ticks(name: str | None, limit: int, **_: Any) -> None:
 @click.command()
 @click.option("--terms", is_flag=True, help="The newest terms: who led, and from when.")
 @limit_option(50)
-@reading_options
+@table_options
 def leaders(terms: bool, limit: int, **_: Any) -> None:
     """Who leads, and since when."""
 
@@ -169,7 +171,7 @@ def leaders(terms: bool, limit: int, **_: Any) -> None:
 
 @click.command()
 @limit_option(200)
-@reading_options
+@table_options
 def locks(limit: int, **_: Any) -> None:
     """Leases and advisory locks: who holds them, and who waits."""
 
@@ -181,7 +183,7 @@ def locks(limit: int, **_: Any) -> None:
 
 @click.group(cls=Group, invoke_without_command=True)
 @limit_option(1000)
-@reading_options
+@table_options
 def nodes(limit: int, **_: Any) -> None:
     """The processes that take part; stop one from claiming, or drain it.
 
@@ -239,7 +241,7 @@ def drain_node(node: str, **_: Any) -> None:
 @click.option("--kind", metavar="KIND", help="Only these, such as node_died.")
 @click.option("--follow", "-f", is_flag=True, help="Go on with new ones as they come.")
 @limit_option(50)
-@reading_options
+@table_options
 def events(kind: str | None, follow: bool, limit: int, **_: Any) -> None:
     """What happened, the newest last."""
     from leasehold.cli.following import follow_events

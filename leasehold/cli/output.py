@@ -1,24 +1,24 @@
-"""Tables for people (rich on a terminal, plain elsewhere) and JSON for tools."""
+"""Tables for people (one line per row on a terminal, everything elsewhere) and JSON for tools."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
+import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import click
 
-Column = tuple[str, Callable[[dict[str, Any]], Any]]
-"""A heading, and what a row shows under it."""
+from leasehold.cli.fitting import GAP, Column, fit
 
 
 def fancy() -> bool:
-    """Colours and boxes: on a terminal that did not ask for less."""
+    """Colours: on a terminal that did not ask for less."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return sys.stdout.isatty() and not plain
 
@@ -39,17 +39,27 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def show_table(rows: Sequence[dict[str, Any]], columns: Sequence[Column], empty: str) -> None:
-    """One line a row; ``empty`` is said when there is none."""
+def show_table(
+    rows: Sequence[dict[str, Any]], columns: Sequence[Column], empty: str, *, wide: bool = False
+) -> None:
+    """One line per row, which a terminal's width holds; all columns in full elsewhere or if
+    ``wide``. ``empty`` is what to say when there are no rows."""
     if not rows:
         click.echo(empty)
         return
-    headings = [heading for heading, _ in columns]
-    cells = [[text(value(row)) for _, value in columns] for row in rows]
-    if fancy():
-        _rich_table(headings, cells)
-    else:
-        _plain_table([[heading.upper() for heading in headings], *cells])
+    cells = [[text(column.show(row)) for column in columns] for row in rows]
+    if wide or not sys.stdout.isatty():
+        _plain_table([[column.heading.upper() for column in columns], *cells])
+        return
+    width = shutil.get_terminal_size().columns
+    fitted = fit(columns, cells, width)
+    heading(fitted.heading)
+    for line in fitted.lines:
+        click.echo(line)
+    if fitted.left_out or fitted.shortened:
+        hidden = f"Hidden: {', '.join(fitted.left_out)}. " if fitted.left_out else ""
+        note = f"{hidden}Use --wide for everything."
+        click.echo(click.style(note, dim=True) if fancy() else note)
 
 
 def show_pairs(pairs: Mapping[str, Any]) -> None:
@@ -66,25 +76,11 @@ def heading(words: str, *, good: bool | None = None) -> None:
     click.echo(click.style(words, fg=colour, bold=True) if fancy() else words)
 
 
-def _rich_table(headings: list[str], cells: list[list[str]]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    for title in headings:
-        table.add_column(title, overflow="fold", no_wrap=title.lower() == "id")
-    for row in cells:
-        table.add_row(*[Text(cell) for cell in row])  # Text: nothing in it is markup
-    Console(highlight=False).print(table)
-
-
 def _plain_table(lines: list[list[str]]) -> None:
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     for line in lines:
         padded = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-        click.echo("  ".join(padded).rstrip())
+        click.echo(GAP.join(padded).rstrip())
 
 
 def text(value: Any) -> str:
@@ -96,7 +92,8 @@ def text(value: Any) -> str:
     if isinstance(value, datetime):
         local = value.astimezone()
         # a terminal is narrow and here; a file may be read anywhere
-        return (local.replace(tzinfo=None) if fancy() else local).isoformat(" ", "seconds")
+        here = sys.stdout.isatty()
+        return (local.replace(tzinfo=None) if here else local).isoformat(" ", "seconds")
     if isinstance(value, (dict, list, tuple)):
         value = json.dumps(value, default=_plain, ensure_ascii=False)
     words = str(value)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from leasehold.cli.output import Column
+from leasehold.cli.fitting import Column
 from leasehold.errors import shorten
 
 Row = dict[str, Any]
@@ -88,85 +88,89 @@ def first_line(words: str) -> str:
     return shorten(words.strip().partition("\n")[0], LINE_CHARS)
 
 
+_JOB_ID = 18
+"""Characters of a job's id: the moment it was made, and its number within that millisecond."""
+_WORKER = 20
+
 JOBS: list[Column] = [
-    ("id", _key("id")),
-    ("task", _key("task_name")),
-    ("queue", _key("queue")),
-    ("state", _key("state")),
-    ("attempt", _attempt),
-    ("scheduled for", _key("scheduled_for")),
-    ("worker", _key("worker_id")),
-    ("last error", _first_line("last_error")),
+    Column("id", _key("id"), short=_JOB_ID),
+    Column("task", _key("task_name"), cut=16),
+    Column("queue", _key("queue"), rank=2, cut=10),
+    Column("state", _key("state")),
+    Column("attempt", _attempt, rank=3),
+    Column("scheduled for", _key("scheduled_for"), rank=4),
+    Column("worker", _key("worker_id"), rank=5, short=_WORKER),
+    Column("last error", _first_line("last_error"), rank=1, cut=16),
 ]
 ATTEMPTS: list[Column] = [
-    ("attempt", _key("attempt")),
-    ("started", _key("started_at")),
-    ("ended", _key("ended_at")),
-    ("outcome", _key("outcome")),
-    ("worker", _key("worker_id")),
-    ("error", _first_line("error")),
+    Column("attempt", _key("attempt")),
+    Column("started", _key("started_at"), rank=2),
+    Column("ended", _key("ended_at"), rank=3),
+    Column("outcome", _key("outcome")),
+    Column("worker", _key("worker_id"), rank=4, short=_WORKER),
+    Column("error", _first_line("error"), rank=1, cut=24),
 ]
 SCHEDULES: list[Column] = [
-    ("app", _key("app")),
-    ("name", _key("name")),
-    ("when", _key("described")),
-    ("missed", _key("missed")),
-    ("paused", _key("paused")),
-    ("next", _key("next_at")),
-    ("last", _key("last_fire_at")),
-    ("was", _key("last_state")),
-    ("release", _key("release")),
+    Column("app", _key("app"), rank=6, cut=10),
+    Column("name", _key("name"), cut=16),
+    Column("when", _key("described"), rank=1, cut=20),
+    Column("missed", _key("missed"), rank=7),
+    Column("paused", _key("paused"), rank=3),
+    Column("next", _key("next_at"), rank=2),
+    Column("last", _key("last_fire_at"), rank=5),
+    Column("was", _key("last_state"), rank=4),
+    Column("release", _key("release"), rank=8, cut=10),
 ]
 TICKS: list[Column] = [
-    ("app", _key("app")),
-    ("schedule", _key("schedule")),
-    ("due", _key("fire_at")),
-    ("state", _key("state")),
-    ("late", _lateness),
-    ("term", _key("term")),
-    ("job", _key("job_id")),
+    Column("app", _key("app"), rank=4, cut=10),
+    Column("schedule", _key("schedule"), cut=12),
+    Column("due", _key("fire_at")),
+    Column("state", _key("state")),
+    Column("late", _lateness, rank=2),
+    Column("term", _key("term"), rank=3),
+    Column("job", _key("job_id"), rank=1, short=_JOB_ID),
 ]
 LEADERS: list[Column] = [
-    ("name", _key("name")),
-    ("holder", _key("holder")),
-    ("term", _key("term")),
-    ("renewed", _ago("age_seconds")),
-    ("lease s", _key("lease_seconds")),
-    ("since", _key("acquired_at")),
+    Column("name", _key("name"), cut=12),
+    Column("holder", _key("holder"), short=_WORKER),
+    Column("term", _key("term")),
+    Column("renewed", _ago("age_seconds"), rank=1),
+    Column("lease s", _key("lease_seconds"), rank=3),
+    Column("since", _key("acquired_at"), rank=2),
 ]
 TERMS: list[Column] = [
-    ("name", _key("name")),
-    ("term", _key("term")),
-    ("holder", _key("holder")),
-    ("since", _key("acquired_at")),
+    Column("name", _key("name"), cut=12),
+    Column("term", _key("term")),
+    Column("holder", _key("holder"), short=_WORKER),
+    Column("since", _key("acquired_at"), rank=1),
 ]
 LOCKS: list[Column] = [
-    ("name", _lock_name),
-    ("kind", _key("locktype")),
-    ("mode", _lock_mode),
-    ("holder", _key("client")),
-    ("server pid", _key("pid")),
-    ("since", lambda row: row["since"] if row["granted"] else row["waitstart"]),
-    ("connection", _key("state")),
-    ("job", _key("job_id")),
-    ("query", _first_line("query")),
+    Column("name", _lock_name, cut=12),
+    Column("kind", _key("locktype"), rank=5, cut=8),
+    Column("mode", _lock_mode),
+    Column("holder", _key("client"), cut=14),
+    Column("server pid", _key("pid"), rank=4),
+    Column("since", lambda row: row["since"] if row["granted"] else row["waitstart"], rank=1),
+    Column("connection", _key("state"), rank=3, cut=10),
+    Column("job", _key("job_id"), rank=2, short=_JOB_ID),
+    Column("query", _first_line("query"), rank=6, cut=20),
 ]
 NODES: list[Column] = [
-    ("worker", _key("worker_id")),
-    ("app", _key("app")),
-    ("release", _key("release")),
-    ("version", _key("version")),
-    ("queues", _queues),
-    ("running", _info("running")),
-    ("halted", _key("halted")),
-    ("leads", _leads),
-    ("renewed", _ago("age_seconds")),
-    ("started", _key("started_at")),
+    Column("worker", _key("worker_id"), short=_WORKER),
+    Column("app", _key("app"), rank=4, cut=10),
+    Column("release", _key("release"), rank=7, cut=8),
+    Column("version", _key("version"), rank=8),
+    Column("queues", _queues, rank=2, cut=16),
+    Column("running", _info("running"), rank=1),
+    Column("halted", _key("halted"), rank=5),
+    Column("leads", _leads, rank=3, cut=12),
+    Column("renewed", _ago("age_seconds")),
+    Column("started", _key("started_at"), rank=6),
 ]
 EVENTS: list[Column] = [
-    ("at", _key("at")),
-    ("level", _key("level")),
-    ("event", _key("kind")),
-    ("worker", _key("worker_id")),
-    ("fields", fields),
+    Column("at", _key("at")),
+    Column("level", _key("level"), rank=2),
+    Column("event", _key("kind")),
+    Column("worker", _key("worker_id"), rank=3, short=_WORKER),
+    Column("fields", fields, rank=1, cut=24),
 ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from string import hexdigits
 from uuid import UUID
 
 from leasehold.config import Limits
@@ -16,6 +17,8 @@ from leasehold.model.states import State
 LONGEST = 1000
 """Characters of a filter."""
 MOST_ARGUMENTS = 8
+LEAST_DIGITS = 8
+"""Of an id's beginning."""
 KEYS = ("state", "queue", "task", "node", "id", "args.")
 STATES = tuple(str(state) for state in State if state is not State.NEW)
 _WORD = re.compile(r"""\s*(?:([A-Za-z_][^\s:"]*):)?("(?:[^"\\]|\\.)*"|[^\s"]\S*|)""")
@@ -110,16 +113,27 @@ def _plain(key: str, value: str) -> dict[str, object]:
     raise BadFilter(f"no key is {key!r}", do=suggest(key, KEYS))
 
 
+def ids_that_begin(beginning: str) -> tuple[UUID, UUID] | None:
+    """The lowest and the highest id with this beginning; None for what is no beginning of an id,
+    or too short to mean one."""
+    digits = beginning.replace("-", "")
+    if not LEAST_DIGITS <= len(digits) <= 32 or not set(digits) <= set(hexdigits):
+        return None
+    return UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
+
+
 def _range(value: str) -> dict[str, object]:
     low, dots, high = value.partition("..")
-    try:
-        first = UUID(low) if low else _LOWEST
-        last = (UUID(high) if high else _HIGHEST) if dots else first
-    except ValueError:
+    anything = (_LOWEST, _HIGHEST)
+    first = ids_that_begin(low) if low or not dots else anything
+    last = (ids_that_begin(high) if high else anything) if dots else first
+    if first is None or last is None:
         raise BadFilter(
-            "id: is a UUID or a range of two", got=value, do="Like id:A, id:A..B, id:A.. or id:..B"
-        ) from None
-    return {"first": first, "last": last}
+            f"id: takes a UUID, at least {LEAST_DIGITS} digits of its beginning, or a range",
+            got=value,
+            do="Like id:A, id:A..B, id:A.. or id:..B",
+        )
+    return {"first": first[0], "last": last[1]}
 
 
 def _argument(key: str, value: str, masked: re.Pattern[str] | None) -> tuple[tuple[str, ...], str]:

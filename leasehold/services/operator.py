@@ -10,7 +10,7 @@ from uuid import UUID
 from leasehold import errors
 from leasehold.config import Settings, check_text
 from leasehold.env import Env
-from leasehold.model.filter import JobFilter
+from leasehold.model.filter import JobFilter, ids_that_begin
 from leasehold.ports import Now, Reports, Store
 from leasehold.services.client import job_id_of
 from leasehold.services.inspector import Inspector
@@ -21,6 +21,7 @@ MOST_AT_ONCE = 10_000
 ACTS = ("retry", "cancel", "discard")
 _PAUSE_TRIES = 3
 _MOST_NODES = 10_000
+_SHOWN_IDS = 5
 
 
 class Operator:
@@ -38,6 +39,23 @@ class Operator:
         self.via = via
 
     # -- one job ---------------------------------------------------------------------------------
+    async def job_named(self, given: str) -> UUID:
+        """The job with this id, or the only one whose id begins so. Raises JobNotFound."""
+        ids = ids_that_begin(given)
+        if ids is None or ids[0] == ids[1]:
+            return job_id_of(given)
+        first, last = ids
+        found, _ = await self.reports.matching(JobFilter(first=first, last=last), _SHOWN_IDS)
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise errors.JobNotFound("no job's id begins so", got=given)
+        raise errors.JobNotFound(
+            "the ids of several jobs begin so",
+            got=given,
+            do=f"Give more of one of them: {', '.join(str(job) for job in found)}",
+        )
+
     async def cancel(self, given: UUID | str, reason: str = "") -> str:
         """``waiting`` (it ended), ``running`` (asked to), ``finished`` (nothing to do). Raises
         JobNotFound, Conflict."""

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from leasehold import App, errors
 from leasehold.cli import load, logs, output, tables
+from leasehold.cli.fitting import Column
 from leasehold.cli.root import root
 from leasehold.services.inspector import EventFeed
 
@@ -271,9 +272,10 @@ def test_nothing_in_a_cell_steers_the_terminal():
     assert output.text({"a": [1, "\n"]}) == '{"a": [1, "\\n"]}'
 
 
-def test_rich_tables_take_no_markup_from_cells(monkeypatch, capsys):
-    monkeypatch.setattr(output, "fancy", lambda: True)
-    output.show_table([{"x": "[red]a[/red] \x1b[1m"}], [("name", lambda row: row["x"])], "none")
+def test_tables_of_a_terminal_take_no_markup_from_cells(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    columns = [Column("name", lambda row: row["x"])]
+    output.show_table([{"x": "[red]a[/red] \x1b[1m"}], columns, "none")
     shown = capsys.readouterr().out
     assert r"[red]a[/red] \x1b[1m" in shown
 
@@ -300,7 +302,7 @@ def test_colours_only_on_a_terminal_that_wants_them(monkeypatch, tty, environ, f
 def test_plain_tables_are_columns_without_colour(capsys):
     output.show_table(
         [{"a": 1, "b": "x"}, {"a": 22, "b": None}],
-        [("a", lambda r: r["a"]), ("name", lambda r: r["b"])],
+        [Column("a", lambda r: r["a"]), Column("name", lambda r: r["b"])],
         "none",
     )
     assert capsys.readouterr().out == "A   NAME\n1   x\n22  -\n"

@@ -33,6 +33,8 @@ def test_arguments_are_a_path_and_a_text():
         (f"id:{A}..{B}", A, B),
         (f"id:{A}..", A, JobFilter().last),
         (f"id:..{B}", JobFilter().first, B),
+        ("id:01934a2b-7c", UUID(f"01934a2b-7c{'0' * 22}"), UUID(f"01934a2b-7c{'f' * 22}")),
+        ("id:01934A2B..", UUID(f"01934a2b{'0' * 24}"), JobFilter().last),
     ],
 )
 def test_an_id_and_a_range_of_ids(text, first, last):
