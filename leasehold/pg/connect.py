@@ -22,8 +22,12 @@ HEAD_START_SECONDS = 0.25
 
 
 async def connect(options: Mapping[str, Any]) -> Link:
-    """In autocommit. Raises psycopg.Error or OSError: the first host's, when none will do."""
-    attempts = one_host_each(options)
+    """In autocommit, and in UTF-8 whatever the environment, the DSN, the role or the database say:
+    a startup parameter, which poolers keep for each client.
+
+    Raises psycopg.Error or OSError: the first host's, when none will do.
+    """
+    attempts = one_host_each({**options, "client_encoding": "UTF8"})
     if len(attempts) == 1:
         return await Link.connect(**attempts[0], autocommit=True)
     asked: list[asyncio.Task[Link]] = []
@@ -40,6 +44,14 @@ async def connect(options: Mapping[str, Any]) -> Link:
         return found
     finally:
         await _drop_all_but(found, asked)
+
+
+async def read_iso(connection: Link) -> None:
+    """Have the server write times as ISO 8601, which is all that psycopg reads. Poolers keep this
+    setting for each client. Raises psycopg.Error."""
+    style = connection.info.parameter_status("DateStyle") or ""
+    if not style.startswith("ISO"):
+        await connection.execute("set datestyle to iso", prepare=False)
 
 
 def one_host_each(options: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from leasehold import errors
 from leasehold.config import Settings
 from leasehold.env import Env
 from leasehold.pg import migrate
-from leasehold.pg.connect import connect
+from leasehold.pg.connect import connect, read_iso
 from leasehold.pg.dsn import read_dsn
 from leasehold.pg.exchange import Row
 from leasehold.pg.faults import translate
@@ -77,6 +77,7 @@ async def _connected(settings: Settings, given: dict[str, Any]) -> AsyncIterator
     connection = await connect({**defaults, **given})
     connection.prepare_threshold = None
     try:
+        await read_iso(connection)
         yield connection
     finally:
         with suppress(psycopg.Error, OSError):

@@ -25,7 +25,6 @@ _BY_STATE: dict[str, type[errors.LeaseholdError]] = {
     "22023": errors.BadJob,
     "22003": errors.BadJob,
     "22P02": errors.BadPayload,
-    "22P05": errors.BadPayload,
     "LH002": errors.BadDeadline,
     "22007": errors.BadJob,
     "22008": errors.BadJob,
@@ -72,6 +71,12 @@ def translate(error: Exception, *, sent: bool) -> errors.LeaseholdError:
         return errors.UniqueConflict("another job holds the unique key", got=text)
     if state == "55000" and "recovery" in text:
         state = "25006"
+    if state == "22P05":
+        return errors.BadPayload(
+            "a character that the encoding of the database cannot hold",
+            got=text,
+            do="Leave it out, or use a database with the encoding UTF8",
+        )
     kind = _BY_STATE.get(state)
     if kind is None and not state:
         lowered = text.lower()

@@ -19,7 +19,7 @@ from psycopg.types.json import set_json_loads
 from leasehold import errors
 from leasehold.config import Settings
 from leasehold.model.job import decode
-from leasehold.pg.connect import connect
+from leasehold.pg.connect import connect, read_iso
 from leasehold.pg.copying import batched
 from leasehold.pg.dsn import read_dsn
 from leasehold.pg.exchange import Answer, Row
@@ -235,6 +235,14 @@ async def _learn(connection: Link, settings: Settings, role: str, timeout: float
     timer = asyncio.get_running_loop().call_later(max(timeout, 0.001), _shut, connection)
     try:
         set_json_loads(decode, connection)
+        if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
+            raise errors.UnsafeServer(
+                "the database does not know which characters its bytes are",
+                got="encoding SQL_ASCII",
+                do="Use a database with another encoding: "
+                "CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0",
+            )
+        await read_iso(connection)
         cursor = await connection.execute(statement("session/facts", settings.schema))
         row = await cursor.fetchone()
         assert row is not None

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from leasehold.pg.pool import Pool
 from leasehold.pg.rows import named
+from leasehold.pg.words import fetch_told
 from leasehold.ports import Now, Rows
 
 
@@ -17,11 +18,11 @@ class DashboardOperations:
 
     async def discard(self, jobs: Sequence[UUID], reason: str, now: Now) -> set[UUID]:
         params = {"jobs": list(jobs), "reason": reason, "now": now}
-        return {row[0] for row in await self._pool.fetch("job/discard", params)}
+        return {row[0] for row in await fetch_told(self._pool, "job/discard", params)}
 
     async def cancel_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> set[UUID]:
         params = {"jobs": list(jobs), "reason": reason, "now": now}
-        return {row[0] for row in await self._pool.fetch("job/cancel_many", params)}
+        return {row[0] for row in await fetch_told(self._pool, "job/cancel_many", params)}
 
     async def retry_many(self, jobs: Sequence[UUID], now: Now) -> set[UUID]:
         params = {"jobs": list(jobs), "now": now}
@@ -37,7 +38,7 @@ class DashboardOperations:
 
     async def answer_stack(self, node: UUID, request: UUID, says: str, now: Now) -> bool:
         params = {"node": node, "request": request, "says": says, "now": now}
-        return bool(await self._pool.fetch("stack/answer", params))
+        return bool(await fetch_told(self._pool, "stack/answer", params))
 
     async def stack(self, job: UUID) -> dict[str, Any] | None:
         rows = await self._pool.fetch("stack/get", {"job": job})

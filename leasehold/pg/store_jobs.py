@@ -25,6 +25,7 @@ from leasehold.model.states import State
 from leasehold.pg.copying import NULL, boolean, number, text
 from leasehold.pg.exchange import Row
 from leasehold.pg.pool import Pool
+from leasehold.pg.words import fetch_told
 from leasehold.ports import Acked, AckItem, Completion, Now, Rescued, Staged, Term
 
 _LOOKS = 8
@@ -129,7 +130,7 @@ class JobOperations:
             "counts": [d.counts for d in decisions],
             "held": [d.held_because for d in decisions],
         }
-        return _acked(items, await self._pool.fetch("job/ack", params))
+        return _acked(items, await fetch_told(self._pool, "job/ack", params))
 
     async def ack_again(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
         acked = await self.ack(node, items, now)
@@ -186,7 +187,7 @@ class JobOperations:
         self, node: UUID, job: UUID, token: int, share: float, note: str | None
     ) -> bool | None:
         params = {"node": node, "job": job, "token": token, "share": share, "note": note}
-        rows = await self._pool.fetch("job/progress", params)
+        rows = await fetch_told(self._pool, "job/progress", params)
         return rows[0][0] if rows else None
 
     async def cancel(self, job: UUID, reason: str, now: Now) -> str | None:
@@ -200,7 +201,7 @@ class JobOperations:
         look again with a fresh snapshot before saying that it is not there."""
         where: str | None = None
         for look in range(_LOOKS):
-            where = (await self._pool.fetch(name, params))[0][0]
+            where = (await fetch_told(self._pool, name, params))[0][0]
             if where is not None and where != "locked":
                 return where
             if where is None and look >= 2:

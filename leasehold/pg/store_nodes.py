@@ -10,6 +10,7 @@ from psycopg.types.json import Jsonb
 
 from leasehold.model.lease import Seen
 from leasehold.pg.pool import Pool
+from leasehold.pg.words import fetch_told
 from leasehold.ports import Heartbeat, LockSeen, NodeIdentity, NodeSeen, Now, Signal, Term
 
 
@@ -55,7 +56,7 @@ class NodeOperations:
             "heard": list(heard),
             "now": now,
         }
-        rows = await self._pool.fetch("node/heartbeat", params, timeout)
+        rows = await fetch_told(self._pool, "node/heartbeat", params, timeout)
         renewed, led, leaders, nodes, signals, timeline, at, halted = rows[0]
         return Heartbeat(
             node_renewed=renewed,

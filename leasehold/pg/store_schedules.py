@@ -10,6 +10,7 @@ from psycopg.types.json import Jsonb
 
 from leasehold.pg.pool import Pool, check_numbers
 from leasehold.pg.rows import named
+from leasehold.pg.words import fetch_told
 from leasehold.ports import (
     DueSchedule,
     Now,
@@ -111,7 +112,7 @@ class OperatorOperations:
     _pool: Pool
 
     async def record(self, events: Sequence[dict[str, Any]], now: Now) -> None:
-        await self._pool.fetch("event/record", {"events": Jsonb(list(events)), "now": now})
+        await fetch_told(self._pool, "event/record", {"events": Jsonb(list(events)), "now": now})
 
     async def prune_days(self, keep_days: int, now: Now) -> int:
         params = {"ahead_days": 7, "keep_days": keep_days, "now": now}

@@ -1,5 +1,7 @@
 """Operations on a connection of the user's, inside the user's own transaction.
 
+Its encoding is the user's choice, too: all texts go as JSON in ASCII.
+
 Any of psycopg (Connection, AsyncConnection), asyncpg, SQLAlchemy (Session, Connection,
 AsyncSession, AsyncConnection; over psycopg or asyncpg) and a Django connection. None of them is
 imported here: whoever passes one has it. Over a sync driver these coroutines never suspend.
@@ -23,6 +25,7 @@ from leasehold.model.deadline import Level
 from leasehold.model.job import JobRequest, encode
 from leasehold.pg.faults import translate
 from leasehold.pg.sql import statement
+from leasehold.pg.words import json_in_ascii
 
 _IDLE_MS = 10_000
 """So long may a transaction that holds a job's row be idle: its lock is gone then by the time that
@@ -61,7 +64,7 @@ class UserConnections:
     ) -> None:
         text = None if result is None else encode("result", result, Limits.result_bytes)
         params = {"job": str(job), "node": str(node), "token": token, "idle_ms": _IDLE_MS}
-        params["result"] = text
+        params["result"] = text and json_in_ascii(text)
         await self.fetch(connection, "user/complete", params)
 
     async def arm_deadline(
@@ -69,13 +72,13 @@ class UserConnections:
     ) -> tuple[UUID, bool]:
         """(id, created). Armed when the user's transaction commits."""
         wanted = json.dumps([level.as_json() for level in levels])
-        params = {"id": str(deadline), "name": name, "levels": wanted}
+        params = {"id": str(deadline), "name": json.dumps(name), "levels": wanted}
         found, created = (await self.fetch(connection, "user/deadline_arm", params))[0]
         return UUID(str(found)), bool(created)
 
     async def find_deadline(self, connection: Any, name: str) -> UUID | None:
         """As the user's transaction sees it."""
-        rows = await self.fetch(connection, "user/deadline_find", {"name": name})
+        rows = await self.fetch(connection, "user/deadline_find", {"name": json.dumps(name)})
         return UUID(str(rows[0][0])) if rows else None
 
     async def end_deadline(self, connection: Any, deadline: UUID, verdict: str) -> str | None:
@@ -86,7 +89,8 @@ class UserConnections:
 
     async def verify(self, connection: Any, name: str, token: int, idle_seconds: float) -> None:
         """Hold a lease's fence until the user's transaction ends. Raises LostLease."""
-        params = {"name": name, "token": token, "idle_ms": max(1, round(idle_seconds * 1000))}
+        idle_ms = max(1, round(idle_seconds * 1000))
+        params = {"name": json.dumps(name), "token": token, "idle_ms": idle_ms}
         try:
             await self.fetch(connection, "user/verify", params)
         except LostClaim:

@@ -64,10 +64,11 @@ def _unused(data: Path) -> bool:
 
 
 @contextmanager
-def database(dsn: str) -> Iterator[str]:
+def database(dsn: str, encoding: str = "UTF8") -> Iterator[str]:
     """The DSN of a new, empty database on that server; dropped at the end by force."""
     name = f"t{os.getpid()}_{next(_numbers)}"
-    _command(dsn, "create database {}", name)
+    other = f" encoding '{encoding}' locale_provider libc locale 'C' template template0"
+    _command(dsn, "create database {}" + (other if encoding != "UTF8" else ""), name)
     try:
         yield make_conninfo(dsn, dbname=name)
     finally:

@@ -876,7 +876,8 @@ end $$;
 -- a key of another: "a:b" with "c", and "a" with "b:c".
 create function leasehold.key_of(task text, label text) returns text
 language sql immutable
-return replace(replace(task, '\', '\\'), ':', '\:') || ':' || label;
+-- chr(92) is a backslash: what a literal one means depends on standard_conforming_strings
+return replace(replace(task, chr(92), chr(92) || chr(92)), ':', chr(92) || ':') || ':' || label;
 
 create function leasehold.enqueue_moment(kind text, given text) returns text
 language plpgsql stable as $$
@@ -1343,6 +1344,8 @@ create view leasehold.locks as
 
 alter function leasehold.enqueue(jsonb, timestamptz) security definer set search_path = pg_catalog, pg_temp;
 alter function leasehold.partitions(timestamptz, integer, integer) security definer set search_path = pg_catalog, pg_temp;
+-- It writes moments into statements, and must read what it wrote.
+alter function leasehold.partitions(timestamptz, integer, integer) set datestyle = 'ISO' set timezone = 'UTC';
 -- In sessions of the user's as in those of our own: rows are found by their keys, also where the plan was
 -- made when there were none. A small table is scanned all the same, and looks costly: not to be compiled.
 alter function leasehold.enqueue(jsonb, timestamptz) set enable_seqscan = off set jit = off;

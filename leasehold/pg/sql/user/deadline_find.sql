@@ -4,10 +4,10 @@
 -- index: deadline_name, deadline_moment
 select d.id from (
     select id, made_at, true as armed from leasehold.deadline
-    where name = cast(%(name)s as text) and not of_job and state = 'armed'
+    where name = (cast(cast(%(name)s as text) as jsonb) #>> '{}') and not of_job and state = 'armed'
     union all
     select id, made_at, false from leasehold.deadline
-    where name = cast(%(name)s as text) and not of_job and level = 1
+    where name = (cast(cast(%(name)s as text) as jsonb) #>> '{}') and not of_job and level = 1
 ) d
 order by d.armed desc, d.made_at desc
 limit 1

@@ -5,7 +5,7 @@
 -- index: fence_pkey
 with mine as materialized (
     select token from leasehold.fence
-    where name = cast(%(name)s as text) and token = cast(%(token)s as bigint)
+    where name = (cast(cast(%(name)s as text) as jsonb) #>> '{}') and token = cast(%(token)s as bigint)
     for share
 ), idle as materialized (
     select cast(setting as bigint) as now_ms, cast(%(idle_ms)s as bigint) as wanted_ms

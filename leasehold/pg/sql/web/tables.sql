@@ -1,7 +1,7 @@
 -- Our tables as the server's statistics see them; the days of job_done together.
 -- locks: none
 -- index: none
-select regexp_replace(s.relname, '_(\d{8}|default)$', ''), sum(s.n_live_tup)::bigint, sum(s.n_dead_tup)::bigint,
+select regexp_replace(s.relname, '_([0-9]{8}|default)$', ''), sum(s.n_live_tup)::bigint, sum(s.n_dead_tup)::bigint,
        sum(pg_table_size(s.relid))::bigint, sum(pg_indexes_size(s.relid))::bigint,
        extract(epoch from coalesce(%(now)s::timestamptz, now())
                           - max(greatest(s.last_vacuum, s.last_autovacuum)))::float8,

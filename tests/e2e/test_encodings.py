@@ -1,0 +1,184 @@
+"""Databases and clients of every encoding: texts arrive as they were, through real workers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import httpx
+import psycopg
+import pytest
+from click.testing import CliRunner
+from psycopg.conninfo import make_conninfo
+
+from leasehold import App
+from leasehold.cli.root import root
+from leasehold.errors import BadPayload
+from leasehold.model.job import JobRequest
+from leasehold.web import dashboard
+from tests.support import postgres as servers
+from tests.support.wait import until_async
+
+EVERYTHING = "Straße 서울 🐘"
+WESTERN = "Straße Ærø ÿ"
+KOREAN = "한국어 서울"
+
+
+@dataclass
+class Place:
+    """A database, and what a client that says nothing would speak there."""
+
+    encoding: str
+    dsn: str
+    text: str
+    environ: dict[str, str]
+
+
+@contextmanager
+def place(postgres: Any, encoding: str, client: str, by: str, text: str) -> Iterator[Place]:
+    with servers.database(postgres.dsn, encoding) as dsn:
+        environ = {"PGCLIENTENCODING": client} if by == "environment" else {}
+        if by != "role":
+            yield Place(encoding, dsn, text, environ)
+            return
+        role = f"speaks_{client.lower()}"
+        with psycopg.connect(postgres.dsn, autocommit=True) as connection:
+            connection.execute(f"create role {role} superuser login".encode())
+            connection.execute(f"alter role {role} set client_encoding = '{client}'".encode())
+        try:
+            yield Place(encoding, make_conninfo(dsn, user=role), text, environ)
+        finally:
+            with psycopg.connect(dsn, autocommit=True) as connection:
+                connection.execute(f"reassign owned by {role} to current_user".encode())
+                connection.execute(f"drop role {role}".encode())
+
+
+PLACES = [
+    ("UTF8", "LATIN1", "environment", EVERYTHING),
+    ("UTF8", "EUC_KR", "role", EVERYTHING),
+    ("UTF8", "SQL_ASCII", "environment", EVERYTHING),
+    ("LATIN1", "", "", WESTERN),
+    ("LATIN1", "UTF8", "role", WESTERN),
+    ("EUC_KR", "", "", KOREAN),
+    ("EUC_KR", "UTF8", "environment", KOREAN),
+]
+
+
+@pytest.fixture(params=PLACES, ids=lambda given: "-".join(given[:3]).rstrip("-"))
+def somewhere(postgres: Any, request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    with place(postgres, *request.param) as made:
+        for name, value in made.environ.items():
+            monkeypatch.setenv(name, value)
+        yield made
+
+
+@pytest.fixture
+async def app(somewhere: Place) -> AsyncIterator[App]:
+    app = App(somewhere.dsn)
+    await app.apply_schema()
+    yield app
+    await app.close()
+
+
+async def test_texts_arrive_as_they_were_in_every_encoding(
+    app: App, somewhere: Place, procs: Any
+) -> None:
+    text = somewhere.text
+    worker(procs, somewhere)
+    jobs = [await app.enqueue(job("echo", text=text))]
+    jobs += await app.enqueue_many([job("echo", text=text) for _ in range(50)])
+    with psycopg.connect(somewhere.dsn) as user:  # speaks what the role or the environment says
+        jobs.append(await app.enqueue(job("echo", text=text), on=user))
+        jobs.append(await app.enqueue(job("echo", text=text, unique=text), on=user))
+    for one in jobs:
+        assert await one.wait(60) == {text: text}
+    assert await (await app.enqueue(job("locked", name=text))).wait(30) == text
+
+    failed = await app.enqueue(job("fail", codes=[ord(c) for c in text], max_attempts=1))
+    record = await ended(app, failed.id, "discarded")
+    assert f"ValueError: {text}" in record.last_error
+    [ticked] = await until_async(
+        lambda: app.jobs(task="tick", state="completed", limit=1), 30, "a tick"
+    )
+    assert ticked.result == text
+
+    shown = await cli(somewhere, "jobs", "show", str(jobs[0].id), "--json")
+    assert text in json.dumps(shown, ensure_ascii=False)
+    assert f"each {text}" in [row["name"] for row in await cli(somewhere, "schedules", "--json")]
+    transport = httpx.ASGITransport(dashboard(app, unprotected=True), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://leasehold.test") as http:
+        page = await http.get(f"/jobs/{failed.id}", headers={"accept": "text/html"})
+    assert page.status_code == 200 and f"ValueError: {text}" in page.text
+
+
+@pytest.mark.parametrize(("encoding", "foreign"), [("LATIN1", KOREAN), ("EUC_KR", "🐘")])
+async def test_what_a_database_cannot_hold_is_refused_or_escaped_and_nothing_is_lost(
+    postgres: Any, procs: Any, encoding: str, foreign: str
+) -> None:
+    refused = pytest.raises(BadPayload, match="encoding of the database cannot hold")
+    codes = [ord(c) for c in foreign]
+    with place(postgres, encoding, "", "", "") as there:
+        app = App(there.dsn)
+        await app.apply_schema()
+        with refused:
+            await app.enqueue(job("echo", text=foreign))
+        with refused:
+            await app.enqueue_many([job("echo", text=foreign) for _ in range(3)])
+        with psycopg.connect(there.dsn) as user, refused:
+            await app.enqueue(job("echo", text=foreign), on=user)
+        assert await app.jobs() == []
+
+        worker(procs, there)
+        failing = await app.enqueue(job("fail", codes=codes, max_attempts=2))
+        answering = await app.enqueue(job("say", codes=codes))
+        neighbour = await app.enqueue(job("say", codes=[65]))
+        assert await neighbour.wait(30) == "A"
+        record = await ended(app, failing.id, "discarded")
+        assert foreign.encode("ascii", "backslashreplace").decode() in record.last_error
+        assert record.attempt == 2  # a failure like any other: it was tried again
+        record = await ended(app, answering.id, "discarded")
+        assert "its outcome cannot be stored" in record.last_error
+        events = await (await app.inspect()).events(kind="job_failed", limit=10)
+        assert len(events) == 1
+        await app.close()
+
+
+async def test_a_database_of_no_encoding_is_refused_by_name(postgres: Any) -> None:
+    with servers.database(postgres.dsn, "SQL_ASCII") as dsn:
+        arguments, env = ["schema", "apply"], {"LEASEHOLD_DSN": dsn}
+        done = await asyncio.to_thread(CliRunner().invoke, root, arguments, env=env)
+        assert done.exit_code == 1 and "Got: encoding SQL_ASCII" in done.stderr
+        assert "ENCODING 'UTF8'" in done.stderr and "Traceback" not in done.output
+
+
+# -- helpers ---------------------------------------------------------------------------------------
+def worker(procs: Any, there: Place) -> None:
+    env = {"LEASEHOLD_DSN": there.dsn, "TEXT": there.text, **there.environ}
+    procs.start("-m", "leasehold", "worker", "tests.e2e.apps.texts:app", name="worker", env=env)
+
+
+def job(
+    task: str, unique: str | None = None, max_attempts: int = 5, **arguments: Any
+) -> JobRequest:
+    payload = json.dumps(arguments, ensure_ascii=False)
+    return JobRequest(task, payload, unique=unique, max_attempts=max_attempts)
+
+
+async def ended(app: App, job: UUID, state: str) -> Any:
+    async def reached() -> Any:
+        record = await app.get(job)
+        return record if record.state == state else None
+
+    return await until_async(reached, 30, f"{job} to be {state}")
+
+
+async def cli(there: Place, *arguments: str) -> Any:
+    environ = {"LEASEHOLD_DSN": there.dsn, "NO_COLOR": "1", **there.environ}
+    done = await asyncio.to_thread(CliRunner().invoke, root, arguments, env=environ)
+    assert done.exit_code == 0, f"{arguments}: {done.output}\n{done.exception!r}"
+    return json.loads(done.stdout)
