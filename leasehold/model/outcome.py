@@ -59,10 +59,19 @@ class Unknown:
     seconds: float = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Unable:
+    """This worker cannot start what the handler runs in. The handler has not begun, and the
+    attempt does not count: another worker may take the job, or this one later."""
+
+    error: str
+    seconds: float = 5.0
+
+
 PLAIN = Complete()
 """What most attempts come to."""
 
-Outcome = Complete | Fail | Snooze | Cancel | Discard | Unknown
+Outcome = Complete | Fail | Snooze | Cancel | Discard | Unknown | Unable
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +114,11 @@ def decide(job: ClaimedJob, outcome: Outcome, backoff: Backoff, draw: float) -> 
             return Decision(
                 State.SCHEDULED, run_in=seconds, counts=False, held_because="unknown_task"
             )
+        case Unable(error, seconds):
+            return Decision(
+                State.SCHEDULED, run_in=seconds, error=_text(error), counts=False,
+                held_because="no_process",
+            )  # fmt: skip
         case Fail(error):
             error = _text(error)
             failures = job.attempt - job.crashes

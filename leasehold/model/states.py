@@ -13,7 +13,8 @@ class State(StrEnum):
     NEW = "new"
     """Before the row exists. Never stored."""
     SCHEDULED = "scheduled"
-    """Waits for its time: delayed, snoozed, or held back until a worker knows its task."""
+    """Waits for its time: delayed, snoozed, or held back until a worker knows its task or
+    can start a process for it."""
     AVAILABLE = "available"
     RUNNING = "running"
     """Claimed: a node has it, started or about to."""
@@ -46,7 +47,7 @@ TRANSITIONS: frozenset[tuple[State, State]] = frozenset(
         (State.RUNNING, State.CANCELLED),
         (State.RUNNING, State.DISCARDED),
         (State.RUNNING, State.RETRYABLE),
-        (State.RUNNING, State.SCHEDULED),  # snoozed, or its task is not known here
+        (State.RUNNING, State.SCHEDULED),  # snoozed, or it cannot start here
         # rescuer
         (State.RUNNING, State.QUARANTINED),
         # a person, through the client

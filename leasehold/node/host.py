@@ -22,6 +22,7 @@ from leasehold.services.process import ProcessPool
 from leasehold.services.recorder import Recorder
 from leasehold.services.running import Running
 from leasehold.services.stacks import stack_of
+from leasehold.services.starts import Starts
 from leasehold.services.tasks import Registry
 from leasehold.telemetry import Emit
 
@@ -34,6 +35,7 @@ class GuardsHost(ABC):
     _settings: Settings
     _env: Env
     _emit: Emit
+    _starts: Starts
     _watchdog: Watchdog
     _overdue: Overdue
     _assigned: Any
@@ -185,6 +187,7 @@ class GuardsHost(ABC):
             "unrecorded": self.acker.backlog,
             "listening": self.wakeups.healthy,
             "deaf_seconds": self._deaf_seconds(),
+            "cannot_start": self._starts.trouble,
             "overdue": self._overdue.listing(),
         }
 

@@ -32,6 +32,7 @@ from leasehold.services.producer import ClaimDesk, Producer, Sleepers
 from leasehold.services.recorder import Recorder
 from leasehold.services.running import Claim, Running
 from leasehold.services.service import Loop
+from leasehold.services.starts import Starts
 from leasehold.services.syncer import Syncer
 from leasehold.services.tasks import Registry
 
@@ -70,11 +71,13 @@ class Node(GuardsHost):
         self.guard = Guard(self._tools.guard_store, env, settings.timings, self._emit, self)
         self.guard.stand(settings.name)
         self._overdue = Overdue(env, self.running, self._emit)
+        self._starts = Starts(env, self._emit)
         self.processes = ProcessPool(
             env,
             limits,
             slots,
             self._store.progress,
+            self._starts,
             lambda: self.attempts.worker_id,
         )
         self.acker = Acker(

@@ -21,12 +21,26 @@ def for_schema(text: str, schema: str) -> str:
     return _CHANNEL.sub(f"'{schema}'", _SCHEMA.sub(f"{schema}.", text))
 
 
+@lru_cache
+def _texts(package: str) -> dict[str, str]:
+    """All of a package, by ``noun/verb``. They are read together, at the first use: a process that
+    has no descriptor left later, or whose files an upgrade has replaced, still has its own."""
+    nouns = [noun for noun in files(package).joinpath("sql").iterdir() if noun.is_dir()]
+    return {
+        f"{noun.name}/{file.name.removesuffix('.sql')}": file.read_text("utf-8")
+        for noun in nouns
+        if noun.name != "migrations"
+        for file in noun.iterdir()
+        if file.name.endswith(".sql")
+    }
+
+
 @lru_cache(maxsize=512)
 def statement(name: str, schema: str) -> str:
     """The text of ``sql/<noun>/<verb>.sql`` without its header. A statement of another package
     has that package's name before it: ``leasehold_lab:chaos/look``."""
     package, _, path = name.rpartition(":")
-    text = files(package or "leasehold.pg").joinpath("sql", f"{path}.sql").read_text("utf-8")
+    text = _texts(package or "leasehold.pg")[path]
     lines = [line for line in text.splitlines() if not line.startswith("--")]
     return for_schema("\n".join(lines).strip(), schema)
 

@@ -24,6 +24,7 @@ from leasehold.services.attempt import describe, timed_out
 from leasehold.services.process_child import Message, find
 from leasehold.services.process_handle import Child, Gone
 from leasehold.services.running import Claim
+from leasehold.services.starts import Starts
 from leasehold.services.tasks import TaskFunction
 
 JOBS_PER_CHILD = 1000
@@ -99,9 +100,11 @@ class ProcessPool:
         limits: Limits,
         slots: int,
         progress: Progress,
+        starts: Starts,
         worker_id: Callable[[], str] = lambda: "",
     ) -> None:
         self._env = env
+        self.starts = starts
         self._limits = limits
         self._progress = progress
         self._worker_id = worker_id
@@ -158,8 +161,9 @@ class ProcessPool:
                 raise asyncio.CancelledError
             try:
                 child = self._take() or Child()
-            except OSError as error:
-                return Fail(f"no child process could be started: {error}")
+            except (OSError, MemoryError) as error:
+                return await self.starts.failed(f"no child process could be started: {error}")
+            self.starts.succeeded()
             self._busy[child] = claim
             stop.child = child
             first: Message | None = None

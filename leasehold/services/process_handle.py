@@ -34,7 +34,8 @@ class Gone(errors.JobError):
 
 
 class Child:
-    """One child process and the socket to it."""
+    """One child process and the socket to it. Raises OSError or MemoryError when the system has
+    no descriptor, memory or process left for it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -46,13 +47,15 @@ class Child:
         self.fenced = False
         self.listens = False
         """It has begun a job, and knows LOOK, which would have ended it before."""
+        self._looks = -1
         self._ours, theirs = socket.socketpair()
         with theirs:
-            self._looks = os.memfd_create("leasehold-stack") if LOOK else -1
-            ours = [str(theirs.fileno()), str(os.getpid()), str(self._looks)]
-            command = [sys.executable, "-P", "-c", _START, *ours]
-            kept = [fd for fd in (theirs.fileno(), self._looks) if fd >= 0]
             try:
+                if LOOK:
+                    self._looks = os.memfd_create("leasehold-stack")
+                ours = [str(theirs.fileno()), str(os.getpid()), str(self._looks)]
+                command = [sys.executable, "-P", "-c", _START, *ours]
+                kept = [fd for fd in (theirs.fileno(), self._looks) if fd >= 0]
                 self._popen = subprocess.Popen(
                     [*command, *sys.path], pass_fds=kept, stdin=subprocess.DEVNULL
                 )

@@ -30,6 +30,7 @@ def troubles(mine: Facts, facts: Facts) -> Iterator[Problem]:
     yield from _lately(facts, "deadline_breached", _breached)
     yield from _lately(facts, "clock_jumped", _clock_jumped)
     yield from _deaf(mine)
+    yield from _cannot_start(mine)
     yield from _pinned(facts)
 
 
@@ -137,6 +138,19 @@ def _deaf(facts: Facts) -> Iterator[Problem]:
                 "in front of the database, or LISTEN does not work",
                 "Give it a direct connection; or, if polling is what you want, LEASEHOLD_LISTEN=0. "
                 "leasehold events --kind listen_lost says why",
+            )
+
+
+def _cannot_start(facts: Facts) -> Iterator[Problem]:
+    for node in facts.live_nodes:
+        error = (node["info"] or {}).get("cannot_start")
+        if error:
+            yield Problem(
+                "cannot_start",
+                f"Node {node['worker_id']} cannot start the processes or threads that its "
+                f"handlers run in: {shorten(str(error))}",
+                "Its jobs go back and wait. Raise its limits (ulimit -n, ulimit -u, memory), or "
+                "give it fewer slots",
             )
 
 

@@ -57,6 +57,8 @@ def _later(job: JobRecord, more: dict[str, Any], working: Rows, nodes: Rows) -> 
     elif job.state is State.RETRYABLE:
         tries = f"Attempt {job.attempt} of {job.max_attempts}"
         yield f"{tries} failed; it is tried again {_when(left)}."
+    elif job.held_because == "no_process":
+        yield f"The worker that took it could not start a process; it is tried again {_when(left)}."
     elif job.held_because == "snoozed":
         yield f"Its handler put it off; it goes on {_when(left)}."
     else:

@@ -24,6 +24,7 @@ PLACES = {
     "no_live_node": "nodes", "node_silent": "nodes", "versions_differ": "nodes",
     "no_leader": "leaders", "leader_silent": "leaders", "schedule_silent": "schedules",
     "renewal_late": "nodes", "wakeups_lost": "nodes", "two_claimants": "leaders",
+    "cannot_start": "nodes",
     "lock_lost": "events?kind=lock_lost", "tick_missed": "schedules", "xmin_pinned": "database",
     "deadline_breached": "deadlines?state=breached", "breach_unhandled": "deadlines?state=breached",
     "clock_jumped": "events?kind=clock_jumped",

@@ -22,12 +22,13 @@ from leasehold.config import Limits
 from leasehold.env import Env
 from leasehold.errors import BadJob, Unavailable
 from leasehold.model.job import ClaimedJob
-from leasehold.model.outcome import Cancel, Complete, Discard, Fail, Outcome, Snooze
+from leasehold.model.outcome import Cancel, Complete, Discard, Fail, Outcome, Snooze, Unable
 from leasehold.services import process, process_handle
 from leasehold.services.attempt import Attempts
 from leasehold.services.executor import Executor, Lane
 from leasehold.services.process import ProcessPool, check_importable
 from leasehold.services.running import Claim, Running
+from leasehold.services.starts import Starts
 from leasehold.services.tasks import Registry, TaskOptions
 from tests.services import process_handlers as handlers
 from tests.services import process_unimportable
@@ -65,7 +66,10 @@ class Bench:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self._outcomes: dict[UUID, Outcome] = {}
         env, self._registry = Env(), Registry()
-        self.pool = ProcessPool(env, Limits(**limits), slots, self._progress, lambda: "worker-7")
+        self.starts = Starts(env, self._emit)
+        self.pool = ProcessPool(
+            env, Limits(**limits), slots, self._progress, self.starts, lambda: "worker-7"
+        )
         self.attempts = Attempts(
             None,  # type: ignore[arg-type]
             env,
@@ -394,10 +398,16 @@ async def test_a_forked_copy_of_the_handler_has_no_say(bench):
     assert await bench.pid() == before
 
 
-async def test_a_child_that_cannot_be_started_fails_the_job(bench, monkeypatch):
+async def test_a_job_whose_child_cannot_be_started_goes_back(bench, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/no/such/python")
-    text = failure(await bench.run(handlers.pid))
-    assert text.startswith("no child process could be started: ") and "/no/such/python" in text
+    open_before = len(os.listdir("/proc/self/fd"))
+    outcome = await bench.run(handlers.pid)
+    assert isinstance(outcome, Unable) and "/no/such/python" in outcome.error
+    assert bench.starts.trouble == outcome.error
+    assert len(os.listdir("/proc/self/fd")) == open_before
+    monkeypatch.undo()
+    assert isinstance(await bench.run(handlers.pid), Complete)
+    assert not bench.starts.trouble
 
 
 async def test_a_child_that_dies_before_the_handler_says_so(bench, monkeypatch):

@@ -324,6 +324,11 @@ def test_a_node_without_wake_ups_is_named_and_one_that_just_started_is_not():
     only(wrong(nodes=[node(info={"deaf_seconds": 7.0})]), "wakeups_lost")
 
 
+def test_a_node_that_cannot_start_processes_is_a_problem() -> None:
+    assert wrong(nodes=[node(info={"cannot_start": ""})]) == []
+    only(wrong(nodes=[node(info={"cannot_start": "Too many open files"})]), "cannot_start")
+
+
 def test_who_pins_is_named_with_what_to_type():
     pin = {
         "pid": "77", "what": "transaction", "role": "ada", "application": "psql",
