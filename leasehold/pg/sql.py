@@ -11,6 +11,7 @@ from psycopg.adapt import PyFormat
 
 _SCHEMA = re.compile(r"\bleasehold\.")
 _CHANNEL = re.compile(r"'leasehold'")
+_INCLUDED = re.compile(r"\{\{([\w:/]+)\}\}")
 _PLACE = re.compile(r"%\((\w+)\)s|%%")
 
 
@@ -38,9 +39,11 @@ def _texts(package: str) -> dict[str, str]:
 @lru_cache(maxsize=512)
 def statement(name: str, schema: str) -> str:
     """The text of ``sql/<noun>/<verb>.sql`` without its header. A statement of another package
-    has that package's name before it: ``leasehold_lab:chaos/look``."""
+    has that package's name before it: ``leasehold_lab:chaos/look``. ``{{noun/_part}}`` stands for
+    the text of a file that several statements share."""
     package, _, path = name.rpartition(":")
     text = _texts(package or "leasehold.pg")[path]
+    text = _INCLUDED.sub(lambda found: statement(found[1], schema), text)
     lines = [line for line in text.splitlines() if not line.startswith("--")]
     return for_schema("\n".join(lines).strip(), schema)
 

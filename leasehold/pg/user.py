@@ -63,8 +63,14 @@ class UserConnections:
         self, connection: Any, job: UUID, node: UUID, token: int, result: Any
     ) -> None:
         text = None if result is None else encode("result", result, Limits.result_bytes)
-        params = {"job": str(job), "node": str(node), "token": token, "idle_ms": _IDLE_MS}
-        params["result"] = text and json_in_ascii(text)
+        params = {
+            "job": str(job),
+            "node": str(node),
+            "token": token,
+            "result": text and json_in_ascii(text),
+            "idle_ms": _IDLE_MS,
+            "now": None,
+        }
         await self.fetch(connection, "user/complete", params)
 
     async def arm_deadline(

@@ -50,6 +50,13 @@ def test_the_statement_rule_counts_statements_and_not_semicolons_in_strings():
     assert sql_rules.statement_offences("-- nothing;\n")
 
 
+def test_a_shared_part_is_included_by_several_statements():
+    texts = [p.read_text() for p in tree.operation_files()]
+    for part in tree.shared_parts():
+        marker = "{{" + tree.operation_name(part) + "}}"
+        assert sum(marker in text for text in texts) > 1, f"{marker} is not shared"
+
+
 # -- the header ----------------------------------------------------------------------------------
 def test_a_file_says_its_purpose_its_locks_and_its_index():
     assert not (found := offences_of(sql_rules.header_offences)), "\n".join(found)
@@ -67,7 +74,8 @@ def test_the_header_rule_catches_each_missing_or_misspelt_line():
 
 # -- clocks --------------------------------------------------------------------------------------
 def test_a_statement_takes_its_clock_from_the_caller():
-    assert not (found := offences_of(sql_rules.clock_offences)), "\n".join(found)
+    files = [*tree.operation_files(), *tree.shared_parts()]
+    assert not (found := offences_of(sql_rules.clock_offences, files)), "\n".join(found)
 
 
 def test_the_clock_rule_catches_each_way_to_read_a_clock():

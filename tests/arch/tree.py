@@ -22,9 +22,15 @@ def python_files(folder: Path) -> list[Path]:
 
 
 def operation_files() -> list[Path]:
-    """Each ``sql/<noun>/<verb>.sql`` of the core and of the laboratory, but the migrations."""
+    """Each ``sql/<noun>/<verb>.sql`` of the core and of the laboratory, but the migrations and the
+    parts that statements share."""
     found = [p for p in SQL.rglob("*.sql") if MIGRATIONS not in p.parents]
-    return sorted([*found, *LAB_SQL.rglob("*.sql")])
+    return sorted(p for p in [*found, *LAB_SQL.rglob("*.sql")] if not p.name.startswith("_"))
+
+
+def shared_parts() -> list[Path]:
+    """``sql/<noun>/_<part>.sql``: text that several statements include."""
+    return sorted(SQL.rglob("_*.sql"))
 
 
 def operation_name(path: Path) -> str:

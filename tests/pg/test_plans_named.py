@@ -101,7 +101,7 @@ class Node(NamedTuple):
 
 
 def steady() -> list[str]:
-    names = (str(path.relative_to(FOLDER).with_suffix("")) for path in FOLDER.rglob("*.sql"))
+    names = (str(path.relative_to(FOLDER).with_suffix("")) for path in FOLDER.rglob("[!_]*.sql"))
     apart = ASIDE | UNPLANNED
     return sorted(n for n in names if n.partition("/")[0] not in ELSEWHERE and n not in apart)
 
@@ -149,7 +149,7 @@ async def test_every_statement_finds_its_rows_by_the_indexes_above_it(
 
 def test_every_index_that_a_header_names_is_there(relations: Relations) -> None:
     known = {relation.name for relation in relations.values()}
-    for path in FOLDER.rglob("*.sql"):
+    for path in FOLDER.rglob("[!_]*.sql"):
         name = str(path.relative_to(FOLDER).with_suffix(""))
         if name.partition("/")[0] not in ELSEWHERE - {"user"}:
             assert Header.of(name).indexes <= known, name

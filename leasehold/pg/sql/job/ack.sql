@@ -28,18 +28,9 @@ with held as materialized (
 ), gone as (
     delete from leasehold.job j using held h
     where j.ctid = h.at_row and h.over is not null
-    returning j.*, h.over, h.result, h.ran, h.error, h.state as outcome
-), done as (
-    insert into leasehold.job_done (id, finished_at, queue, task_name, priority, run_at, created_at, started_at,
-        max_attempts, attempt, crashes, timeout_seconds, state, schedule, tick_at, node, claim_token, payload,
-        result, last_error)
-    select g.id, m.clock, g.queue, g.task_name, g.priority, g.run_at, g.created_at,
-           m.clock - make_interval(secs => g.ran), g.max_attempts, g.attempt, g.crashes, g.timeout_seconds,
-           g.over, g.schedule, g.tick_at, g.node, g.claim_token, g.payload, g.result,
-           coalesce(g.error, g.last_error)
-    from gone g, (select coalesce(%(now)s::timestamptz, now()) as clock) m
-    where g.history or g.over <> 'completed'
-), back as (
+    returning j.*, h.over as ended, coalesce(%(now)s::timestamptz, now()) - make_interval(secs => h.ran) as began, h.result,
+              coalesce(h.error, j.last_error) as error, 0 as undone, 0 as crashed, h.ran, h.error as said, h.state as outcome
+), {{job/_finish}}, back as (
     update leasehold.job j
     set ready = false, node = null, started_at = null, progress = null, progress_note = null,
         held_because = coalesce(h.held_because, h.state), last_error = coalesce(h.error, j.last_error),
@@ -48,13 +39,10 @@ with held as materialized (
     from held h
     where j.ctid = h.at_row and h.over is null
     returning j.id, h.token, h.attempt, h.node, h.ran, coalesce(h.held_because, h.state) as outcome, h.error
-), keys as (
-    delete from leasehold.job_key k using gone g
-    where g.unique_key is not null and k.key = g.unique_key and k.job_id = g.id and k.held_until is null
 ), tries as (
     insert into leasehold.attempt (job_id, claim_token, attempt, node, started_at, ended_at, outcome, error)
     select t.id, t.token, t.attempt, t.node, m.clock - make_interval(secs => t.ran), m.clock, t.outcome, t.error
-    from (select id, claim_token as token, attempt, node, ran, over as outcome, error from gone
+    from (select id, claim_token as token, attempt, node, ran, ended as outcome, said as error from gone
           where outcome <> 'completed'
           union all select * from back) t,
          (select coalesce(%(now)s::timestamptz, now()) as clock) m

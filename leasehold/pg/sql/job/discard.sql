@@ -11,17 +11,9 @@ with target as materialized (
 ), gone as (
     delete from leasehold.job j
     where j.id = any (array(select id from target)) and j.node is null
-    returning j.*
-), done as (
-    insert into leasehold.job_done (id, finished_at, queue, task_name, priority, run_at, created_at, max_attempts,
-        attempt, crashes, timeout_seconds, state, schedule, tick_at, payload, last_error)
-    select id, coalesce(%(now)s::timestamptz, now()), queue, task_name, priority, run_at, created_at, max_attempts,
-           attempt, crashes, timeout_seconds, 'discarded', schedule, tick_at, payload, %(reason)s
-    from gone
-), keys as (
-    delete from leasehold.job_key k using gone g
-    where g.unique_key is not null and k.key = g.unique_key and k.job_id = g.id and k.held_until is null
-), given_up as (
+    returning j.*, 'discarded' as ended, null::timestamptz as began, null::jsonb as result,
+              %(reason)s::text as error, 0 as undone, 0 as crashed
+), {{job/_finish}}, given_up as (
     update leasehold.job_done set state = 'discarded'
     where id = any (%(jobs)s::uuid[]) and state = 'quarantined'
     returning id

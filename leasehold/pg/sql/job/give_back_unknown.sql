@@ -19,18 +19,9 @@ with mine as materialized (
     returning j.id, j.queue
 ), gone as (
     delete from leasehold.job j using unknown u where j.id = u.id and u.unwanted
-    returning j.*
-), done as (
-    insert into leasehold.job_done (id, finished_at, queue, task_name, priority, run_at, created_at, max_attempts,
-        attempt, crashes, timeout_seconds, state, schedule, tick_at, payload, last_error)
-    select id, coalesce(%(now)s::timestamptz, now()), queue, task_name, priority, run_at, created_at, max_attempts,
-           attempt - 1, crashes, timeout_seconds, 'cancelled', schedule, tick_at, payload,
-           'cancelled; its worker gave it back'
-    from gone
-), keys as (
-    delete from leasehold.job_key k using gone g
-    where g.unique_key is not null and k.key = g.unique_key and k.job_id = g.id and k.held_until is null
-), woken as (
+    returning j.*, 'cancelled' as ended, null::timestamptz as began, null::jsonb as result,
+              'cancelled; its worker gave it back' as error, 1 as undone, 0 as crashed
+), {{job/_finish}}, woken as (
     select leasehold.wake(array_agg(distinct queue), true) from back
 )
 select r.id from (select id from back union all select id from gone) r, woken

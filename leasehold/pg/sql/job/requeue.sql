@@ -28,23 +28,14 @@ with mine as materialized (
     returning j.queue
 ), gone as (
     delete from leasehold.job j using mine where j.id = mine.id and mine.over is not null
-    returning j.*, mine.over, mine.why
-), done as (
-    insert into leasehold.job_done (id, finished_at, queue, task_name, priority, run_at, created_at, started_at,
-        max_attempts, attempt, crashes, timeout_seconds, state, schedule, tick_at, node, claim_token, payload,
-        last_error)
-    select id, coalesce(%(now)s::timestamptz, now()), queue, task_name, priority, run_at, created_at,
-           coalesce(started_at, claimed_at), max_attempts, attempt, crashes, timeout_seconds, over, schedule, tick_at,
-           node, claim_token, payload, case over when 'discarded' then why else 'cancelled; it ' || why end
-    from gone
-), keys as (
-    delete from leasehold.job_key k using gone g
-    where g.unique_key is not null and k.key = g.unique_key and k.job_id = g.id and k.held_until is null
-), woken as (
+    returning j.*, mine.over as ended, mine.started_at as began, null::jsonb as result,
+              case mine.over when 'discarded' then mine.why else 'cancelled; it ' || mine.why end as error,
+              0 as undone, 0 as crashed
+), {{job/_finish}}, woken as (
     select leasehold.wake(array_agg(queue), true) from back
 )
 select case when exists (select 1 from back) then 'available'
-            when exists (select 1 from gone) then (select over from gone)
+            when exists (select 1 from gone) then (select ended from gone)
             when exists (select 1 from leasehold.job
                          where id = %(job)s and claim_token = %(token)s and node is not null) then 'running' end,
        (select count(*) from woken)

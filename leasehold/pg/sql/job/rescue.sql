@@ -31,22 +31,11 @@ with lost as materialized (
 ), gone as (
     delete from leasehold.job j using lost l
     where j.id = l.id and (l.poison or l.cancel_requested)
-    returning j.*
-), done as (
-    insert into leasehold.job_done (id, finished_at, queue, task_name, priority, run_at, created_at, started_at,
-        max_attempts, attempt, crashes, timeout_seconds, state, schedule, tick_at, node, claim_token, payload,
-        last_error)
-    select g.id, coalesce(%(now)s::timestamptz, now()), g.queue, g.task_name, g.priority, g.run_at, g.created_at,
-           l.started_at, g.max_attempts, g.attempt, g.crashes + 1, g.timeout_seconds,
-           case when l.poison then 'quarantined' else 'cancelled' end,
-           g.schedule, g.tick_at, g.node, g.claim_token, g.payload,
-           case when l.poison then format('its worker died %%s times while it ran', g.crashes + 1)
-                else 'cancelled; its worker died' end
-    from gone g join lost l on l.id = g.id
-), keys as (
-    delete from leasehold.job_key k using gone g
-    where g.unique_key is not null and k.key = g.unique_key and k.job_id = g.id and k.held_until is null
-), tries as (
+    returning j.*, case when l.poison then 'quarantined' else 'cancelled' end as ended, l.started_at as began,
+              null::jsonb as result, 0 as undone, 1 as crashed,
+              case when l.poison then format('its worker died %%s times while it ran', j.crashes + 1)
+                   else 'cancelled; its worker died' end as error
+), {{job/_finish}}, tries as (
     insert into leasehold.attempt (job_id, claim_token, attempt, node, started_at, ended_at, outcome, error)
     select l.id, l.claim_token, l.attempt, l.node, l.started_at, coalesce(%(now)s::timestamptz, now()),
            'crashed', 'its worker died'

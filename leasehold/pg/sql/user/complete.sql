@@ -8,19 +8,9 @@ with gone as (
     delete from leasehold.job
     where id = cast(%(job)s as uuid) and claim_token = cast(%(token)s as bigint)
       and node = cast(%(node)s as uuid)
-    returning *
-), done as (
-    insert into leasehold.job_done (id, queue, task_name, priority, run_at, created_at, started_at,
-        max_attempts, attempt, crashes, timeout_seconds, state, schedule, tick_at, node, claim_token, payload,
-        result, last_error)
-    select id, queue, task_name, priority, run_at, created_at, coalesce(started_at, claimed_at), max_attempts, attempt,
-           crashes, timeout_seconds, 'completed', schedule, tick_at, node, claim_token, payload,
-           cast(cast(%(result)s as text) as jsonb), last_error
-    from gone where history
-), keys as (
-    delete from leasehold.job_key k using gone g
-    where g.unique_key is not null and k.key = g.unique_key and k.job_id = g.id and k.held_until is null
-), idle as materialized (
+    returning *, 'completed' as ended, coalesce(started_at, claimed_at) as began,
+              cast(cast(%(result)s as text) as jsonb) as result, last_error as error, 0 as undone, 0 as crashed
+), {{job/_finish}}, idle as materialized (
     select cast(setting as bigint) as now_ms, cast(%(idle_ms)s as bigint) as wanted_ms
     from pg_settings where name = 'idle_in_transaction_session_timeout'
 )
