@@ -19,15 +19,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Protocol
 
 from leasehold.errors import BadSchedule, suggest
-from leasehold.model.schedule import Spec
 
 STEP_TOLERANCE_SECONDS = 1.0
 """A high-water mark this little ahead of now is the noise of two servers' clocks."""
 
 _INSTANT = timedelta(microseconds=1)
 _LONGEST_SECONDS = 100 * 366 * 86_400.0
+
+
+class Moments(Protocol):
+    """A schedule's: its Spec, or that with the ones before."""
+
+    def next_after(self, instant: datetime) -> datetime | None: ...
 
 
 class Missed(StrEnum):
@@ -66,7 +72,7 @@ class Plan:
 
 
 def plan(
-    spec: Spec,
+    spec: Moments,
     *,
     high_water: datetime | None,
     next_at: datetime | None,
@@ -126,7 +132,7 @@ def _fire_from(
     return on_time
 
 
-def _take(spec: Spec, first: datetime | None, now: datetime, count: int) -> list[datetime]:
+def _take(spec: Moments, first: datetime | None, now: datetime, count: int) -> list[datetime]:
     """``first`` and what follows, up to ``now``, at most ``count``."""
     ticks: list[datetime] = []
     tick = first
@@ -136,7 +142,7 @@ def _take(spec: Spec, first: datetime | None, now: datetime, count: int) -> list
     return ticks
 
 
-def _last_before(spec: Spec, first: datetime, bound: datetime) -> datetime:
+def _last_before(spec: Moments, first: datetime, bound: datetime) -> datetime:
     """The last tick before ``bound``, by bisection; ``first`` is a tick before it."""
     last, high = first, bound
     while True:

@@ -24,6 +24,8 @@ class DueSchedule:
     """The database's time at which it was due."""
     mark: int
     """Of the spec as the database has it; what we have read of it may be Unreadable."""
+    former: Any = None
+    """Earlier definitions that have undecided moments: see :mod:`leasehold.model.former`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ class ScheduleDefinition:
     missed: str
     grace_seconds: float
     next_at: datetime | None
-    """The first moment, if the schedule is new or its spec changed."""
+    """The first moment, if the schedule is new or its spec changed. Moments of the spec before that
+    are due and undecided stay due."""
 
 
 @dataclass(frozen=True, slots=True)

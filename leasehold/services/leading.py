@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from leasehold.config import Limits, Polling, Retention, Settings
 from leasehold.env import Env
 from leasehold.errors import Conflict, LostLease, QueryFailed, UsageError, told
-from leasehold.model.missed import STEP_TOLERANCE_SECONDS, Missed, plan
+from leasehold.model.former import redefined
+from leasehold.model.missed import STEP_TOLERANCE_SECONDS, Missed, Moments, plan
 from leasehold.model.schedule import Spec
 from leasehold.ports import (
     DueSchedule,
@@ -211,8 +213,12 @@ class Periodic(Service):
             self._emit("schedule_undecidable", schedule=schedule.name, error=text)
 
     def _decide(self, schedule: DueSchedule, share: int) -> TickPlan:
+        spec = Spec.from_json(schedule.spec)
+        moments: Moments = spec
+        if schedule.former:
+            moments = redefined(spec, schedule.former, partial(self._unreadable, schedule.name))
         decided = plan(
-            Spec.from_json(schedule.spec),
+            moments,
             high_water=schedule.high_water,
             next_at=schedule.next_at,
             now=schedule.now,
@@ -234,6 +240,9 @@ class Periodic(Service):
             decided.next_at,
             tuple(ticks),
         )
+
+    def _unreadable(self, name: str, error: Exception) -> None:
+        self._emit("schedule_undecidable", schedule=name, error=f"as it was before: {told(error)}")
 
     def _tell(self, plans: list[TickPlan], written: set[str]) -> None:
         for decided in plans:

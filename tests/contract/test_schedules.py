@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
-from leasehold.ports import Term, TickDecision
+from leasehold.model.former import redefined
+from leasehold.model.schedule import Spec
+from leasehold.ports import DueSchedule, Term, TickDecision
 from tests.contract.world import ELECTION, World, at, identity, plan, planned
 
 
@@ -31,7 +34,56 @@ async def test_the_same_moments_stay_due_and_new_ones_begin_anew(world: World):
     [due] = await world.a.store.due_schedules("default", 10, world.now)
     assert (due.next_at, due.missed) == (at(0), "skip")
     await sync(world, planned(seconds=2.0, next_at=at(99)))
-    assert await world.a.store.due_schedules("default", 10, world.now) == []
+    [due] = await world.a.store.due_schedules("default", 10, world.now)
+    assert (due.next_at, due.spec) == (at(0), planned(seconds=2.0).spec), "due before the change"
+    await sync(world, planned("other", next_at=at(1)))
+    await sync(world, planned("other", seconds=2.0, next_at=at(99)))
+    assert await world.a.store.due_schedules("default", 10, at(98)) == []
+
+
+def moments_of(due: DueSchedule, until: float) -> list[datetime]:
+    spec = Spec.from_json(due.spec)
+    moments = redefined(spec, due.former, lambda error: pytest.fail(str(error)))
+    found, moment = [], due.next_at
+    while moment is not None and moment <= at(until):
+        found.append(moment)
+        moment = moments.next_after(moment)
+    return found
+
+
+async def test_what_was_due_before_each_change_stays_due_until_it_is_decided(world: World):
+    store = world.a.store
+    world.now = at(0)
+    await sync(world, planned(next_at=at(1)))
+    world.now = at(3)
+    await sync(world, planned(seconds=2.0, next_at=at(4)), release="r2")
+    world.now = at(6.5)
+    await sync(world, planned(seconds=10.0, next_at=at(10)), release="r3")
+    await sync(world, planned(seconds=10.0, next_at=at(10), missed="skip"), release="r3")
+    [due] = await store.due_schedules("default", 10, world.now)
+    assert moments_of(due, 30) == [at(1), at(2), at(3), at(4), at(6), at(10), at(20), at(30)]
+
+    await world.a.lead()
+    decided = replace(plan(None, 1, 2, 3, release="r3"), next_at=at(4))
+    assert await store.fire(world.a.term, "default", [decided], at(7))
+    [due] = await store.due_schedules("default", 10, at(7))
+    assert moments_of(due, 10) == [at(4), at(6), at(10)]
+    decided = replace(plan(at(3), 4, 6, release="r3"), next_at=at(10))
+    assert await store.fire(world.a.term, "default", [decided], at(7))
+    [due] = await store.due_schedules("default", 10, at(10))
+    assert (due.next_at, due.former) == (at(10), None)
+
+
+async def test_a_change_to_a_schedule_that_never_fires_keeps_what_was_due(world: World):
+    await sync(world)
+    await sync(world, planned(seconds=2.0, next_at=None))
+    [due] = await world.a.store.due_schedules("default", 10, world.now)
+    assert moments_of(due, 5) == [at(0)]
+    await world.a.lead()
+    decided = replace(plan(None, 0), next_at=None)
+    assert await world.a.store.fire(world.a.term, "default", [decided], at(1))
+    assert (await world.a.store.schedules(10))[0]["next_at"] is None
+    assert await world.a.store.due_schedules("default", 10, at(9)) == []
 
 
 async def test_the_newer_release_wins_while_a_node_of_it_lives(world: World):

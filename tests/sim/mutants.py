@@ -103,6 +103,19 @@ class FireWithoutMark(SimStore):
         return await super().fire(term, app, plans, now)
 
 
+class RedefinedAnew(SimStore):
+    """A new definition begins with its own first moment, whatever was due."""
+
+    async def sync_schedules(self, app: str, release: str, given: Any, now: Any) -> Any:
+        before = {name: row.spec for (_, name), row in self.db.schedules.items()}
+        synced = await super().sync_schedules(app, release, given, now)
+        for schedule in given if synced.newest else ():
+            row = self.db.schedules[app, schedule.name]
+            if before.get(schedule.name, row.spec) != row.spec:
+                row.next_at, row.former = schedule.next_at, None
+        return synced
+
+
 class _Forgetful(Enqueue):
     def _is_over(self, job_id: UUID) -> bool:
         return False
@@ -251,6 +264,7 @@ MUTANTS = [
     Mutant("BuriedAtOnce", "a death names what was seen", BuriedAtOnce),
     Mutant("NoFence", "a duty looks at the fence", NoFence),
     Mutant("FireWithoutMark", "the schedule's high-water mark", FireWithoutMark),
+    Mutant("RedefinedAnew", "what was due before a redefinition stays due", RedefinedAnew),
     Mutant("NoIdempotency", "an enqueue looks for its id", NoIdempotency),
     Mutant("NoTraceOfARepetition", "a repetition leaves its id", NoTraceOfARepetition),
     Mutant("AcquireWhateverWasSeen", "a takeover compares and swaps", AcquireWhateverWasSeen),

@@ -24,6 +24,7 @@ from tests.sim.search import search
 SEEDS = 150
 QUICKLY_FOUND = (
     "ClaimWithoutGuard",
+    "RedefinedAnew",
     "NothingGivenBack",
     "AckWithoutToken",
     "AcquireWhateverWasSeen",

@@ -99,7 +99,7 @@ class Cluster:
         self.links = [self._link(name) for name in names]
         hard_exit = rng.random() < 0.5
         self.fault_seconds = rng.choice(FAULT_SECONDS)
-        plan = NodePlan("0", "r1", {"default": rng.choice([2, 10])}, self.work.planned())
+        plan = NodePlan("0", "r1", {"default": rng.choice([2, 10])}, self.work.planned("r1"))
         self.processes = [
             Process(n, loop, self.links[n], self._fork(), self.settings, plan,
                     self.work, self.watch, hard_exit)
@@ -159,7 +159,7 @@ class Cluster:
             self.later(self.rng.random() * 2, process.start)
         if self.profile == "calm":
             last = self.processes[-1]
-            last.plan = replace(last.plan, release=NEW_IN)
+            last.plan = replace(last.plan, release=NEW_IN, planned=self.work.planned(NEW_IN))
         clients = [
             asyncio.ensure_future(self.work.client(link, self.fault_seconds))
             for link in self.links[-CLIENTS:]

@@ -115,7 +115,8 @@ class Process:
         self.node = None  # what the one before believed, nobody believes any more
         self.link.wakeups.clear()
         if release:
-            self.plan = replace(self.plan, release=release)
+            planned = self.work.planned(release)
+            self.plan = replace(self.plan, release=release, planned=planned)
         work = Place(f"{self!r}-work", self)
         guard = Place(f"{self!r}-guard", self)
         self._places = [work, guard]

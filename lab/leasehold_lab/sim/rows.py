@@ -148,6 +148,7 @@ class ScheduleRow:
     updated_at: datetime
     paused: bool = False
     high_water: datetime | None = None
+    former: dict[str, Any] | None = None
 
 
 @dataclass(slots=True)

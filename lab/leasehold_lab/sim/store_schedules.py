@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 from zlib import crc32
 
@@ -47,6 +48,7 @@ class ScheduleOperations:
                 row.next_at,
                 moment,
                 _mark(row),
+                row.former,
             )
             for row in self._going(app, without)
             if row.next_at is not None and row.next_at <= moment
@@ -91,6 +93,8 @@ class ScheduleOperations:
                 continue
             marks = [mark for mark in (row.high_water, decided.high_water) if mark is not None]
             row.high_water, row.next_at = max(marks, default=None), decided.next_at
+            if row.former and not _undecided(row.former, decided.next_at):
+                row.former = None
             for tick in decided.ticks:
                 if self._decide(row, tick, term, moment):
                     written.append((row.name, tick.at, tick.state))
@@ -150,7 +154,7 @@ class ScheduleOperations:
         if same and old.release == release:
             return False
         if old.spec != given.spec:
-            old.next_at = given.next_at
+            _redefine(old, given, moment)
         for name in (*_COMPARED, "described"):
             setattr(old, name, getattr(given, name))
         old.release, old.updated_at = release, moment
@@ -161,6 +165,25 @@ class ScheduleOperations:
         if row:
             row.paused = paused
         return row is not None
+
+
+def _redefine(old: ScheduleRow, given: ScheduleDefinition, moment: datetime) -> None:
+    """What is due and undecided stays due."""
+    if old.next_at is None or old.next_at > moment:
+        old.next_at, old.former = given.next_at, None
+        return
+    before = old.former or {"stretches": [], "first": old.next_at.isoformat()}
+    stretch = {"spec": old.spec, "first": before["first"], "until": moment.isoformat()}
+    old.former = {
+        "stretches": [*before["stretches"], stretch],
+        "first": given.next_at.isoformat() if given.next_at else None,
+    }
+    old.next_at = min(old.next_at, given.next_at) if given.next_at else old.next_at
+
+
+def _undecided(former: dict[str, Any], next_at: datetime | None) -> bool:
+    untils = [datetime.fromisoformat(stretch["until"]) for stretch in former["stretches"]]
+    return next_at is not None and any(until >= next_at for until in untils)
 
 
 def _tick_job(row: ScheduleRow, job_id: UUID, at: datetime, moment: datetime) -> JobRow:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import timedelta
 from functools import cache
 from typing import Any
 from uuid import UUID
@@ -17,7 +18,7 @@ from leasehold.model.deadline import Callback, Level
 from leasehold.model.job import JobRequest
 from leasehold.model.missed import Missed
 from leasehold.model.outcome import Cancel, Discard, Snooze
-from leasehold.model.schedule import every
+from leasehold.model.schedule import EPOCH, every
 from leasehold.ports import Store
 from leasehold.services.client import Client
 from leasehold.services.context import Context
@@ -132,9 +133,11 @@ class Workload:
             raise
 
     # -- the schedule ----------------------------------------------------------------------------
-    def planned(self) -> list[Planned]:
+    def planned(self, release: str) -> list[Planned]:
+        """Of the newer release with another anchor: another definition, of the same moments."""
         job = registry(NEW_IN).get("tick").job()
-        return [Planned("second", every(seconds=1), job, Missed.LATEST, 1.0)]
+        spec = every(seconds=1, anchor=EPOCH + timedelta(seconds=int(release >= NEW_IN)))
+        return [Planned("second", spec, job, Missed.LATEST, 1.0)]
 
     # -- clients ---------------------------------------------------------------------------------
     async def client(self, link: Link, until: float) -> None:

@@ -321,6 +321,9 @@ create table leasehold.schedule (
     high_water     timestamptz,
     -- the first instant that was not decided yet; null: never again
     next_at        timestamptz,
+    -- earlier definitions with moments that were due and undecided when the code changed, each until that
+    -- instant, and the first moment of the present one: {"stretches": [{spec, first, until}, ...], "first"}
+    former         jsonb,
     updated_at     timestamptz not null default now(),
     primary key (app, name)
 ) with (fillfactor = 70);

@@ -12,7 +12,11 @@ with f as materialized (
         as x (name text, release text, seen timestamptz, high_water timestamptz, next_at timestamptz, ticks jsonb)
 ), moved as (
     update leasehold.schedule s
-    set high_water = greatest(s.high_water, p.high_water), next_at = p.next_at
+    set high_water = greatest(s.high_water, p.high_water), next_at = p.next_at,
+        -- earlier definitions are forgotten when all their moments are decided
+        former = case when s.former is not null and exists (
+            select 1 from jsonb_array_elements(s.former -> 'stretches') f
+            where (f ->> 'until')::timestamptz >= p.next_at) then s.former end
     from p
     where s.app = %(app)s and s.name = p.name and s.release = p.release and not s.paused
       and s.high_water is not distinct from p.seen and exists (select 1 from f)

@@ -28,8 +28,16 @@ with newest as materialized (
     set spec = excluded.spec, described = excluded.described, task_name = excluded.task_name, job = excluded.job,
         missed = excluded.missed, grace_seconds = excluded.grace_seconds, release = excluded.release,
         updated_at = excluded.updated_at,
-        -- the same moments as before: what is due and undecided stays due
-        next_at = case when s.spec = excluded.spec then s.next_at else excluded.next_at end
+        -- what is due and undecided stays due, also when the moments change
+        next_at = case when s.spec = excluded.spec then s.next_at
+                       when s.next_at <= excluded.updated_at then least(s.next_at, excluded.next_at)
+                       else excluded.next_at end,
+        former = case when s.spec = excluded.spec then s.former
+                      when s.next_at <= excluded.updated_at then jsonb_build_object(
+                          'first', excluded.next_at,
+                          'stretches', coalesce(s.former -> 'stretches', '[]') || jsonb_build_object(
+                              'spec', s.spec, 'first', coalesce(s.former -> 'first', to_jsonb(s.next_at)),
+                              'until', excluded.updated_at)) end
     where (s.spec, s.task_name, s.job, s.missed, s.grace_seconds, s.release)
           is distinct from (excluded.spec, excluded.task_name, excluded.job, excluded.missed,
                             excluded.grace_seconds, excluded.release)
