@@ -67,6 +67,12 @@ def translate(error: Exception, *, sent: bool) -> errors.LeaseholdError:
     text = " ".join(str(error).split())
     if state.startswith(("08", "57P", "53", "58")) or state == "XX000":
         return errors.Unavailable("the database cannot serve this now", got=text, sent=sent)
+    if state == "54000" and _source(error) == "PreCommit_Notify":
+        return errors.Unavailable(
+            "the server's queue of notifications is full",
+            got=text,
+            do="End the session that listens and has been in a transaction for long",
+        )
     if state == "23505" and "job_key" in text + _constraint(error):
         return errors.UniqueConflict("another job holds the unique key", got=text)
     if state == "55000" and "recovery" in text:
@@ -95,6 +101,11 @@ def translate(error: Exception, *, sent: bool) -> errors.LeaseholdError:
     if isinstance(error, psycopg.OperationalError) or not state:
         return errors.Unavailable("the database did not answer", got=text, sent=sent)
     return errors.QueryFailed(f"the database refused a statement ({state})", got=text)
+
+
+def _source(error: Exception) -> str:
+    """The function of the server that raised it: its words may be in any language."""
+    return getattr(getattr(error, "diag", None), "source_function", None) or ""
 
 
 def _constraint(error: Exception) -> str:

@@ -21,6 +21,10 @@ from leasehold.ports import Wake
 from leasehold.telemetry import Emit
 
 _RETRY_SECONDS = 2.0
+_QUEUE_FULL = (
+    "the server's queue of notifications is half full: some session listens and has been in a "
+    "transaction for long"
+)
 
 
 class Listener:
@@ -113,7 +117,11 @@ class Listener:
             self._echo = str(self._env.new_id())
             self._heard.clear()
             try:
-                await self._store.notify(self._settings.schema, f"n:{self._echo}")
+                if not await self._store.notify(f"n:{self._echo}"):
+                    self._lost(_QUEUE_FULL)
+                    self._healthy = False
+                    await asyncio.sleep(_RETRY_SECONDS)
+                    continue
                 async with asyncio.timeout(self._settings.timings.call_timeout):
                     await self._heard.wait()
             except errors.LeaseholdError:

@@ -110,7 +110,7 @@ def script(schema: str) -> str:
 
 
 _SIGNATURES = {
-    "enqueue": "enqueue(jsonb, timestamptz)",
+    "enqueue": "enqueue(jsonb, timestamptz, boolean)",
     "partitions": "partitions(timestamptz, integer, integer)",
 }
 

@@ -43,9 +43,10 @@ class PgStore(
     def statements(self) -> int:
         return self._pool.statements
 
-    async def notify(self, channel: str, message: str) -> None:
-        """Send a notification, for the self-test of LISTEN."""
-        await self._pool.fetch("session/notify", {"channel": channel, "message": message})
+    async def notify(self, message: str) -> bool:
+        """Send a notification, for the self-test of LISTEN. False: the server's queue of
+        notifications is half full, and none are sent."""
+        return bool((await self._pool.fetch("session/notify", {"message": message}))[0][0])
 
     def shut(self) -> None:
         self._pool.shut()

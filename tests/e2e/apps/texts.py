@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 from leasehold import App, Context
@@ -31,6 +32,11 @@ async def locked(ctx: Context, name: str) -> str:
     async with app.lock(name), app.advisory_lock(name):
         await ctx.progress(0.5, name)
     return name
+
+
+@app.task(name="hold")
+async def hold() -> None:
+    await asyncio.Event().wait()
 
 
 if TEXT:

@@ -15,7 +15,7 @@ with target as materialized (
     insert into leasehold.signal (node, job_id, kind, claim_token)
     select node, id, 'cancel', claim_token from flagged
     on conflict (node, job_id, kind) do update set claim_token = excluded.claim_token
-    returning pg_notify('leasehold', 'c:' || node)
+    returning leasehold.notify('c:' || node)
 ), gone as (
     delete from leasehold.job j
     where j.ctid = any (array(select at_row from target where node is null))

@@ -16,7 +16,7 @@ with target as materialized (
     select node, id, 'cancel', claim_token from flagged
     on conflict (node, job_id, kind) do update set claim_token = excluded.claim_token
 ), rung as (
-    select pg_notify('leasehold', 'c:' || node) from (select distinct node from flagged) n
+    select leasehold.notify('c:' || node) from (select distinct node from flagged) n
 ), gone as (
     delete from leasehold.job j
     where j.id = any (array(select id from target where node is null)) and j.node is null

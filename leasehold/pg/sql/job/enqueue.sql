@@ -3,4 +3,4 @@
 -- edge: new -> scheduled
 -- locks: unique keys
 -- index: job_pkey, job_key_pkey
-select id, created from leasehold.enqueue(%(jobs)s::jsonb, %(now)s::timestamptz)
+select id, created from leasehold.enqueue(%(jobs)s::jsonb, %(now)s::timestamptz, true)

@@ -7,9 +7,9 @@ with gone as (
     where name = %(name)s and node = %(node)s and token = %(token)s
     returning name, token, seq
 )
-select case when not starts_with(gone.name, 'lock:') then pg_notify('leasehold', 'e:' || gone.name)::text
+select case when not starts_with(gone.name, 'lock:') then leasehold.notify('e:' || gone.name)
             when next.node is not null
-            then pg_notify('leasehold', format('l:%%s %%s %%s %%s', next.node, token, seq, gone.name))::text end
+            then leasehold.notify(format('l:%%s %%s %%s %%s', next.node, token, seq, gone.name)) end
 from gone left join lateral (
     select b.node from leasehold.bid b where b.name = gone.name order by b.ticket limit 1
 ) next on true

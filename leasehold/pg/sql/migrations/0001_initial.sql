@@ -833,6 +833,19 @@ for each row when (not starts_with(new.name, 'lock:')) execute function leasehol
 -- Wake-ups. NOTIFY takes a lock on the whole cluster at commit: only if somebody sleeps.
 -- ---------------------------------------------------------------------------------------------
 
+-- Send a wake-up, unless the server's queue of notifications is half full: some session listens and
+-- does not read, and the commit of a NOTIFY fails once the queue is full. What is not told is found by
+-- the next look at the tables. False: it was not sent.
+create function leasehold.notify(message text) returns boolean
+language plpgsql volatile as $$
+begin
+    if pg_notification_queue_usage() >= 0.5 then
+        return false;
+    end if;
+    perform pg_notify('leasehold', message);
+    return true;
+end $$;
+
 -- ``old``: of jobs that have become free and have been enqueued some time ago.
 create function leasehold.wake(woken text[], old boolean default false) returns void
 language plpgsql volatile as $$
@@ -843,7 +856,7 @@ begin
         select distinct w from unnest(woken) w
         where exists (select 1 from leasehold.node n where w = any (n.sleeping))
     loop
-        perform pg_notify('leasehold', case when old then 'o:' else 'q:' end || q);
+        perform leasehold.notify(case when old then 'o:' else 'q:' end || q);
     end loop;
 end $$;
 
@@ -1037,7 +1050,10 @@ begin
     return null;
 end $$;
 
-create function leasehold.enqueue(request jsonb, clock timestamptz default null)
+-- wakes: send wake-ups. A transaction with a NOTIFY cannot be prepared for a commit in two phases: where the
+-- server allows that at all, none is sent unless the caller knows better, and the next look finds the job.
+create function leasehold.enqueue(request jsonb, clock timestamptz default null,
+                                  wakes boolean default current_setting('max_prepared_transactions') = '0')
 returns table (id uuid, created boolean)
 language plpgsql volatile as $$
 declare
@@ -1119,7 +1135,7 @@ begin
         end if;
         ids[place] := new_id; made[place] := created;
     end loop;
-    if cardinality(woken) > 0 then
+    if wakes and cardinality(woken) > 0 then
         perform leasehold.wake(woken);
     end if;
     return query select u.i, u.m from unnest(ids, made) as u (i, m);
@@ -1151,7 +1167,7 @@ begin
         return false;
     end if;
     if asleep then
-        perform pg_notify('leasehold', 'q:' || to_queue);
+        perform leasehold.notify('q:' || to_queue);
     end if;
     return true;
 end $$;
@@ -1345,17 +1361,17 @@ create view leasehold.locks as
 -- operators are theirs; nor may everybody call them who may look into the schema.
 -- ---------------------------------------------------------------------------------------------
 
-alter function leasehold.enqueue(jsonb, timestamptz) security definer set search_path = pg_catalog, pg_temp;
+alter function leasehold.enqueue(jsonb, timestamptz, boolean) security definer set search_path = pg_catalog, pg_temp;
 alter function leasehold.partitions(timestamptz, integer, integer) security definer set search_path = pg_catalog, pg_temp;
 -- It writes moments into statements, and must read what it wrote.
 alter function leasehold.partitions(timestamptz, integer, integer) set datestyle = 'ISO' set timezone = 'UTC';
 -- In sessions of the user's as in those of our own: rows are found by their keys, also where the plan was
 -- made when there were none. A small table is scanned all the same, and looks costly: not to be compiled.
-alter function leasehold.enqueue(jsonb, timestamptz) set enable_seqscan = off set jit = off;
+alter function leasehold.enqueue(jsonb, timestamptz, boolean) set enable_seqscan = off set jit = off;
 alter function leasehold.deadline_arm(uuid, text, jsonb, timestamptz) set enable_seqscan = off set jit = off;
 alter function leasehold.deadline_end(uuid, text, timestamptz) set enable_seqscan = off set jit = off;
 alter function leasehold.deadline_judge() set enable_seqscan = off set jit = off;
-revoke execute on function leasehold.enqueue(jsonb, timestamptz) from public;
+revoke execute on function leasehold.enqueue(jsonb, timestamptz, boolean) from public;
 revoke execute on function leasehold.partitions(timestamptz, integer, integer) from public;
 
 select made from leasehold.partitions(now(), 7, 36500);

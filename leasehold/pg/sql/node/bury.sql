@@ -13,6 +13,6 @@ with f as materialized (
     update leasehold.leader l set node = null, seq = l.seq + 1, expired = l.expired + 1 from dead where l.node = dead.id
     returning l.name
 ), told as (
-    select pg_notify('leasehold', 'e:' || name) from led
+    select leasehold.notify('e:' || name) from led
 )
 select worker_id, (select count(*) from told) from dead

@@ -12,8 +12,8 @@ with dead as (
     where l.node = %(node)s or l.node in (select id from dead)
     returning l.name
 ), told as (
-    select pg_notify('leasehold', 'd:') from dead
+    select leasehold.notify('d:') from dead
     union all
-    select pg_notify('leasehold', 'e:' || name) from led
+    select leasehold.notify('e:' || name) from led
 )
 select (select worker_id from dead order by id desc limit 1), array(select name from led), (select count(*) from told)

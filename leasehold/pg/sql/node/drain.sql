@@ -7,7 +7,7 @@ with asked as (
     select id, id, 'drain', case when %(node)s::uuid is null then 0 else 1 end from leasehold.node
     where info ->> 'drains' = 'true' and case when %(node)s::uuid is null then app = %(app)s else id = %(node)s end
     on conflict (node, job_id, kind) do update set claim_token = least(signal.claim_token, excluded.claim_token)
-    returning node, pg_notify('leasehold', 'c:' || node)
+    returning node, leasehold.notify('c:' || node)
 )
 select n.id, leasehold.worker_id(n.host, n.pid, n.id)
 from asked a join leasehold.node n on n.id = a.node order by n.started_at, n.id

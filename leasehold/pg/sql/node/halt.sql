@@ -2,4 +2,4 @@
 -- locks: the node's row
 -- index: node_pkey
 update leasehold.node set halted = %(halted)s where id = %(node)s
-returning leasehold.worker_id(host, pid, id), pg_notify('leasehold', 'c:' || id)
+returning leasehold.worker_id(host, pid, id), leasehold.notify('c:' || id)

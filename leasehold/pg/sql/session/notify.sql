@@ -1,4 +1,4 @@
--- A notification to ourselves: does LISTEN deliver?
+-- A notification to ourselves: does LISTEN deliver? False: it was not sent, see the function.
 -- locks: the NOTIFY lock at commit
 -- index: none
-select pg_notify(%(channel)s, %(message)s)
+select leasehold.notify(%(message)s)

@@ -16,4 +16,4 @@ with claimed as (
     select node, %(request)s, 'stack', claim_token from asked
     returning node
 )
-select pg_notify('leasehold', 'c:' || node) from told
+select leasehold.notify('c:' || node) from told
