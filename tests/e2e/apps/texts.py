@@ -6,10 +6,11 @@ import asyncio
 import os
 
 from leasehold import App, Context
+from leasehold.config import Polling
 
 TEXT = os.environ.get("TEXT", "")
 
-app = App()
+app = App(polling=Polling(listen_check=1.0))
 
 
 @app.task(name="echo")
