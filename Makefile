@@ -28,11 +28,21 @@ demo-show: .venv/.has-test  ## press every button of the demo in a browser, and 
 # Three files at a time, also on two cores: most tests wait for something. WORKERS=0 runs one after the
 # other, for -s.
 WORKERS ?= 3
+# The other Pythons that PATH or pyenv offers: each runs the tests that are marked `everywhere`.
+PYTHONS ?= $(if $(ARGS),,$(shell scripts/make-venv --others))
 
-test: .venv/.has-test  ## all checks and all tests (ARGS="-k lease -x" goes to pytest; WORKERS=0 for -s)
+test: .venv/.has-test  ## all checks and all tests (ARGS="-k lease -x" goes to pytest; WORKERS=0 for -s; PYTHONS=3.13)
 	@scripts/test-setup
 	@$(MAKE) lint
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	@rm -rf build/tests
+	@$(MAKE) --jobs=2 --keep-going test-all $(PYTHONS:%=test-%); code=$$?; cat build/tests/*.line; exit $$code
+
+.PHONY: test-all
+test-all:
+	@scripts/run-tests .venv "all tests" -n $(WORKERS) --dist loadfile $(ARGS)
+
+test-3.%: .venv-3.%/.has-test
+	@scripts/run-tests .venv-3.$* "what is marked everywhere" -n 2 --dist loadfile -m everywhere $(ARGS)
 
 bench: .venv/.has-test  ## measure side by side with the raw SQL loop (ARGS="drain --jobs 50000 --rounds 3"; no ARGS: what there is)
 	@$(BIN)/python -m bench $(or $(ARGS),--help)
@@ -99,7 +109,7 @@ fmt: .venv/.has-test  ## format the code and fix what can be fixed by itself
 	@$(BIN)/ruff check --fix .
 
 clean:  ## remove the venv, caches and build output
-	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .venv-3.* build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # -- set-up: each stamp lies in the venv and goes away with it ---------------------------------
@@ -115,6 +125,12 @@ clean:  ## remove the venv, caches and build output
 	@echo "Installing leasehold[test] and leasehold-lab into .venv ..."
 	@$(PIP) -e '.[test]' -e ./lab
 	@touch .venv/.has-embedded $@
+
+.PRECIOUS: .venv-3.%/.has-test
+.venv-3.%/.has-test: pyproject.toml
+	@scripts/make-venv 3.$*
+	@.venv-3.$*/bin/python -m pip install -qq -e '.[test]'
+	@touch $@
 
 .venv/.has-docs: pyproject.toml .venv/.python
 	@echo "Installing leasehold[docs] into .venv ..."
