@@ -127,9 +127,9 @@ clean:  ## remove the venv, caches and build output
 	@touch .venv/.has-embedded $@
 
 .PRECIOUS: .venv-3.%/.has-test
-.venv-3.%/.has-test: pyproject.toml
+.venv-3.%/.has-test: pyproject.toml lab/pyproject.toml
 	@scripts/make-venv 3.$*
-	@.venv-3.$*/bin/python -m pip install -qq -e '.[test]'
+	@.venv-3.$*/bin/python -m pip install -qq -e '.[test]' -e ./lab
 	@touch $@
 
 .venv/.has-docs: pyproject.toml .venv/.python
