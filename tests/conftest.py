@@ -20,6 +20,35 @@ from tests.support.procs import Processes
 
 pytest_plugins = ["tests.support.no_skips"]
 
+TESTS = Path(__file__).parent
+EVERYWHERE = (
+    "contract",
+    "services",
+    "unit",
+    "e2e/test_cli",
+    "e2e/test_demo",
+    "e2e/test_fault",
+    "e2e/test_stacks",
+    "e2e/test_supervisor",
+    "pg/test_cancels",
+    "pg/test_clean_stop",
+    "pg/test_error_paths",
+    "pg/test_link",
+    "pg/test_listener",
+    "pg/test_on_connection",
+    "pg/test_pool",
+    "pg/test_queue",
+    "pg/test_testing",
+)
+"""What touches asyncio, threads, processes and the command line, as the paths below ``tests``
+begin: it is tested on every Python that is found. All else is tested on that of ``.venv``."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.relative_to(TESTS).as_posix().startswith(EVERYWHERE):
+            item.add_marker("everywhere")
+
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Any]:
