@@ -10,6 +10,7 @@ import click
 
 from leasehold.app import App
 from leasehold.cli.load import load_app
+from leasehold.cli.output import counted
 
 _LOOK_SECONDS = 0.2
 
@@ -28,7 +29,7 @@ async def _drain(app: App) -> int:
     try:
         store = await app.store()
         asked = dict(await store.drain(settings.name))
-        click.echo(f"{len(asked)} workers of {settings.name} were asked to drain.")
+        click.echo(f"Asked {counted(len(asked), 'worker')} of {settings.name} to drain.")
         # a heartbeat to hear of it, the grace for the jobs, and a dead one's lease
         left = settings.grace + 2 * settings.recover_within
         while asked and left > 0:

@@ -17,7 +17,7 @@ from leasehold.cli.asking import (
     operator,
     table_options,
 )
-from leasehold.cli.output import show_json, show_pairs, show_table
+from leasehold.cli.output import counted, show_json, show_pairs, show_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -210,12 +210,12 @@ def _many(act: str, job_id: str | None, where: str | None, yes: bool, told: str)
 
     if not yes:
         count, more = ask(preview)
-        number = f"{count:,}" + (" or more" if more else "")
+        number = f"{count:,} or more jobs" if more else counted(count, "job")
         if not count:
             click.echo("No job matches.")
             return True
-        click.confirm(f"{act.capitalize()} {number} jobs?", abort=True)
-    click.echo(f"{ask(work):,} jobs {told}.")
+        click.confirm(f"{act.capitalize()} {number}?", abort=True)
+    click.echo(f"{counted(ask(work), 'job')} {told}.")
     return True
 
 

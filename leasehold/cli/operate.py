@@ -156,15 +156,17 @@ def ticks(name: str | None, limit: int, **_: Any) -> None:
 
 # -- leaders, nodes, events ------------------------------------------------------------------------
 @click.command()
-@click.option("--terms", is_flag=True, help="The newest terms: who led, and from when.")
+@click.option("--terms", is_flag=True, help="List terms, newest first, and why each ended.")
 @limit_option(50)
 @table_options
 def leaders(terms: bool, limit: int, **_: Any) -> None:
     """Who leads, and since when."""
 
     async def work(app: App) -> list[dict[str, Any]]:
-        inspector = await app.inspect()
-        return await (inspector.terms(limit=limit) if terms else inspector.leaders(limit))
+        acting = await operator(app)
+        if terms:
+            return await acting.terms(limit)
+        return await acting.inspector.leaders(limit)
 
     _show(ask(work), tables.TERMS if terms else tables.LEADERS, "Nobody ever led.")
 

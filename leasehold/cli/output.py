@@ -62,6 +62,11 @@ def show_table(
         click.echo(click.style(note, dim=True) if fancy() else note)
 
 
+def counted(number: int, what: str) -> str:
+    """``1 job``, ``2 jobs``."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def show_pairs(pairs: Mapping[str, Any]) -> None:
     """A name and a value a line."""
     cells = [[name, text(value)] for name, value in pairs.items()]

@@ -77,7 +77,10 @@ def of_facts(everything: Facts, schema: str, only: Collection[str] = ()) -> Over
 
 def _lines(facts: Facts, running: int, apps: Counter[str]) -> dict[str, str]:
     summary = facts.summary
-    named = ", ".join(f"{count} of {app}" for app, count in sorted(apps.items()))
+    named = ", ".join(
+        f"{count} of {app}" if app else f"{count} for locks only"
+        for app, count in sorted(apps.items())
+    )
     lines = {"nodes": f"{len(facts.live_nodes)} live" + (f" ({named})" if named else "")}
     for leader in facts.leaders:
         if leader["node"] is None:
@@ -88,8 +91,8 @@ def _lines(facts: Facts, running: int, apps: Counter[str]) -> dict[str, str]:
             f"renewed {duration(max(0.0, leader['age_seconds'] or 0.0))} ago"
         )
     lines["jobs"] = (
-        f"{_count(summary.ready)} available or running ({running} run), "
-        f"{_count(summary.waiting)} waiting for their time"
+        f"{_count(max(summary.ready - running, 0), summary.ready)} available, {running:,} running, "
+        f"{_count(summary.waiting)} scheduled or to be retried"
     )
     lines["schedules"] = str(len(facts.schedules))
     return lines
@@ -100,8 +103,9 @@ def _running(node: dict[str, Any]) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _count(number: int) -> str:
-    return f"{number:,}" + ("+" if number >= COUNT_CAP else "")
+def _count(number: int, counted: int | None = None) -> str:
+    """``+`` where counting stopped."""
+    return f"{number:,}" + ("+" if (number if counted is None else counted) >= COUNT_CAP else "")
 
 
 def show(overview: Overview) -> None:

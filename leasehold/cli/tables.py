@@ -36,6 +36,12 @@ def _ago(name: str) -> Callable[[Row], Any]:
     return show
 
 
+def _lasted(row: Row) -> str | None:
+    from leasehold.services.health import duration
+
+    return None if row["seconds"] is None else duration(row["seconds"])
+
+
 def _attempt(row: Row) -> str:
     return f"{row['attempt']}/{row['max_attempts']}"
 
@@ -141,8 +147,11 @@ LEADERS: list[Column] = [
 TERMS: list[Column] = [
     Column("name", _key("name"), cut=12),
     Column("term", _key("term")),
-    Column("holder", _key("holder"), short=_WORKER),
-    Column("since", _key("acquired_at"), rank=1),
+    Column("holder", _key("holder"), rank=3, short=_WORKER),
+    Column("from", _key("acquired_at")),
+    Column("to", _key("ended_at"), rank=4),
+    Column("lasted", _lasted, rank=2),
+    Column("ended", _key("ended"), rank=1, cut=16),
 ]
 LOCKS: list[Column] = [
     Column("name", _lock_name, cut=12),

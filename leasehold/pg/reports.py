@@ -139,7 +139,7 @@ class PgReports:
     async def queues(self, now: Now) -> Rows:
         params = {"most": COUNT_ROWS, "now": now}
         rows = await self._pool.fetch("web/queues", params)
-        return named("queue ready capped oldest_seconds about", rows)
+        return named("queue ready running capped oldest_seconds oldest_id about", rows)
 
     async def names(self) -> dict[str, list[str]]:
         queues, tasks = (await self._pool.fetch("web/names", {}))[0]

@@ -74,7 +74,9 @@ class Reports(Protocol):
     ever waits behind one of them; every answer is bounded."""
 
     async def queues(self, now: Now) -> Rows:
-        """queue, ready (at least, if capped), capped, oldest_seconds, about (None: not known)."""
+        """queue; ready, and how many of these run (both at least, if capped); capped;
+        oldest_seconds and oldest_id, of the available job that has been due for longest; about,
+        an estimate of ready (None: not known)."""
 
     async def job_page(self, wanted: JobFilter, after: str | None, limit: int) -> JobPage: ...
 

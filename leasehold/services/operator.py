@@ -11,9 +11,10 @@ from leasehold import errors
 from leasehold.config import Settings, check_text
 from leasehold.env import Env
 from leasehold.model.filter import JobFilter, ids_that_begin
-from leasehold.ports import Now, Reports, Store
+from leasehold.ports import Now, Reports, Rows, Store
 from leasehold.services.client import job_id_of
 from leasehold.services.inspector import Inspector
+from leasehold.services.terms import with_ends
 from leasehold.telemetry import log, make_event
 
 MOST_AT_ONCE = 10_000
@@ -22,6 +23,7 @@ ACTS = ("retry", "cancel", "discard")
 _PAUSE_TRIES = 3
 _MOST_NODES = 10_000
 _SHOWN_IDS = 5
+_MOST_EVENTS = 5000
 
 
 class Operator:
@@ -104,6 +106,16 @@ class Operator:
         if where != unchanged:
             await self._record(act, f"job {job}", 1)
         return where
+
+    async def terms(self, limit: int) -> Rows:
+        """The newest terms of all elections, with how each ended: see :func:`with_ends`."""
+        rows = await self.inspector.terms(limit=limit)
+        if not rows:
+            return []
+        since = min(row["acquired_at"] for row in rows)
+        events = await self.reports.lease_events(since, _MOST_EVENTS)
+        leaders = await self.store.leaders(_MOST_NODES)
+        return with_ends(rows, events, leaders, await self.store.database_now("", None))
 
     # -- many ------------------------------------------------------------------------------------
     async def preview(self, wanted: JobFilter) -> tuple[int, bool]:

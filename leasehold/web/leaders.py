@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leasehold.ports import Rows
+from leasehold.services.terms import with_ends
 from leasehold.web.charts import Bar, lane, ruler
 from leasehold.web.site import Site
 from leasehold.web.words import full, term
@@ -18,6 +19,7 @@ from leasehold.web.words import full, term
 SPANS = {"1h": 3600, "6h": 6 * 3600, "24h": 86400, "7d": 7 * 86400}
 _MOST_TERMS = 2000
 _MOST_LANES = 12
+_TERMS_LISTED = 20
 _ENDS = ("lease_lost", "lease_resigned")
 
 
@@ -71,7 +73,7 @@ def election(
     name = row["name"]
     terms = sorted(terms, key=lambda t: int(t["token"]))
     held, believed = stretches(name, row, terms, events, now)
-    found = Election(name, row, terms=list(reversed(terms))[:20])
+    found = Election(name, row, terms=_newest(row, terms, events, now))
     found.overlaps = [o for o in overlaps(name, believed) if o.last >= since]
     for node in nodes:
         token = ((node["info"] or {}).get("leads") or {}).get(name)
@@ -89,6 +91,15 @@ def election(
         ]
         found.lanes.append((worker, lane(parts, since, now, f"{name} on {worker}")))
     return found
+
+
+def _newest(row: dict[str, Any], terms: Rows, events: Rows, now: datetime) -> Rows:
+    """The newest terms of an election, and how each ended."""
+    plain = [
+        {"name": t["name"], "term": t["token"], "holder": t["worker_id"],
+         "acquired_at": t["acquired_at"]} for t in terms
+    ]  # fmt: skip
+    return with_ends(plain, events, [row], now)[:_TERMS_LISTED]
 
 
 Stretch = tuple[str, Bar]

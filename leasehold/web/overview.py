@@ -18,8 +18,10 @@ from leasehold.web.pulse import MOST_STREAMS
 from leasehold.web.site import Site
 
 _HOUR = 60
+RATE_MINUTES = 5
 _MOST_MINUTES = 20_000
 _LANE_TASKS = 12
+MOST_QUEUES = 200
 PLACES = {
     "no_live_node": "nodes", "node_silent": "nodes", "versions_differ": "nodes",
     "no_leader": "leaders", "leader_silent": "leaders", "schedule_silent": "schedules",
@@ -52,7 +54,10 @@ class Rate:
 
     name: str = ""
     completed: int = 0
+    finished: int = 0
+    """Completed, cancelled, discarded or quarantined."""
     failed: int = 0
+    """Attempts, also those that were tried again."""
     last_minutes: int = 0
     """Finished in the last five whole minutes."""
     wait: Counts = field(default_factory=dict)
@@ -61,6 +66,7 @@ class Rate:
     def add(self, row: dict[str, Any], recent: bool) -> None:
         done = row["completed"] + row["cancelled"] + row["discarded"] + row["quarantined"]
         self.completed += row["completed"]
+        self.finished += done
         self.failed += row["failed"]
         self.last_minutes += done if recent else 0
         for name in ("wait", "run"):
@@ -70,7 +76,7 @@ class Rate:
 
     @property
     def per_minute(self) -> float:
-        return self.last_minutes / 5
+        return self.last_minutes / RATE_MINUTES
 
     def time(self, which: str, share: float) -> float | None:
         """A percentile in seconds of ``wait`` or ``run``."""
@@ -80,10 +86,11 @@ class Rate:
 def rates(minutes: Rows, by: str | None, now: datetime) -> dict[str, Rate]:
     """Per queue (``queue``), per task (``task_name``), or of all (None, under "")."""
     found: dict[str, Rate] = {}
-    recent = now.replace(second=0, microsecond=0) - timedelta(minutes=5)
+    end = now.replace(second=0, microsecond=0)
+    begin = end - timedelta(minutes=RATE_MINUTES)
     for row in minutes:
         name = row[by] if by else ""
-        found.setdefault(name, Rate(name)).add(row, row["at"] >= recent)
+        found.setdefault(name, Rate(name)).add(row, begin <= row["at"] < end)
     return found
 
 
@@ -102,6 +109,7 @@ async def now(site: Site, request: Request) -> Response:
     bad = await operator.reports.job_page(JobFilter(state="discarded"), None, 6)
     whole = rates(minutes, None, facts.now).get("", Rate())
     by_queue = rates(minutes, "queue", facts.now)
+    shown = _queues(queues, by_queue, facts)
     by_task = sorted(
         rates(minutes, "task_name", facts.now).values(),
         key=lambda rate: (-rate.failed, -rate.completed),
@@ -114,10 +122,11 @@ async def now(site: Site, request: Request) -> Response:
         problems=[(problem, PLACES.get(problem.kind)) for problem in beat.found],
         facts=facts,
         cap=COUNT_CAP,
-        running=sum(_running(node) for node in facts.live_nodes),
+        total=total(shown),
         whole=whole,
+        rate_minutes=RATE_MINUTES,
         chart=bars(per_minute(minutes, since), since),
-        queues=_queues(queues, by_queue, facts),
+        queues=shown,
         tasks=by_task[:_LANE_TASKS],
         bad=bad.rows,
     )
@@ -134,9 +143,17 @@ def per_minute(minutes: Rows, since: datetime) -> list[tuple[int, int]]:
     return found
 
 
-def _running(node: dict[str, Any]) -> int:
-    value = (node["info"] or {}).get("running")
-    return value if isinstance(value, int) else 0
+def total(queues: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of all queues together: available and running jobs, slots, and the queue with the available
+    job that has been due for longest (None: no job is available)."""
+    late = [queue for queue in queues if queue["oldest"] is not None]
+    return {
+        "available": sum(queue["available"] for queue in queues),
+        "running": sum(queue["running"] for queue in queues),
+        "capped": any(queue["capped"] for queue in queues) or len(queues) >= MOST_QUEUES,
+        "slots": sum(queue["slots"] for queue in queues),
+        "oldest": max(late, key=lambda queue: float(queue["oldest"]), default=None),
+    }
 
 
 def _queues(rows: Rows, by_queue: dict[str, Rate], facts: Facts) -> list[dict[str, Any]]:
@@ -148,14 +165,22 @@ def _queues(rows: Rows, by_queue: dict[str, Rate], facts: Facts) -> list[dict[st
             slots[queue] = slots.get(queue, 0) + (int(number) if node["executes"] else 0)
     names = sorted({*ready, *by_queue, *slots})
     return [
-        {
-            "name": name,
-            "ready": ready.get(name, {}).get("ready", 0),
-            "capped": ready.get(name, {}).get("capped", False),
-            "about": ready.get(name, {}).get("about"),
-            "oldest": ready.get(name, {}).get("oldest_seconds"),
-            "slots": slots.get(name, 0),
-            "rate": by_queue.get(name, Rate(name)),
-        }
-        for name in names[:200]
+        _queue(name, ready.get(name, {}), slots.get(name, 0), by_queue.get(name, Rate(name)))
+        for name in names[:MOST_QUEUES]
     ]
+
+
+def _queue(name: str, row: dict[str, Any], slots: int, rate: Rate) -> dict[str, Any]:
+    """``about``: an estimate of the available jobs, where too many wait to be counted."""
+    running, about = row.get("running", 0), row.get("about")
+    return {
+        "name": name,
+        "available": row.get("ready", 0) - running,
+        "running": running,
+        "capped": row.get("capped", False),
+        "about": None if about is None else max(about - running, 0),
+        "oldest": row.get("oldest_seconds"),
+        "oldest_id": row.get("oldest_id"),
+        "slots": slots,
+        "rate": rate,
+    }

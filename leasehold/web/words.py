@@ -54,10 +54,6 @@ def size(count_bytes: int | None) -> str:
     return ""
 
 
-def clock(moment: datetime | None) -> str:
-    return moment.astimezone(UTC).strftime("%H:%M:%S") if moment else NONE
-
-
 def full(moment: datetime | None) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if moment else NONE
 
@@ -110,7 +106,7 @@ def fields(row: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
-    "ago": ago, "short": short, "count": count, "size": size, "clock": clock, "full": full,
+    "ago": ago, "short": short, "count": count, "size": size, "full": full,
     "pretty": pretty, "inline": inline, "first_line": first_line, "last_line": last_line,
     "term": term, "fields": fields,
 }  # fmt: skip

@@ -290,6 +290,7 @@ def test_everything_about_a_living_node_can_be_read(cli):
         assert leader["name"] == "shop" and leader["holder"] == node["worker_id"]
         (term,) = cli.json("leaders", "--terms")
         assert term["term"] == leader["term"] and term["holder"] == node["worker_id"]
+        assert (term["ended"], term["ended_at"]) == ("held", None) and term["seconds"] >= 0
         (schedule,) = cli.json("schedules")
         assert schedule["name"] == "hourly" and schedule == cli.json("schedules", "list")[0]
         assert cli.json("schedules", "ticks") == []
@@ -311,6 +312,9 @@ def test_everything_about_a_living_node_can_be_read(cli):
     kinds = [event["kind"] for event in cli.json("events")]
     assert {"node_started", "lease_acquired", "lease_resigned"} <= set(kinds)
     assert kinds[-1] == "node_stopped"
+    (term,) = cli.json("leaders", "--terms")
+    assert term["ended"].startswith("resigned") and term["ended_at"]
+    assert "resigned" in cli("leaders", "--terms").stdout
     (resigned,) = cli.json("events", "--kind", "lease_resigned")
     assert resigned["fields"]["name"] == "shop"
     assert len(cli.json("events", "--limit", "1")) == 1

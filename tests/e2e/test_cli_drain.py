@@ -60,7 +60,7 @@ def test_workers_that_are_asked_to_drain_finish_their_jobs_and_end(
         until(lambda: sql.execute(state, [job_id]).fetchone() == ("running", 1), 30)
         drain = run("--drain")
         assert drain.wait(60) == 0
-        assert "3 workers of shop were asked to drain." in drain.output
+        assert "Asked 3 workers of shop to drain." in drain.output
         assert drain.output.count("is gone") == 3
         assert sql.execute(state, [job_id]).fetchone() == ("completed", 1)
         assert alone.wait(30) == 0 and supervisor.wait(30) == 0, "and nobody is started again"

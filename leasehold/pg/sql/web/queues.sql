@@ -1,5 +1,5 @@
--- Each queue with work, so many of them: how many are ready, and for how long the oldest that could
--- run has been due. So many are counted at the head of each queue, its priorities together; where
+-- Each queue with work, so many of them: how many are ready, how many of these run, and which could
+-- run and has been due for longest. So many are counted at the head of each queue, its priorities together; where
 -- there are more, the planner's statistics give an estimate (null: there are none yet). The oldest is
 -- looked for at the head of each of its priorities: a bound on pairs would hide the queues behind one
 -- with many priorities.
@@ -19,14 +19,14 @@ with recursive line (queue) as (
            greatest(2000 / greatest(count(*), 1), 10) as lanes
     from lines
 ), counted as (
-    select l.queue, c.n, o.oldest
+    select l.queue, c.n, c.running, o.run_at, o.id
     from lines l
     cross join lateral (
-        select count(*) as n
-        from (select from leasehold.job j
+        select count(*) as n, count(node) as running
+        from (select j.node from leasehold.job j
               where j.ready and j.queue = l.queue
               order by j.queue, j.priority, j.run_at, j.id limit (select rows from most)) x) c
-    cross join lateral (
+    left join lateral (
         with recursive lane (priority) as (
             (select j.priority from leasehold.job j
              where j.ready and j.queue = l.queue order by j.priority limit 1)
@@ -36,14 +36,15 @@ with recursive line (queue) as (
                 where j.ready and j.queue = l.queue and j.priority > p.priority
                 order by j.priority limit 1) n
         )
-        select min(h.run_at) as oldest
+        select h.run_at, h.id
         from (select * from lane limit (select lanes from most)) p
         cross join lateral (
-            select x.run_at
-            from (select j.run_at, j.node from leasehold.job j
+            select x.run_at, x.id
+            from (select j.run_at, j.id, j.node from leasehold.job j
                   where j.ready and j.queue = l.queue and j.priority = p.priority
                   order by j.run_at, j.id limit (select rows from most)) x
-            where x.node is null order by x.run_at limit 1) h) o
+            where x.node is null order by x.run_at, x.id limit 1) h
+        order by h.run_at, h.id limit 1) o on true
 ), common as (
     select v.queue, v.share * c.reltuples as rows
     from pg_class c
@@ -51,10 +52,10 @@ with recursive line (queue) as (
     cross join lateral unnest(s.most_common_vals::text::text[], s.most_common_freqs) as v (queue, share)
     where c.oid = 'leasehold.job'::regclass and c.reltuples > 0
 )
-select t.queue, t.n, t.capped, t.oldest_seconds,
+select t.queue, t.n, t.running, t.capped, t.oldest_seconds, t.oldest_id,
        (select greatest(c.rows, t.n)::bigint from common c where t.capped and c.queue = t.queue)
 from (
-    select queue, n, n >= (select rows from most) as capped,
-           extract(epoch from coalesce(%(now)s::timestamptz, now()) - oldest)::float8 as oldest_seconds
+    select queue, n, running, n >= (select rows from most) as capped, id as oldest_id,
+           extract(epoch from coalesce(%(now)s::timestamptz, now()) - run_at)::float8 as oldest_seconds
     from counted) t
 order by t.queue

@@ -1,0 +1,63 @@
+"""How terms of leadership ended: when, after how long, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from leasehold.ports import Rows
+
+_WORDS = {"lease_lost": "lost", "lease_resigned": "resigned"}
+_DEATHS = ("node_died", "node_certified")
+
+
+def with_ends(
+    terms: Iterable[dict[str, Any]], events: Rows, leaders: Rows, now: datetime
+) -> list[dict[str, Any]]:
+    """Terms (name, term, holder, acquired_at) with ended_at (None: it is held, or nobody knows),
+    seconds (None: nobody knows) and ended: ``held``, or why it ended."""
+    ends = {
+        (event["fields"].get("name"), event["fields"].get("term")): event
+        for event in events
+        if event["kind"] in _WORDS
+    }
+    deaths = {str(e["fields"].get("dead")): e for e in events if e["kind"] in _DEATHS}
+    held = {(row["name"], row["term"]) for row in leaders if row["node"] is not None}
+    following: dict[str, datetime] = {}
+    found = []
+    for row in sorted(terms, key=lambda row: -int(row["term"])):
+        key = (row["name"], row["term"])
+        began, after = row["acquired_at"], following.get(row["name"])
+        following[row["name"]] = began
+        if key in ends:
+            ended_at, why = _said(ends[key], began)
+        elif key in held:
+            ended_at, why = None, "held"
+        else:
+            ended_at, why = _unsaid(deaths.get(str(row["holder"])), began, after)
+        last = now if why == "held" else ended_at
+        seconds = max(0.0, (last - began).total_seconds()) if last else None
+        found.append({**row, "ended_at": ended_at, "seconds": seconds, "ended": why})
+    return sorted(found, key=lambda row: (row["acquired_at"], row["term"]), reverse=True)
+
+
+def _said(event: dict[str, Any], began: datetime) -> tuple[datetime, str]:
+    """By the holder's own account; it may have been unable to write it down at once."""
+    fields = event["fields"]
+    seconds, at = fields.get("seconds"), event["at"]
+    if isinstance(seconds, (int, float)) and 0 <= seconds < 1e9:
+        at = min(at, began + timedelta(seconds=seconds))
+    why = fields.get("why")
+    return at, f"{_WORDS[event['kind']]}: {why}" if why else _WORDS[event["kind"]]
+
+
+def _unsaid(
+    death: dict[str, Any] | None, began: datetime, after: datetime | None
+) -> tuple[datetime | None, str]:
+    if death and death["at"] >= began and (after is None or death["at"] <= after):
+        how = death["fields"].get("how")
+        return death["at"], f"its process died{f': {how}' if how else ''}"
+    if after is not None:
+        return after, "taken over; no record of its end"
+    return None, "no record of its end"
