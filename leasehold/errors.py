@@ -210,7 +210,7 @@ def shorten(value: object, limit: int = 200) -> str:
     """``repr(value)``, or a plain string as it is, cut to ``limit`` characters."""
     try:
         text = value if isinstance(value, str) else repr(value)
-    except Exception:  # a number of thousands of digits, an object whose repr fails
+    except BaseException:  # a number of thousands of digits, an object whose repr fails
         text = f"<{type(value).__name__}>"
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
@@ -219,7 +219,7 @@ def words(value: object) -> str:
     """``str(value)``, also where its own ``__str__`` raises: it may be the user's."""
     try:
         return str(value)
-    except Exception as worse:
+    except BaseException as worse:
         return f"(its str() raised {type(worse).__name__})"
 
 

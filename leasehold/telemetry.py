@@ -114,6 +114,11 @@ CATALOGUE: dict[str, Kind] = {
     "job_requeued": Kind("warning", "taken from a node that lives", ("job", "task", "seconds")),
     "job_rescued": Kind("warning", "a dead node's job goes on elsewhere", ("job", "dead")),
     "job_quarantined": Kind("error", "a job killed its worker too often", ("job", "dead")),
+    "loop_stopped": Kind(
+        "error",
+        "the application's code stopped the worker's event loop; the worker goes on",
+        ("error",),
+    ),
     "process_not_started": Kind(
         "error",
         "the worker cannot start child processes or threads; jobs that need one go back",

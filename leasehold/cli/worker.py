@@ -9,16 +9,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from leasehold import errors, own
 from leasehold.cli.load import load_app
 from leasehold.cli.logs import set_up_logging
 from leasehold.env import ASSIGNED_NODE
 from leasehold.node.plan import EXIT_DRAINED, EXIT_DRAINED_ALONE
-from leasehold.telemetry import log, make_event
+from leasehold.telemetry import Emit, log, make_event
 
 if TYPE_CHECKING:
     from leasehold.app import App
@@ -60,6 +61,14 @@ class _Stop:
                 signal.signal(number, signal.SIG_IGN)
             else:
                 signal.signal(number, self._on_signal)
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """In a child that a handler forks: what is sent to it is not for the worker."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if not self._supervised:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._handled += 1
@@ -105,9 +114,32 @@ def run_worker(
     if options:
         app.configure(**options)
     _collect_seldom()
-    code = asyncio.run(_serve(app, queues, execute))
+    code = _run(app, queues, execute)
     _leave_stuck_threads(code)
     return code
+
+
+def _run(app: App, queues: dict[str, int] | None, execute: bool) -> int:
+    """As ``asyncio.run``, but only our own end ends the loop. A handler can stop it, or let an
+    exception through it from a task or callback of its own: that is no reason to leave its job and
+    its neighbours."""
+    emits: list[Emit] = []
+    process = own.generation()
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        serving = loop.run_until_complete(_started(_serve(app, queues, execute, emits)))
+        while True:
+            try:
+                return loop.run_until_complete(serving)
+            except BaseException as error:
+                own.leave_if_copy(process, error)
+                if serving.done() or loop.is_closed() or not emits:
+                    raise
+                emits[0]("loop_stopped", error=errors.told(error))
+
+
+async def _started(work: Coroutine[Any, Any, int]) -> asyncio.Task[int]:
+    return own.start(work, name="leasehold-worker")
 
 
 def _collect_seldom() -> None:
@@ -119,7 +151,8 @@ def _collect_seldom() -> None:
         gc.set_threshold(5_000, *_PYTHONS_THRESHOLD[1:])
 
 
-async def _serve(app: App, queues: dict[str, int] | None, execute: bool) -> int:
+async def _serve(app: App, queues: dict[str, int] | None, execute: bool, emits: list[Emit]) -> int:
+    """``emits`` gets the node's, once it works."""
     node: Node | None = None
 
     def worker_id() -> str:
@@ -138,6 +171,7 @@ async def _serve(app: App, queues: dict[str, int] | None, execute: bool) -> int:
     try:
         taking_part = app.node(queues=queues, execute=execute, hard_exit=True, on_drain=stop.drain)
         async with taking_part as node:
+            emits.append(node.recorder.emit)
             await stop.asked.wait()
         return stop.code
     finally:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
-from leasehold import errors
+from leasehold import errors, own
 from leasehold.config import Settings
 from leasehold.env import Env, take_assigned_node_id
 from leasehold.model.job import ClaimedJob
@@ -163,6 +163,7 @@ class Node(GuardsHost):
         Raises what the database says when it cannot serve us, Unavailable when it does not
         answer within ``call_timeout``. Once started, a node outlives such troubles.
         """
+        own.works_here()
         await reach_database(self._store, self._settings, self._env, self._emit)
         self._start_guard()
         try:

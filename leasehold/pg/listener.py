@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import psycopg
 
-from leasehold import errors
+from leasehold import errors, own
 from leasehold.config import Settings
 from leasehold.env import Env
 from leasehold.pg.faults import translate
@@ -56,7 +56,7 @@ class Listener:
 
     def start(self) -> None:
         if self._settings.listen:
-            self._task = asyncio.create_task(self._run(), name="leasehold-listen")
+            self._task = own.start(self._run(), name="leasehold-listen")
 
     async def stop(self) -> None:
         if self._task:
@@ -91,7 +91,7 @@ class Listener:
         connection = session.connection
         try:
             await connection.execute(f"listen {self._settings.schema}".encode())
-            tester = asyncio.create_task(self._test(session))
+            tester = own.start(self._test(session))
             try:
                 await connection.hear(self._told)
             finally:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
-from leasehold import errors
+from leasehold import errors, own
 from leasehold.config import Settings
 from leasehold.pg.exchange import Answer, Row
 from leasehold.pg.link import settle
@@ -29,6 +29,7 @@ class Pool:
         self._idle: list[Session] = []
         self._open: set[Session] = set()
         self._size = size
+        self._process = own.generation()
         self._turn = asyncio.Semaphore(size)
         self._running: set[asyncio.Task[Any]] = set()
         self._closing = asyncio.Lock()
@@ -42,6 +43,7 @@ class Pool:
         """The rows of one statement. ``timeout`` in seconds, for waiting and running together.
         ``aside``: on a connection that is opened for it, so that nobody waits behind it, and where
         the planner is free to scan what it likes."""
+        self._check_process()
         seconds = self._settings.call_timeout if timeout is None else timeout
         if aside:
             return await self._detached(self._fetch_aside(name, params, seconds))
@@ -57,11 +59,19 @@ class Pool:
     async def copy(self, name: str, rows: Iterable[str], most: int) -> None:
         """COPY; its timeout grows with the rows that were sent, of which there are at most so
         many."""
+        self._check_process()
         await self._detached(self._copy(name, rows, most))
+
+    def _check_process(self) -> None:
+        if self._process != own.generation():
+            raise errors.WrongConnection(
+                "a forked child cannot use the connections of its parent",
+                do="End the child with os._exit(), or start a new process instead of a fork",
+            )
 
     async def _detached(self, work: Coroutine[Any, Any, T]) -> T:
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(_answered(work, answer))
+        task = own.start(_answered(work, answer))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return await answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 import traceback
 from collections.abc import Awaitable, Callable
@@ -11,7 +12,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
 
-from leasehold import errors
+from leasehold import errors, own
 from leasehold.config import Limits
 from leasehold.env import Env
 from leasehold.model.outcome import (
@@ -67,6 +68,7 @@ class Attempts:
             "process": in_process,
         }
         self._slots = slots
+        self._process = own.generation()
         self._threads: ThreadPoolExecutor | None = None
         self.worker_id = ""
         self._traced = False
@@ -125,17 +127,24 @@ class Attempts:
     async def _guarded(self, running: Awaitable[Outcome], claim: Claim) -> Outcome:
         """Whatever a handler raises is an outcome."""
         try:
-            return await running
-        except asyncio.CancelledError:
-            if not claim.stop_reason:
-                return Fail("the handler raised CancelledError")
-            return stopped(claim)
-        except errors.JobTimeout as error:
-            return Fail(str(error))
-        except KeyboardInterrupt:
-            raise
+            outcome = await running
         except BaseException as error:  # SystemExit, and what foreign code derives from the base
-            return Fail(describe(error, self._limits.error_chars))
+            own.leave_if_copy(self._process, error)
+            return self._raised(error, claim)
+        own.leave_if_copy(self._process)  # the handler forked, and this is the child
+        return outcome
+
+    def _raised(self, error: BaseException, claim: Claim) -> Outcome:
+        match error:
+            case asyncio.CancelledError():
+                if not claim.stop_reason:
+                    return Fail("the handler raised CancelledError")
+                return stopped(claim)
+            case errors.JobTimeout():
+                return Fail(errors.words(error))
+            case KeyboardInterrupt() if _from_keyboard():
+                raise error
+        return Fail(describe(error, self._limits.error_chars))
 
     async def _run_async(self, task: TaskFunction, claim: Claim) -> Outcome:
         assert claim.runner is not None
@@ -159,6 +168,7 @@ class Attempts:
         """Nothing ends a thread: a timeout or a cancel sets ``ctx.cancelled`` and waits."""
         loop = asyncio.get_running_loop()
         job = claim.job
+        process = self._process
         context = self._context(SyncContext, claim)
         context._run = lambda work: asyncio.run_coroutine_threadsafe(work, loop).result()  # type: ignore[arg-type]
         arguments = (context,) if task.takes_context else ()
@@ -167,9 +177,12 @@ class Attempts:
             claim.place = threading.get_ident()
             # as a value: a future takes no StopIteration, and a SystemExit would end the loop
             try:
-                return task.function(*arguments, **job.payload), None
+                returned = task.function(*arguments, **job.payload)
             except BaseException as error:
+                own.leave_if_copy(process, error)
                 return None, error
+            own.leave_if_copy(process)  # the handler forked, and this is the child
+            return returned, None
 
         timer = loop.call_later(job.timeout, claim.cancelled.set) if job.timeout else None
         try:
@@ -231,6 +244,12 @@ def stopped(claim: Claim) -> Outcome:
             return Snooze(0)
 
 
+def _from_keyboard() -> bool:
+    """Does Ctrl-C raise KeyboardInterrupt in this process? In a worker, and in most servers, it
+    does not: then a handler has raised it."""
+    return signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def timed_out(claim: Claim) -> errors.JobTimeout:
     return errors.JobTimeout(f"ran longer than its timeout of {claim.job.timeout:g} s")
 
@@ -242,7 +261,7 @@ def describe(error: BaseException, limit: int) -> str:
 
 def _described(error: BaseException, limit: int) -> str:
     head = errors.told(error)[:1000]
-    with suppress(Exception):
+    with suppress(BaseException):  # of the error's own methods
         start = trace = error.__traceback__
         while trace:  # from the handler on: the frames before are ours, or the thread pool's
             ours = trace.tb_frame.f_code.co_filename == __file__

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from uuid import UUID
 
+from leasehold import own
 from leasehold.config import Limits
 from leasehold.env import Env
 from leasehold.model.outcome import Outcome
@@ -56,7 +57,7 @@ class _Turn:
 
     __slots__ = ("_executor", "lane", "suspended", "task")
 
-    def __init__(self, executor: Executor, lane: Lane, task: asyncio.Task[None]) -> None:
+    def __init__(self, executor: Executor, lane: Lane, task: own.OwnTask[None]) -> None:
         self._executor = executor
         self.lane = lane
         self.task = task
@@ -89,7 +90,7 @@ class Executor:
         self._put = put
         self._may_start = may_start
         self._attempts = attempts
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[own.OwnTask[None]] = set()
         self._alone: deque[tuple[Lane, Claim]] = deque()
         self._alone_running = False
         self.lanes: dict[str, Lane] = {}
@@ -111,7 +112,7 @@ class Executor:
             self._spawn(lane)
 
     def _spawn(self, lane: Lane, first: Claim | None = None) -> None:
-        task = asyncio.create_task(self._runner(lane, first), name="leasehold-runner")
+        task = own.start(self._runner(lane, first), name="leasehold-runner")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -163,7 +164,7 @@ class Executor:
         """Take jobs and run them, until there are none or another runner does it. ``first``: a
         suspect, to be run alone."""
         me = asyncio.current_task()
-        assert me is not None
+        assert isinstance(me, own.OwnTask)
         turn = _Turn(self, lane, me)
         if first:
             await self._run(turn, first)
@@ -193,8 +194,10 @@ class Executor:
         lane = turn.lane
         lane.running += 1
         claim.runner = turn.task
-        turn.suspended = False
-        outcome = await drive(self._attempts.of(claim), copy_context(), turn.on_suspend)
+        turn.suspended, turn.task.works_for = False, claim
+        context = copy_context()
+        context.run(own.HANDLER.set, claim)
+        outcome = await drive(self._attempts.of(claim), context, turn.on_suspend)
         claim.stop = None
         ended = self._env.boot_now()
         if outcome is not None:

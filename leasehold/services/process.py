@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from leasehold import errors
+from leasehold import errors, own
 from leasehold.config import Limits
 from leasehold.env import Env
 from leasehold.model.outcome import Cancel, Complete, Discard, Fail, Outcome, Snooze
@@ -279,7 +279,7 @@ class ProcessPool:
             del self._busy[child]
 
     def _dismiss(self, child: Child) -> None:
-        task = asyncio.create_task(child.end(LEAVE_SECONDS))
+        task = own.start(child.end(LEAVE_SECONDS))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 

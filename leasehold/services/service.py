@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import ClassVar
 
-from leasehold import errors
+from leasehold import errors, own
 from leasehold.env import Env
 from leasehold.services.waiting import Bell
 from leasehold.telemetry import Emit
@@ -59,7 +59,7 @@ class Loop:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name=f"leasehold-{self.service.name}")
+        self._task = own.start(self._run(), name=f"leasehold-{self.service.name}")
 
     def wake(self) -> None:
         """Tick now instead of later. Only in the loop's own thread."""
@@ -104,6 +104,11 @@ class Loop:
                 self._emit("database_lost", service=self.service.name, error=str(error))
             self.lost = True
             return self._back_off()
+        except asyncio.CancelledError as error:
+            if self._task is None or self._task.cancelling():
+                raise
+            self._failed(error)  # somebody cancelled what it waits for
+            return self._back_off()
         except Exception as error:
             self._failed(error)
             return self._back_off()
@@ -114,7 +119,7 @@ class Loop:
             self.on_back()
         return delay
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: BaseException) -> None:
         text = errors.told(error)
         self._emit("service_failed", service=self.service.name, error=text)
 

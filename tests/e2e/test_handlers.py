@@ -47,6 +47,210 @@ def stops_cleanly(worker: Process) -> None:
     assert worker.wait(60) == 0
 
 
+LOOPS = pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+POISONED = """
+import asyncio, os, pathlib, signal, sys
+from leasehold import App, Backoff
+
+if os.environ["LOOP"] == "uvloop":
+    import uvloop
+    uvloop.install()
+app = App(name="shop")
+journal = pathlib.Path(__file__).with_name("journal")
+again = Backoff(base=0.01, longest=0.01)
+
+def note(what: str) -> None:
+    with journal.open("a") as file:
+        file.write(f"{what} {os.getpid()}\\n")
+
+@app.task(name="neighbour", backoff=again)
+async def neighbour(n: int) -> int:
+    note(f"begins {n}")
+    while not journal.with_name("gate").exists():
+        await asyncio.sleep(0.01)
+    note(f"ends {n}")
+    return n
+
+@app.task(name="quick")
+async def quick() -> None: ...
+
+class Exits(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+async def raises(error: BaseException) -> None:
+    raise error
+
+def exits() -> None:
+    raise SystemExit(4)
+
+@app.task(name="poison", backoff=again)
+async def poison(how: str) -> None:
+    note(how)
+    loop = asyncio.get_running_loop()
+    match how:
+        case "interrupt":
+            raise KeyboardInterrupt
+        case "interrupt later":
+            await asyncio.sleep(0.01)
+            raise KeyboardInterrupt
+        case "no words":
+            raise Exits
+        case "stop":
+            loop.stop()
+            await asyncio.sleep(0.01)
+        case "exit in a task":
+            await asyncio.create_task(raises(SystemExit(5)))
+        case "interrupt in a task":
+            asyncio.create_task(raises(KeyboardInterrupt()))
+            await asyncio.sleep(0.05)
+        case "exit in a callback":
+            loop.call_soon(exits)
+            await asyncio.sleep(0.05)
+        case "cancel all":
+            for task in asyncio.all_tasks():
+                task.cancel()
+            await asyncio.sleep(0.01)
+        case "cancel all at once":
+            for task in asyncio.all_tasks():
+                task.cancel()
+
+@app.task(name="forks")
+async def forks(how: str) -> str:
+    pid = os.fork()
+    if pid:
+        await asyncio.to_thread(os.waitpid, pid, 0)
+        return "parent"
+    return in_the_child(how)
+
+@app.task(name="forks_and_waits")
+async def forks_and_waits(how: str) -> str:
+    pid = os.fork()
+    if pid:
+        await asyncio.to_thread(os.waitpid, pid, 0)
+        return "parent"
+    if how == "sleep":
+        await asyncio.sleep(0)
+    if how == "enqueue":
+        await quick.enqueue()
+    return "child"
+
+@app.task(name="forks_in_a_task")
+async def forks_in_a_task(how: str) -> str:
+    return await asyncio.create_task(forks.function.function(how))
+
+@app.task(name="forks_in_a_thread")
+def forks_in_a_thread(how: str) -> str:
+    pid = os.fork()
+    if pid:
+        os.waitpid(pid, 0)
+        return "parent"
+    return in_the_child(how)
+
+def in_the_child(how: str) -> str:
+    note("child")
+    match how:
+        case "exit":
+            sys.exit(3)
+        case "raise":
+            raise ValueError("in the child")
+        case "term":
+            os.kill(os.getpid(), signal.SIGTERM)
+    return "child"
+"""
+
+
+class Neighbours:
+    """Jobs that run while something happens to their worker."""
+
+    def __init__(self, shop: Shop, count: int = 6) -> None:
+        self.shop = shop
+        self.count = count
+        self.jobs = [shop.enqueue("neighbour", payload={"n": n}) for n in range(count)]
+        until(lambda: len(self.noted("begins")) == count, 60, "all neighbours run")
+
+    def noted(self, what: str) -> list[str]:
+        journal = self.shop.procs.folder / "journal"
+        lines = journal.read_text().splitlines() if journal.exists() else []
+        return [line for line in lines if line.startswith(what)]
+
+    def end(self, pid: int) -> None:
+        """All of them complete, in the process in which they began, and none begins again."""
+        (self.shop.procs.folder / "gate").touch()
+        assert set(ended(self.shop, self.jobs)) == {"completed"}
+        for what in ("begins", "ends"):
+            wanted = [f"{what} {n} {pid}" for n in range(self.count)]
+            assert sorted(self.noted(what)) == wanted
+
+
+@LOOPS
+def test_what_ends_a_loop_ends_neither_the_worker_nor_the_neighbours(
+    opened: Open, loop: str
+) -> None:
+    shop = opened(POISONED)
+    worker = shop.worker(LOOP=loop)
+    neighbours = Neighbours(shop)
+    states = {}
+    for how, state in {
+        "interrupt": "discarded",
+        "interrupt later": "discarded",
+        "no words": "discarded",
+        "stop": "completed",
+        "exit in a task": "discarded",
+        "interrupt in a task": "completed",
+        "exit in a callback": "completed",
+        "cancel all": "discarded",
+        "cancel all at once": "completed",
+    }.items():
+        job = shop.enqueue("poison", payload={"how": how}, max_attempts=2)
+        states[how] = ended(shop, [job])[0], len(neighbours.noted(f"{how} {worker.pid}"))
+        assert states[how] == (state, 2 if state == "discarded" else 1), how
+    assert worker.running
+    assert shop.kinds().count("loop_stopped") >= 3
+    neighbours.end(worker.pid)
+    assert ended(shop, [shop.enqueue("quick")]) == ["completed"]
+    stops_cleanly(worker)
+
+
+def test_ctrl_c_still_stops_a_worker_whose_handlers_raise_keyboard_interrupts(
+    opened: Open,
+) -> None:
+    shop = opened(POISONED)
+    worker = shop.worker(LOOP="asyncio")
+    job = shop.enqueue("poison", payload={"how": "interrupt"}, max_attempts=1)
+    assert ended(shop, [job]) == ["discarded"]
+    worker.kill(signal.SIGINT)
+    assert worker.wait(60) == 0
+
+
+FORKS = [
+    ("forks", "return"),
+    ("forks", "exit"),
+    ("forks", "raise"),
+    ("forks", "term"),
+    ("forks_and_waits", "sleep"),
+    ("forks_and_waits", "enqueue"),
+    ("forks_in_a_task", "return"),
+    ("forks_in_a_thread", "return"),
+    ("forks_in_a_thread", "exit"),
+]
+
+
+@LOOPS
+def test_the_child_of_a_fork_ends_and_its_parent_goes_on(opened: Open, loop: str) -> None:
+    shop = opened(POISONED)
+    worker = shop.worker(LOOP=loop)
+    neighbours = Neighbours(shop)
+    jobs = [shop.enqueue(task, payload={"how": how}) for task, how in FORKS]
+    assert ended(shop, jobs) == ["completed"] * len(jobs)
+    results = shop.sql("select distinct result from leasehold.jobs where task_name like 'forks%%'")
+    assert results == [("parent",)]
+    assert len(neighbours.noted("child")) == 7
+    neighbours.end(worker.pid)
+    assert ended(shop, [shop.enqueue("quick")]) == ["completed"]
+    stops_cleanly(worker)
+
+
 CHOKED = """
 import resource
 from leasehold import App

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any
-from weakref import ref
 
 from leasehold.errors import LeaseholdError
 
@@ -86,7 +85,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._due: deque[_Entry | _Timer] = deque()
         self._timers = [_NEVER]
         self._made = 0
-        self._tasks: list[ref[asyncio.Task[Any]]] = []
         self.create_future = partial(asyncio.Future, loop=self)  # type: ignore[method-assign]
 
     def time(self) -> float:
@@ -146,14 +144,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def create_task(  # type: ignore[override]
         self, coro: Any, *, name: str | None = None, context: Context | None = None
     ) -> asyncio.Task[Any]:
-        task = asyncio.Task(coro, loop=self, name=name, context=context)
-        self._tasks.append(ref(task))
-        return task
+        return asyncio.Task(coro, loop=self, name=name, context=context)
 
     def unfinished(self) -> list[asyncio.Task[Any]]:
-        """Of its tasks. asyncio's own list names those of all loops that were not collected yet."""
-        tasks = [task() for task in self._tasks]
-        return [task for task in tasks if task and not task.done()]
+        """Of its tasks, in an order that comes again."""
+        return sorted(asyncio.all_tasks(self), key=lambda task: task.get_name())
 
     # -- what BaseEventLoop asks of a loop -------------------------------------------------------
     def _write_to_self(self) -> None:

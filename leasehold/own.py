@@ -1,0 +1,127 @@
+"""Tasks of leasehold's own: a handler cannot cancel them, and the copy of a fork does not run them.
+
+Handlers share the event loop with leasehold. One that cancels every task of the loop must not end
+the worker or its neighbours. One that forks leaves a copy of the loop in the child, which must
+never touch the parent's connections or run the parent's other handlers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Coroutine, Generator
+from contextlib import suppress
+from contextvars import ContextVar, copy_context
+from types import coroutine
+from typing import Any, NoReturn, TypeVar
+from weakref import WeakKeyDictionary
+
+T = TypeVar("T")
+
+HANDLER: ContextVar[object | None] = ContextVar("leasehold_handler", default=None)
+"""In a handler's context, and in what the handler starts: its attempt."""
+
+
+class OwnTask(asyncio.Task[T]):
+    """A task that no handler can cancel but the one that it works for."""
+
+    works_for: object | None = None
+    """The attempt that it runs now, or that started it."""
+
+    def cancel(self, msg: Any = None) -> bool:
+        by = HANDLER.get()
+        if by is not None and by is not self.works_for:
+            return False
+        return super().cancel(msg)
+
+
+def start(work: Coroutine[Any, Any, T], name: str | None = None) -> OwnTask[T]:
+    """As ``asyncio.create_task``, for leasehold's own work."""
+    context, works_for = copy_context(), HANDLER.get()
+    context.run(HANDLER.set, None)
+    loop = asyncio.get_running_loop()
+    task = OwnTask(_only_here(work, _generation), loop=loop, name=name, context=context)
+    task.works_for = works_for
+    return task
+
+
+async def _only_here(work: Coroutine[Any, Any, T], process: int) -> T:
+    return await _steps(work, process)
+
+
+@coroutine
+def _steps(work: Coroutine[Any, Any, T], process: int) -> Generator[Any, Any, T]:
+    """Await ``work``; the copy of a fork ends before its next step, or where it would wait."""
+    value: T
+    try:
+        leave_if_copy(process)
+        awaited = work.send(None)
+        while True:
+            leave_if_copy(process)
+            try:
+                sent = yield awaited
+            except BaseException as error:
+                leave_if_copy(process)
+                awaited = work.throw(error)
+            else:
+                leave_if_copy(process)
+                awaited = work.send(sent)
+    except StopIteration as done:
+        value = done.value
+        return value
+
+
+# -- forks -----------------------------------------------------------------------------------------
+_generation = 0
+_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()
+"""In which leasehold works, and the thread of each."""
+
+
+def generation() -> int:
+    """Grows in the child of each fork."""
+    return _generation
+
+
+def works_here() -> None:
+    """leasehold works in the running loop: the copy of it in a forked child must not go on."""
+    _loops[asyncio.get_running_loop()] = threading.get_ident()
+
+
+def leave_if_copy(process: int, error: BaseException | None = None) -> None:
+    """End this process if it was forked since ``generation()`` was ``process``."""
+    if process != _generation:
+        _leave(error)
+
+
+def _after_fork_in_child() -> None:
+    global _generation
+    _generation += 1
+    here = threading.get_ident()
+    for loop, thread in list(_loops.items()):
+        if thread == here:  # else its thread is not in the child
+            with suppress(RuntimeError):  # it is closed
+                loop.call_soon(_leave)
+    _loops.clear()
+
+
+def _leave(error: BaseException | None = None) -> NoReturn:
+    """As the child would have ended by itself, but nothing of the parent is closed or flushed to
+    its connections: those are still the parent's."""
+    code = 0
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    elif error is not None:
+        code = 1
+        with suppress(BaseException):
+            traceback.print_exception(error)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(BaseException):
+            stream.flush()
+    os._exit(code & 0xFF)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
