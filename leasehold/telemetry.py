@@ -124,6 +124,9 @@ CATALOGUE: dict[str, Kind] = {
         "the worker cannot start child processes or threads; jobs that need one go back",
         ("error",),
     ),
+    "job_unreadable": Kind(
+        "error", "no worker can read its arguments: held back", ("job", "task", "error")
+    ),
     "job_unknown": Kind("warning", "no handler here for this task", ("job", "task")),
     "ack_refused": Kind(
         "warning", "a late outcome changed nothing", ("job", "task", "token", "outcome")

@@ -61,11 +61,13 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Unable:
-    """This worker cannot start what the handler runs in. The handler has not begun, and the
-    attempt does not count: another worker may take the job, or this one later."""
+    """This worker cannot start what the handler runs in, or cannot read its arguments. The handler
+    has not begun, and the attempt does not count: another worker may take the job, or this one
+    later."""
 
     error: str
     seconds: float = 5.0
+    because: str = "no_process"
 
 
 PLAIN = Complete()
@@ -114,10 +116,10 @@ def decide(job: ClaimedJob, outcome: Outcome, backoff: Backoff, draw: float) -> 
             return Decision(
                 State.SCHEDULED, run_in=seconds, counts=False, held_because="unknown_task"
             )
-        case Unable(error, seconds):
+        case Unable(error, seconds, because):
             return Decision(
                 State.SCHEDULED, run_in=seconds, error=_text(error), counts=False,
-                held_because="no_process",
+                held_because=because,
             )  # fmt: skip
         case Fail(error):
             error = _text(error)

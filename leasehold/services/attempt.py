@@ -15,14 +15,15 @@ from typing import Any
 from leasehold import errors, own
 from leasehold.config import Limits
 from leasehold.env import Env
+from leasehold.model.job import ClaimedJob
 from leasehold.model.outcome import (
     PLAIN,
     Cancel,
     Complete,
-    Discard,
     Fail,
     Outcome,
     Snooze,
+    Unable,
     Unknown,
     outcome_of,
 )
@@ -33,6 +34,9 @@ from leasehold.services.tasks import Registry, TaskFunction
 from leasehold.services.tracing import running, traces
 from leasehold.telemetry import Emit
 
+_UNREADABLE_SECONDS = 300.0
+"""Until a job whose arguments no worker could read is tried again: within the time for which its
+event is a problem."""
 _FIRST_LOOK = 0.01
 _LONGEST_LOOK = 1.0
 """Seconds between two looks at a completion whose transaction is open."""
@@ -87,7 +91,7 @@ class Attempts:
             if claim.stop_reason:
                 return stopped(claim)
             if not isinstance(job.payload, dict):
-                return Discard(f"its arguments cannot be read: {errors.shorten(job.payload)}")
+                return self._unreadable(job)
             if (job.crashes or job.deadlines) and not await self._marked(claim):
                 return None if claim.lost else stopped(claim)
             work = self._executors[task.executor](task, claim)
@@ -103,6 +107,12 @@ class Attempts:
         except Exception as error:  # never a handler's: those are outcomes
             self._emit("service_failed", service="executor", error=repr(error))
             return Fail(f"leasehold could not run it: {error!r}")
+
+    def _unreadable(self, job: ClaimedJob) -> Outcome:
+        """Kept until a worker can read it: the fault may be this worker's."""
+        error = f"its arguments cannot be read: {errors.shorten(job.payload)}"
+        self._emit("job_unreadable", job=job.id, task=job.task, error=error)
+        return Unable(error, _UNREADABLE_SECONDS, "unreadable")
 
     async def _marked(self, claim: Claim) -> bool:
         """Write down that it starts, for jobs of which that must be known; may it, still?"""

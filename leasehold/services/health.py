@@ -64,7 +64,7 @@ KINDS = (
     "schedule_paused", "schedule_silent", "schedule_ahead", "tick_missed", "clock_jumped",
     "job_overdue", "job_quarantined", "jobs_late", "task_unknown", "queue_unworked",
     "deadline_breached", "breach_unhandled", "lock_lost", "service_failed", "wakeups_lost",
-    "cannot_start",
+    "cannot_start", "job_unreadable",
     "xmin_pinned", "versions_differ", "schema_missing", "schema_behind", "schema_ahead",
     "database_read_only", "database_refuses", "database_away", "error",
 )  # fmt: skip

@@ -11,7 +11,14 @@ from leasehold.errors import shorten
 from leasehold.ports import Rows
 from leasehold.services.problem import Facts, Problem, duration
 
-LATELY = ("service_failed", "lock_lost", "tick_missed", "deadline_breached", "clock_jumped")
+LATELY = (
+    "service_failed",
+    "lock_lost",
+    "tick_missed",
+    "deadline_breached",
+    "clock_jumped",
+    "job_unreadable",
+)
 """Events that are a problem for a while."""
 LATELY_SECONDS = 600.0
 """... for so long."""
@@ -28,6 +35,7 @@ def troubles(mine: Facts, facts: Facts) -> Iterator[Problem]:
     yield from _lately(facts, "lock_lost", _lock_lost)
     yield from _lately(mine, "tick_missed", _tick_missed)
     yield from _lately(facts, "deadline_breached", _breached)
+    yield from _lately(mine, "job_unreadable", _unreadable)
     yield from _lately(facts, "clock_jumped", _clock_jumped)
     yield from _deaf(mine)
     yield from _cannot_start(mine)
@@ -115,6 +123,15 @@ def _breached(name: str, event: dict[str, Any], count: int) -> tuple[str, str]:
     return (
         f"The deadline {shorten(name)!r} was missed: due {fields.get('due')}{more}",
         f"Its callback {fields.get('callback')!r} was told. leasehold deadlines --state breached",
+    )
+
+
+def _unreadable(_: str, event: dict[str, Any], count: int) -> tuple[str, str]:
+    job, task, error = (event["fields"].get(name) for name in ("job", "task", "error"))
+    return (
+        f"Job {job} of task {task!r} is held back: {error}",
+        "It is tried again every five minutes. If no worker will ever read it: "
+        f"leasehold jobs cancel {job}",
     )
 
 

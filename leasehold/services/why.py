@@ -59,6 +59,8 @@ def _later(job: JobRecord, more: dict[str, Any], working: Rows, nodes: Rows) -> 
         yield f"{tries} failed; it is tried again {_when(left)}."
     elif job.held_because == "no_process":
         yield f"The worker that took it could not start a process; it is tried again {_when(left)}."
+    elif job.held_because == "unreadable":
+        yield f"The worker that took it could not read its arguments; it is tried {_when(left)}."
     elif job.held_because == "snoozed":
         yield f"Its handler put it off; it goes on {_when(left)}."
     else:

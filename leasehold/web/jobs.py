@@ -158,6 +158,7 @@ _OUTCOMES = {
     "crashed": "ended when its worker died", "cancelled": "was cancelled",
     "requeued": "ran too long and was taken away", "snoozed": "put it off",
     "unknown_task": "went back: the node does not know the task",
+    "unreadable": "went back: the node could not read its arguments",
     "no_process": "went back: the node could not start a process",
 }  # fmt: skip
 

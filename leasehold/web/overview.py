@@ -27,6 +27,7 @@ PLACES = {
     "no_leader": "leaders", "leader_silent": "leaders", "schedule_silent": "schedules",
     "renewal_late": "nodes", "wakeups_lost": "nodes", "two_claimants": "leaders",
     "cannot_start": "nodes",
+    "job_unreadable": "events?kind=job_unreadable",
     "lock_lost": "events?kind=lock_lost", "tick_missed": "schedules", "xmin_pinned": "database",
     "deadline_breached": "deadlines?state=breached", "breach_unhandled": "deadlines?state=breached",
     "clock_jumped": "events?kind=clock_jumped",

@@ -163,7 +163,7 @@ async def test_a_limit_of_ones_own_counts_on_the_users_connection_as_well(
     await wide.close()
 
 
-async def test_unreadable_arguments_are_discarded_and_harm_no_neighbour(app: App, sql: Sql) -> None:
+async def test_unreadable_arguments_are_held_back_and_harm_no_neighbour(app: App, sql: Sql) -> None:
     """A claim that broke on them would leave a whole batch running for ever."""
 
     @app.task(name="t")
@@ -187,8 +187,19 @@ async def test_unreadable_arguments_are_discarded_and_harm_no_neighbour(app: App
         for job_ in good:
             assert await job_.wait(10) == 1
         for unreadable in (*bad, job):
-            record = await reaches(app, unreadable, State.DISCARDED)
+            record = await reaches(app, unreadable, State.SCHEDULED)
             assert "its arguments cannot be read" in record.last_error
+            assert (record.held_because, record.attempt) == ("unreadable", 0)
+
+        async def told() -> Any:
+            problems = await (await app.inspect()).problems()
+            return [p for p in problems if p.kind == "job_unreadable"]
+
+        await until_async(told, 30, "the problem")
+        # mended by hand, or by a worker that can read it
+        await sql("update leasehold.job set payload = '{}' where id = %s", [job])
+        assert await app.retry(job)
+        assert (await reaches(app, job, State.COMPLETED)).result == 1
         assert isinstance((await app.get(bad[0])).payload, Unreadable)
         assert len(await app.jobs()) == 9
 

@@ -169,7 +169,7 @@ create table leasehold.job (
     payload          jsonb       not null,
     -- true: available (node is null) or running (node is not null); false: waits for run_at
     ready            boolean     not null default true,
-    -- why it waits: scheduled, retryable, snoozed, unknown_task, no_process
+    -- why it waits: scheduled, retryable, snoozed, unknown_task, no_process, unreadable
     held_because     text,
     last_error       text,
     progress         real,
