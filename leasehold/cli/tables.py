@@ -71,6 +71,16 @@ def _lock_mode(row: Row) -> str:
     return kind if row["granted"] else f"waits ({kind})"
 
 
+def _tick_outcome(row: Row) -> str:
+    return f"{row['outcome']} (by hand)" if row["state"] == "manual" else str(row["outcome"])
+
+
+def _took(row: Row) -> str | None:
+    from leasehold.services.health import duration
+
+    return None if row["ran_seconds"] is None else duration(max(0.0, row["ran_seconds"]))
+
+
 def _lateness(row: Row) -> str | None:
     from leasehold.services.health import duration
 
@@ -131,7 +141,8 @@ TICKS: list[Column] = [
     Column("app", _key("app"), rank=4, cut=10),
     Column("schedule", _key("schedule"), cut=12),
     Column("due", _key("fire_at")),
-    Column("state", _key("state")),
+    Column("outcome", _tick_outcome),
+    Column("took", _took, rank=2),
     Column("late", _lateness, rank=2),
     Column("term", _key("term"), rank=3),
     Column("job", _key("job_id"), rank=1, short=_JOB_ID),

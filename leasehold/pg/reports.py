@@ -154,8 +154,11 @@ class PgReports:
         return named(names, await self._pool.fetch("web/schedules", {"limit": limit}))
 
     async def ticks(self, each: int) -> Rows:
-        names = "app schedule fire_at until state job_id term decided_at lateness_seconds"
-        return named(names, await self._pool.fetch("web/ticks", {"each": each}))
+        names = (
+            "app schedule fire_at until state job_id term decided_at lateness_seconds outcome "
+            "ran_seconds"
+        )
+        return named(names, await self._pool.fetch("web/ticks", {"each": each, "now": None}))
 
     async def terms(self, since: datetime, limit: int) -> Rows:
         rows = await self._pool.fetch("web/terms", {"since": since, "limit": limit})

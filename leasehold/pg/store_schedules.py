@@ -156,11 +156,13 @@ class OperatorOperations:
         )
         return named(names, await self._pool.fetch("schedule/list", {"limit": limit}))
 
-    async def ticks(self, schedule: str | None, limit: int) -> Rows:
-        rows = await self._pool.fetch("schedule/ticks", {"schedule": schedule, "limit": limit})
-        return named(
-            "app schedule fire_at until state job_id term decided_at lateness_seconds", rows
+    async def ticks(self, schedule: str | None, limit: int, now: Now = None) -> Rows:
+        params = {"schedule": schedule, "limit": limit, "now": now}
+        names = (
+            "app schedule fire_at until state job_id term decided_at lateness_seconds outcome "
+            "ran_seconds"
         )
+        return named(names, await self._pool.fetch("schedule/ticks", params))
 
     async def events(self, kind: str | None, after: int | None, limit: int) -> Rows:
         params = {"kind": kind, "after": after, "limit": limit}

@@ -45,7 +45,9 @@ class OperatorStore(Protocol):
 
     async def schedules(self, limit: int) -> Rows: ...
 
-    async def ticks(self, schedule: str | None, limit: int) -> Rows: ...
+    async def ticks(self, schedule: str | None, limit: int, now: Now = None) -> Rows:
+        """The newest entries of the ledger. ``outcome``: what became of the job, ``missed``, or
+        ``unknown`` where nothing is kept of it; ``ran_seconds``: so far, if it runs."""
 
     async def events(self, kind: str | None, after: int | None, limit: int) -> Rows: ...
 

@@ -13,6 +13,7 @@ from leasehold.model.schedule import Every, Spec
 from leasehold.ports import Rows
 from leasehold.web.charts import DAY, ruler, strip
 from leasehold.web.site import Site
+from leasehold.web.words import short
 
 MOST = 200
 _MOST_MARKS = 192
@@ -34,7 +35,6 @@ async def listing(site: Site, request: Request) -> Response:
         now=now,
         schedules=[shown(row, ticks.get((row["app"], row["name"]), []), now) for row in rows],
         hours=ruler(now, now + DAY, 4)[:4],
-        late=LATE_SECONDS,
         several=len({row["app"] for row in rows}) > 1,
     )
 
@@ -55,9 +55,28 @@ def shown(row: dict[str, Any], ticks: Rows, now: datetime) -> dict[str, Any]:
         "strip": picture,
         "in_day": len(moments),
         "crowded": crowded,
-        "ticks": list(reversed(ticks)),
+        "ticks": [{**tick, **told(tick)} for tick in reversed(ticks)],
         "silent": silent,
     }
+
+
+def told(tick: dict[str, Any]) -> dict[str, str]:
+    """A tick in words, and the classes of its mark."""
+    outcome, ran, late = tick["outcome"], tick["ran_seconds"], tick["lateness_seconds"]
+    by_hand = tick["state"] == "manual"
+    words, marks = [outcome], [outcome]
+    if outcome == "unknown":
+        words = ["outcome unknown: nothing is kept of its job"]
+    elif ran is not None:
+        words.append(f"for {short(ran)}" if outcome == "running" else f"took {short(ran)}")
+    if by_hand:
+        words.append("run by hand")
+        marks.append("manual")
+    elif tick["state"] == "fired":
+        words.append(f"{short(late)} late")
+        if late > LATE_SECONDS:
+            marks.append("late")
+    return {"says": ", ".join(words), "marks": " ".join(marks)}
 
 
 def next_day(spec: Spec, now: datetime) -> tuple[list[datetime], bool]:

@@ -8,7 +8,9 @@ from datetime import datetime
 import pytest
 
 from leasehold.model.former import redefined
+from leasehold.model.outcome import COMPLETED, Decision
 from leasehold.model.schedule import Spec
+from leasehold.model.states import State
 from leasehold.ports import DueSchedule, Term, TickDecision
 from tests.contract.world import ELECTION, World, at, identity, plan, planned
 
@@ -185,6 +187,47 @@ async def test_missed_moments_are_recorded_and_make_no_job(world: World):
     assert (newest["fire_at"], newest["state"], newest["job_id"]) == (at(6), "missed", None)
     assert (oldest["fire_at"], oldest["until"]) == (at(0), at(5))
     assert oldest["lateness_seconds"] == 9.0 and oldest["term"] == world.a.term.token
+
+
+async def test_the_ledger_says_what_became_of_each_job(world: World):
+    await sync(world)
+    await world.a.lead()
+    store, ends = (
+        world.a.store,
+        [
+            COMPLETED,
+            Decision(State.DISCARDED, error="no"),
+            Decision(State.RETRYABLE, run_in=60.0, error="no"),
+        ],
+    )
+    decided = plan(None, *range(5))
+    await store.fire(world.a.term, "default", [decided], at(4))
+    world.now = at(5)
+    jobs = await world.a.claim(limit=4)
+    world.now = at(8)
+    for job, end in zip(jobs, ends, strict=False):
+        await world.a.ack(job, end)
+
+    async def outcomes() -> list[tuple[str, bool]]:
+        ticks = await store.ticks("tick", 10, world.now)
+        return [(tick["outcome"], tick["ran_seconds"] is not None) for tick in ticks]
+
+    told = [("waiting", False), ("running", True), ("waiting", False), ("discarded", True),
+            ("completed", True)]  # fmt: skip
+    assert await outcomes() == told
+    missed = replace(plan(at(4), 5), ticks=(TickDecision(at(5), "missed"),))
+    await store.fire(world.a.term, "default", [missed], at(9))
+    assert await outcomes() == [("missed", False), *told]
+
+
+async def test_of_a_job_without_history_nothing_is_known_any_more(world: World):
+    job = {**planned().job, "history": False}
+    await sync(world, planned(job=job))
+    await world.a.lead()
+    await world.a.store.fire(world.a.term, "default", [plan(None, 0)], at(0))
+    await world.a.ack((await world.a.claim())[0])
+    [tick] = await world.a.store.ticks("tick", 10)
+    assert (tick["outcome"], tick["ran_seconds"]) == ("unknown", None)
 
 
 async def test_the_next_moment_and_how_far_the_mark_is_ahead(world: World):

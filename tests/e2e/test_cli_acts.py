@@ -104,6 +104,7 @@ def test_a_job_is_shown_with_its_attempts(cli: Cli):
 def test_a_schedule_runs_now_and_is_removed(cli: Cli):
     cli.sql(SCHEDULE, "default", "nightly")
     told = cli("schedules", "run", "nightly").stdout
+    assert "waiting (by hand)" in cli("schedules", "ticks", "nightly").stdout
     [(job,)] = cli.sql("select id from leasehold.jobs where schedule = 'nightly'")
     assert str(job) in told
     assert "of default was removed" in cli("schedules", "remove", "nightly").stdout

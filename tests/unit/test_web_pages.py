@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from leasehold.model.job import JobRecord
 from leasehold.model.masking import MASK, masked
 from leasehold.model.schedule import cron, every
@@ -15,7 +17,7 @@ from leasehold.services.why import why_waiting
 from leasehold.web.charts import bars
 from leasehold.web.jobs import quoted, timeline
 from leasehold.web.leaders import election
-from leasehold.web.schedules import next_day
+from leasehold.web.schedules import next_day, told
 from leasehold.web.words import inline, short, term
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -184,3 +186,25 @@ def test_a_value_is_quoted_for_the_filter():
 def test_the_hour_is_drawn_without_a_division_by_zero():
     assert bars([(0, 0)] * 60, NOW).count("<rect") == 60
     assert 'class="bad"' in bars([(3, 1)], NOW)
+
+
+@pytest.mark.parametrize(
+    ("tick", "says", "marks"),
+    [
+        (("fired", "completed", 1.25, 0.01), "completed, took 1.2 s, 10 ms late", "completed"),
+        (("fired", "completed", 0.5, 9.0), "completed, took 500 ms, 9.0 s late", "completed late"),
+        (("fired", "discarded", 0.5, 0.0), "discarded, took 500 ms, 0 ms late", "discarded"),
+        (("fired", "running", 3.0, 0.0), "running, for 3.0 s, 0 ms late", "running"),
+        (("fired", "waiting", None, 0.0), "waiting, 0 ms late", "waiting"),
+        (
+            ("manual", "completed", 2.0, 0.0),
+            "completed, took 2.0 s, run by hand",
+            "completed manual",
+        ),
+        (("missed", "missed", None, 60.0), "missed", "missed"),
+    ],
+)
+def test_a_tick_says_what_became_of_its_job(tick, says, marks):
+    state, outcome, ran, late = tick
+    row = {"state": state, "outcome": outcome, "ran_seconds": ran, "lateness_seconds": late}
+    assert told(row) == {"says": says, "marks": marks}

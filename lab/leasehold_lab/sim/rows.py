@@ -181,7 +181,7 @@ class TickRow:
     until: datetime | None
     state: str
     job: UUID | None
-    term: int
+    term: int | None
     decided_at: datetime
 
 

@@ -11,7 +11,7 @@ from leasehold.errors import Conflict
 from leasehold.model.history import class_of
 from leasehold.ports import Now, Rows
 from leasehold_lab.sim.promises import set_deadlines
-from leasehold_lab.sim.rows import DoneRow, JobRow, SimDatabase, StackRow
+from leasehold_lab.sim.rows import DoneRow, JobRow, SimDatabase, StackRow, TickRow
 from leasehold_lab.sim.store_control import ControlOperations
 
 _FAILED = ("retryable", "crashed", "requeued", "discarded")
@@ -110,6 +110,8 @@ class DashboardOperations(ControlOperations):
             if "deadline" in row.job:  # this moment stands for the tick
                 set_deadlines(db, made, row.job["deadline"], moment, moment)
             db.wake([row.job["queue"]])
+            at = moment.replace(microsecond=moment.microsecond // 1000 * 1000 + 1)
+            db.ticks.setdefault((app, name, at), TickRow(None, "manual", job, None, moment))
         return True
 
     async def remove_schedule(self, app: str, name: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from leasehold.ports import Now, Rows, Summary
 from leasehold_lab.sim.enqueue import LATE
-from leasehold_lab.sim.rows import NodeRow, SimDatabase
+from leasehold_lab.sim.rows import NodeRow, SimDatabase, TickRow
 
 K = TypeVar("K")
 _CAP, _NAMES_CAP = 10_000, 1000
@@ -156,14 +156,15 @@ class OperatorOperations:
             rows[-1].update(last_fire_at=at, last_state=last.state if last else None)
         return rows
 
-    async def ticks(self, schedule: str | None, limit: int) -> Rows:
+    async def ticks(self, schedule: str | None, limit: int, now: Now = None) -> Rows:
         keys = [key for key in self.db.ticks if schedule is None or key[1] == schedule]
         keys.sort(key=lambda key: key[2], reverse=True)
-        return [self._tick(key) for key in keys[:limit]]
+        return [self._tick(key, self.db.at(now)) for key in keys[:limit]]
 
-    def _tick(self, key: tuple[str, str, datetime]) -> dict[str, Any]:
+    def _tick(self, key: tuple[str, str, datetime], now: datetime) -> dict[str, Any]:
         app, schedule, fire_at = key
         row = self.db.ticks[key]
+        outcome, started, ended = self._outcome(row, now)
         return {
             "app": app,
             "schedule": schedule,
@@ -174,7 +175,22 @@ class OperatorOperations:
             "term": row.term,
             "decided_at": row.decided_at,
             "lateness_seconds": (row.decided_at - fire_at).total_seconds(),
+            "outcome": outcome,
+            "ran_seconds": (ended - started).total_seconds() if started and ended else None,
         }
+
+    def _outcome(
+        self, tick: TickRow, now: datetime
+    ) -> tuple[str, datetime | None, datetime | None]:
+        if tick.job is None:
+            return tick.state, None, None
+        if job := self.db.jobs.get(tick.job):
+            if job.node is None:
+                return "waiting", None, None
+            return "running", job.started_at or job.claimed_at, now
+        if done := self.db.done.get(tick.job):
+            return done.state, done.started_at, done.finished_at
+        return "unknown", None, None
 
     async def events(self, kind: str | None, after: int | None, limit: int) -> Rows:
         found = [

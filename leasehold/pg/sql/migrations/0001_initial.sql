@@ -336,6 +336,7 @@ create table leasehold.tick (
     fire_at     timestamptz not null,
     -- one entry for a long stretch of missed moments: from fire_at to here
     until       timestamptz,
+    -- fired | missed | manual: a person ran it, beside its ticks
     state       text        not null,
     job_id      uuid,
     term        bigint,
@@ -1216,6 +1217,22 @@ create view leasehold.nodes as
            n.version, n.executes, n.queues, n.tasks, n.sleeping, n.started_at, n.renewed_at as heartbeat,
            clock_timestamp() - n.renewed_at as age, n.lease_seconds, n.seq, n.epoch, n.info, n.halted
     from leasehold.node n;
+
+-- What became of the job of a tick: missed | waiting | running | how it ended | unknown (nothing is kept of it), from
+-- when to when it ran; of one that runs, until the instant that is given.
+create function leasehold.tick_outcome(state text, job uuid, at timestamptz, out outcome text,
+                                       out started_at timestamptz, out ended_at timestamptz)
+language plpgsql stable as $$
+begin
+    outcome := state;
+    if job is null then
+        return;
+    end if;
+    select case when j.state in ('available', 'scheduled', 'retryable') then 'waiting' else j.state end,
+           j.started_at, case when j.state = 'running' then at else j.completed_at end
+    into outcome, started_at, ended_at from leasehold.jobs j where j.id = job limit 1;
+    outcome := coalesce(outcome, 'unknown');
+end $$;
 
 create view leasehold.schedules as
     select s.app, s.name, s.described, s.task_name, s.missed, s.grace_seconds, s.paused, s.next_at,

@@ -1,9 +1,11 @@
--- The newest ticks of each schedule.
+-- The newest ticks of each schedule, with what became of the job of each.
 -- locks: none
--- index: schedule_pkey (in order), tick_pkey
+-- index: schedule_pkey (in order), tick_pkey, job_pkey, job_done_pkey
 select t.app, t.schedule, t.fire_at, t.until, t.state, t.job_id, t.term, t.decided_at,
-       extract(epoch from t.decided_at - t.fire_at)::float8
+       extract(epoch from t.decided_at - t.fire_at)::float8, o.outcome,
+       extract(epoch from o.ended_at - o.started_at)::float8
 from (select app, name from leasehold.schedule order by app, name limit 500) s
 cross join lateral (select * from leasehold.tick x where x.app = s.app and x.schedule = s.name
                     order by x.fire_at desc limit %(each)s) t
+cross join lateral leasehold.tick_outcome(t.state, t.job_id, coalesce(%(now)s::timestamptz, now())) o
 order by t.app, t.schedule, t.fire_at desc
