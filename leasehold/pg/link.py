@@ -3,11 +3,17 @@
 psycopg adds the socket and a timer to the loop for each wait and takes both away again: about a
 third of what a short statement costs its client. Here the socket stays, and what arrives is read
 at once, in the loop's own call.
+
+That call may never come: for a socket with an error pending uvloop calls once and never again,
+even if only the server's last words were read. So nothing depends on the loop's call alone: while
+a statement is under way pg/timer.py calls ``look`` now and then, and ``give_up`` at the end of its
+time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -15,7 +21,7 @@ from typing import Any, cast
 
 import psycopg
 from psycopg.abc import RV, PQGen
-from psycopg.pq import TransactionStatus
+from psycopg.pq import ConnStatus, TransactionStatus
 from psycopg.pq.abc import PGconn
 from psycopg.waiting import READY_NONE, READY_R, READY_W, WAIT_R, WAIT_W, Ready, Wait
 
@@ -42,6 +48,13 @@ class Link(psycopg.AsyncConnection[Row]):
     _ended: Ended | None = None
     """Of the statement under way."""
     _exchange: Exchange | None = None
+    _given_up = False
+
+    @property
+    def usable(self) -> bool:
+        """It is open and between two transactions."""
+        status = self.pgconn.transaction_status
+        return not self._given_up and not self.closed and status == TransactionStatus.IDLE
 
     def send(self, query: Query, params: Mapping[str, Any], ended: Ended) -> None:
         """Carry out a statement as a transaction of its own. ``ended`` is called once, with its
@@ -49,7 +62,8 @@ class Link(psycopg.AsyncConnection[Row]):
 
         Raises psycopg.Error when it cannot be sent.
         """
-        if self._steps is not None or self.lock.locked():
+        self._refuse_to_share()
+        if self.lock.locked():
             raise psycopg.OperationalError("another statement is under way")
         exchange = self._exchange
         if exchange is None:
@@ -58,24 +72,26 @@ class Link(psycopg.AsyncConnection[Row]):
         try:
             wanted = next(steps)
         except BaseException:
-            self._leave()  # libpq may have closed the socket
+            self._keep()
             raise
         self._begin(steps, wanted, ended)
 
     async def wait(self, gen: PQGen[RV], *limits: Any, **named: Any) -> RV:
         """Carry out a statement of psycopg's. Raises psycopg.Error."""
-        if self._steps is not None:
-            raise psycopg.OperationalError("another statement is under way")
+        self._refuse_to_share()
         if limits or named:  # by the clock
             self._leave()
-            return await super().wait(gen, *limits, **named)
+            try:
+                return await super().wait(gen, *limits, **named)
+            finally:
+                self._keep()
         try:
             wanted = next(gen)
         except StopIteration as end:
             await asyncio.sleep(0)  # a COPY never waits, and the loop has its turn
             return cast(RV, end.value)
         except BaseException:
-            self._leave()
+            self._keep()
             raise
         future: asyncio.Future[RV] = asyncio.get_running_loop().create_future()
         self._begin(gen, wanted, partial(settle, future))
@@ -93,18 +109,30 @@ class Link(psycopg.AsyncConnection[Row]):
         """
         await self.wait(_heard(self.pgconn, tell))
 
+    def look(self) -> None:
+        """Read what has come for the statement under way, whether or not the loop has said so."""
+        if self._steps is not None:
+            self._go_on(READY_R)
+
+    def give_up(self, why: str) -> None:
+        """End the connection at its socket. Whoever waits for a statement is told now; nobody can
+        use the connection any more. It is still to be closed."""
+        with suppress(psycopg.Error, OSError):
+            # without a descriptor of its own: a process that has none left needs its limits as well
+            twin = socket.socket(fileno=self.fileno())
+            try:
+                twin.shutdown(socket.SHUT_RDWR)
+            finally:
+                twin.detach()
+        self._end(why)
+
     async def close(self) -> None:
-        ended = self._ended
-        self._leave()
-        self._steps = self._ended = None
+        self._end("the connection was closed")
         await super().close()
-        if ended is not None:
-            ended(None, psycopg.OperationalError("the connection was closed"))
 
     # -- the statement under way -----------------------------------------------------------------
     def _begin(self, steps: PQGen[Any], wanted: Wait, ended: Ended) -> None:
-        if self._loop is None:
-            self._watch()
+        self._watch()
         self._steps, self._ended = steps, ended
         if wanted != WAIT_R:
             self._write(bool(wanted & WAIT_W))
@@ -112,7 +140,7 @@ class Link(psycopg.AsyncConnection[Row]):
     def _go_on(self, ready: Ready) -> None:
         steps, ended = self._steps, self._ended
         if steps is None or ended is None:
-            self._leave()  # nobody reads it now, and the loop would call again at once
+            self._take_in()
             return
         try:
             wanted = steps.send(ready)
@@ -122,18 +150,38 @@ class Link(psycopg.AsyncConnection[Row]):
             ended(end.value, None)
         except BaseException as wrong:
             self._steps = self._ended = None
-            self._leave()  # libpq may have closed the socket
+            self._keep()
             ended(None, wrong)
         else:
             self._write(bool(wanted & WAIT_W))
+
+    def _take_in(self) -> None:
+        """What comes between two statements: a notice, a setting's new value, or the end."""
+        with suppress(psycopg.OperationalError):  # the end: libpq closes the socket
+            self.pgconn.consume_input()
+            self.pgconn.is_busy()
+        self._keep()
+
+    def _end(self, why: str) -> None:
+        ended = self._ended
+        self._given_up, self._steps, self._ended = True, None, None
+        self._leave()
+        if ended is not None:
+            ended(None, psycopg.OperationalError(why))
+
+    def _refuse_to_share(self) -> None:
+        if self._steps is not None:
+            raise psycopg.OperationalError("another statement is under way")
+        if self._given_up:
+            raise psycopg.OperationalError("the connection was given up")
 
     async def _stop(self, gen: PQGen[Any]) -> None:
         """As psycopg does it: cancelled in the server, and read to its end, so that the
         connection can be used again; closed if that does not work."""
         self._steps = self._ended = None
-        self._leave()
-        if self.pgconn.transaction_status != TransactionStatus.ACTIVE:
+        if self._given_up or self.pgconn.transaction_status != TransactionStatus.ACTIVE:
             return
+        self._leave()
         try:
             async with asyncio.timeout(_CANCEL_SECONDS):
                 await self.cancel_safe(timeout=_CANCEL_SECONDS)
@@ -144,9 +192,13 @@ class Link(psycopg.AsyncConnection[Row]):
             self.pgconn.finish()
             if not isinstance(error, Exception):
                 raise
+        finally:
+            self._keep()
 
     # -- the loop's watch over the socket --------------------------------------------------------
     def _watch(self) -> None:
+        if self._loop is not None:
+            return
         self._loop, self._descriptor = asyncio.get_running_loop(), self.pgconn.socket
         self._loop.add_reader(self._descriptor, self._go_on, READY_R)
 
@@ -159,6 +211,15 @@ class Link(psycopg.AsyncConnection[Row]):
             self._loop.add_writer(self._descriptor, self._go_on, READY_W)
         else:
             self._loop.remove_writer(self._descriptor)
+
+    def _keep(self) -> None:
+        """Watch on, so that the end of an idle connection is known at once; unless libpq has closed
+        the socket."""
+        if self.pgconn.status == ConnStatus.OK and not self._given_up:
+            self._watch()
+            self._write(False)
+        else:
+            self._leave()
 
     def _leave(self) -> None:
         """Before anybody else watches the socket, and before its number is another's."""

@@ -1,13 +1,12 @@
 """One connection: opened with the right timeouts, checked, and closed by a timer of our own.
 
-Every call has a client-side timer that shuts the socket down: a server-side timeout bounds
-neither a lost link nor a COMMIT that waits for a standby.
+Every call has a client-side timer that ends the call and its connection: a server-side timeout
+bounds neither a lost link nor a COMMIT that waits for a standby.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -73,7 +72,7 @@ class Session:
         self.connection = connection
         self.facts = facts
         self._settings = settings
-        self._timer = Timer(self.shut)
+        self._timer = Timer(connection)
 
     @classmethod
     async def open(cls, settings: Settings, role: str, timeout: float | None = None) -> Session:
@@ -166,8 +165,8 @@ class Session:
 
     @asynccontextmanager
     async def guarded(self, timeout: float) -> AsyncIterator[Timer]:
-        """A block with a timer that shuts the socket down; errors become ours."""
-        timer = Timer(self.shut)  # of its own: blocks of two tasks may overlap
+        """A block with a timer that ends the connection; errors become ours."""
+        timer = Timer(self.connection)  # of its own: blocks of two tasks may overlap
         timer.start(timeout)
         try:
             yield timer
@@ -178,12 +177,11 @@ class Session:
 
     def shut(self) -> None:
         """End the connection at the socket: whoever waits on it gets an error at once."""
-        _shut(self.connection)
+        self.connection.give_up("the connection was shut down")
 
     @property
     def usable(self) -> bool:
-        status = self.connection.pgconn.transaction_status
-        return not self.connection.closed and status == psycopg.pq.TransactionStatus.IDLE
+        return self.connection.usable
 
     async def close(self) -> None:
         self._timer.close()
@@ -196,16 +194,6 @@ def read(answer: Answer) -> list[Row]:
         return answer.rows()
     except psycopg.Error as error:
         raise translate(error, sent=True) from error
-
-
-def _shut(connection: Link) -> None:
-    with suppress(*_DRIVERS):
-        # without a descriptor of its own: a process that has none left needs its limits as well
-        twin = socket.socket(fileno=connection.fileno())
-        try:
-            twin.shutdown(socket.SHUT_RDWR)
-        finally:
-            twin.detach()
 
 
 async def _close(connection: Link) -> None:
@@ -231,8 +219,8 @@ def _check_defaults(commit: str, isolation: str) -> None:
 
 async def _learn(connection: Link, settings: Settings, role: str, timeout: float) -> ServerFacts:
     """Who is on the other end, and is it safe? Sets what a session may set."""
-    # not closed: its descriptor would come to mean another connection while this one waits
-    timer = asyncio.get_running_loop().call_later(max(timeout, 0.001), _shut, connection)
+    timer = Timer(connection)
+    timer.start(timeout)
     try:
         set_json_loads(decode, connection)
         if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
@@ -274,6 +262,6 @@ async def _learn(connection: Link, settings: Settings, role: str, timeout: float
             number, min_known = await cursor.fetchone() or (None, 0)
         return ServerFacts(pid, pooled, version, number, min_known or 0)
     except _DRIVERS as error:
-        raise translate(error, sent=False) from error
+        raise timer.explained(error, sent=False) from error
     finally:
-        timer.cancel()
+        timer.close()

@@ -22,6 +22,7 @@ from tests.e2e.fault_apps.scene import (
     batch,
     boot_now,
     children,
+    on_every_loop,
     signal_all,
     together,
 )
@@ -73,7 +74,7 @@ def terminate_everybody(scene: Scene, seconds: float) -> int:
     return broken
 
 
-@together
+@on_every_loop
 def test_connections_that_break_all_the_time_and_a_crash_lose_nothing(scene: Scene) -> None:
     server = scene.own_server()
     workers = [scene.worker(name, ticks=1, slots=10) for name in ("one", "two")]
@@ -112,7 +113,7 @@ def test_connections_that_break_all_the_time_and_a_crash_lose_nothing(scene: Sce
     assert scene.check_ticks() > CHAOS_SECONDS
 
 
-@together
+@on_every_loop
 def test_when_the_database_stands_still_every_node_fences_itself_and_nothing_overlaps(
     scene: Scene,
 ) -> None:

@@ -16,6 +16,7 @@ from tests.e2e.fault_apps.scene import (
     Scene,
     batch,
     boot_now,
+    on_every_loop,
     together,
 )
 from tests.support.pgbouncer import PgBouncer, program
@@ -33,7 +34,7 @@ ACQUIRE = "update leasehold.leader l\n    set node ="
 FIRE = "insert into leasehold.tick ("
 
 
-@together
+@on_every_loop
 def test_jobs_of_a_claim_without_an_answer_are_given_back_and_run(scene: Scene) -> None:
     with Proxy(scene.dsn) as link:
         worker = scene.worker("worker", dsn=link.dsn, slots=10)

@@ -13,6 +13,7 @@ from tests.e2e.fault_apps.scene import (
     T,
     batch,
     boot_now,
+    on_every_loop,
     together,
 )
 from tests.support.procs import Process
@@ -106,7 +107,7 @@ def rows_of(scene: Scene, runs: list[dict[str, Any]]) -> list[Any]:
     )
 
 
-@together
+@on_every_loop
 def test_a_stopped_leader_is_followed_by_one_term_and_its_old_one_writes_nothing(
     scene: Scene,
 ) -> None:

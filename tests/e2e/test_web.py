@@ -131,6 +131,21 @@ def test_the_leading_worker_is_killed(
     assert [name.split(":")[1] for name in dead] == ([str(leader)] if hooks else [])
 
 
+def test_workers_on_uvloop_go_on_whenever_their_connections_are_broken(
+    service: Start, database: Database
+) -> None:
+    web = service().uvicorn(2, "--loop", "uvloop")
+    database.wait_for_nodes(2)
+    first_tick(web)
+    for number in range(10):
+        jobs = database.enqueue("tests.e2e.apps.web.work", 30, seconds=0)
+        broken = database.break_connections()
+        until(lambda jobs=jobs: database.finished(jobs), 30, f"the jobs of round {number}")
+        assert broken >= 2
+    ticks = len(web.noted("tick"))
+    until(lambda: len(web.noted("tick")) > ticks + 1, 20, "ticks to go on")
+
+
 def test_a_stopped_service_resigns_at_once_and_drains(service: Start, database: Database) -> None:
     """SIGTERM: another service leads before the first has finished its jobs, which it does."""
     old = service("default", "blue", SLOTS="1").gunicorn(2)

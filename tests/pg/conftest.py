@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import psycopg
 import pytest
+import uvloop
 
 from leasehold import App
 from leasehold.config import Settings
 from leasehold.pg import migrate
 from tests.pg.bench import Bench
+
+
+def pytest_asyncio_loop_factories(
+    item: pytest.Item,
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """A test marked ``every_loop`` runs on each of them, all others on asyncio's."""
+    if item.get_closest_marker("every_loop"):
+        return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+    return {"asyncio": asyncio.new_event_loop}
 
 
 @pytest.fixture

@@ -14,12 +14,16 @@ from typing import Any
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 _PORT = "5432"  # only a part of the socket's name
+_FIELDS = b"SWARNING\0C01000\0Mthe end is near\0\0"
+_LAST_WORDS = b"N" + (4 + len(_FIELDS)).to_bytes(4, "big") + _FIELDS
 
 
 class Relay:
     """``with Relay(dsn) as link``: ``link.dsn`` goes through it. ``link.silence()`` keeps what
     comes from then on, in both directions; ``link.drop_server_side()`` closes the connections at
-    the server, as its keepalives do in the end, and leaves the clients' open."""
+    the server, as its keepalives do in the end, and leaves the clients' open. ``link.hold()``
+    leaves unread what the present clients send, and ``link.reset()`` ends their connections after
+    last words: with something unread that is a reset, as when a server process is terminated."""
 
     def __init__(self, dsn: str) -> None:
         target = conninfo_to_dict(dsn)
@@ -29,6 +33,7 @@ class Relay:
         self._up = threading.Event()
         self._silent = False
         self._server_sides: list[asyncio.StreamWriter] = []
+        self._client_sides: list[asyncio.StreamWriter] = []
         self._links: set[asyncio.Task[Any]] = set()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), daemon=True)
 
@@ -54,6 +59,15 @@ class Relay:
         for writer in self._server_sides:
             self._loop.call_soon_threadsafe(writer.transport.abort)
 
+    def hold(self) -> None:
+        for writer in self._client_sides:
+            self._loop.call_soon_threadsafe(writer.transport.pause_reading)
+
+    def reset(self) -> None:
+        for writer in self._client_sides:
+            self._loop.call_soon_threadsafe(writer.write, _LAST_WORDS)
+            self._loop.call_soon_threadsafe(writer.transport.abort)
+
     # -- in the relay's thread -------------------------------------------------------------------
     async def _main(self) -> None:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
@@ -71,6 +85,7 @@ class Relay:
         self._links.add(this)
         server_reader, server_writer = await asyncio.open_unix_connection(self._target)
         self._server_sides.append(server_writer)
+        self._client_sides.append(writer)
         ways = [
             asyncio.create_task(self._pass_on(reader, server_writer)),
             asyncio.create_task(self._pass_on(server_reader, writer)),

@@ -91,6 +91,17 @@ class Database:
         made = self.rows("select (leasehold.enqueue(%s)).id", Jsonb([job] * count))
         return [str(job_id) for (job_id,) in made]
 
+    def finished(self, jobs: list[str]) -> bool:
+        """Has each of them completed?"""
+        found = self.rows("select state from leasehold.jobs where id = any(%s::uuid[])", jobs)
+        return [state for (state,) in found] == ["completed"] * len(jobs)
+
+    def break_connections(self) -> int:
+        """All but this one; how many."""
+        return len(self.rows(
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            "where datname = current_database() and pid <> pg_backend_pid()"))  # fmt: skip
+
     def events(self, kind: str) -> list[dict[str, Any]]:
         """The fields of the events of one kind."""
         found = self.rows("select fields from leasehold.events where kind = %s order by id", kind)
@@ -127,10 +138,9 @@ class Service:
         command += ["--no-control-socket", *options, WEB]
         return self._start(command)
 
-    def uvicorn(self, workers: int) -> Service:
-        return self._start(
-            ["-m", "uvicorn", "--workers", str(workers), "--uds", str(self.socket), WEB]
-        )
+    def uvicorn(self, workers: int, *options: str) -> Service:
+        command = ["-m", "uvicorn", "--workers", str(workers), "--uds", str(self.socket)]
+        return self._start([*command, *options, WEB])
 
     def worker(self, *options: str) -> Service:
         """The same application without a web server."""

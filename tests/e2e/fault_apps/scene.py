@@ -46,9 +46,10 @@ def boot_now() -> float:
 class Scene:
     """A database with the schema, worker processes, their history, and what tests ask of them."""
 
-    def __init__(self, server: Any) -> None:
+    def __init__(self, server: Any, loop: str = "asyncio") -> None:
         self.stack = ExitStack()
         self.server = server
+        self.loop = loop
         self.folder = Path(tempfile.mkdtemp(prefix="lh-scene-"))
         self.stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
         self.use(self.stack.enter_context(servers.database(server.dsn)))
@@ -78,6 +79,7 @@ class Scene:
             "LEASEHOLD_DSN": dsn or self.dsn,
             "LEASEHOLD_RECOVER_WITHIN": str(RECOVER_WITHIN),
             "HISTORY": str(self.folder / "history"),
+            "LOOP": self.loop,
             **{key.upper(): str(value) for key, value in env.items()},
         }
         process = self.procs.start(str(WORKER), name=name, env=settings)
@@ -249,24 +251,25 @@ Act = Callable[[Scene], None]
 class Batch:
     """All selected scenes of one module, each in a thread."""
 
-    def __init__(self, server: Any, acts: dict[str, Act]) -> None:
+    def __init__(self, server: Any, items: list[Any]) -> None:
         self._errors: dict[str, BaseException] = {}
         self._threads = {
-            name: threading.Thread(target=self._play, args=(server, name, act), daemon=True)
-            for name, act in acts.items()
+            item.name: threading.Thread(target=self._play, args=(server, item), daemon=True)
+            for item in items
         }
         for thread in self._threads.values():
             thread.start()
 
-    def _play(self, server: Any, name: str, act: Act) -> None:
+    def _play(self, server: Any, item: Any) -> None:
         scene = None
+        given = item.callspec.params if hasattr(item, "callspec") else {}
         try:
-            scene = Scene(server)
-            act(scene)
+            scene = Scene(server, **given)
+            item.function.act(scene)
         except BaseException as error:
             if scene:
                 error.add_note(scene.procs.report())
-            self._errors[name] = error
+            self._errors[item.name] = error
         finally:
             if scene:
                 scene.close()
@@ -285,21 +288,34 @@ def together(act: Act) -> Callable[[Any], None]:
     """Make a test of a scene."""
 
     def run(request: pytest.FixtureRequest) -> None:
-        request.getfixturevalue("batch").result(act.__name__)
+        request.getfixturevalue("batch").result(request.node.name)
 
+    return _as(act, run)
+
+
+def on_every_loop(act: Act) -> Callable[[Any, str], None]:
+    """Make two tests of a scene: its workers run on asyncio's event loop, and on uvloop."""
+
+    def run(request: pytest.FixtureRequest, loop: str) -> None:
+        request.getfixturevalue("batch").result(request.node.name)
+
+    return pytest.mark.parametrize("loop", ["asyncio", "uvloop"])(_as(act, run))
+
+
+def _as(act: Act, run: Any) -> Any:
     run.__name__, run.__doc__, run.__module__ = act.__name__, act.__doc__, act.__module__
-    run.act = act  # type: ignore[attr-defined]
+    run.act = act
     return run
 
 
 @pytest.fixture(scope="module")
 def batch(request: pytest.FixtureRequest, postgres: Any) -> Iterator[Batch]:
-    acts = {
-        item.name: item.function.act
+    items = [
+        item
         for item in request.session.items
         if getattr(item, "module", None) is request.module and hasattr(item.function, "act")
-    }
-    started = Batch(postgres, acts)
+    ]
+    started = Batch(postgres, items)
     yield started
     started.close()
 

@@ -1,7 +1,8 @@
 """A worker process whose handlers misbehave as they are told, and say so in the history.
 
 Settings come from the environment: ``HISTORY`` (the file), ``QUEUES`` and ``SLOTS`` of each,
-``HARD_EXIT=0`` for a process that must not be ended, ``TICKS=1`` for a schedule of each second.
+``HARD_EXIT=0`` for a process that must not be ended, ``TICKS=1`` for a schedule of each second,
+``LOOP=uvloop`` for uvloop in every thread.
 """
 
 from __future__ import annotations
@@ -126,4 +127,8 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    if os.environ.get("LOOP") == "uvloop":
+        import uvloop
+
+        uvloop.install()
     asyncio.run(main())
