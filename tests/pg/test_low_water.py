@@ -129,5 +129,5 @@ async def test_behind_a_pooler_where_nobody_is_told_it_is_found_as_soon(
         await sql(LATE.replace("'{}'", """'{"name": "late"}'"""), [uuid4()])
         await until_async(lambda: "late" in ran, 30, "the late job to be found")
         assert low_water.slow, "or this test shows nothing"
-        assert time.monotonic() - began < 5, "not once in 20 seconds"
+        assert time.monotonic() - began < 15, "not once in 20 seconds"
     await app.close()

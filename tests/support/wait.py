@@ -15,6 +15,8 @@ T = TypeVar("T")
 Errors = tuple[type[Exception], ...]
 
 TIMEOUT_SECONDS = 10.0
+BUSY_SECONDS = 10.0
+"""What a machine that is busy with other things may add to a promised time."""
 EVERY_SECONDS = 0.02
 
 

@@ -27,8 +27,9 @@ START_SECONDS = 40.0
 
 POOLED = bool(os.environ.get("LEASEHOLD_TEST_POOLER"))
 TIMINGS = Timings.derive(9)
-AT_ONCE = 1.2 * TIMINGS.renew + TIMINGS.jitter + 0.5 if POOLED else 1.0
-"""Seconds until others act on a certificate or a resignation; one poll where LISTEN cannot work."""
+AT_ONCE = TIMINGS.lease - TIMINGS.renew
+"""Others act on a certificate or a resignation before a lease can end. Without another load it
+takes less than 1 s, or one poll where LISTEN cannot work."""
 
 
 def measured(what: str, seconds: float, limit: float) -> None:

@@ -26,13 +26,12 @@ from leasehold.config import Settings, Timings
 from leasehold.pg import migrate
 from tests.support import postgres as servers
 from tests.support.procs import ROOT, Process, Processes
-from tests.support.wait import until
+from tests.support.wait import BUSY_SECONDS, until
 
 RECOVER_WITHIN = 9.0
 TIMES = Timings.derive(RECOVER_WITHIN)
 T = TIMES.lease
-SLACK = 2.5
-"""What a busy machine may add to a bound."""
+SLACK = BUSY_SECONDS
 WORKER = ROOT / "tests" / "e2e" / "fault_apps" / "worker.py"
 
 Line = dict[str, Any]
