@@ -32,6 +32,23 @@ leader has the application's name, which begins with neither."""
 LATE_RENEWAL_SHARE = 0.6
 """Of a lease: a renewal that is older is late. Three in a row have failed then."""
 
+# -- from when on something is a problem ------------------------------------------------------
+TROUBLE_SECONDS = 600.0
+"""What went wrong is told for this long; failures are counted over this time."""
+DISCARDED_SHARE = 0.01
+"""Discarded jobs are a problem from this share of the finished jobs of their task on. A quiet
+task, with fewer than a hundred jobs in that time, reaches it with the first discarded job."""
+FAILED_FEWEST, FAILED_SHARE = 5, 0.1
+"""Failed attempts that will be tried again are a problem when there are so many of one task, and
+they are this share of all its attempts."""
+CRASH_LOOP_DEATHS, CRASH_LOOP_SECONDS = 3, 300.0
+"""So many nodes of one application that die within this time are a crash loop."""
+DEATH_SECONDS = 86_400.0
+"""A dead node is shown for this long, unless a person says earlier that it was seen."""
+RESTART_SECONDS = 60.0
+"""Moments that a schedule missed because nothing ran for at most this long are a note: that is a
+deployment. A longer stop is a problem."""
+
 MIN_LEASE_SECONDS = 6.0
 MIN_RECOVER_WITHIN = 9.0
 MAX_RECOVER_WITHIN = 3600.0
@@ -174,6 +191,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "call_timeout": (0.1, 3600),
     "grace": (0, 7 * 86400),
     "pin_seconds": (0, 30 * 86400),
+    "overdue_seconds": (0, 30 * 86400),
     "payload_limit": (1, (1 << 30) - 1),
 }
 """The least and the most; PostgreSQL itself holds no value of a gigabyte."""
@@ -229,6 +247,8 @@ class Settings:
     """Bytes of a job's arguments as JSON."""
     pin_seconds: float = 300.0
     """Seconds that a transaction may keep dead rows alive, until ``status`` says so."""
+    overdue_seconds: float = 60.0
+    """Seconds that a job may wait for a free slot after it is due, until ``status`` says so."""
     log: str = "text"
     """``text`` or ``json``: the form of log lines of the CLI's processes."""
     limits: Limits = field(default_factory=Limits)

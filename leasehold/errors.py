@@ -215,6 +215,18 @@ def shorten(value: object, limit: int = 200) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def error_line(text: object, limit: int = 160) -> str:
+    """What was raised, as one line for a list: the line of a stored error or of a traceback that
+    names the exception, cut on the right. ``text``: as a job, an attempt or an event keeps it."""
+    lines = str(text or "").strip().splitlines() or [""]
+    frames = [n for n, line in enumerate(lines) if line.startswith('  File "')]
+    # what leasehold stores begins with it; of a bare traceback it is behind the last frame
+    if frames and lines[0].startswith(("Traceback ", "  ")):
+        behind = (line for line in lines[frames[-1] + 1 :] if line and not line.startswith(" "))
+        return shorten(next(behind, lines[-1].strip()), limit)
+    return shorten(lines[0].strip(), limit)
+
+
 def words(value: object) -> str:
     """``str(value)``, also where its own ``__str__`` raises: it may be the user's."""
     try:

@@ -102,7 +102,14 @@ CATALOGUE: dict[str, Kind] = {
     ),
     "lease_remade": Kind("error", "a leader or fence row had been deleted by hand", ("name",)),
     "renew_failed": Kind(
-        "warning", "a renewal or a takeover got no answer", ("error",), stored=False
+        "warning",
+        "a renewal or a takeover got no answer; told the first, second, fourth, eighth, … time in "
+        "a row",
+        ("error", "times"),
+        stored=False,
+    ),
+    "renew_works": Kind(
+        "info", "renewals get answers again, after so many that got none", ("times", "seconds")
     ),
     # locks
     "lock_lost": Kind("warning", "a lock was lost", ("name", "scope", "why", "term")),
@@ -134,7 +141,11 @@ CATALOGUE: dict[str, Kind] = {
     "claim_unknown": Kind("warning", "a claim got no answer", ("given_back",)),
     # schedules
     "schedules_synced": Kind("info", "schedules changed by code", ("kept", "dropped", "release")),
-    "tick_missed": Kind("warning", "due moments were not fired", ("schedule", "first", "last")),
+    "tick_missed": Kind(
+        "warning",
+        "due moments were not fired; stopped: seconds for which nothing ran, if that was why",
+        ("schedule", "first", "last", "stopped"),
+    ),
     "schedule_undecidable": Kind(
         "error",
         "this process cannot tell when it fires, or the database refuses its job; others go on",
@@ -161,7 +172,7 @@ CATALOGUE: dict[str, Kind] = {
     # the house
     "service_failed": Kind("error", "a service's round failed", ("service", "error")),
     "database_lost": Kind("warning", "the database does not answer", ("service", "error")),
-    "database_back": Kind("info", "the database answers again", ("service",)),
+    "database_back": Kind("info", "the database answers again", ("service", "seconds")),
     "listen_lost": Kind("warning", "wake-ups do not arrive; polling", ("why",)),
     "note_refused": Kind(
         "warning",

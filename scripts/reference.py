@@ -19,10 +19,11 @@ import click
 import psycopg
 
 from leasehold import config, errors
+from leasehold.cli.monitoring import alert_name
 from leasehold.cli.root import root
 from leasehold.config import Settings
 from leasehold.pg import migrate
-from leasehold.services.health import KINDS
+from leasehold.services.checks import CHECKS, INFO, KINDS, Check
 from leasehold.services.metric_names import METRICS
 from leasehold.telemetry import CATALOGUE
 
@@ -254,8 +255,35 @@ def metrics_page() -> str:
         "What `/metrics` serves; see [Metrics and alerts](../howto/metrics.md). Names and labels "
         "are public: they may be added, not changed.",
         table(["metric", "type", "labels", "what"], rows),
-        f"The kinds of `leasehold_problems`: {kinds}.",
+        f"The kinds of `leasehold_problems` and `leasehold_notes`: {kinds}. [Checks](checks.md) "
+        "describes each.",
     )
+
+
+def checks_page() -> str:
+    parts = []
+    for check in CHECKS.values():
+        parts += [
+            f"## {check.kind}",
+            check.meaning,
+            f"*What helps:* {check.advice}.",
+            f"Severity: {check.severity}. {_alert(check)}",
+        ]
+    return page(
+        "Checks",
+        "What `leasehold status`, the dashboard, the metric `leasehold_problems` and the alerts "
+        "say is wrong. Each check has a kind, which is stable. A *problem* makes `leasehold "
+        "status` end with 1; a check of the severity *info* gives a note. Where a share or a time "
+        "decides, it is here; the constants are in `leasehold/config.py`.",
+        *parts,
+    )
+
+
+def _alert(check: Check) -> str:
+    if check.severity == INFO:
+        return "No alert."
+    after = "" if check.alert_after == "0s" else f", after {check.alert_after}"
+    return f"Alert: `{alert_name(check.kind)}` ({check.alert}{after})."
 
 
 async def pages(dsn: str) -> dict[str, str]:
@@ -267,6 +295,7 @@ async def pages(dsn: str) -> dict[str, str]:
         "views.md": await views_page(dsn),
         "events.md": events_page(),
         "metrics.md": metrics_page(),
+        "checks.md": checks_page(),
     }
 
 

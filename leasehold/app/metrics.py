@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from leasehold.errors import ConfigError
-from leasehold.services.metric_names import COUNTER, METRICS
+from leasehold.services.metric_names import COUNTER, HISTOGRAM, METRICS
 from leasehold.services.metrics import Sheet, read_metrics
 
 if TYPE_CHECKING:
@@ -43,7 +43,11 @@ def as_text(sheet: Sheet) -> bytes:
     """In Prometheus' text format. Raises ConfigError without prometheus-client."""
     try:
         from prometheus_client import CollectorRegistry, generate_latest
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            HistogramMetricFamily,
+        )
     except ImportError:
         raise ConfigError(
             "metrics need the package prometheus-client", do="pip install 'leasehold[prometheus]'"
@@ -51,6 +55,13 @@ def as_text(sheet: Sheet) -> bytes:
 
     def families() -> Iterable[Any]:
         for name, known in METRICS.items():
+            if known.kind == HISTOGRAM:
+                told = HistogramMetricFamily(name, known.meaning, labels=known.labels)
+                for queue in sorted(sheet.durations.get(name, {})):
+                    buckets, total = sheet.histogram(name, queue)
+                    told.add_metric([queue], buckets, total)
+                yield told
+                continue
             kind = CounterMetricFamily if known.kind == COUNTER else GaugeMetricFamily
             family = kind(name, known.meaning, labels=known.labels)
             for labels, value in sorted(sheet.series.get(name, {}).items()):

@@ -239,6 +239,19 @@ def drain_node(node: str, **_: Any) -> None:
     click.echo(f"{worker_id} {how}.")
 
 
+@nodes.command("seen")
+@click.argument("node", required=False)
+@database_options
+def seen_nodes(node: str | None, **_: Any) -> None:
+    """You have seen that NODE died, or all dead nodes: `leasehold status` stops telling of them."""
+
+    async def work(app: App) -> int:
+        return await (await operator(app)).seen(node)
+
+    count = ask(work)
+    click.echo(f"{count} dead node{'' if count == 1 else 's'} marked as seen.")
+
+
 @click.command()
 @click.option("--kind", metavar="KIND", help="Only these, such as node_died.")
 @click.option("--follow", "-f", is_flag=True, help="Go on with new ones as they come.")

@@ -11,15 +11,8 @@ import click
 
 from leasehold.cli.output import heading, show_pairs, text
 from leasehold.errors import LeaseholdError
-from leasehold.services.health import (
-    COUNT_CAP,
-    Facts,
-    Problem,
-    database_problem,
-    duration,
-    of_apps,
-    problems,
-)
+from leasehold.services.checks import COUNT_CAP, Problem, database_problem, problems
+from leasehold.services.facts import Facts, duration
 
 
 @dataclass(frozen=True)
@@ -50,7 +43,7 @@ def of_error(error: LeaseholdError) -> Overview:
 
 def of_facts(everything: Facts, schema: str, only: Collection[str] = ()) -> Overview:
     """``only``: of these applications; jobs are everybody's."""
-    facts = of_apps(everything, only) if only else everything
+    facts = everything.of_apps(only)
     summary = facts.summary
     running = sum(_running(node) for node in facts.live_nodes)
     apps = Counter(node["app"] for node in facts.live_nodes)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from leasehold.cli.fitting import Column
-from leasehold.errors import shorten
+from leasehold.errors import error_line
 
 Row = dict[str, Any]
 LINE_CHARS = 120
@@ -23,13 +23,13 @@ def _key(name: str) -> Callable[[Row], Any]:
     return lambda row: row[name]
 
 
-def _first_line(name: str) -> Callable[[Row], Any]:
-    return lambda row: first_line(row[name]) if row[name] else None
+def _error(name: str) -> Callable[[Row], Any]:
+    return lambda row: error_line(row[name], LINE_CHARS) if row[name] else None
 
 
 def _ago(name: str) -> Callable[[Row], Any]:
     def show(row: Row) -> str | None:
-        from leasehold.services.health import duration
+        from leasehold.services.facts import duration
 
         return None if row[name] is None else f"{duration(max(0.0, row[name]))} ago"
 
@@ -37,7 +37,7 @@ def _ago(name: str) -> Callable[[Row], Any]:
 
 
 def _lasted(row: Row) -> str | None:
-    from leasehold.services.health import duration
+    from leasehold.services.facts import duration
 
     return None if row["seconds"] is None else duration(row["seconds"])
 
@@ -82,7 +82,7 @@ def _took(row: Row) -> str | None:
 
 
 def _lateness(row: Row) -> str | None:
-    from leasehold.services.health import duration
+    from leasehold.services.facts import duration
 
     late = row["lateness_seconds"]
     return None if late is None else duration(max(0.0, late))
@@ -96,12 +96,8 @@ def fields(row: Row) -> str:
 def _word(value: Any) -> str:
     if isinstance(value, list):
         return ",".join(str(item) for item in value) or "-"
-    words = first_line(value) if isinstance(value, str) else json.dumps(value)
+    words = error_line(value, LINE_CHARS) if isinstance(value, str) else json.dumps(value)
     return json.dumps(words, ensure_ascii=False) if " " in words or not words else words
-
-
-def first_line(words: str) -> str:
-    return shorten(words.strip().partition("\n")[0], LINE_CHARS)
 
 
 _JOB_ID = 18
@@ -116,7 +112,7 @@ JOBS: list[Column] = [
     Column("attempt", _attempt, rank=3),
     Column("scheduled for", _key("scheduled_for"), rank=4),
     Column("worker", _key("worker_id"), rank=5, short=_WORKER),
-    Column("last error", _first_line("last_error"), rank=1, cut=16),
+    Column("last error", _error("last_error"), rank=1, cut=16),
 ]
 ATTEMPTS: list[Column] = [
     Column("attempt", _key("attempt")),
@@ -124,7 +120,7 @@ ATTEMPTS: list[Column] = [
     Column("ended", _key("ended_at"), rank=3),
     Column("outcome", _key("outcome")),
     Column("worker", _key("worker_id"), rank=4, short=_WORKER),
-    Column("error", _first_line("error"), rank=1, cut=24),
+    Column("error", _error("error"), rank=1, cut=24),
 ]
 SCHEDULES: list[Column] = [
     Column("app", _key("app"), rank=6, cut=10),
@@ -173,7 +169,7 @@ LOCKS: list[Column] = [
     Column("since", lambda row: row["since"] if row["granted"] else row["waitstart"], rank=1),
     Column("connection", _key("state"), rank=3, cut=10),
     Column("job", _key("job_id"), rank=2, short=_JOB_ID),
-    Column("query", _first_line("query"), rank=6, cut=20),
+    Column("query", _error("query"), rank=6, cut=20),
 ]
 NODES: list[Column] = [
     Column("worker", _key("worker_id"), short=_WORKER),

@@ -22,6 +22,11 @@ def class_seconds(number: int) -> float:
     return float(_FIRST_SECONDS * WIDTH ** (number + 0.5))
 
 
+def class_bound(number: int) -> float:
+    """The upper bound of a class, in seconds."""
+    return float(_FIRST_SECONDS * WIDTH ** (number + 1))
+
+
 def added(parts: Iterable[Mapping[str, int]]) -> Counts:
     """Counts per class of several rows together; keys as JSON has them."""
     total: Counts = {}

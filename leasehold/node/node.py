@@ -31,7 +31,7 @@ from leasehold.services.process import ProcessPool
 from leasehold.services.producer import ClaimDesk, Producer, Sleepers
 from leasehold.services.recorder import Recorder
 from leasehold.services.running import Claim, Running
-from leasehold.services.service import Loop
+from leasehold.services.service import Loop, Outage
 from leasehold.services.starts import Starts
 from leasehold.services.syncer import Syncer
 from leasehold.services.tasks import Registry
@@ -173,7 +173,9 @@ class Node(GuardsHost):
             # also when the start is cancelled: a guard alone would lead and do no duty
             await asyncio.shield(self._leave())
             raise
+        outage = Outage(lambda: self._store.database_now(self._settings.name, self._env.due_now()))
         for loop in self._all_loops():
+            loop.outage = outage
             loop.on_back = self._on_database_back
             loop.start()
 

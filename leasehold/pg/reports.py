@@ -25,7 +25,7 @@ LANE_ROWS = 10_000
 COUNT_ROWS = 5_000
 """How many of them are counted."""
 EVENT_ROWS = 10_000
-COUNT_SERIES = 5_000
+COUNT_SERIES = 20_000
 FAR_ROWS = 1_000_000
 """How many jobs a bulk act looks at, in several looks."""
 _LAST = UUID(int=(1 << 128) - 1)

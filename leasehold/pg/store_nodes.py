@@ -10,8 +10,9 @@ from psycopg.types.json import Jsonb
 
 from leasehold.model.lease import Seen
 from leasehold.pg.pool import Pool
+from leasehold.pg.rows import named
 from leasehold.pg.words import fetch_told
-from leasehold.ports import Heartbeat, LockSeen, NodeIdentity, NodeSeen, Now, Signal, Term
+from leasehold.ports import Heartbeat, LockSeen, NodeIdentity, NodeSeen, Now, Rows, Signal, Term
 
 
 class NodeOperations:
@@ -108,6 +109,14 @@ class NodeOperations:
     async def deaths(self, limit: int, skip: int = 0) -> list[tuple[UUID, str]]:
         rows = await self._pool.fetch("node/deaths", {"limit": limit, "skip": skip})
         return [(node, worker_id) for node, worker_id in rows]
+
+    async def died(self, seconds: float, limit: int, now: Now) -> Rows:
+        params = {"seconds": seconds, "limit": limit, "now": now}
+        names = "node worker_id app died_at rescued"
+        return named(names, await self._pool.fetch("node/died", params))
+
+    async def seen(self, worker_id: str | None, now: Now) -> int:
+        return len(await self._pool.fetch("node/seen", {"worker": worker_id, "now": now}))
 
     async def settle(self, nodes: Sequence[UUID]) -> int:
         return len(await self._pool.fetch("node/settle", {"nodes": list(nodes)}))

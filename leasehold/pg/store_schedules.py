@@ -22,6 +22,11 @@ from leasehold.ports import (
     TickPlan,
 )
 
+FAILURES = 2000
+"""How many failed attempts one look counts at most."""
+FINISHED_ROWS = 20_000
+"""How many finished jobs one look counts at most, of those that the history does not have yet."""
+
 
 def _iso(moment: datetime | None) -> str | None:
     return moment.isoformat() if moment else None
@@ -131,8 +136,8 @@ class OperatorOperations:
 
     async def summary(self, now: Now) -> Summary:
         row = (await self._pool.fetch("status/summary", {"now": now}))[0]
-        ready, waiting, unknown, quarantined, oldest, tasks, queues = row
-        return Summary(ready, waiting, unknown, quarantined, oldest, tuple(tasks), tuple(queues))
+        ready, waiting, unknown, quarantined, tasks, oldest = row
+        return Summary(ready, waiting, unknown, quarantined, tuple(tasks), oldest)
 
     async def nodes(self, limit: int) -> Rows:
         names = (
@@ -178,6 +183,21 @@ class OperatorOperations:
         params = {"seconds": seconds, "limit": limit, "now": now}
         names = "pid what role application state seconds"
         return named(names, await self._pool.fetch("status/pins", params))
+
+    async def failures(self, seconds: float, now: Now) -> Rows:
+        params = {"seconds": seconds, "limit": FAILURES, "now": now}
+        rows = await self._pool.fetch("status/failures", params)
+        return named("task discarded failed finished counted_until error", rows)
+
+    async def finished(self, since: datetime) -> dict[str, int]:
+        params = {"since": since, "most": FINISHED_ROWS}
+        # the plan that reads job_done by ranges of pages is to be had there alone
+        return dict(await self._pool.fetch("status/finished", params, aside=True))
+
+    async def failing_schedules(self, seconds: float, limit: int, now: Now) -> Rows:
+        params = {"seconds": seconds, "limit": limit, "now": now}
+        rows = await self._pool.fetch("status/failing_schedules", params)
+        return named("app name task_name job_id state finished_at error", rows)
 
     async def check_schema(self) -> None:
         number, min_known = (await self._pool.fetch("status/schema", {}))[0]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from leasehold.model.lease import Seen
-from leasehold.ports.common import Now, Term
+from leasehold.ports.common import Now, Rows, Term
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,13 @@ class NodeStore(Protocol):
 
     async def deaths(self, limit: int, skip: int = 0) -> list[tuple[UUID, str]]:
         """Dead nodes whose jobs were not all freed, but for the first ``skip``: (id, worker_id)."""
+
+    async def died(self, seconds: float, limit: int, now: Now) -> Rows:
+        """Nodes that died within that time and that no person has seen yet, the newest first:
+        node, worker_id, app, died_at, rescued (jobs)."""
+
+    async def seen(self, worker_id: str | None, now: Now) -> int:
+        """A person has seen that this node died (None: all that did); how many were unseen."""
 
     async def settle(self, nodes: Sequence[UUID]) -> int:
         """All that these dead nodes held is free: of how many is that so?"""

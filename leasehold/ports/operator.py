@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol
 
 from leasehold.ports.common import Now, Rows
@@ -17,11 +18,17 @@ class Summary:
     waiting: int
     unknown: int
     quarantined: int
-    oldest_seconds: float | None
-    """How long the oldest available job has been due."""
     unknown_tasks: tuple[str, ...]
-    queues: tuple[str, ...]
-    """Queues with available jobs."""
+    oldest: Mapping[str, float]
+    """Queues with available jobs: for how many seconds the oldest of them has been due."""
+
+    @property
+    def oldest_seconds(self) -> float | None:
+        return max(self.oldest.values(), default=None)
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        return tuple(sorted(self.oldest))
 
 
 class OperatorStore(Protocol):
@@ -54,6 +61,18 @@ class OperatorStore(Protocol):
     async def pins(self, seconds: float, limit: int, now: Now) -> Rows:
         """Who keeps dead rows from being removed for at least so long, the oldest first: pid, what
         (``transaction``, ``prepared transaction``), role, application, state, seconds."""
+
+    async def failures(self, seconds: float, now: Now) -> Rows:
+        """Of each task whose attempts failed within that time: task, discarded (jobs), failed
+        (attempts that will be tried again), finished (jobs in the history's minutes),
+        counted_until (where these end), error (the newest)."""
+
+    async def finished(self, since: datetime) -> dict[str, int]:
+        """Jobs of each task that finished since then, of 20,000 at most."""
+
+    async def failing_schedules(self, seconds: float, limit: int, now: Now) -> Rows:
+        """Schedules whose newest job failed for good, while none of their last five completed
+        within that time: app, name, task_name, job_id, state, finished_at, error."""
 
     async def check_schema(self) -> None:
         """Raises SchemaTooOld or SchemaTooNew."""

@@ -1,7 +1,7 @@
 """What the doctor says: a pure function from an examination to findings, each with what to type.
 
 Nothing here asks a database; see pg/examination.py. What is wrong with the running application,
-and not with what it stands on, is :mod:`leasehold.services.health`'s to say.
+and not with what it stands on, is :mod:`leasehold.services.checks`'s to say.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from leasehold.config import Settings
 from leasehold.errors import shorten
 from leasehold.ports.doctor import Examination
 from leasehold.services import doctor_link, doctor_state
+from leasehold.services.checks import database_problem
 from leasehold.services.finding import NOTE, OK, WRONG, Finding, quoted
-from leasehold.services.health import database_problem
 
 
 def findings(found: Examination, settings: Settings, role: str, version: str) -> list[Finding]:

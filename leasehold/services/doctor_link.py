@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from leasehold.config import CLOCK_RATE_ERROR, Settings
 from leasehold.ports.doctor import NEVER, TRANSACTION, Examination
+from leasehold.services.facts import duration
 from leasehold.services.finding import NOTE, OK, WRONG, Finding, alter, quoted
-from leasehold.services.health import duration
 
 OFFSET_SECONDS, FAR_OFFSET_SECONDS = 2.0, 60.0
 JUMP_SECONDS = 0.05

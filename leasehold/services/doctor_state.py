@@ -8,8 +8,8 @@ from typing import Any
 from leasehold.config import Settings
 from leasehold.ports.doctor import Examination
 from leasehold.services.advice import recommended, worst_gap, worst_trip
+from leasehold.services.facts import duration
 from leasehold.services.finding import OK, WRONG, Finding, quoted
-from leasehold.services.health import duration
 
 CONNECTIONS_A_NODE = 3
 PIN_SECONDS = 60.0

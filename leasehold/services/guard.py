@@ -66,6 +66,8 @@ class Guard:
         self._clock = ClockWatch()
         self._failed = self._failed_told = 0
         """Renewals without an answer: not told to the database yet; told under this identity."""
+        self._unanswered, self._unanswered_since = 0, 0.0
+        """In a row."""
         self.membership = self._new_membership()
         self.elections = Elections(
             lambda: self._store, lambda: self.membership, self._stands, env, timings, emit, host,
@@ -175,13 +177,27 @@ class Guard:
             # many of them, or a slow link, must not keep us from the next heartbeat
             await self._host.look_after_jobs(self._env.boot_now() + self._pause())
         except errors.Unavailable as error:
-            self._emit("renew_failed", error=str(error))
-            self._failed += 1
+            self._no_answer(error)
             return self._troubled()
         except Exception as error:
             self._surprised(error)
             return self._troubled()
         return self._pause()
+
+    def _no_answer(self, error: errors.Unavailable) -> None:
+        """An outage may last for hours: it is told at growing intervals, and once at its end."""
+        self._failed += 1
+        self._unanswered += 1
+        if self._unanswered == 1:
+            self._unanswered_since = self._env.boot_now()
+        if self._unanswered.bit_count() == 1:
+            self._emit("renew_failed", error=str(error), times=self._unanswered)
+
+    def _answered(self) -> None:
+        if self._unanswered:
+            seconds = self._env.boot_now() - self._unanswered_since
+            self._emit("renew_works", times=self._unanswered, seconds=round(seconds, 1))
+        self._unanswered = 0
 
     def _surprised(self, error: Exception) -> None:
         """The guard must outlive every surprise."""
@@ -275,6 +291,7 @@ class Guard:
             self._fence()
             return
         self._failed, self._failed_told = 0, failed
+        self._answered()
         me.lease.renewed(me.token, now, received_at)
         self._expire()
         if me.lease.phase is not Phase.HOLDER:

@@ -6,16 +6,29 @@ import asyncio
 from typing import Any
 
 from leasehold import errors
-from leasehold.config import Settings, check_text
+from leasehold.config import DEATH_SECONDS, TROUBLE_SECONDS, Settings, check_text
 from leasehold.env import Env
 from leasehold.model.deadline import STATES
-from leasehold.ports import Rows, Store
-from leasehold.services.health import LATELY, LATELY_SECONDS, Facts, Problem, problems
+from leasehold.ports import Now, Rows, Store
+from leasehold.services.checks import Problem, problems
+from leasehold.services.facts import Facts
 from leasehold.telemetry import CATALOGUE
 
 MOST_ROWS = 10_000
 UNHANDLED_DAYS = 7
 """How far back a breach without its callback counts."""
+LATELY = (
+    "service_failed",
+    "lock_lost",
+    "tick_missed",
+    "deadline_breached",
+    "clock_jumped",
+    "job_unreadable",
+)
+"""Events that the checks judge."""
+_SCHEDULES = 500
+"""Of so many schedules the last jobs are looked at."""
+_DEATHS = 50
 _SEEN_AT_ONCE = 1000
 """How many of the newest events one look takes in."""
 
@@ -88,14 +101,27 @@ class Inspector:
             nodes=await store.nodes(MOST_ROWS),
             leaders=await store.leaders(MOST_ROWS),
             schedules=await store.schedules(MOST_ROWS),
-            events=await store.lately(LATELY, LATELY_SECONDS, 500, now),
+            events=await store.lately(LATELY, TROUBLE_SECONDS, 500, now),
             unhandled=await store.unhandled_breaches(UNHANDLED_DAYS, 100, now),
             pins=await store.pins(0.0, 20, now),
+            failures=await self._failures(now),
+            failing=await store.failing_schedules(TROUBLE_SECONDS, _SCHEDULES, now),
+            died=await store.died(DEATH_SECONDS, _DEATHS, now),
             pin_seconds=self._settings.pin_seconds,
+            overdue_seconds=self._settings.overdue_seconds,
         )
 
+    async def _failures(self, now: Now) -> Rows:
+        """With the finished jobs that the history does not have yet: it counts whole minutes."""
+        rows = await self._store.failures(TROUBLE_SECONDS, now)
+        if rows:
+            newer = await self._store.finished(rows[0]["counted_until"])
+            for row in rows:
+                row["finished"] += newer.get(row["task"], 0)
+        return rows
+
     async def problems(self) -> list[Problem]:
-        """What is wrong now, in words; see :mod:`leasehold.services.health`."""
+        """What is wrong now, in words; see :mod:`leasehold.services.checks`."""
         return problems(await self.facts())
 
     async def pause(self, schedule: str, app: str | None = None) -> str:

@@ -8,7 +8,7 @@ needs none. The rows' own guards decide.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 from leasehold.config import Limits, Polling, Retention, Settings
@@ -150,6 +150,7 @@ class Periodic(Service):
         self._term = term
         self._emit = emit
         self._clock_stepped = False
+        self._made_at = env.boot_now()
         self._undecidable: dict[str, tuple[DueSchedule, float]] = {}
         """By name: what we could not decide, and when (boot clock) we try it again."""
 
@@ -200,7 +201,7 @@ class Periodic(Service):
         names = {name for name, _, _ in written}
         for name in names:
             self._undecidable.pop(name, None)
-        self._tell(plans, names)
+        self._tell(plans, names, due)
         return names
 
     def _leave_out(self, schedule: DueSchedule, error: Exception) -> None:
@@ -244,7 +245,13 @@ class Periodic(Service):
     def _unreadable(self, name: str, error: Exception) -> None:
         self._emit("schedule_undecidable", schedule=name, error=f"as it was before: {told(error)}")
 
-    def _tell(self, plans: list[TickPlan], written: set[str]) -> None:
+    def _stopped(self, now: datetime, first: datetime) -> float | None:
+        """Seconds from the first missed moment until now, if it passed before this process began:
+        then nothing ran, or we would not be the ones who decide it."""
+        began = now - timedelta(seconds=self._env.boot_now() - self._made_at)
+        return round((now - first).total_seconds(), 1) if first < began else None
+
+    def _tell(self, plans: list[TickPlan], written: set[str], due: dict[str, DueSchedule]) -> None:
         for decided in plans:
             missed = [tick for tick in decided.ticks if tick.state == "missed"]
             if missed and decided.name in written:
@@ -253,6 +260,7 @@ class Periodic(Service):
                     schedule=decided.name,
                     first=str(missed[0].at),
                     last=str(missed[-1].until or missed[-1].at),
+                    stopped=self._stopped(due[decided.name].now, missed[0].at),
                 )
 
     def _watch_clock(self, ahead: float) -> None:

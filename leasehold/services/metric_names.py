@@ -1,10 +1,14 @@
-"""The catalogue of metrics. Names and labels are public: they may be added, not changed."""
+"""The catalogue of metrics. Names and labels are public: they may be added, not changed.
+
+All of them are of the whole application, and every process that serves them tells the same: whoever
+scrapes several takes the maximum, never the sum.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-GAUGE, COUNTER = "gauge", "counter"
+GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +23,14 @@ METRICS: dict[str, Metric] = {
     "leasehold_problems": Metric(
         "Problems of this kind, as leasehold status says them.", ("kind",)
     ),
+    "leasehold_notes": Metric(
+        "What is only worth knowing, as leasehold status says it.", ("kind",)
+    ),
     # nodes
     "leasehold_nodes": Metric("Processes that renew their lease.", ("app", "version")),
+    "leasehold_nodes_died": Metric(
+        "Nodes that died within a day and that nobody has seen yet.", ("app",)
+    ),
     "leasehold_node_renewal_age_ratio": Metric(
         "Of the node that renewed longest ago: the age of its renewal by its lease; 1 is dead.",
         ("app",),
@@ -83,12 +93,16 @@ METRICS: dict[str, Metric] = {
         "Attempts that failed or crashed, counted by whole minutes.", ("queue", "task"), COUNTER
     ),
     "leasehold_job_wait_seconds": Metric(
-        "From due to started, in the last five whole minutes; right to about 10 %.",
-        ("queue", "quantile"),
+        "From due to started, of finished jobs, counted by whole minutes.", ("queue",), HISTOGRAM
     ),
     "leasehold_job_run_seconds": Metric(
-        "From started to finished, in the last five whole minutes; right to about 10 %.",
-        ("queue", "quantile"),
+        "From started to finished, counted by whole minutes.", ("queue",), HISTOGRAM
+    ),
+    "leasehold_task_discarded": Metric(
+        "Jobs discarded within ten minutes; tasks without any have no series.", ("task",)
+    ),
+    "leasehold_task_failed": Metric(
+        "Attempts that failed within ten minutes and will be tried again.", ("task",)
     ),
     # schedules and deadlines
     "leasehold_schedule_late_seconds": Metric(
@@ -96,6 +110,9 @@ METRICS: dict[str, Metric] = {
     ),
     "leasehold_schedule_ahead_seconds": Metric(
         "How far its last tick lies ahead of the database's clock.", ("app", "schedule")
+    ),
+    "leasehold_schedule_failing": Metric(
+        "1: its newest job failed for good, and none completed lately.", ("app", "schedule")
     ),
     "leasehold_schedule_paused": Metric("1: paused.", ("app", "schedule")),
     "leasehold_breaches_unhandled": Metric(

@@ -4,29 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 from leasehold.errors import LeaseholdError
-from leasehold.model.history import Counts, added, percentile
+from leasehold.model.history import Counts, class_bound, class_seconds
 from leasehold.ports import Reports, Rows, Store
-from leasehold.services.health import KINDS, Facts, Problem, database_problem, problems
+from leasehold.services.checks import KINDS, Problem, claimants, database_problem, problems
+from leasehold.services.facts import Facts
 from leasehold.services.inspector import Inspector
 from leasehold.services.metric_names import METRICS
-from leasehold.services.troubles import claimants
 from leasehold.telemetry import CATALOGUE
 
-QUANTILES = (0.5, 0.95, 0.99)
-MINUTES = 5
-"""Of how many whole minutes the percentiles are."""
-_MOST_MINUTES = 20_000
+_CLASSES_A_BUCKET = 4
+"""A bucket is about twice as wide as the one before."""
+_BUCKETS = range(0, 101, _CLASSES_A_BUCKET)
+"""Their upper bounds are those of these classes of durations: from 1.2 ms to a day."""
 _JOB_COUNTS = ("completed", "cancelled", "discarded", "quarantined", "failed")
 
 
 @dataclass
 class Sheet:
-    """All series: by metric, labels' values → value."""
+    """All series: by metric, labels' values → value; of histograms → buckets and the sum."""
 
     series: dict[str, dict[tuple[str, ...], float]] = field(default_factory=dict)
+    durations: dict[str, dict[str, Counts]] = field(default_factory=dict)
+    """By histogram and queue: class of a duration → how many."""
+
+    def histogram(self, name: str, queue: str) -> tuple[list[tuple[str, float]], float]:
+        """(upper bound, how many are not longer) for each bucket, and the sum in seconds."""
+        counts = self.durations[name][queue]
+        buckets = [
+            (f"{class_bound(bound):.4g}", float(sum(n for c, n in counts.items() if c <= bound)))
+            for bound in _BUCKETS
+        ]
+        whole = float(sum(counts.values()))
+        return [*buckets, ("+Inf", whole)], sum(class_seconds(c) * n for c, n in counts.items())
 
     def put(self, name: str, value: object, *labels: object) -> None:
         """``labels``: in the order of the catalogue. Nothing is put for None."""
@@ -46,6 +57,7 @@ async def read_metrics(inspector: Inspector, store: Store, reports: Reports) -> 
     sheet = Sheet()
     for kind in KINDS:
         sheet.put("leasehold_problems", 0, kind)
+        sheet.put("leasehold_notes", 0, kind)
     try:
         facts = await inspector.facts()
         found = problems(facts)
@@ -56,8 +68,7 @@ async def read_metrics(inspector: Inspector, store: Store, reports: Reports) -> 
         _schedules(sheet, facts)
         _queues(sheet, facts, await reports.queues(None))
         _summary(sheet, facts)
-        since = facts.now.replace(second=0, microsecond=0) - timedelta(minutes=MINUTES)
-        _times(sheet, await store.history(since, None, _MOST_MINUTES))
+        _failures(sheet, facts)
         for name, value in (await reports.lock_counts(None)).items():
             sheet.put(_LOCKS[name], value)
         for table in await reports.tables():
@@ -82,7 +93,7 @@ _LOCKS = {
 
 def _problems(sheet: Sheet, found: Iterable[Problem]) -> None:
     for problem in found:
-        sheet.add("leasehold_problems", 1, problem.kind)
+        sheet.add("leasehold_notes" if problem.info else "leasehold_problems", 1, problem.kind)
 
 
 def _nodes(sheet: Sheet, facts: Facts) -> None:
@@ -129,6 +140,9 @@ def _counts(sheet: Sheet, rows: Rows) -> None:
             sheet.put("leasehold_lease_contended_total", n, subject)
         elif metric == "lock_contended":
             sheet.put("leasehold_locks_contended_total", n)
+        elif metric in ("wait", "run"):
+            queues = sheet.durations.setdefault(f"leasehold_job_{metric}_seconds", {})
+            queues.setdefault(subject, {})[int(part)] = int(n)
         elif metric == "renew_failed":
             sheet.put("leasehold_lease_renew_failed_total", n, subject)
         elif metric.removeprefix("job_") in _JOB_COUNTS:
@@ -178,13 +192,13 @@ def _summary(sheet: Sheet, facts: Facts) -> None:
     sheet.put("leasehold_xmin_pinned_seconds", oldest)
 
 
-def _times(sheet: Sheet, minutes: Rows) -> None:
-    for which in ("wait", "run"):
-        by_queue: dict[str, list[dict[str, int]]] = {}
-        for row in minutes:
-            by_queue.setdefault(row["queue"], []).append(row[which])
-        for queue, parts in by_queue.items():
-            counts: Counts = added(parts)
-            for share in QUANTILES:
-                value = percentile(counts, share)
-                sheet.put(f"leasehold_job_{which}_seconds", value, queue, share)
+def _failures(sheet: Sheet, facts: Facts) -> None:
+    for row in facts.failures:
+        sheet.put("leasehold_task_discarded", row["discarded"], row["task"])
+        sheet.put("leasehold_task_failed", row["failed"], row["task"])
+    failing = {(row["app"], row["name"]) for row in facts.failing}
+    for row in facts.schedules:
+        labels = (row["app"], row["name"])
+        sheet.put("leasehold_schedule_failing", int(labels in failing), *labels)
+    for app in {row["app"] for row in (*facts.nodes, *facts.died)}:
+        sheet.put("leasehold_nodes_died", sum(row["app"] == app for row in facts.died), app)

@@ -117,6 +117,21 @@ class Operator:
         leaders = await self.store.leaders(_MOST_NODES)
         return with_ends(rows, events, leaders, await self.store.database_now("", None))
 
+    # -- dead nodes -------------------------------------------------------------------------------
+    async def seen(self, worker_id: str | None = None) -> int:
+        """I have seen that this node died (None: all that did): ``status`` tells of it no more. How
+        many were unseen. Raises BadNode for a name that is none of them."""
+        count = await self.store.seen(worker_id, self._now())
+        if worker_id is not None and not count:
+            raise errors.BadNode(
+                "no dead node of this name waits to be seen",
+                got=worker_id,
+                do="leasehold status names them; without a name all of them are meant",
+            )
+        if count:
+            await self._record("seen", f"dead node {worker_id or '(all)'}", count)
+        return count
+
     # -- many ------------------------------------------------------------------------------------
     async def preview(self, wanted: JobFilter) -> tuple[int, bool]:
         """How many jobs a filter matches, up to the most of one act; True: there may be more,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime
 from typing import ClassVar
@@ -38,6 +38,27 @@ class Service(ABC):
         own). Returns the seconds until the next tick; 0: at once."""
 
 
+class Outage:
+    """The database does not answer: what the loops of one process know of it together, so that it
+    is told once and not by each of them. ``probe``: asks the database for any answer; a round that
+    asked it for nothing does not prove that it is back."""
+
+    def __init__(self, probe: Callable[[], Awaitable[object]] | None = None) -> None:
+        self.probe = probe
+        self._began_at: float | None = None
+
+    def began(self, now: float) -> bool:
+        """True: it was not known."""
+        new = self._began_at is None
+        self._began_at = now if self._began_at is None else self._began_at
+        return new
+
+    def ended(self, now: float) -> float | None:
+        """How many seconds it took; None: somebody else has told it."""
+        began, self._began_at = self._began_at, None
+        return None if began is None else now - began
+
+
 class Loop:
     """Runs one service until it is stopped. ``gate`` says whether it may work at this moment
     (a leader's duty only while its term is valid)."""
@@ -54,6 +75,8 @@ class Loop:
         self._troubles = 0
         self.lost = False
         """It backs off, for the database did not answer."""
+        self.outage = Outage()
+        """Shared by the loops of one process."""
         self.on_back: Callable[[], None] = lambda: None
         """The database answered again: others need not wait to find that out."""
         self._task: asyncio.Task[None] | None = None
@@ -93,6 +116,8 @@ class Loop:
     async def _round(self) -> float:
         try:
             delay = await self.service.tick(self._env.due_now())
+            if self.lost and self.outage.probe:
+                await self.outage.probe()
         except errors.LostLease:
             return self.service.pause  # between the gate and the act; whoever leads does it
         except errors.Conflict as error:
@@ -100,7 +125,7 @@ class Loop:
                 self._failed(error)
             return self._back_off()
         except errors.Unavailable as error:
-            if not self.lost:
+            if self.outage.began(self._env.boot_now()):
                 self._emit("database_lost", service=self.service.name, error=str(error))
             self.lost = True
             return self._back_off()
@@ -115,8 +140,10 @@ class Loop:
         self._troubles = 0
         if self.lost:
             self.lost = False
-            self._emit("database_back", service=self.service.name)
-            self.on_back()
+            seconds = self.outage.ended(self._env.boot_now())
+            if seconds is not None:
+                self._emit("database_back", service=self.service.name, seconds=round(seconds, 1))
+                self.on_back()
         return delay
 
     def _failed(self, error: BaseException) -> None:

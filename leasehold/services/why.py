@@ -8,7 +8,7 @@ from typing import Any
 from leasehold.model.job import JobRecord
 from leasehold.model.states import State
 from leasehold.ports import Rows
-from leasehold.services.health import duration
+from leasehold.services.facts import duration
 
 MOST_AHEAD = 1000
 """The count of those before it stops here."""

@@ -87,8 +87,12 @@ async def on_node(site: Site, request: Request) -> Response:
             "finishes what it has, and ends" if ends else "stops claiming; what started it ends it"
         )
         said = f"{worker_id} {how}."
+    elif act == "seen":
+        count = await operator.seen(node or None)
+        said = f"{count} dead node{'' if count == 1 else 's'} marked as seen."
+        return site.back(request, "now", said)
     else:
-        known = ("halt", "resume", "drain")
+        known = ("halt", "resume", "drain", "seen")
         raise errors.BadNode("no such act", got=act[:40], do=errors.suggest(act, known))
     return site.back(request, "nodes", said)
 

@@ -12,7 +12,8 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response, S
 from leasehold.model.filter import JobFilter
 from leasehold.model.history import Counts, added, percentile
 from leasehold.ports import Rows
-from leasehold.services.health import COUNT_CAP, Facts
+from leasehold.services.checks import CHECKS, COUNT_CAP
+from leasehold.services.facts import Facts
 from leasehold.web.charts import bars
 from leasehold.web.pulse import MOST_STREAMS
 from leasehold.web.site import Site
@@ -22,21 +23,6 @@ RATE_MINUTES = 5
 _MOST_MINUTES = 20_000
 _LANE_TASKS = 12
 MOST_QUEUES = 200
-PLACES = {
-    "no_live_node": "nodes", "node_silent": "nodes", "versions_differ": "nodes",
-    "no_leader": "leaders", "leader_silent": "leaders", "schedule_silent": "schedules",
-    "renewal_late": "nodes", "wakeups_lost": "nodes", "two_claimants": "leaders",
-    "cannot_start": "nodes",
-    "job_unreadable": "events?kind=job_unreadable",
-    "lock_lost": "events?kind=lock_lost", "tick_missed": "schedules", "xmin_pinned": "database",
-    "deadline_breached": "deadlines?state=breached", "breach_unhandled": "deadlines?state=breached",
-    "clock_jumped": "events?kind=clock_jumped",
-    "schedule_ahead": "schedules", "schedule_paused": "schedules",
-    "job_quarantined": "jobs?q=state:quarantined", "job_overdue": "jobs?q=state:running",
-    "jobs_late": "jobs?q=state:available", "task_unknown": "jobs?q=state:scheduled",
-    "queue_unworked": "jobs?q=state:available", "service_failed": "events?kind=service_failed",
-}  # fmt: skip
-"""Where to look further, by the kind of a problem."""
 
 
 async def home(site: Site, request: Request) -> Response:
@@ -120,7 +106,7 @@ async def now(site: Site, request: Request) -> Response:
         "now.html",
         page="now",
         now=facts.now,
-        problems=[(problem, PLACES.get(problem.kind)) for problem in beat.found],
+        problems=[(problem, CHECKS[problem.kind].page) for problem in beat.found],
         facts=facts,
         cap=COUNT_CAP,
         total=total(shown),

@@ -20,7 +20,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from leasehold import __version__, errors
-from leasehold.services.health import database_problem
+from leasehold.services.checks import database_problem
 from leasehold.services.operator import Operator
 from leasehold.web import words
 from leasehold.web.gate import COOKIE, Gate, Rules, Who, keep

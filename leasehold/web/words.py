@@ -7,8 +7,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from leasehold.errors import error_line
 from leasehold.model.masking import masked
-from leasehold.services.health import duration
+from leasehold.services.facts import duration
 
 NONE = "\N{EN DASH}"
 
@@ -81,12 +82,6 @@ def first_line(text: str | None, most: int = 140) -> str:
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def last_line(text: str | None, most: int = 140) -> str:
-    """Of a traceback: what was raised."""
-    lines = (text or "").strip().splitlines()
-    return first_line(lines[-1] if lines else "", most)
-
-
 def term(number: int | None) -> str:
     """``7``; after a promotion ``2.7``: timeline and number."""
     if number is None:
@@ -107,6 +102,6 @@ def fields(row: dict[str, Any]) -> list[tuple[str, str]]:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "ago": ago, "short": short, "count": count, "size": size, "full": full,
-    "pretty": pretty, "inline": inline, "first_line": first_line, "last_line": last_line,
+    "pretty": pretty, "inline": inline, "first_line": first_line, "error_line": error_line,
     "term": term, "fields": fields,
 }  # fmt: skip

@@ -126,3 +126,92 @@ async def test_tallies_are_folded_once_and_a_bounded_number_at_a_time(world: Wor
 async def test_the_schema_is_right_and_nobody_pins(world: World):
     await world.a.store.check_schema()
     assert await world.a.store.pins(0.0, 10, world.now) == []
+
+
+async def test_a_node_that_died_is_told_until_a_person_has_seen_it(world: World):
+    store, b, c = world.a.store, world.b, world.c
+    await c.join()
+    assert await store.died(DAY, 10, None) == []
+    await store.certify(b.id, 10.0, process=True)
+    [dead] = await store.died(DAY, 10, None)
+    assert (dead["node"], dead["worker_id"], dead["app"]) == (b.id, b.identity.worker_id, "default")
+    assert dead["rescued"] == 0
+    await store.certify(c.id, 10.0, process=True)
+    assert {row["node"] for row in await store.died(DAY, 10, None)} == {b.id, c.id}
+    assert len(await store.died(DAY, 1, None)) == 1
+    assert await store.seen("nobody:1:abcdef", None) == 0
+    assert await store.seen(b.identity.worker_id, None) == 1
+    assert [row["node"] for row in await store.died(DAY, 10, None)] == [c.id]
+    assert await store.seen(None, None) == 1
+    assert await store.seen(None, None) == 0
+    assert await store.died(DAY, 10, None) == []
+
+
+async def test_who_left_in_good_order_or_lives_on_under_another_id_has_not_died(world: World):
+    store = world.a.store
+    await world.b.leave()
+    await world.c.join()
+    await store.certify(world.c.id, 10.0)  # by itself: its lease was lost, and it joins again
+    assert await store.died(DAY, 10, None) == []
+
+
+async def test_failures_are_counted_by_task_with_the_newest_error(world: World):
+    store = world.a.store
+    for n in range(3):
+        job = await world.claimed(task="send")
+        await world.a.ack(job, Decision(State.DISCARDED, error=f"ValueError: {n}"))
+    await world.a.ack(await world.claimed(task="send"))
+    failed = await world.claimed(task="other")
+    again = Decision(State.RETRYABLE, run_in=60.0, held_because="retryable", error="KeyError: 1")
+    await world.a.ack(failed, again)
+    await world.a.ack(await world.claimed(task="third"))
+    send, other = await store.failures(600.0, at(5))
+    assert (send["task"], send["discarded"], send["failed"]) == ("send", 3, 0)
+    assert send["error"].startswith("ValueError: ")
+    assert (other["task"], other["discarded"], other["failed"]) == ("other", 0, 1)
+    assert other["error"] == "KeyError: 1"
+    assert await store.finished(send["counted_until"]) == {"send": 4, "third": 1}
+    assert await store.failures(600.0, at(601)) == []
+
+
+async def test_finished_jobs_are_counted_once_whether_the_history_has_them_or_not(world: World):
+    store = world.a.store
+    for _ in range(4):
+        await world.a.ack(await world.claimed(task="send"))
+    world.now = at(90)
+    await store.roll_up(at(0), at(90))
+    await world.a.ack(await world.claimed(task="send"))
+    job = await world.claimed(task="send")
+    await world.a.ack(job, Decision(State.DISCARDED, error="no"))
+    [row] = await store.failures(600.0, at(95))
+    assert (row["discarded"], row["finished"]) == (1, 4)
+    assert row["counted_until"] == at(60)
+    assert await store.finished(row["counted_until"]) == {"send": 2}
+
+
+async def test_a_schedule_fails_while_its_newest_job_failed_and_none_completed_lately(world: World):
+    store = world.a.store
+    await world.a.lead()
+    await store.sync_schedules("default", "r1", [planned()], world.now)
+
+    async def tick(seen: float | None, moment: float, decision: Decision) -> None:
+        world.now = at(moment)
+        before = None if seen is None else at(seen)
+        await store.fire(world.a.term, "default", [plan(before, moment)], world.now)
+        [job] = await world.a.claim()
+        await world.a.ack(job, decision)
+
+    async def failing(now: float) -> list[tuple[str, str]]:
+        rows = await store.failing_schedules(600.0, 10, at(now))
+        return [(row["name"], row["error"]) for row in rows]
+
+    no = Decision(State.DISCARDED, error="KeyError: 'x'")
+    assert await failing(0) == []
+    await tick(None, 0, no)
+    assert await failing(1) == [("tick", "KeyError: 'x'")]
+    assert await failing(DAY) == [("tick", "KeyError: 'x'")], "until one of them completes"
+    await tick(0, 60, Decision(State.COMPLETED))
+    assert await failing(61) == []
+    await tick(60, 120, no)
+    assert await failing(121) == [], "one of several"
+    assert await failing(661) == [("tick", "KeyError: 'x'")]

@@ -1,5 +1,5 @@
-"""How long it takes until each of fifteen troubles is said: by ``leasehold status``, by the
-dashboard and by the metrics.
+"""How long it takes until each of twenty troubles is said: by ``leasehold status``, the dashboard,
+the metrics and the alerts.
 
 ``make detection`` measures all of them and writes the page; the quickest are tests of every run.
 """

@@ -30,6 +30,16 @@ async def poison() -> None:
 async def page(ctx: Context, **breach: object) -> None: ...
 
 
+@app.task(name="flaky")
+async def flaky() -> None:
+    raise ConnectionRefusedError("the mail server does not answer")
+
+
+@app.task(name="broken", max_attempts=1)
+async def broken() -> None:
+    raise ValueError("no such customer")
+
+
 @app.task(name="holds_lock", max_attempts=1)
 async def holds_lock() -> None:
     try:
@@ -38,6 +48,9 @@ async def holds_lock() -> None:
     except LostLock:
         await forever()
 
+
+if os.environ.get("DETECTION_FAILING"):
+    app.every(seconds=1, name="report")(broken)
 
 if os.environ.get("DETECTION_SCHEDULE"):
 

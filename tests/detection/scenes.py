@@ -1,9 +1,10 @@
-"""The fifteen troubles: what is set up, what is done, and which sentence must be said."""
+"""The twenty troubles: what is set up, what is done, and which sentence must be said."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,6 +15,7 @@ from typing import Any
 import psycopg
 from leasehold_lab.chaos.database import Server
 
+from tests.detection.alerts import Alerts
 from tests.support import postgres as servers
 from tests.support.pgbouncer import PgBouncer
 from tests.support.procs import Process, Processes
@@ -21,7 +23,7 @@ from tests.support.relay import Relay
 from tests.support.wait import stall, until
 
 APP = "tests.detection.app:app"
-PIN_SECONDS = 3.0
+PIN_SECONDS = OVERDUE_SECONDS = 3.0
 _OTHER_VERSION = """
 import leasehold.app.core
 leasehold.app.core.__version__ = "0.9.9"
@@ -37,8 +39,10 @@ class Stage:
     dsn: str
     procs: Processes
     stack: ExitStack
+    folder: Path
     env: dict[str, str] = field(default_factory=dict)
     url: str = ""
+    alerts: Alerts = field(init=False)
 
     def prepare(self) -> None:
         self.env = {**os.environ, "LEASEHOLD_DSN": self.dsn, **self.env}
@@ -48,6 +52,7 @@ class Stage:
         assert applied.wait(60) == 0, applied.tail()
         web = self.procs.start("-m", "leasehold", "web", "--port", "0", name="web", env=self.env)
         self.url = web.wait_for(r"dashboard is at (http://\S+/)", 60)[1]
+        self.alerts = Alerts(self.procs, self.folder, self.url)
 
     def worker(self, *options: str, dsn: str = "", code: str | None = None) -> Process:
         """Returns when it takes part."""
@@ -244,6 +249,48 @@ def two_versions(stage: Stage) -> Inject:
     return inject
 
 
+def attempts_fail(stage: Stage) -> Inject:
+    stage.leader()
+    return _at_once(lambda: [stage.enqueue("flaky") for _ in range(10)])
+
+
+def jobs_discarded(stage: Stage) -> Inject:
+    stage.leader()
+    return _at_once(lambda: stage.enqueue("broken"))
+
+
+def crash_loop(stage: Stage) -> Inject:
+    supervisor = stage.procs.start(
+        "-m", "leasehold", "worker", APP, "--processes", "3", name="supervisor", env=stage.env
+    )
+    supervisor.wait_for("lease_acquired", 60)
+    pids = "select pid from leasehold.nodes"
+    until(lambda: len(stage.sql(pids)) == 3, 60, "three workers")
+    return _at_once(lambda: [os.kill(pid, signal.SIGKILL) for (pid,) in stage.sql(pids)])
+
+
+def queue_overdue(stage: Stage) -> Inject:
+    stage.leader()
+    stage.worker("--queue", "reports=1")
+    stage.enqueue("long", queue="reports")
+    running = "select 1 from leasehold.jobs where state = 'running'"
+    until(lambda: stage.sql(running), 60, "the slot to be taken")
+
+    def inject() -> float:
+        stage.enqueue("quick", queue="reports")
+        return now() + OVERDUE_SECONDS  # from here on it has waited too long
+
+    return inject
+
+
+def schedule_failing(stage: Stage) -> Inject:
+    def inject() -> float:
+        stage.worker()
+        return now()
+
+    return inject
+
+
 SCENES: dict[str, Scene] = {
     "leader_killed": Scene(
         "the leader is killed, and there is no successor",
@@ -305,6 +352,29 @@ SCENES: dict[str, Scene] = {
         "a worker of another version joins",
         "versions_differ", "different versions of leasehold", two_versions,
     ),
+    "attempts_fail": Scene(
+        "attempts of a task fail and are tried again",
+        "jobs_failing", "attempts of the task '?flaky'? failed .* ConnectionRefusedError",
+        attempts_fail,
+    ),
+    "jobs_discarded": Scene(
+        "a job is discarded", "jobs_discarded",
+        "of the task '?broken'? .* discarded.* ValueError", jobs_discarded,
+    ),
+    "crash_loop": Scene(
+        "three workers of a supervisor are killed", "crash_loop", "crash again and again: 3 died",
+        crash_loop,
+    ),
+    "queue_overdue": Scene(
+        "a job finds no free slot for longer than the limit",
+        "queue_overdue", "Queue '?reports'? is overdue", queue_overdue,
+        {"LEASEHOLD_OVERDUE_SECONDS": f"{OVERDUE_SECONDS:g}"},
+    ),
+    "schedule_failing": Scene(
+        "the jobs of a schedule fail", "schedule_failing",
+        "Schedule '?report'? .* fails: its last job was discarded .* ValueError", schedule_failing,
+        {"DETECTION_FAILING": "1"},
+    ),
 }  # fmt: skip
 
 
@@ -321,6 +391,6 @@ def staged(scene: Scene, shared_dsn: str, folder: Path) -> Iterator[Stage]:
             shared_dsn = server.dsn
         dsn = stack.enter_context(servers.database(shared_dsn))
         procs = stack.enter_context(Processes(folder))
-        stage = Stage(dsn, procs, stack, env)
+        stage = Stage(dsn, procs, stack, folder, env)
         stage.prepare()
         yield stage

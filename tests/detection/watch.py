@@ -1,4 +1,5 @@
-"""Three who look: the command, the page and the metric, each again and again in a thread."""
+"""Four who look: the command, the page, the metric, and Prometheus with the shipped rules; each
+again and again in a thread."""
 
 from __future__ import annotations
 
@@ -14,9 +15,11 @@ from dataclasses import dataclass
 
 import httpx
 
+from leasehold.cli.monitoring import alert_name
+from tests.detection.alerts import Alerts
 from tests.support.procs import ROOT
 
-SOURCES = ("status", "dashboard", "metric")
+SOURCES = ("status", "dashboard", "metric", "alert")
 PAUSE_SECONDS = 0.25
 
 
@@ -28,10 +31,13 @@ class Said:
 
 
 class Watch:
-    """From :meth:`start` on, until each of the three has said a problem of this kind."""
+    """From :meth:`start` on, until each of the four has said a problem of this kind."""
 
-    def __init__(self, url: str, env: Mapping[str, str], kind: str, words: str) -> None:
+    def __init__(
+        self, url: str, alerts: Alerts, env: Mapping[str, str], kind: str, words: str
+    ) -> None:
         self._url = url
+        self._alerts = alerts
         self._env = env
         self._kind = kind
         self._words = re.compile(words)
@@ -41,6 +47,7 @@ class Watch:
             "status": self._status,
             "dashboard": self._dashboard,
             "metric": self._metric,
+            "alert": lambda: self._alerts.active().get(alert_name(kind)),
         }
         self._threads = [
             threading.Thread(target=self._watch, args=(source,), daemon=True) for source in SOURCES

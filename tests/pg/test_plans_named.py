@@ -26,7 +26,7 @@ ELSEWHERE = {"bench", "chaos", "demo", "doctor", "migrations", "user"}
 READ_ALL = {"Sort", "Aggregate", "Hash", "WindowAgg", "Unique", "ModifyTable"}
 """Below these a limit ends nothing."""
 NOBODY = UUID(int=0)
-ASIDE = {"history/roll_up"}
+ASIDE = {"history/roll_up", "status/finished"}
 UNPLANNED = {"job/copy"}
 RELATIONS = """
 select c.relname, coalesce(p.relname, c.relname), t.relname,

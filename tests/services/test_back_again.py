@@ -8,7 +8,7 @@ from typing import Any
 
 from leasehold import errors
 from leasehold.env import Env
-from leasehold.services.service import Loop, Service
+from leasehold.services.service import Loop, Outage, Service
 from tests.support.wait import until_async
 
 
@@ -41,5 +41,35 @@ async def test_who_gets_through_wakes_those_that_back_off():
         await until_async(lambda: not any(loop.lost for loop in loops))
     assert told == [loops[1]]
     assert two.asked == asked + 1
+    for loop in loops:
+        await loop.stop()
+
+
+async def test_an_outage_is_told_once_and_its_end_only_when_the_database_has_answered():
+    said: list[tuple[str, dict[str, Any]]] = []
+    away, idle = Asker(), Asker()
+    probes = 0
+
+    async def probe() -> None:
+        nonlocal probes
+        probes += 1
+        if not away.answered:
+            raise errors.Unavailable("the link is down")
+
+    outage = Outage(probe)
+    loops = [
+        Loop(each, Env(), lambda kind, **what: said.append((kind, what))) for each in (away, idle)
+    ]
+    for loop in loops:
+        loop.outage = outage
+        loop.start()
+    await until_async(lambda: idle.asked >= 2 and away.asked >= 2)
+    idle.answered = True  # from here on its rounds ask the database for nothing
+    await until_async(lambda: probes >= 3 and away.asked >= 4)
+    assert [(kind, what["service"]) for kind, what in said] == [("database_lost", "asker")]
+    away.answered = True
+    await until_async(lambda: not any(loop.lost for loop in loops))
+    assert [kind for kind, _ in said] == ["database_lost", "database_back"]
+    assert said[1][1]["seconds"] > 0
     for loop in loops:
         await loop.stop()

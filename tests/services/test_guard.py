@@ -273,7 +273,21 @@ async def test_renewals_that_failed_are_told_with_the_next_that_does_not(databas
         "union all select (info ->> 'renew_failed')::int from leasehold.node) x"
     )
     [(told,)] = await database.sql(total)
-    assert told == leader.events.count("renew_failed") == 5
+    assert told == 5
+
+
+async def test_an_outage_is_logged_at_growing_intervals_and_once_at_its_end(database):
+    leader = await database.leader()
+    leader.store.cut = True
+    await leader.steps(20, 0.2)
+    assert leader.events.count("renew_failed") == 5, "the 1st, 2nd, 4th, 8th and 16th"
+    assert "renew_works" not in leader.events
+    leader.store.cut = False
+    await leader.steps(3, 0.2)
+    assert leader.events.count("renew_works") == 1
+    leader.store.cut = True
+    await leader.step(0.2)
+    assert leader.events.count("renew_failed") == 6, "the first of the next one"
 
 
 async def test_the_leader_says_that_the_clock_was_set_and_a_follower_does_not(database):

@@ -12,7 +12,8 @@ from leasehold import App, Deadline
 from leasehold.errors import BadDeadline, BadJob, LeaseholdError, UnknownTask
 from leasehold.model.deadline import Level
 from leasehold.ports import Summary
-from leasehold.services.health import Facts, problems
+from leasehold.services.checks import problems
+from leasehold.services.facts import Facts
 
 SOON = datetime(2040, 1, 1, tzinfo=UTC)
 
@@ -176,7 +177,7 @@ def test_an_unknown_option_of_a_job_names_deadline():
     ],
 )
 def test_status_names_breaches_of_which_nobody_is_told(why: str, says: str, do: str):
-    calm = Summary(0, 0, 0, 0, None, (), ())
+    calm = Summary(0, 0, 0, 0, (), {})
     rows = [
         {"id": "d", "level": 1, "name": "books", "task": "page", "callback_job": job, "why": why}
         for job in ("j1", "j2")

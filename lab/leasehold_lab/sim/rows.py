@@ -48,7 +48,10 @@ class StackRow:
 class DeathRow:
     worker_id: str
     died_at: datetime
+    app: str
+    how: str = "died"
     settled: bool = False
+    seen_at: datetime | None = None
 
 
 @dataclass(slots=True)
@@ -258,10 +261,11 @@ class SimDatabase:
             if any(queue in node.sleeping for node in self.nodes.values()):
                 self.notify(f"{'o' if old else 'q'}:{queue}")
 
-    def remove_node(self, node: UUID) -> str:
+    def remove_node(self, node: UUID, how: str = "died") -> str:
         """Its row goes, and the death is noted, as the trigger does; the worker_id."""
-        worker_id = self.nodes.pop(node).identity.worker_id
-        self.deaths.setdefault(node, DeathRow(worker_id, self.clock()))
+        me = self.nodes.pop(node).identity
+        worker_id = me.worker_id
+        self.deaths.setdefault(node, DeathRow(worker_id, self.clock(), me.app, how))
         self.bids = [bid for bid in self.bids if bid[1] != node]
         return worker_id
 

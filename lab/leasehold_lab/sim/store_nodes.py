@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from leasehold.errors import QueryFailed
 from leasehold.model.lease import Seen
-from leasehold.ports import Heartbeat, LockSeen, NodeIdentity, NodeSeen, Now, Signal, Term
+from leasehold.ports import Heartbeat, LockSeen, NodeIdentity, NodeSeen, Now, Rows, Signal, Term
 from leasehold_lab.sim.rows import LeaderRow, NodeRow, SimDatabase, TermRow
 
 NOBODY_KNOWN = UUID(int=0)
@@ -99,7 +100,7 @@ class NodeOperations:
         row = self.db.nodes.get(node)
         if row is None or row.token != token:
             return False
-        self.db.remove_node(node)
+        self.db.remove_node(node, "left")
         return True
 
     async def certify(self, node: UUID, timeout: float, *, process: bool = False) -> str | None:
@@ -109,7 +110,8 @@ class NodeOperations:
             for row in db.nodes.values()
             if row.identity.id == node or (process and row.info.get("assigned") == str(node))
         )
-        names = [db.remove_node(identity) for identity in dead]
+        how = "died" if process else "fenced"
+        names = [db.remove_node(identity, how) for identity in dead]
         for name in db.free_leases(node, *dead):
             db.notify(f"e:{name}")
         if dead:
@@ -142,6 +144,35 @@ class NodeOperations:
         waiting = [(n, d) for n, d in self.db.deaths.items() if not d.settled]
         waiting.sort(key=lambda pair: (pair[1].died_at, pair[0]))
         return [(node, death.worker_id) for node, death in waiting[skip : skip + limit]]
+
+    async def died(self, seconds: float, limit: int, now: Now) -> Rows:
+        db = self.db
+        since = db.at(now) - timedelta(seconds=seconds)
+        unseen = [(node, d) for node, d in db.deaths.items() if d.how == "died" and not d.seen_at]
+        unseen.sort(key=lambda pair: pair[0])
+        unseen.sort(key=lambda pair: pair[1].died_at, reverse=True)
+        return [
+            {
+                "node": node,
+                "worker_id": d.worker_id,
+                "app": d.app,
+                "died_at": d.died_at,
+                "rescued": sum(
+                    a.node == node and a.outcome == "crashed"
+                    and timedelta(0) <= a.ended_at - d.died_at < timedelta(minutes=1)
+                    for a in db.attempts.values()
+                ),
+            }
+            for node, d in unseen
+            if d.died_at > since
+        ][:limit]  # fmt: skip
+
+    async def seen(self, worker_id: str | None, now: Now) -> int:
+        unseen = [d for d in self.db.deaths.values() if d.how == "died" and not d.seen_at]
+        chosen = [d for d in unseen if worker_id in (None, d.worker_id)]
+        for death in chosen:
+            death.seen_at = self.db.at(now)
+        return len(chosen)
 
     async def settle(self, nodes: Sequence[UUID]) -> int:
         held = {job.node for job in self.db.jobs.values() if job.node is not None}

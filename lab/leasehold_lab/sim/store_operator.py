@@ -13,6 +13,8 @@ from leasehold_lab.sim.rows import NodeRow, SimDatabase, TickRow
 
 K = TypeVar("K")
 _CAP, _NAMES_CAP = 10_000, 1000
+_ENDED = ("completed", "cancelled", "discarded", "quarantined")
+_FAILED = {"discarded": "discarded", "retryable": "failed"}
 
 
 class OperatorOperations:
@@ -79,16 +81,64 @@ class OperatorOperations:
         unknown = [row for row in waiting if row.held_because == "unknown_task"]
         available = [row for row in jobs if row.ready and row.node is None][:_CAP]
         bad = [d for d in self.db.done.values() if d.state == "quarantined"]
-        oldest = min((row.run_at for row in available), default=None)
+        oldest: dict[str, float] = {}
+        for row in available:
+            waited = (self.db.at(now) - row.run_at).total_seconds()
+            oldest[row.queue] = max(waited, oldest.get(row.queue, waited))
         return Summary(
             ready=min(len(jobs) - len(waiting), _CAP),
             waiting=min(len(waiting), _CAP),
             unknown=min(len(unknown), _CAP),
             quarantined=min(len(bad), _CAP),
-            oldest_seconds=(self.db.at(now) - oldest).total_seconds() if oldest else None,
             unknown_tasks=tuple(sorted({row.task for row in unknown[:_NAMES_CAP]})),
-            queues=tuple(sorted({row.queue for row in available})),
+            oldest=oldest,
         )
+
+    async def failures(self, seconds: float, now: Now) -> Rows:
+        db, since = self.db, self.db.at(now) - timedelta(seconds=seconds)
+        found: dict[str, dict[str, Any]] = {}
+        tries = sorted(db.attempts.items(), key=lambda item: item[1].ended_at, reverse=True)
+        for (job, _), tried in tries:
+            done = db.done.get(job)
+            row = db.jobs.get(job) or (done.job if done else None)
+            if row is None or tried.ended_at <= since or tried.outcome not in _FAILED:
+                continue
+            counts = {"task": row.task, "discarded": 0, "failed": 0, "error": tried.error}
+            found.setdefault(row.task, counts)[_FAILED[tried.outcome]] += 1
+        for task, counts in found.items():
+            minutes = [m for (at, _, name), m in db.history.items() if name == task and at >= since]
+            counts["finished"] = sum(m[state] for m in minutes for state in _ENDED)
+            newest = max((at for at, _, _ in db.history), default=since)
+            counts["counted_until"] = max(since, newest + timedelta(minutes=1))
+        return sorted(
+            found.values(), key=lambda row: (-row["discarded"], -row["failed"], row["task"])
+        )
+
+    async def finished(self, since: datetime) -> dict[str, int]:
+        ended = [d.job.task for d in self.db.done.values() if d.finished_at >= since]
+        return {task: ended.count(task) for task in ended}
+
+    async def failing_schedules(self, seconds: float, limit: int, now: Now) -> Rows:
+        db, since = self.db, self.db.at(now) - timedelta(seconds=seconds)
+        found: Rows = []
+        for (app, name), schedule in sorted(db.schedules.items())[:limit]:
+            ticks = [t for (a, s, _), t in sorted(db.ticks.items()) if (a, s) == (app, name)]
+            jobs = [db.done[t.job] for t in ticks[-5:] if t.job in db.done]
+            newest = max(jobs, key=lambda d: d.finished_at, default=None)
+            works = any(d.state == "completed" and d.finished_at > since for d in jobs)
+            if newest and newest.state in ("discarded", "quarantined") and not works:
+                found.append(
+                    {
+                        "app": app,
+                        "name": name,
+                        "task_name": schedule.task_name,
+                        "job_id": newest.job.id,
+                        "state": newest.state,
+                        "finished_at": newest.finished_at,
+                        "error": newest.last_error,
+                    }
+                )
+        return found
 
     async def nodes(self, limit: int) -> Rows:
         rows = sorted(self.db.nodes.values(), key=lambda row: row.started_at)

@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from importlib.resources import files
+
+from leasehold.services.checks import CHECKS, INFO, Check
 
 
 def rules() -> str:
-    """The alert rules, YAML."""
-    return files("leasehold.cli.monitoring").joinpath("rules.yml").read_text("utf-8")
+    """The alert rules, YAML: one for each check, and those of rules.yml, which see what one look
+    does not."""
+    trends = files("leasehold.cli.monitoring").joinpath("rules.yml").read_text("utf-8")
+    return trends + "".join(_rule(check) for check in CHECKS.values() if check.severity != INFO)
+
+
+def alert_name(kind: str) -> str:
+    """``queue_overdue`` has the alert ``LeaseholdQueueOverdue``."""
+    return "Leasehold" + kind.title().replace("_", "")
+
+
+def _rule(check: Check) -> str:
+    lines = [
+        f"- alert: {alert_name(check.kind)}",
+        f'  expr: max by (kind) (leasehold_problems{{kind="{check.kind}"}}) > 0',
+        *([f"  for: {check.alert_after}"] if check.alert_after != "0s" else []),
+        f"  labels: {{severity: {check.alert}}}",
+        "  annotations:",
+        f"    summary: {json.dumps(check.meaning)}",
+        f"    description: {json.dumps('leasehold status names it. ' + check.advice)}",
+        f"    docs: {json.dumps(check.docs)}",
+    ]
+    return "".join(f"      {line}\n" for line in lines)

@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from leasehold.services.metric_names import METRICS
+
 _SOURCE = {"type": "prometheus", "uid": "${source}"}
 _COLUMNS = 24
 _BOTH = "{{queue}} {{outcome}}"
@@ -25,46 +27,78 @@ class Panel:
     stacked: bool = False
 
 
+def _max(metric: str, expression: str = "") -> str:
+    """Of what every endpoint tells alike: one series, however many are scraped."""
+    labels = ", ".join(METRICS[metric].labels)
+    by = f"max by ({labels})" if labels else "max"
+    return f"{by} ({expression or metric})"
+
+
+def _some(metric: str) -> str:
+    return f"{_max(metric)} > 0"
+
+
 def _rate(metric: str, by: str) -> str:
-    return f"sum by ({by}) (rate({metric}[$__rate_interval]))"
+    return f"sum by ({by}) ({_max(metric, f'rate({metric}[$__rate_interval])')})"
+
+
+def _increase(metric: str, window: str) -> str:
+    return _max(metric, f"increase({metric}[{window}])")
 
 
 def _grown(kind: str) -> str:
-    return f'increase(leasehold_events_total{{kind=~"{kind}"}}[$__rate_interval])'
+    chosen = f'increase(leasehold_events_total{{kind=~"{kind}"}}[$__rate_interval])'
+    return _max("leasehold_events_total", chosen)
+
+
+def _percentile(metric: str, share: float) -> str:
+    buckets = f"max by (queue, le) (rate({metric}_bucket[5m]))"
+    return f"histogram_quantile({share}, {buckets})"
 
 
 ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
     (
         "Is all well?",
         (
-            Panel("Database", (("min(leasehold_up)", "up"),), kind="stat", width=4),
-            Panel("Nodes", (("sum(leasehold_nodes)", "nodes"),), kind="stat", width=4),
+            Panel("Database", ((_max("leasehold_up"), "up"),), kind="stat", width=4),
+            Panel("Nodes", ((f"sum({_max('leasehold_nodes')})", "nodes"),), kind="stat", width=4),
             Panel(
                 "Problems",
-                (("leasehold_problems > 0", "{{kind}}"),),
+                ((_some("leasehold_problems"), "{{kind}}"),),
                 kind="stat",
-                width=16,
+                width=10,
                 alarm=1,
+            ),
+            Panel(
+                "Notes",
+                ((_some("leasehold_notes"), "{{kind}}"),),
+                kind="stat",
+                width=6,
             ),
         ),
     ),
     (
         "Leaders",
         (
-            Panel("Lease in force", (("leasehold_leader_held", "{{name}}"),)),
+            Panel("Lease in force", ((_max("leasehold_leader_held"), "{{name}}"),)),
             Panel(
                 "Age of the renewal",
-                (("leasehold_leader_renewal_age_seconds", "{{name}}"),),
+                ((_max("leasehold_leader_renewal_age_seconds"), "{{name}}"),),
                 "s",
             ),
-            Panel("Who believe to lead", (("leasehold_leader_claimants", "{{name}}"),), alarm=2),
+            Panel(
+                "Who believe to lead", ((_max("leasehold_leader_claimants"), "{{name}}"),), alarm=2
+            ),
             Panel(
                 "Events of leases",
                 (
-                    ("increase(leasehold_lease_acquired_total[5m])", "{{name}} acquired"),
-                    ("increase(leasehold_lease_resigned_total[5m])", "{{name}} resigned"),
-                    ("increase(leasehold_lease_expired_total[5m])", "{{name}} expired"),
-                    ("increase(leasehold_lease_contended_total[5m])", "{{name}} contended"),
+                    (_increase("leasehold_lease_acquired_total", "5m"), "{{name}} acquired"),
+                    (_increase("leasehold_lease_resigned_total", "5m"), "{{name}} resigned"),
+                    (_increase("leasehold_lease_expired_total", "5m"), "{{name}} expired"),
+                    (
+                        _increase("leasehold_lease_contended_total", "5m"),
+                        "{{name}} contended",
+                    ),
                 ),
             ),
             Panel(
@@ -77,30 +111,35 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             ),
             Panel(
                 "Leaderless, of the last hour",
-                (("increase(leasehold_lease_leaderless_seconds_total[1h])", "{{name}}"),),
+                ((_increase("leasehold_lease_leaderless_seconds_total", "1h"), "{{name}}"),),
                 "s",
             ),
             Panel(
                 "Oldest renewal of a node by its lease",
-                (("leasehold_node_renewal_age_ratio", "{{app}}"),),
+                ((_max("leasehold_node_renewal_age_ratio"), "{{app}}"),),
                 "percentunit",
                 alarm=0.6,
             ),
-            Panel("Nodes by version", (("leasehold_nodes", "{{app}} {{version}}"),), stacked=True),
-            Panel("Without wake-ups", (("leasehold_node_deaf_seconds", "{{app}}"),), "s"),
+            Panel("Died, and nobody saw it", ((_max("leasehold_nodes_died"), "{{app}}"),)),
+            Panel(
+                "Nodes by version",
+                ((_max("leasehold_nodes"), "{{app}} {{version}}"),),
+                stacked=True,
+            ),
+            Panel("Without wake-ups", ((_max("leasehold_node_deaf_seconds"), "{{app}}"),), "s"),
         ),
     ),
     (
         "Queues",
         (
-            Panel("Ready", (("leasehold_queue_ready", "{{queue}}"),)),
+            Panel("Ready", ((_max("leasehold_queue_ready"), "{{queue}}"),)),
             Panel(
                 "Oldest that could run",
-                (("leasehold_queue_oldest_ready_seconds", "{{queue}}"),),
+                ((_max("leasehold_queue_oldest_ready_seconds"), "{{queue}}"),),
                 "s",
                 alarm=60,
             ),
-            Panel("Slots", (("leasehold_queue_slots", "{{queue}}"),)),
+            Panel("Slots", ((_max("leasehold_queue_slots"), "{{queue}}"),)),
             Panel(
                 "Finished a second",
                 (
@@ -116,19 +155,28 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 ((_rate("leasehold_attempts_failed_total", "task"), "{{task}}"),),
                 "ops",
             ),
-            Panel("Running", (("leasehold_jobs_running", "{{app}}"),)),
+            Panel(
+                "Failed within ten minutes",
+                (
+                    (_max("leasehold_task_discarded"), "{{task}} discarded"),
+                    (_max("leasehold_task_failed"), "{{task}} failed"),
+                ),
+            ),
+            Panel("Running", ((_max("leasehold_jobs_running"), "{{app}}"),)),
             Panel(
                 "Wait, 95 %",
-                (('leasehold_job_wait_seconds{quantile="0.95"}', "{{queue}}"),),
+                ((_percentile("leasehold_job_wait_seconds", 0.95), "{{queue}}"),),
                 "s",
             ),
-            Panel("Run, 95 %", (('leasehold_job_run_seconds{quantile="0.95"}', "{{queue}}"),), "s"),
+            Panel(
+                "Run, 95 %", ((_percentile("leasehold_job_run_seconds", 0.95), "{{queue}}"),), "s"
+            ),
             Panel(
                 "Held back",
                 (
-                    ("leasehold_jobs_waiting", "for later"),
-                    ("leasehold_jobs_unknown_task", "unknown task"),
-                    ("leasehold_jobs_quarantined", "quarantine"),
+                    (_max("leasehold_jobs_waiting"), "for later"),
+                    (_max("leasehold_jobs_unknown_task"), "unknown task"),
+                    (_max("leasehold_jobs_quarantined"), "quarantine"),
                 ),
             ),
         ),
@@ -139,8 +187,11 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             Panel(
                 "Schedules: late",
                 (
-                    ("leasehold_schedule_late_seconds", "{{app}} {{schedule}}"),
-                    ("leasehold_schedule_ahead_seconds > 0", "{{app}} {{schedule}} ahead"),
+                    (_max("leasehold_schedule_late_seconds"), "{{app}} {{schedule}}"),
+                    (
+                        _some("leasehold_schedule_ahead_seconds"),
+                        "{{app}} {{schedule}} ahead",
+                    ),
                 ),
                 "s",
             ),
@@ -148,29 +199,42 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "Missed and breached",
                 (
                     (_grown("tick_missed|deadline_breached|deadline_late"), "{{kind}}"),
-                    ("leasehold_breaches_unhandled", "nobody told"),
+                    (_max("leasehold_breaches_unhandled"), "nobody told"),
                 ),
             ),
             Panel(
                 "Locks",
                 (
-                    ("leasehold_locks_held", "held"),
-                    ("leasehold_locks_waiting", "wait"),
-                    ("leasehold_advisory_locks_held", "advisory held"),
-                    ("leasehold_advisory_locks_waiting", "advisory wait"),
-                    ("rate(leasehold_locks_contended_total[$__rate_interval])", "contended/s"),
+                    (_max("leasehold_locks_held"), "held"),
+                    (_max("leasehold_locks_waiting"), "wait"),
+                    (_max("leasehold_advisory_locks_held"), "advisory held"),
+                    (_max("leasehold_advisory_locks_waiting"), "advisory wait"),
+                    (
+                        _max(
+                            "leasehold_locks_contended_total",
+                            "rate(leasehold_locks_contended_total[$__rate_interval])",
+                        ),
+                        "contended/s",
+                    ),
                 ),
             ),
             Panel(
                 "Longest wait for a lock",
                 (
-                    ("leasehold_locks_oldest_wait_seconds", "lock"),
-                    ("leasehold_advisory_locks_oldest_wait_seconds", "advisory lock"),
+                    (_max("leasehold_locks_oldest_wait_seconds"), "lock"),
+                    (_max("leasehold_advisory_locks_oldest_wait_seconds"), "advisory lock"),
                 ),
                 "s",
             ),
-            Panel("Paused schedules", (("leasehold_schedule_paused > 0", "{{app}} {{schedule}}"),)),
-            Panel("Terms", (("leasehold_leader_term", "{{name}}"),)),
+            Panel(
+                "Schedules that fail",
+                ((_some("leasehold_schedule_failing"), "{{app}} {{schedule}}"),),
+            ),
+            Panel(
+                "Paused schedules",
+                ((_some("leasehold_schedule_paused"), "{{app}} {{schedule}}"),),
+            ),
+            Panel("Terms", ((_max("leasehold_leader_term"), "{{name}}"),)),
         ),
     ),
     (
@@ -187,12 +251,12 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             ),
             Panel(
                 "Oldest transaction that pins xmin",
-                (("leasehold_xmin_pinned_seconds", "xmin"),),
+                ((_max("leasehold_xmin_pinned_seconds"), "xmin"),),
                 "s",
                 alarm=300,
             ),
-            Panel("Dead rows", (("leasehold_table_dead_rows", "{{table}}"),)),
-            Panel("Table size", (("leasehold_table_bytes", "{{table}}"),), "bytes"),
+            Panel("Dead rows", ((_max("leasehold_table_dead_rows"), "{{table}}"),)),
+            Panel("Table size", ((_max("leasehold_table_bytes"), "{{table}}"),), "bytes"),
         ),
     ),
 )

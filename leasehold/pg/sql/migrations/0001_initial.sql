@@ -69,9 +69,14 @@ create table leasehold.death (
     release    text        not null,
     died_at    timestamptz not null default now(),
     -- all its claims were looked for and freed
-    settled    boolean     not null default false
+    settled    boolean     not null default false,
+    -- died: seen silent, or certified by its parent; fenced: the process lives on under another id; left: stopped
+    how        text        not null default 'died',
+    -- when a person said that it was seen
+    seen_at    timestamptz
 );
 create index death_open on leasehold.death (died_at) where not settled;
+create index death_unseen on leasehold.death (died_at) where how = 'died' and seen_at is null;
 
 create function leasehold.bury() returns trigger
 language plpgsql as $$
@@ -779,7 +784,12 @@ begin
         select 'job_' || c.name, f.queue, f.task_name, sum(c.n)
         from fresh f cross join lateral (values ('completed', f.completed), ('cancelled', f.cancelled),
             ('discarded', f.discarded), ('quarantined', f.quarantined), ('failed', f.failed)) c (name, n)
-        where c.n <> 0 group by 1, 2, 3;
+        where c.n <> 0 group by 1, 2, 3
+        union all
+        select t.name, f.queue, c.class, sum(c.n::bigint)
+        from fresh f cross join lateral (values ('wait', f.wait), ('run', f.run)) t (name, counts)
+        cross join lateral jsonb_each_text(t.counts) c (class, n)
+        group by 1, 2, 3;
     else
         insert into leasehold.tally (metric, subject, part, n)
         select 'job_' || c.name, f.queue, f.task_name, sum(c.n)
@@ -787,7 +797,14 @@ begin
         cross join lateral (values ('completed', f.completed - s.completed), ('cancelled', f.cancelled - s.cancelled),
             ('discarded', f.discarded - s.discarded), ('quarantined', f.quarantined - s.quarantined),
             ('failed', f.failed - s.failed)) c (name, n)
-        where c.n > 0 group by 1, 2, 3;
+        where c.n > 0 group by 1, 2, 3
+        union all
+        select t.name, f.queue, c.class, sum(c.n::bigint - coalesce((t.before ->> c.class)::bigint, 0))
+        from fresh f join stale s using (at, queue, task_name)
+        cross join lateral (values ('wait', f.wait, s.wait), ('run', f.run, s.run)) t (name, counts, before)
+        cross join lateral jsonb_each_text(t.counts) c (class, n)
+        where c.n::bigint > coalesce((t.before ->> c.class)::bigint, 0)
+        group by 1, 2, 3;
     end if;
     return null;
 end $$;

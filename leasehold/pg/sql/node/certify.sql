@@ -1,12 +1,16 @@
--- A death certificate, by whoever knows that it is dead: no wait for its lease. Of one identity,
--- or of a process: one that was fenced joined again under an id of its own, and says which id its
--- parent gave it.
+-- A death certificate, by whoever knows that it is dead: no wait for its lease. A process that was fenced
+-- certifies the identity that it had, and lives on under another. A parent certifies a process: every
+-- identity whose row says that it took the id which this parent gave it.
 -- locks: the node rows (waits for claims in flight), then their leader rows
--- index: a scan of node; a scan of leader
+-- index: a scan of node; a scan of leader; death_pkey
 with dead as (
     delete from leasehold.node where id = %(node)s
        or %(process)s and info ->> 'assigned' = %(node)s::text
-    returning id, leasehold.worker_id(host, pid, id) as worker_id
+    returning id, leasehold.worker_id(host, pid, id) as worker_id, app, release
+), noted as (
+    insert into leasehold.death (node, worker_id, app, release, how)
+    select id, worker_id, app, release, case when %(process)s then 'died' else 'fenced' end from dead
+    on conflict (node) do nothing
 ), led as (
     update leasehold.leader l set node = null, seq = l.seq + 1, expired = l.expired + 1
     where l.node = %(node)s or l.node in (select id from dead)

@@ -22,7 +22,8 @@ select (select count(*) from (select 1 from leasehold.job where ready limit 1000
        (select count(*) from (select 1 from leasehold.job where held_because = 'unknown_task' and not ready
                               limit 10000) x),
        (select count(*) from (select 1 from leasehold.job_done where state = 'quarantined' limit 10000) x),
-       (select extract(epoch from coalesce(%(now)s::timestamptz, now()) - min(run_at))::float8 from head),
        (select coalesce(jsonb_agg(distinct task_name), '[]')
         from (select task_name from leasehold.job where held_because = 'unknown_task' and not ready limit 1000) x),
-       (select coalesce(jsonb_agg(distinct queue), '[]') from head)
+       (select coalesce(jsonb_object_agg(queue, seconds), '{}')
+        from (select queue, extract(epoch from coalesce(%(now)s::timestamptz, now()) - min(run_at))::float8 as seconds
+              from head group by queue) x)

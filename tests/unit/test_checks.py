@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from leasehold import errors
 from leasehold.ports import Summary
-from leasehold.services import health
+from leasehold.services.checks import CHECKS, KINDS, Problem, database_problem, problems
 from leasehold.services.clock_watch import ClockWatch
-from leasehold.services.health import Facts, Problem, database_problem, duration, problems
+from leasehold.services.facts import Facts, duration
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 CALM = Summary(
@@ -22,9 +20,8 @@ CALM = Summary(
     waiting=0,
     unknown=0,
     quarantined=0,
-    oldest_seconds=None,
     unknown_tasks=(),
-    queues=(),
+    oldest={},
 )
 
 
@@ -38,6 +35,7 @@ def node(**changes: Any) -> dict[str, Any]:
         "queues": {"default": 100},
         "age_seconds": 1.0,
         "lease_seconds": 10.0,
+        "started_at": NOW - timedelta(hours=1),
         "info": {"running": 1, "overdue": []},
     }
     return {**row, **changes}
@@ -94,9 +92,20 @@ def test_a_node_older_than_its_lease_is_named_and_does_not_count_as_alive():
     only(wrong(nodes=[node(), node(id="n2", age_seconds=99)]), "node_silent")
 
 
-@pytest.mark.parametrize("leaders", [[], [leader(node=None, holder=None)], [leader(name="else")]])
+FREE = {"node": None, "holder": None}
+
+
+@pytest.mark.parametrize("leaders", [[], [leader(**FREE, age_seconds=16.0)], [leader(name="else")]])
 def test_an_application_that_nobody_leads_is_named(leaders):
     assert "'shop'" in only(wrong(leaders=leaders), "no_leader").sentence
+
+
+def test_nobody_leads_is_said_only_when_a_takeover_has_had_its_time():
+    assert wrong(leaders=[leader(**FREE, age_seconds=14.0)]) == []
+    just_started = node(started_at=NOW - timedelta(seconds=14))
+    assert wrong(leaders=[], nodes=[just_started]) == []
+    assert wrong(leaders=[leader(**FREE, age_seconds=900.0)], nodes=[just_started]) == []
+    only(wrong(leaders=[], nodes=[node(started_at=NOW - timedelta(seconds=16))]), "no_leader")
 
 
 def test_a_leader_whose_renewal_is_older_than_its_lease_is_named():
@@ -165,7 +174,7 @@ def test_quarantined_jobs_are_counted_and_a_capped_count_says_so():
 
 
 def test_a_queue_that_no_live_node_works_is_named():
-    summary = replace(CALM, queues=("default", "mail"))
+    summary = replace(CALM, oldest={"default": 1.0, "mail": 1.0})
     assert "'mail'" in only(wrong(summary=summary), "queue_unworked").sentence
     web = node(id="n2", executes=False, queues={"mail": 1})
     assert only(wrong(summary=summary, nodes=[node(), web]), "queue_unworked")
@@ -174,9 +183,12 @@ def test_a_queue_that_no_live_node_works_is_named():
     assert wrong(summary=summary, nodes=[node(queues={"default": 1, "mail": 1})]) == []
 
 
-def test_a_job_that_waits_for_more_than_a_minute_is_a_problem():
-    assert wrong(summary=replace(CALM, oldest_seconds=59.0)) == []
-    only(wrong(summary=replace(CALM, oldest_seconds=61.0)), "jobs_late")
+def test_a_queue_whose_oldest_job_waits_too_long_is_named():
+    assert wrong(summary=replace(CALM, oldest={"default": 59.0})) == []
+    late = replace(CALM, oldest={"default": 61.0})
+    assert "'default'" in only(wrong(summary=late), "queue_overdue").sentence
+    assert wrong(summary=late, overdue_seconds=90.0) == []
+    only(wrong(summary=replace(CALM, oldest={"mail": 3600.0})), "queue_unworked")
 
 
 def failure(number: int, **changes: Any) -> dict[str, Any]:
@@ -203,7 +215,8 @@ def test_live_nodes_of_different_versions_are_a_problem():
 
 def test_what_is_only_worth_knowing_comes_last():
     found = wrong(
-        schedules=[schedule(paused=True)], summary=replace(CALM, quarantined=1, oldest_seconds=100)
+        schedules=[schedule(paused=True)],
+        summary=replace(CALM, quarantined=1, oldest={"default": 100.0}),
     )
     assert [p.info for p in found] == [False, False, True]
 
@@ -262,7 +275,7 @@ def event(kind: str, number: int = 1, seconds_ago: float = 5.0, **fields: Any) -
 def test_a_node_that_missed_three_renewals_is_named_before_its_lease_is_over():
     assert wrong(nodes=[node(age_seconds=5.9)]) == []
     sentence = only(wrong(nodes=[node(age_seconds=6.1)]), "renewal_late").sentence
-    assert "web1:10:abcdef" in sentence and "each 2.0 s" in sentence and "6.1 s ago" in sentence
+    assert "web1:10:abcdef" in sentence and "every 2.0 s" in sentence and "6.1 s ago" in sentence
 
 
 def test_two_live_nodes_that_say_they_lead_are_named():
@@ -343,13 +356,105 @@ def test_who_pins_is_named_with_what_to_type():
     assert only(wrong(pins=[prepared]), "xmin_pinned").do == "rollback prepared 'gid-1'"
 
 
-def test_every_kind_of_a_problem_is_in_the_list_that_metrics_start_from():
-    folder = Path(health.__file__).parent
-    text = "".join((folder / name).read_text() for name in ("health.py", "troubles.py"))
-    made = set(re.findall(r'Problem\(\s*"(\w+)"', text)) | set(
-        re.findall(r'(?:mine|facts), "(\w+)"', text)
+# -- failures, crashes, schedules that fail ------------------------------------------------------
+def failing_task(**changes: Any) -> dict[str, Any]:
+    row = {"task": "send", "discarded": 0, "failed": 0, "finished": 0, "error": "ValueError: no"}
+    return {**row, **changes}
+
+
+@pytest.mark.parametrize(
+    ("discarded", "finished", "said"),
+    [
+        (1, 1, True),  # a quiet shop: each one counts
+        (1, 100, True),
+        (1, 101, False),  # a busy one: a share of all
+        (9, 1000, False),
+        (10, 1000, True),
+        (500, 0, True),  # nothing has been counted yet
+    ],
+)
+def test_discarded_jobs_are_a_problem_from_one_in_a_hundred_on(discarded, finished, said):
+    row = failing_task(discarded=discarded, finished=finished)
+    found = wrong(failures=[row])
+    assert [p.kind for p in found] == (["jobs_discarded"] if said else [])
+    if said:
+        assert f"{discarded} of" in found[0].sentence and "'send'" in found[0].sentence
+        assert "ValueError: no" in found[0].sentence and "--task send" in found[0].do
+
+
+@pytest.mark.parametrize(
+    ("failed", "finished", "said"),
+    [(4, 0, False), (5, 0, True), (5, 45, True), (5, 46, False), (99, 901, False)],
+)
+def test_failed_attempts_are_a_problem_from_five_and_one_in_ten_on(failed, finished, said):
+    found = wrong(failures=[failing_task(failed=failed, finished=finished)])
+    assert [p.kind for p in found] == (["jobs_failing"] if said else [])
+
+
+def dead(number: int, seconds_ago: float, **changes: Any) -> dict[str, Any]:
+    row = {
+        "node": f"d{number}", "worker_id": f"web{number}:7:abcdef", "app": "shop",
+        "died_at": NOW - timedelta(seconds=seconds_ago), "rescued": 2,
+    }  # fmt: skip
+    return {**row, **changes}
+
+
+def test_a_dead_node_is_a_problem_for_ten_minutes_and_then_a_note():
+    problem = only(wrong(died=[dead(1, 180)]), "node_died")
+    assert problem.sentence == "Node web1:7:abcdef died 3 min ago, 2 jobs were rescued"
+    assert not problem.info and "leasehold nodes seen" in problem.do
+    assert only(wrong(died=[dead(1, 601)]), "node_died").info
+
+
+def test_three_deaths_within_five_minutes_are_a_crash_loop():
+    apart = [dead(1, 10), dead(2, 20), dead(3, 301)]
+    assert [p.kind for p in wrong(died=apart)] == ["node_died"]
+    two_apps = [dead(1, 10), dead(2, 20), dead(3, 30, app="b")]
+    assert [p.kind for p in wrong(died=two_apps)] == ["node_died", "node_died"]
+    died, loop = wrong(died=[dead(n, 10.0 * n) for n in range(1, 6)])
+    assert died.kind == "node_died" and "5 nodes of 'shop' died" in died.sentence
+    assert "10 jobs were rescued" in died.sentence and "and 2 more" in died.sentence
+    assert loop.kind == "crash_loop" and "5 died within 5 min" in loop.sentence
+
+
+def test_a_schedule_whose_jobs_fail_is_named_with_the_error_of_the_last():
+    row = {
+        "app": "shop", "name": "nightly", "task_name": "t", "job_id": "j9", "state": "discarded",
+        "finished_at": NOW - timedelta(minutes=3), "error": "KeyError: 'x'\nTraceback …",
+    }  # fmt: skip
+    problem = only(wrong(failing=[row]), "schedule_failing")
+    assert problem.sentence == (
+        "Schedule 'nightly' of 'shop' fails: its last job was discarded 3 min ago: KeyError: 'x'"
     )
-    assert made and made <= set(health.KINDS)
+    assert problem.do.endswith("leasehold jobs retry j9")
+    kinds = {found.kind for found in problems(replace(WELL, failing=[row]), ["other"])}
+    assert "schedule_failing" not in kinds
+
+
+def test_moments_missed_in_a_short_stop_are_a_note_and_in_a_long_one_a_problem():
+    fields = {"schedule": "nightly", "first": "1", "last": "2"}
+    short = only(wrong(events=[event("tick_missed", stopped=10.0, **fields)]), "tick_missed")
+    assert short.info and "while nothing ran" in short.sentence
+    long = event("tick_missed", stopped=61.0, **fields)
+    assert not only(wrong(events=[long]), "tick_missed").info
+    # a deployment after it hides no moment that was missed while a leader was there
+    both = [event("tick_missed", 1, 50.0, **fields), event("tick_missed", 2, stopped=5.0, **fields)]
+    assert not only(wrong(events=both), "tick_missed").info
+
+
+# -- the registry ----------------------------------------------------------------------------------
+def test_every_check_is_declared_in_full():
+    for kind, check in CHECKS.items():
+        assert check.kind == kind and check.meaning.endswith(".") and check.hint, kind
+        assert (check.find is None) != (check.error is None), kind
+        assert check.severity in ("problem", "info"), kind
+        assert check.alert in ("critical", "warning", "info"), kind
+    assert tuple(CHECKS) == KINDS
+
+
+def test_a_problem_for_tools_names_its_page_of_the_documentation():
+    (problem,) = wrong(summary=replace(CALM, quarantined=1))
+    assert problem.as_json()["docs"] == "reference/checks.md#job_quarantined"
 
 
 # -- a clock that was set --------------------------------------------------------------------------

@@ -1,0 +1,6 @@
+-- A person has seen that these nodes died (null: all that did): status tells of them no more.
+-- locks: death rows
+-- index: death_unseen (all of it)
+update leasehold.death set seen_at = coalesce(%(now)s::timestamptz, now())
+where how = 'died' and seen_at is null and (%(worker)s::text is null or worker_id = %(worker)s)
+returning node

@@ -1,0 +1,19 @@
+-- Schedules whose newest finished job was discarded or quarantined, and of whose last five ticks no job completed
+-- within so many seconds.
+-- locks: none
+-- index: schedule_pkey (in order), tick_pkey, job_done_pkey
+select s.app, s.name, s.task_name, o.id, o.state, o.finished_at, left(o.last_error, 2000)
+from (select app, name, task_name from leasehold.schedule order by app, name limit %(limit)s) s
+cross join lateral (
+    select d.id, d.state, d.finished_at, d.last_error,
+           bool_or(d.state = 'completed' and d.finished_at > coalesce(%(now)s::timestamptz, now())
+                   - make_interval(secs => %(seconds)s)) over () as works
+    from (select t.job_id, t.decided_at from leasehold.tick t
+          where t.app = s.app and t.schedule = s.name and t.job_id is not null
+          order by t.fire_at desc limit 5) t
+    cross join lateral (
+        select x.id, x.state, x.finished_at, x.last_error from leasehold.job_done x
+        where x.id = t.job_id and x.finished_at >= t.decided_at - interval '1 minute' limit 1) d
+    order by d.finished_at desc limit 1) o
+where o.state in ('discarded', 'quarantined') and not o.works
+order by s.app, s.name limit 100

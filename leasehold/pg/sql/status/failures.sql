@@ -1,0 +1,36 @@
+-- Of each task whose attempts failed within so many seconds: how many jobs were discarded, how many attempts
+-- failed and will be tried again, how many jobs finished in the minutes that the history has, up to when it
+-- has them, and the newest error. At most "limit" of the newest failures are counted, and then only as far back
+-- as they reach.
+-- locks: none
+-- index: attempt_ended (in order), job_pkey, job_done_pkey, history_pkey (in order)
+with clock as materialized (
+    select coalesce(%(now)s::timestamptz, now()) as at
+), bad as materialized (
+    select a.job_id, a.outcome, a.ended_at, a.error from leasehold.attempt a
+    where a.ended_at > (select at from clock) - make_interval(secs => %(seconds)s)
+      and a.outcome in ('retryable', 'discarded')
+    order by a.ended_at desc limit %(limit)s
+), span as materialized (
+    select case when count(*) >= %(limit)s then min(ended_at)
+                else (select at from clock) - make_interval(secs => %(seconds)s) end as since
+    from bad
+), counted as materialized (
+    select greatest((select max(h.at) from leasehold.history h) + interval '1 minute', since) as until from span
+), named as (
+    select coalesce(j.task_name, d.task_name) as task, b.outcome, b.ended_at, b.error
+    from bad b
+    left join leasehold.job j on j.id = b.job_id
+    left join lateral (
+        select x.task_name from leasehold.job_done x
+        where x.id = b.job_id and x.finished_at >= b.ended_at - interval '1 minute' limit 1) d on true
+), finished as (
+    select h.task_name, sum(h.completed + h.cancelled + h.discarded + h.quarantined) as n
+    from leasehold.history h where h.at >= date_trunc('minute', (select since from span))
+    group by 1
+)
+select n.task, count(*) filter (where n.outcome = 'discarded'), count(*) filter (where n.outcome = 'retryable'),
+       coalesce(max(f.n), 0)::bigint, (select until from counted), left((array_agg(n.error order by n.ended_at desc))[1], 2000)
+from named n left join finished f on f.task_name = n.task
+where n.task is not null
+group by n.task order by 2 desc, 3 desc, 1 limit 100

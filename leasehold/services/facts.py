@@ -1,0 +1,85 @@
+"""What one look at the database gave: all that the checks judge."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from leasehold.ports import Rows, Summary
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Rows as the Store's operations give them. Ages come from the database's clock and are for
+    people; nothing of the protocol stands on them."""
+
+    now: datetime
+    """The database's time."""
+    summary: Summary
+    nodes: Rows
+    leaders: Rows
+    schedules: Rows
+    events: Rows
+    """The newest, any order."""
+    unhandled: Rows = field(default_factory=list)
+    """Breaches whose callback waits for an unknown task, or ended without success."""
+    pins: Rows = field(default_factory=list)
+    """Who keeps dead rows from being removed, the oldest first."""
+    failures: Rows = field(default_factory=list)
+    """Failed attempts and discarded jobs, by task."""
+    failing: Rows = field(default_factory=list)
+    """Schedules whose jobs fail."""
+    died: Rows = field(default_factory=list)
+    """Dead nodes that no person has seen yet, the newest first."""
+    pin_seconds: float = 300.0
+    """How long a transaction may pin dead rows."""
+    overdue_seconds: float = 60.0
+    """How long an available job may wait."""
+
+    @property
+    def live_nodes(self) -> Rows:
+        return [node for node in self.nodes if not stale(node)]
+
+    def of_apps(self, apps: Collection[str]) -> Facts:
+        """Nodes, leaders, schedules and events of these applications alone; all without any."""
+        if not apps:
+            return self
+        nodes = [node for node in self.nodes if node["app"] in apps]
+        died = [row for row in self.died if row["app"] in apps]
+        ids = {node["id"] for node in nodes}
+        workers = {node["worker_id"] for node in (*nodes, *died)}
+        return replace(
+            self,
+            nodes=nodes,
+            died=died,
+            leaders=[row for row in self.leaders if row["name"] in apps or row["node"] in ids],
+            schedules=[row for row in self.schedules if row["app"] in apps],
+            failing=[row for row in self.failing if row["app"] in apps],
+            events=[event for event in self.events if event["worker_id"] in workers],
+        )
+
+    def ago(self, moment: datetime) -> float:
+        """Seconds since then, at least 0."""
+        return max(0.0, (self.now - moment).total_seconds())
+
+
+def duration(seconds: float) -> str:
+    """``0.4 s``, ``42 s``, ``3 min 5 s``, ``2 h 7 min``, ``3 d 4 h``."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for size, unit, below, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
+        if whole >= size:
+            rest = whole % size // below
+            return f"{whole // size} {unit}" + (f" {rest} {small}" if rest else "")
+    if whole >= 60:
+        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
+    return f"{whole} s"
+
+
+def stale(row: dict[str, Any]) -> bool:
+    """Its renewal is older than its lease."""
+    age = row["age_seconds"]
+    return age is None or bool(age > row["lease_seconds"])
