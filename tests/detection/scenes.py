@@ -256,7 +256,7 @@ def attempts_fail(stage: Stage) -> Inject:
 
 def jobs_discarded(stage: Stage) -> Inject:
     stage.leader()
-    return _at_once(lambda: stage.enqueue("broken"))
+    return _at_once(lambda: stage.enqueue("broken", max_attempts=1))
 
 
 def crash_loop(stage: Stage) -> Inject:
@@ -354,12 +354,12 @@ SCENES: dict[str, Scene] = {
     ),
     "attempts_fail": Scene(
         "attempts of a task fail and are tried again",
-        "jobs_failing", "attempts of the task '?flaky'? failed .* ConnectionRefusedError",
+        "jobs_failing", "Attempts of the task '?flaky'? fail .* ConnectionRefusedError",
         attempts_fail,
     ),
     "jobs_discarded": Scene(
         "a job is discarded", "jobs_discarded",
-        "of the task '?broken'? .* discarded.* ValueError", jobs_discarded,
+        "Jobs of the task '?broken'? are discarded: .* ValueError", jobs_discarded,
     ),
     "crash_loop": Scene(
         "three workers of a supervisor are killed", "crash_loop", "crash again and again: 3 died",

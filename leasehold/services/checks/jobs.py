@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from leasehold.config import DISCARDED_SHARE, FAILED_FEWEST, FAILED_SHARE, TROUBLE_SECONDS
 from leasehold.errors import error_line
-from leasehold.services.checks.registry import Said, check, count, jobs_of, lately, seconds_of, since
+from leasehold.services.checks.registry import Said, check, count, lately, seconds_of, since
 from leasehold.services.facts import Facts, duration
 
 
@@ -24,8 +24,8 @@ def _jobs_discarded(facts: Facts) -> Iterator[str | Said]:
         finished = max(row["finished"], row["discarded"])
         if row["discarded"] and row["discarded"] >= DISCARDED_SHARE * finished:
             yield Said(
-                f"{row['discarded']:,} of {jobs_of(finished, '')} of the task {row['task']!r} that "
-                f"finished within {duration(TROUBLE_SECONDS)} were discarded. "
+                f"Jobs of the task {row['task']!r} are discarded: {row['discarded']:,} of "
+                f"{finished:,} that finished within {duration(TROUBLE_SECONDS)}. "
                 f"The newest error: {error_line(row['error'])}",
                 {"task": row["task"]},
             )
@@ -43,8 +43,8 @@ def _jobs_failing(facts: Facts) -> Iterator[str | Said]:
         attempts = row["failed"] + max(row["finished"], row["discarded"])
         if row["failed"] >= FAILED_FEWEST and row["failed"] >= FAILED_SHARE * attempts:
             yield Said(
-                f"{row['failed']:,} of {attempts:,} attempts of the task {row['task']!r} failed "
-                f"within {duration(TROUBLE_SECONDS)} and will be tried again. "
+                f"Attempts of the task {row['task']!r} fail and are tried again: "
+                f"{row['failed']:,} of {attempts:,} within {duration(TROUBLE_SECONDS)}. "
                 f"The newest error: {error_line(row['error'])}",
                 {"task": row["task"]},
             )

@@ -154,9 +154,8 @@ def seconds_of(value: object) -> str:
 
 
 def jobs_of(number: int, verb: str) -> str:
-    """``1 job was rescued``, ``3 jobs were rescued``; without a verb ``3 jobs``."""
-    words = f"{number:,} job{'' if number == 1 else 's'}"
-    return f"{words} {'was' if number == 1 else 'were'} {verb}" if verb else words
+    """``1 job was rescued``, ``3 jobs were rescued``."""
+    return f"1 job was {verb}" if number == 1 else f"{number:,} jobs were {verb}"
 
 
 def count(number: int) -> str:
