@@ -76,7 +76,7 @@ def _tick_outcome(row: Row) -> str:
 
 
 def _took(row: Row) -> str | None:
-    from leasehold.services.health import duration
+    from leasehold.services.facts import duration
 
     return None if row["ran_seconds"] is None else duration(max(0.0, row["ran_seconds"]))
 
