@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
 from tests.support.wait import until
 from tests.web.conftest import TOKEN, Open, Scene
@@ -30,6 +31,42 @@ def shoot(page: Any, path: str, width: int, theme: str) -> None:
     name += "-bulk" if "bulk" in path else ""
     page.wait_for_timeout(100)
     page.screenshot(path=f"{SHOTS}/{name}-{theme}{'' if width > 400 else '-phone'}.png")
+
+
+BROKEN_WORDS = """() => {
+    const broken = [];
+    const walk = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+    while (walk.nextNode()) {
+        if (walk.currentNode.parentElement.closest("details:not([open]) > :not(summary)")) continue;
+        for (const word of walk.currentNode.data.matchAll(/[\\w/]{2,14}(?![\\w/])/g)) {
+            if (word.index && /[\\w/]/.test(walk.currentNode.data[word.index - 1])) continue;
+            const range = document.createRange();
+            range.setStart(walk.currentNode, word.index);
+            range.setEnd(walk.currentNode, word.index + word[0].length);
+            const lines = new Set([...range.getClientRects()].map((box) => Math.round(box.top)));
+            if (lines.size > 1) broken.push(word[0]);
+        }
+    }
+    return broken;
+}"""
+"""Short words that begin on one line and end on the next."""
+
+
+def assert_accessible(page: Any, path: str) -> None:
+    """By the rules of axe, light and dark: nothing serious or critical, and each target is 24 by
+    24 pixels large or stands apart."""
+    options = {"resultTypes": ["violations"], "rules": {"target-size": {"enabled": True}}}
+    grave = []
+    for theme in ("light", "dark"):
+        page.evaluate("theme => document.documentElement.dataset.theme = theme", theme)
+        grave += [
+            f"{path}, {theme}: {rule['id']}: {node['failureSummary']} {node['html'][:200]}"
+            for rule in Axe().run(page, options=options).response["violations"]
+            if rule["impact"] in ("serious", "critical")
+            for node in rule["nodes"]
+        ]
+    page.evaluate("delete document.documentElement.dataset.theme")
+    assert not grave, "\n".join(grave)
 
 
 HISTORY = """
@@ -55,6 +92,7 @@ def test_every_page_is_usable(scene: Scene, page_at: Open, width: int, theme: st
     running = scene.enqueue("long", "work", payload={"pages": 20})
     scene.wait_state(running, "running")
     scene.sql(HISTORY)
+    scene.sql("update leasehold.schedule set paused = true where name = 'sync-contacts'")
     page = page_at(scene.url, width, theme)
     paths = (*PAGES, f"jobs/{done}", f"jobs/{bad}", "jobs/bulk?act=retry&q=state:discarded")
     with psycopg.connect(scene.dsn) as reader:
@@ -62,6 +100,9 @@ def test_every_page_is_usable(scene: Scene, page_at: Open, width: int, theme: st
         reader.execute("select " + ", ".join(f"{n} as number_{n}" for n in range(40)))
         for path in paths:
             page.goto(scene.url + path)
+            page.wait_for_selector("main h1")
+            assert page.evaluate(BROKEN_WORDS) == [], path
+            assert_accessible(page, path)
             assert page.locator("h1").count() == 1, path
             wide = page.evaluate("document.documentElement.scrollWidth")
             assert wide <= width, f"{path} scrolls sideways: {wide}"
@@ -272,6 +313,7 @@ def test_a_login_with_a_token_and_a_name(scene: Scene, page_at: Open):
     url = scene.web(LEASEHOLD_WEB_TOKEN=TOKEN)
     page = page_at(url + "jobs")
     page.wait_for_url("**/login")
+    assert_accessible(page, "login")
     page.fill("#name", "Ada")
     page.fill("#secret", TOKEN)
     page.click("button:has-text('Log in')")
