@@ -26,8 +26,9 @@ demo-show: .venv/.has-test  ## press every button of the demo in a browser, and 
 	@LEASEHOLD_LONG=1 LEASEHOLD_SHOTS="$(abspath $(or $(TO),build/shots))" $(BIN)/python -m pytest -q -s tests/web/test_demo_show.py
 
 # Three files at a time, also on two cores: most tests wait for something. WORKERS=0 runs one after the
-# other, for -s.
+# other, for -s. In the order of the folders: the files with the longest tests have few, and must not come last.
 WORKERS ?= 3
+BY_FILE := --dist loadfile --no-loadscope-reorder
 # The other Pythons that PATH or pyenv offers: each runs the tests that are marked `everywhere`.
 PYTHONS ?= $(if $(ARGS),,$(shell scripts/make-venv --others))
 
@@ -39,10 +40,10 @@ test: .venv/.has-test  ## all checks and all tests (ARGS="-k lease -x" goes to p
 
 .PHONY: test-all
 test-all:
-	@scripts/run-tests .venv "all tests" -n $(WORKERS) --dist loadfile $(ARGS)
+	@scripts/run-tests .venv "all tests" -n $(WORKERS) $(BY_FILE) $(ARGS)
 
 test-3.%: .venv-3.%/.has-test
-	@scripts/run-tests .venv-3.$* "what is marked everywhere" -n 2 --dist loadfile -m everywhere $(ARGS)
+	@scripts/run-tests .venv-3.$* "what is marked everywhere" -n 2 $(BY_FILE) -m everywhere $(ARGS)
 
 bench: .venv/.has-test  ## measure side by side with the raw SQL loop (ARGS="drain --jobs 50000 --rounds 3"; no ARGS: what there is)
 	@$(BIN)/python -m bench $(or $(ARGS),--help)

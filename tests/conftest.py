@@ -22,23 +22,27 @@ pytest_plugins = ["tests.support.no_skips"]
 
 TESTS = Path(__file__).parent
 EVERYWHERE = (
-    "contract",
     "services",
-    "unit",
     "e2e/test_cli",
     "e2e/test_demo",
-    "e2e/test_fault",
+    "e2e/test_fault_kill",
+    "e2e/test_handlers",
     "e2e/test_stacks",
     "e2e/test_supervisor",
+    "pg/test_bad_input",
     "pg/test_cancels",
     "pg/test_clean_stop",
-    "pg/test_error_paths",
+    "pg/test_closing",
     "pg/test_link",
     "pg/test_listener",
-    "pg/test_on_connection",
+    "pg/test_lost_connections",
     "pg/test_pool",
     "pg/test_queue",
-    "pg/test_testing",
+    "unit/test_cli",
+    "unit/test_config",
+    "unit/test_logging",
+    "unit/test_model",
+    "unit/test_tasks",
 )
 """What touches asyncio, threads, processes and the command line, as the paths below ``tests``
 begin: it is tested on every Python that is found. All else is tested on that of ``.venv``."""
