@@ -84,8 +84,12 @@ docs-shots: .venv/.has-test  ## take the pictures of docs/images anew
 	@$(MAKE) web-shots TO=build/shots
 	@$(BIN)/python -m scripts.pictures build/shots docs/images
 
-.PHONY: detection
-detection: .venv/.has-test  ## fifteen troubles, and the seconds until status, dashboard and metric say them (PAGE=docs/explanation/detection.md)
+.PHONY: detection healthy
+healthy: .venv/.has-test  ## a healthy, busy application for an hour: any problem that is said is false (MINUTES=10)
+	@scripts/test-setup
+	@$(BIN)/python -m tests.detection.healthy --minutes $(or $(MINUTES),60)
+
+detection: .venv/.has-test  ## twenty troubles, and the seconds until status, dashboard, metric and alert say them (PAGE=docs/explanation/detection.md)
 	@scripts/test-setup
 	@$(BIN)/python -m tests.detection $(if $(PAGE),--page "$(PAGE)") $(ARGS)
 

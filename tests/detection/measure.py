@@ -28,7 +28,7 @@ def measure(name: str, shared_dsn: str, folder: Path) -> Result:
     scene = SCENES[name]
     with staged(scene, shared_dsn, folder) as stage:
         inject = scene.play(stage)
-        watch = Watch(stage.url, stage.alerts, stage.env, scene.kind, scene.words)
+        watch = Watch(stage.url, stage.alerts, stage.env, scene.kinds, scene.words)
         watch.silent()
         watch.start()
         try:

@@ -97,8 +97,14 @@ class Scene:
     """What the sentence must hold."""
     play: Callable[[Stage], Inject]
     env: dict[str, str] = field(default_factory=dict)
+    later: str = ""
+    """The kind that takes its place when it lasts: who looks rarely sees that one."""
     clock: bool = False
     """It wants a server of its own, whose clock can be set."""
+
+    @property
+    def kinds(self) -> list[str]:
+        return [kind for kind in (self.kind, self.later) if kind]
 
 
 def now() -> float:
@@ -297,7 +303,8 @@ SCENES: dict[str, Scene] = {
         "no_live_node", "No live node: nothing is scheduled", leader_killed,
     ),
     "leader_frozen": Scene(
-        "the leader freezes (SIGSTOP)", "renewal_late", "does not renew its lease", leader_frozen
+        "the leader freezes (SIGSTOP)", "renewal_late", "does not renew its lease|died",
+        leader_frozen, later="node_died",
     ),
     "lock_lost": Scene(
         "the session that holds an advisory lock is ended",
@@ -305,11 +312,11 @@ SCENES: dict[str, Scene] = {
     ),
     "renewals_failing": Scene(
         "the database does not answer a node any more",
-        "renewal_late", "does not renew its lease", renewals_failing,
+        "renewal_late", "does not renew its lease|died", renewals_failing, later="node_died",
     ),
     "worker_frozen": Scene(
         "a worker freezes with a job (SIGSTOP)",
-        "renewal_late", "does not renew its lease", worker_frozen,
+        "renewal_late", "does not renew its lease|died", worker_frozen, later="node_died",
     ),
     "queue_unworked": Scene(
         "a queue with jobs that no worker works",

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import httpx
@@ -34,12 +34,12 @@ class Watch:
     """From :meth:`start` on, until each of the four has said a problem of this kind."""
 
     def __init__(
-        self, url: str, alerts: Alerts, env: Mapping[str, str], kind: str, words: str
+        self, url: str, alerts: Alerts, env: Mapping[str, str], kinds: Sequence[str], words: str
     ) -> None:
         self._url = url
         self._alerts = alerts
         self._env = env
-        self._kind = kind
+        self._kinds = kinds
         self._words = re.compile(words)
         self._over = threading.Event()
         self.said: dict[str, Said] = {}
@@ -47,7 +47,7 @@ class Watch:
             "status": self._status,
             "dashboard": self._dashboard,
             "metric": self._metric,
-            "alert": lambda: self._alerts.active().get(alert_name(kind)),
+            "alert": self._alert,
         }
         self._threads = [
             threading.Thread(target=self._watch, args=(source,), daemon=True) for source in SOURCES
@@ -56,7 +56,7 @@ class Watch:
     def silent(self) -> None:
         """Nobody says it yet: what is measured is the trouble to come."""
         for source, look in self._looks.items():
-            assert look() is None, f"{source} says {self._kind} before it is there"
+            assert look() is None, f"{source} says {self._kinds} before it is there"
 
     def start(self) -> None:
         for thread in self._threads:
@@ -92,7 +92,7 @@ class Watch:
         )  # fmt: skip
         told = json.loads(done.stdout)
         for problem in told["problems"]:
-            if problem["kind"] == self._kind:
+            if problem["kind"] in self._kinds:
                 assert done.returncode == 1
                 assert self._words.search(problem["sentence"]), problem["sentence"]
                 return str(problem["sentence"])
@@ -105,6 +105,13 @@ class Watch:
 
     def _metric(self) -> str | None:
         text = httpx.get(f"{self._url}metrics", timeout=30).text
-        found = re.search(rf'^leasehold_problems{{kind="{self._kind}"}} ([\d.]+)$', text, re.M)
-        assert found, text
-        return found[0] if float(found[1]) > 0 else None
+        for kind in self._kinds:
+            found = re.search(rf'^leasehold_problems{{kind="{kind}"}} ([\d.]+)$', text, re.M)
+            assert found, text
+            if float(found[1]) > 0:
+                return found[0]
+        return None
+
+    def _alert(self) -> str | None:
+        active = self._alerts.active()
+        return next((name for kind in self._kinds if (name := alert_name(kind)) in active), None)

@@ -72,7 +72,14 @@ def test_good_evidence_is_ok_and_the_report_has_exactly_these_keys():
     assert card.ok, card.problems
     assert card.to_json() == {
         "ticks": {"due": 6, "fired": 6, "duplicates": 0, "missed": 0},
-        "jobs": {"enqueued": 4, "done": 4, "lost": 0, "ran_twice": 0, "rerun_after_kill": 2},
+        "jobs": {
+            "enqueued": 4,
+            "done": 4,
+            "lost": 0,
+            "ran_twice": 0,
+            "rerun_after_kill": 2,
+            "cut_short": 1,
+        },
         "takeover_seconds": 0.25,
         "recovery_seconds": 0.4,
         "ok": True,

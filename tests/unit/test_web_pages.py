@@ -18,7 +18,7 @@ from leasehold.web.charts import bars
 from leasehold.web.jobs import quoted, timeline
 from leasehold.web.leaders import election
 from leasehold.web.schedules import next_day, told
-from leasehold.web.words import inline, short, term
+from leasehold.web.words import FILTERS, inline, short, term
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -208,3 +208,30 @@ def test_a_tick_says_what_became_of_its_job(tick, says, marks):
     state, outcome, ran, late = tick
     row = {"state": state, "outcome": outcome, "ran_seconds": ran, "lateness_seconds": late}
     assert told(row) == {"says": says, "marks": marks}
+
+
+# -- errors in lists -------------------------------------------------------------------------------
+FRAMES = (
+    "Traceback (most recent call last):\n"
+    + '  File "/srv/app/a.py", line 1, in go\n    go()\n' * 40
+)
+RAISED = "ConnectionRefusedError: [Errno 111] Connect call failed"
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        f"{RAISED}\n{FRAMES}{RAISED}\n",  # as an attempt keeps it
+        f"{RAISED}\n{FRAMES}"[:2000],  # ... and as a list gets it
+        f"{FRAMES}{RAISED}\n",  # a bare traceback
+        f"{FRAMES}{RAISED}\n  more of it\n",
+        RAISED,
+    ],
+)
+def test_a_list_shows_the_line_that_names_the_exception(stored: str) -> None:
+    assert FILTERS["error_line"](stored) == RAISED
+
+
+def test_an_error_is_cut_on_the_right_with_an_ellipsis() -> None:
+    assert FILTERS["error_line"](f"ValueError: {'x' * 300}", 20) == "ValueError: xxxxxxx…"
+    assert FILTERS["error_line"](None) == "" == FILTERS["error_line"]("\n")

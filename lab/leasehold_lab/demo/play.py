@@ -19,7 +19,7 @@ from leasehold_lab.demo.fleet import Fleet
 from leasehold_lab.demo.kill import kill_leaders
 from leasehold_lab.demo.recording import Recording
 from leasehold_lab.demo.scorecard import Evidence, Scorecard, score
-from leasehold_lab.demo.show import Screen, print_scorecard
+from leasehold_lab.demo.show import STOPPING, Screen, print_scorecard
 from leasehold_lab.demo.stage import Stage
 from leasehold_lab.demo.tables import make_anew
 from leasehold_lab.demo.watch import Watcher
@@ -136,7 +136,7 @@ class Play:
             await self._drain(until)
             with suppress(Unavailable):
                 await self._watcher.see()
-            self._phase("stopping the processes")
+            self._phase(STOPPING)
         finally:
             for task in self._tasks:
                 task.cancel()

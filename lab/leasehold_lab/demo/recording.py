@@ -76,7 +76,9 @@ class Recording:
 
 def to_html(card: Scorecard, recording: Recording, first_job_seconds: float | None) -> str:
     """One page that needs nothing from anywhere."""
-    head = "Nothing lost, nothing run twice" if card.ok else "Not as promised"
+    head = (
+        "Nothing was lost, and nothing ran again without a cause" if card.ok else "Not as promised"
+    )
     rows = "".join(
         f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>"
         for name, value in lines(card, first_job_seconds)

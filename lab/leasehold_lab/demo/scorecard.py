@@ -96,6 +96,9 @@ class Scorecard:
     lost: int
     ran_twice: int
     rerun_after_kill: int
+    """Jobs that ran again because a killed process held them, or one that lost its lease."""
+    cut_short: int
+    """Those of them whose run was under way; the others had ended, and it was not recorded yet."""
     takeover_seconds: float | None
     recovery_seconds: float | None
     problems: tuple[str, ...] = field(default=())
@@ -119,6 +122,7 @@ class Scorecard:
                 "lost": self.lost,
                 "ran_twice": self.ran_twice,
                 "rerun_after_kill": self.rerun_after_kill,
+                "cut_short": self.cut_short,
             },
             "takeover_seconds": self.takeover_seconds,
             "recovery_seconds": self.recovery_seconds,
@@ -141,7 +145,8 @@ def score(evidence: Evidence) -> Scorecard:
     lost = sorted(job for job in enqueued if not completed.get(job))
     jobs = [job for job, runs in runs_of.items() if runs[0].tick_at is None]
     twice = sorted(job for job in jobs if completed[job] > 1 and job not in excused)
-    rerun = sum(job in excused and len(runs) > 1 for job, runs in runs_of.items())
+    rerun = {job for job, runs in runs_of.items() if job in excused and len(runs) > 1}
+    cut = {job for job in rerun if any(run.finished_at is None for run in runs_of[job])}
     if lost:
         problems.append(f"{len(lost)} jobs were lost: {_some(lost)}")
     if twice:
@@ -164,7 +169,8 @@ def score(evidence: Evidence) -> Scorecard:
         done=len(enqueued) - len(lost),
         lost=len(lost),
         ran_twice=len(twice),
-        rerun_after_kill=rerun,
+        rerun_after_kill=len(rerun),
+        cut_short=len(cut),
         takeover_seconds=_worst("takeover", map(takeover, evidence.deaths), evidence, problems),
         recovery_seconds=_worst("recovery", _recoveries(evidence), evidence, problems),
         problems=tuple(problems),

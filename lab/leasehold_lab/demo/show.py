@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 LAST_TICKS = 6
+STOPPING = "stopping the processes"
 _LAST_STORIES = 8
 _LINE_SECONDS = 1.0
 
@@ -142,9 +143,16 @@ def make_screen() -> Screen:
     return LiveScreen() if sys.stdout.isatty() else PlainScreen()
 
 
+_NOBODY = {
+    "starting": "the processes start",
+    STOPPING: "the processes stop",
+    "ended": "the processes have stopped",
+}
+
+
 def counters(picture: Picture) -> str:
     leader = picture.leader()
-    nobody = "nobody leads" if picture.phase != "starting" else "the processes start"
+    nobody = _NOBODY.get(picture.phase, "nobody leads")
     leads = f"pid {leader.pid} leads (term {leader.term})" if leader else nobody
     running = sum(row.running for row in picture.rows)
     return (
@@ -228,7 +236,9 @@ def print_scorecard(card: Scorecard, first_job_seconds: float | None) -> None:
     console.print()
     console.print(table)
     if card.ok:
-        console.print(Text("ok: nothing lost, nothing run twice", style="bold green"))
+        console.print(
+            Text("ok: nothing was lost, and nothing ran again without a cause", style="bold green")
+        )
     for problem in card.problems:
         console.print(Text(f"NOT OK: {problem}", style="bold red"), soft_wrap=True)
     console.print()
@@ -244,10 +254,10 @@ def lines(card: Scorecard, first_job_seconds: float | None) -> list[tuple[str, s
         ),
         (
             "jobs",
-            f"{card.enqueued} enqueued, {card.done} done, {card.lost} lost, "
-            f"{card.ran_twice} run twice",
+            f"{card.enqueued} enqueued, {card.done} done, {card.lost} lost",
         ),
-        ("held by the killed process", f"{card.rerun_after_kill} jobs ran again elsewhere"),
+        ("run again because of what was broken", _rerun(card)),
+        ("run again without a cause", str(card.ran_twice)),
         ("a new leader after the kill -9", _seconds(card.takeover_seconds)),
         ("its running jobs started again", _seconds(card.recovery_seconds)),
         (
@@ -255,6 +265,13 @@ def lines(card: Scorecard, first_job_seconds: float | None) -> list[tuple[str, s
             _seconds(first_job_seconds and round(first_job_seconds, 1)),
         ),
     ]
+
+
+def _rerun(card: Scorecard) -> str:
+    if not card.rerun_after_kill:
+        return "0"
+    ended = card.rerun_after_kill - card.cut_short
+    return f"{card.rerun_after_kill}: {card.cut_short} cut short, {ended} ended but not recorded"
 
 
 def _seconds(value: Any) -> str:

@@ -78,7 +78,9 @@ class Watcher:
         dead = [worker for worker in workers if not worker.alive][-_DEAD_ROWS:]
         picture.rows = [self._row(worker) for worker in workers if worker.alive or worker in dead]
         if look:
-            picture.jobs_done, picture.ticks_done = look.jobs_done, look.ticks_done
+            # a job may be done before its enqueue has returned to us
+            picture.jobs_done = min(look.jobs_done, picture.enqueued)
+            picture.ticks_done = look.ticks_done
             picture.ticks = look.ticks
         self._screen.update(picture)
 

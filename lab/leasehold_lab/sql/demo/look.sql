@@ -1,9 +1,9 @@
--- What the demo shows while it runs. A run of a dead worker is never finished: whoever asks
+-- What the demo shows while it runs. A job or tick that ran twice is done once. A run of a dead worker is never finished: whoever asks
 -- knows which workers live.
 -- locks: none
 -- index: demo_run_pkey; scans of demo_run and job
-select (select count(*) from leasehold.demo_run where finished_at is not null and tick_at is null),
-       (select count(*) from leasehold.demo_run where finished_at is not null and tick_at is not null),
+select (select count(distinct job) from leasehold.demo_run where finished_at is not null and tick_at is null),
+       (select count(distinct tick_at) from leasehold.demo_run where finished_at is not null),
        (select count(*) from leasehold.job),
        (select count(*) from leasehold.job_done where state <> 'completed'),
        (select coalesce(jsonb_agg(jsonb_build_array(r.worker, r.many, r.slow)), '[]')
