@@ -93,6 +93,7 @@ class Node(GuardsHost):
             self._may_start,
             self.processes.run,
             slots,
+            self._starts,
         )
         self.executor = Executor(
             env, limits, self.running, self._emit, self._finished, self._may_take, self.attempts

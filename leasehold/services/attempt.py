@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Any
+from typing import Any, TypeVar
 
 from leasehold import errors, own
 from leasehold.config import Limits
@@ -29,11 +29,15 @@ from leasehold.model.outcome import (
 )
 from leasehold.ports import Completion, Store
 from leasehold.services.context import Context, OnConnection, SyncContext
-from leasehold.services.running import Claim
+from leasehold.services.running import Claim, timed_out
+from leasehold.services.starts import Starts
 from leasehold.services.tasks import Registry, TaskFunction
 from leasehold.services.tracing import running, traces
 from leasehold.telemetry import Emit
 
+T = TypeVar("T")
+_ENDS = (errors.JobCancelled, errors.JobTimeout, errors.LostClaim, asyncio.CancelledError)
+"""With these a handler in a thread ends when it was told to."""
 _UNREADABLE_SECONDS = 300.0
 """Until a job whose arguments no worker could read is tried again: within the time for which its
 event is a problem."""
@@ -58,7 +62,9 @@ class Attempts:
         may_start: Callable[[Claim, float], bool],
         in_process: Run,
         slots: int,
+        starts: Starts,
     ) -> None:
+        self._starts = starts
         self._store = store
         self._env = env
         self._limits = limits
@@ -99,7 +105,7 @@ class Attempts:
             outcome = await work
             if claim.completed_elsewhere:
                 return await self._check_completion(claim, outcome)
-            return None if claim.lost else outcome
+            return None if claim.lost else _unless_stopping(claim, outcome)
         except errors.Unavailable:
             return Snooze(1.0)
         except asyncio.CancelledError:  # by claim.end(), after the handler had ended
@@ -196,15 +202,47 @@ class Attempts:
 
         timer = loop.call_later(job.timeout, claim.cancelled.set) if job.timeout else None
         try:
-            returned, error = await loop.run_in_executor(self._pool(), copy_context().run, call)
+            returned, error = await self._in_thread(call)
+        except RuntimeError as trouble:  # not the handler's: that is a value
+            return await self._starts.failed(f"no thread could be started: {trouble}")
         finally:
             if timer:
                 timer.cancel()
+        if error is None:
+            early = returned is None or isinstance(returned, Cancel)
+        else:
+            early = isinstance(error, _ENDS)
+        if claim.seen and early:  # it has ended because it was told to
+            return stopped(claim) if claim.stop_reason else Fail(str(timed_out(claim)))
         if error is not None:
             return Fail(describe(error, self._limits.error_chars))
-        if claim.stop_reason == "cancel" and returned is None:
-            return stopped(claim)
         return self._outcome_of(task, returned)
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        """Raises RuntimeError when no thread could be started: then ``call`` is never called."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        begun = threading.Lock()
+
+        def work() -> None:
+            if begun.acquire(blocking=False):
+                value = call()
+                with suppress(RuntimeError):  # the loop is closed: the process is going down
+                    loop.call_soon_threadsafe(settle, value)
+
+        def settle(value: T) -> None:
+            if not done.done():
+                done.set_result(value)
+
+        try:
+            self._pool().submit(copy_context().run, work)
+        except RuntimeError:
+            # the pool has kept it all the same, for one of its threads that are busy now
+            if begun.acquire(blocking=False):
+                raise
+        else:
+            self._starts.succeeded()
+        return await done
 
     def _pool(self) -> ThreadPoolExecutor:
         if self._threads is None:
@@ -246,10 +284,17 @@ class Attempts:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
 
+def _unless_stopping(claim: Claim, outcome: Outcome) -> Outcome:
+    """A handler that cancels its job when the worker stops has not been cancelled by anybody."""
+    if claim.stop_reason == "stopping" and isinstance(outcome, Cancel):
+        return stopped(claim)
+    return outcome
+
+
 def stopped(claim: Claim) -> Outcome:
     match claim.stop_reason:
         case "cancel":
-            return Cancel("cancelled while it ran")
+            return Cancel("the worker ended it")
         case _:
             return Snooze(0)
 
@@ -258,10 +303,6 @@ def _from_keyboard() -> bool:
     """Does Ctrl-C raise KeyboardInterrupt in this process? In a worker, and in most servers, it
     does not: then a handler has raised it."""
     return signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def timed_out(claim: Claim) -> errors.JobTimeout:
-    return errors.JobTimeout(f"ran longer than its timeout of {claim.job.timeout:g} s")
 
 
 def describe(error: BaseException, limit: int) -> str:

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from leasehold.config import Limits
-from leasehold.errors import BadJob, LostClaim, shorten, storable
+from leasehold.errors import BadJob, JobCancelled, LostClaim, shorten, storable
 from leasehold.model.deadline import DueLevel
 from leasehold.ports import JobStore
-from leasehold.services.running import Claim
+from leasehold.services.running import Claim, timed_out
 
 _logger = logging.getLogger("leasehold.job")
 
@@ -81,9 +81,14 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Somebody asked for an end, or the claim was lost: a thread should look now and then
-        (a coroutine is cancelled, a process is killed)."""
-        return self.claim.cancelled.is_set()
+        """The job shall end: somebody cancelled it, its time is over, its worker stops, or the
+        claim was lost. A handler in a thread should look now and then, and return (a coroutine is
+        cancelled, a process is killed). One that returns None after it has seen this has stopped
+        early; one that has done its work all the same returns something else."""
+        if not self.claim.cancelled.is_set():
+            return False
+        self.claim.seen = True
+        return True
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
@@ -134,8 +139,24 @@ class SyncContext(Context):
     """The same for a handler in a thread: ``progress`` and the others wait for their end."""
 
     def progress(self, share: float, note: str | None = None) -> None:  # type: ignore[override]
+        """As :meth:`Context.progress`. When the job shall end it raises JobCancelled (somebody
+        cancelled it, or its worker stops), JobTimeout or LostClaim."""
         assert self._run
+        self._go_on()
         self._run(super().progress(share, note))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if not self.cancelled:
+            return
+        match self.claim.stop_reason:
+            case "cancel":
+                raise JobCancelled("somebody cancelled the job")
+            case "lost":
+                raise LostClaim("the job was taken away", got=str(self.job_id))
+            case "":
+                raise timed_out(self.claim)
+        raise JobCancelled("the worker stops; the job runs again")
 
     def assert_mine(self, connection: Any) -> None:  # type: ignore[override]
         _finish(super().assert_mine(connection))

@@ -20,10 +20,10 @@ from leasehold import errors, own
 from leasehold.config import Limits
 from leasehold.env import Env
 from leasehold.model.outcome import Cancel, Complete, Discard, Fail, Outcome, Snooze
-from leasehold.services.attempt import describe, timed_out
+from leasehold.services.attempt import describe
 from leasehold.services.process_child import Message, find
 from leasehold.services.process_handle import Child, Gone
-from leasehold.services.running import Claim
+from leasehold.services.running import Claim, timed_out
 from leasehold.services.starts import Starts
 from leasehold.services.tasks import TaskFunction
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from leasehold.errors import JobTimeout
 from leasehold.model.deadline import DueLevel
 from leasehold.model.job import ClaimedJob
 
@@ -34,6 +35,8 @@ class Claim:
     For those who look at its stack."""
     stop_reason: str = ""
     """``cancel``, ``lost``, ``stopping``; empty: go on."""
+    seen: bool = False
+    """Its handler, in a thread, was told that it shall end."""
     overdue_told: bool = False
     completed_elsewhere: bool = False
     """The handler completed it in a transaction of its own; nothing is left to write."""
@@ -69,6 +72,10 @@ class Claim:
             self._cancelled.set()
         if self.stop:
             self.stop()
+
+
+def timed_out(claim: Claim) -> JobTimeout:
+    return JobTimeout(f"ran longer than its timeout of {claim.job.timeout:g} s")
 
 
 _EARLY_MOST = 1000

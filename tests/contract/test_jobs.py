@@ -297,7 +297,7 @@ async def test_a_job_that_should_be_cancelled_waits_no_more(world: World):
     assert await world.b.store.cancel(claimed.id, "why", world.now) == "running"
     assert (await world.a.ack(claimed, RETRY)).written
     record = await world.get(claimed.id)
-    assert (record.state, record.last_error) == ("cancelled", "boom")
+    assert (record.state, record.last_error) == ("cancelled", "why; boom")
     [again] = await world.enqueue(unique="k")
     assert again != claimed.id
 

@@ -95,7 +95,7 @@ async def test_what_should_be_cancelled_ends_with_its_node(world: World):
     await world.a.rescue(world.b)
     record = await world.get(claimed.id)
     assert (record.state, record.crashes) == ("cancelled", 1)
-    assert record.last_error == "cancelled; its worker died"
+    assert record.last_error == "why; its worker died"
 
 
 async def test_a_rescue_wakes_who_sleeps(world: World):

@@ -295,3 +295,91 @@ def said(shop: Shop, *command: str) -> str:
     process = shop.leasehold(*command)
     process.wait(60)
     return process.output
+
+
+THREADS = """
+import pathlib, threading, time
+from leasehold import App, Cancel
+
+app = App(name="shop", grace=0.5)
+journal = pathlib.Path(__file__).with_name("journal")
+
+def note(what: str) -> None:
+    with journal.open("a") as file:
+        file.write(what + "\\n")
+
+@app.task(name="progresses")
+def progresses(ctx) -> None:
+    note("progresses")
+    while True:
+        ctx.progress(0.5, "half")
+        time.sleep(0.01)
+
+@app.task(name="looks")
+def looks(ctx) -> None:
+    note("looks")
+    while not ctx.cancelled:
+        time.sleep(0.01)
+
+@app.task(name="cancels_itself")
+def cancels_itself(ctx):
+    note("cancels_itself")
+    while not ctx.cancelled:
+        time.sleep(0.01)
+    return Cancel("it was cancelled, I think")
+
+@app.task(name="never_looks")
+def never_looks() -> None:
+    note("never_looks")
+    while not journal.with_name("gate").exists():
+        time.sleep(0.01)
+
+@app.task(name="finishes")
+def finishes(ctx) -> str:
+    note("finishes")
+    while not ctx.cancelled:
+        time.sleep(0.01)
+    return "all done"
+"""
+STOPPED = ["progresses", "looks", "cancels_itself"]
+
+
+def begun(shop: Shop, tasks: list[str]) -> dict[str, str]:
+    """Jobs of these tasks, once their handlers run."""
+    journal = shop.procs.folder / "journal"
+    journal.write_text("")
+    jobs = {task: shop.enqueue(task) for task in tasks}
+    until(lambda: len(journal.read_text().split()) == len(tasks), 60, "all of them run")
+    return jobs
+
+
+def test_a_handler_in_a_thread_is_cancelled_and_its_end_is_recorded_as_it_was(
+    opened: Open,
+) -> None:
+    shop = opened(THREADS)
+    worker = shop.worker()
+    jobs = begun(shop, [*STOPPED, "never_looks", "finishes"])
+    for job in jobs.values():
+        cancel = shop.leasehold("jobs", "cancel", job, "--reason", "wrong customer", "--yes")
+        assert cancel.wait(60) == 0, cancel.output
+    (shop.procs.folder / "gate").touch()
+    ended(shop, list(jobs.values()))
+    found = dict(shop.sql("select task_name, state || ': ' || last_error from leasehold.jobs"))
+    told = {task: "cancelled: wrong customer; the worker ended it" for task in STOPPED}
+    ran = dict.fromkeys(["never_looks", "finishes"], "completed: wrong customer; it ran to its end")
+    assert found == told | ran
+    assert "wrong customer" in said(shop, "jobs", "show", jobs["looks"])
+    stops_cleanly(worker)
+
+
+def test_a_handler_in_a_thread_that_its_workers_stop_ends_runs_again(opened: Open) -> None:
+    shop = opened(THREADS)
+    worker = shop.worker()
+    jobs = begun(shop, [*STOPPED, "finishes"])
+    stops_cleanly(worker)
+    found = dict(shop.sql("select task_name, state from leasehold.jobs"))
+    assert found["finishes"] == "completed"
+    assert {found[task] for task in STOPPED} <= {"scheduled", "available"}, found
+    attempts = "select distinct attempt from leasehold.jobs where task_name <> 'finishes'"
+    assert shop.sql(attempts) == [(0,)], "no attempt was counted"
+    assert len(jobs) == 4

@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from leasehold import App, Context, SyncContext
-from leasehold.errors import JobCancelled
+from leasehold.errors import JobCancelled, JobFailed
 from leasehold.model.job import ClaimedJob
 from leasehold.model.states import State
 from leasehold.pg.store import PgStore
@@ -49,7 +49,7 @@ async def test_a_cancel_that_is_heard_before_the_answer_to_the_claim_ends_the_ru
     monkeypatch.setattr(store, "claim", late)
     job = await work.enqueue(n=1)
     async with app.node():
-        with pytest.raises(JobCancelled, match="cancelled while it ran"):
+        with pytest.raises(JobCancelled, match="the worker ended it"):
             await job.wait(30)
         await (await work.enqueue(n=2)).wait(30)
     assert ran == [2]
@@ -76,14 +76,37 @@ async def test_progress_ends_a_run_whose_signal_got_lost(app: App, sql: Sql) -> 
     def thread(ctx: SyncContext) -> None:
         ctx.progress(0.1)
         asyncio.run_coroutine_threadsafe(flag(ctx.job_id), loop).result()
-        ctx.progress(0.2)
-        after.append(ctx.cancelled)
+        try:
+            ctx.progress(0.2)
+        finally:
+            after.append(ctx.cancelled)
 
     async with app.node():
         for task in (slow, thread):
-            with pytest.raises(JobCancelled, match="cancelled while it ran"):
+            with pytest.raises(JobCancelled, match="the worker ended it"):
                 await (await task.enqueue()).wait(30)
     assert after == [True]
+
+
+@pytest.mark.parametrize("way", ["looks", "progresses", "neither"])
+async def test_a_thread_whose_time_is_over_has_failed_if_it_ended_for_that(
+    app: App, way: str
+) -> None:
+    @app.task(timeout=0.05, max_attempts=1)
+    def works(ctx: SyncContext) -> None:
+        over = ctx.claim.cancelled
+        while not (over.is_set() if way == "neither" else ctx.cancelled):
+            over.wait(10)
+        if way == "progresses":
+            ctx.progress(0.5)
+
+    async with app.node():
+        job = await works.enqueue()
+        if way == "neither":
+            assert await job.wait(30) is None  # it ran to its end, though late
+        else:
+            with pytest.raises(JobFailed, match=r"ran longer than its timeout of 0.05 s"):
+                await job.wait(30)
 
 
 async def test_a_thread_that_hangs_at_each_attempt_is_given_up_and_says_why(app: App) -> None:

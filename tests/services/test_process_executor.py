@@ -80,6 +80,7 @@ class Bench:
             lambda claim, now: True,
             self.pool.run,
             slots,
+            self.starts,
         )
         self.executor = Executor(
             env,
@@ -265,7 +266,7 @@ async def test_progress_raises_what_the_worker_met(bench, function):
 async def test_progress_brings_the_cancel_whose_signal_got_lost(bench, function):
     bench.progress_answer = True
     outcome = await bench.run(function, shares=[0.5])
-    assert outcome == Cancel("cancelled while it ran")
+    assert outcome == Cancel("the worker ended it")
 
 
 async def test_a_thread_that_a_handler_left_behind_cannot_speak_for_the_next_job(bench):
@@ -310,7 +311,7 @@ async def test_a_cancel_kills_the_child(bench, tmp_path, function):
     assert busy_pids(bench.pool) == [pid]
     claim.end("cancel")
     claim.end("lost")  # the first reason stays, and the wait for the child's death as well
-    assert await bench.outcome(claim) == Cancel("cancelled while it ran")
+    assert await bench.outcome(claim) == Cancel("the worker ended it")
     assert dead(pid) and busy_pids(bench.pool) == []
 
 

@@ -4,6 +4,7 @@ the next."""
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -16,10 +17,11 @@ import pytest
 from leasehold.config import Limits
 from leasehold.env import Env
 from leasehold.model.job import ClaimedJob
-from leasehold.model.outcome import Cancel, Complete, Fail
+from leasehold.model.outcome import Cancel, Complete, Fail, Unable
 from leasehold.services.attempt import Attempts
 from leasehold.services.executor import Executor, Lane
 from leasehold.services.running import Claim, Running
+from leasehold.services.starts import Starts
 from leasehold.services.tasks import Registry, TaskOptions
 from tests.support.wait import until_async
 
@@ -37,7 +39,16 @@ class Workshop:
         env, limits = Env(), Limits()
         stands: Any = self
         self.attempts = Attempts(
-            stands, env, limits, self._registry, self.emit, stands, self.may_start, stands, 4
+            stands,
+            env,
+            limits,
+            self._registry,
+            self.emit,
+            stands,
+            self.may_start,
+            stands,
+            4,
+            Starts(env, self.emit),
         )
         self.executor = Executor(
             env, limits, Running(), self.emit, self.put, self.may_start, self.attempts
@@ -228,3 +239,30 @@ async def test_while_a_suspect_has_the_node_nothing_starts_and_what_waits_can_be
     assert not shop.executor.exclusive
     shop.submit(waits, range(1, 3))
     await shop.done(3)
+
+
+async def test_a_job_whose_thread_cannot_be_started_goes_back_and_never_runs(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[int] = []
+    gate = threading.Event()
+
+    def waits(n: int) -> None:
+        ran.append(n)
+        gate.wait(30)
+
+    def refuses(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    shop.submit(waits, range(1))
+    await until_async(lambda: ran == [0], 30, "the first job runs")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuses)
+        shop.submit(waits, range(1, 2))
+        await shop.done(1)
+    assert shop.outcomes == {1: Unable("no thread could be started: can't start new thread")}
+    gate.set()
+    await shop.done(2)
+    shop.submit(waits, range(2, 4))
+    await shop.done(4)
+    assert sorted(ran) == [0, 2, 3]

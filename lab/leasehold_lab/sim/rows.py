@@ -299,6 +299,11 @@ class SimDatabase:
         keep: bool = True,
     ) -> None:
         """Move a row to the finished ones (``keep`` false: nothing is kept), and free its key."""
+        error = error if error is not None else row.last_error
+        if row.cancel_requested:
+            how = "it ran to its end" if state == "completed" else error
+            parts = dict.fromkeys(part for part in (row.last_error, how) if part)
+            error = "; ".join(parts)
         del self.jobs[row.id]
         if keep:
             self.done[row.id] = DoneRow(
@@ -308,7 +313,7 @@ class SimDatabase:
                 started_at=started_at,
                 crashes=row.crashes + crashed,
                 result=result,
-                last_error=error if error is not None else row.last_error,
+                last_error=error,
                 node=row.node,
                 claim_token=row.claim_token if row.node else None,
             )

@@ -22,7 +22,7 @@ class ControlOperations:
             return "finished" if job in db.done else None
         self._unlocked(job)
         if row.node is not None and row.claim_token is not None:
-            row.cancel_requested = True
+            row.cancel_requested, row.last_error = True, reason
             db.signals[row.node, job, "cancel"] = row.claim_token
             db.notify(f"c:{row.node}")
             return "running"

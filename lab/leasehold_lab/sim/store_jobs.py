@@ -163,7 +163,7 @@ class JobOperations:
             row.attempt -= 1
             row.progress = row.progress_note = None
             if row.cancel_requested:
-                error = "cancelled; its worker gave it back"
+                error = "its worker gave it back"
                 self.db.finish(row, "cancelled", moment, error=error)
         self.db.wake((row.queue for row in rows if not row.cancel_requested), old=True)
         return len(rows)
@@ -202,7 +202,7 @@ class JobOperations:
         db.attempts.setdefault((job, token), tried)
         if row.cancel_requested or row.attempt - row.crashes >= row.max_attempts:
             state = State.CANCELLED if row.cancel_requested else State.DISCARDED
-            error = f"cancelled; it {why}" if row.cancel_requested else why
+            error = f"it {why}" if row.cancel_requested else why
             db.finish(row, state, moment, started_at=began, error=error)
             return state
         row.free()
@@ -237,7 +237,7 @@ class JobOperations:
         if poison or row.cancel_requested:
             state = "quarantined" if poison else "cancelled"
             why = f"its worker died {row.crashes + 1} times while it ran"
-            error = why if poison else "cancelled; its worker died"
+            error = why if poison else "its worker died"
             self.db.finish(row, state, moment, started_at=started_at, error=error, crashed=True)
         else:
             row.free()

@@ -8,7 +8,7 @@
 with target as materialized (
     select ctid as at_row, node from leasehold.job where id = %(job)s for update skip locked
 ), flagged as (
-    update leasehold.job j set cancel_requested = true
+    update leasehold.job j set cancel_requested = true, last_error = %(reason)s
     where j.ctid = any (array(select at_row from target where node is not null))
     returning j.id, j.node, j.claim_token
 ), told as (

@@ -8,7 +8,7 @@
 with target as materialized (
     select id, node from leasehold.job where id = any (%(jobs)s::uuid[]) order by id for update skip locked
 ), flagged as (
-    update leasehold.job j set cancel_requested = true
+    update leasehold.job j set cancel_requested = true, last_error = %(reason)s
     where j.id = any (array(select id from target where node is not null)) and j.node is not null
     returning j.id, j.node, j.claim_token
 ), told as (

@@ -19,7 +19,7 @@ with mine as materialized (
 ), gone as (
     delete from leasehold.job j where j.id = any (array(select id from mine where unwanted))
     returning j.*, 'cancelled' as ended, null::timestamptz as began, null::jsonb as result,
-              'cancelled; its worker gave it back' as error, 1 as undone, 0 as crashed
+              'its worker gave it back' as error, 1 as undone, 0 as crashed
 ), {{job/_finish}}, woken as (
     select leasehold.wake(array_agg(distinct queue), true) from back
 )

@@ -29,7 +29,7 @@ with mine as materialized (
 ), gone as (
     delete from leasehold.job j using mine where j.id = mine.id and mine.over is not null
     returning j.*, mine.over as ended, mine.started_at as began, null::jsonb as result,
-              case mine.over when 'discarded' then mine.why else 'cancelled; it ' || mine.why end as error,
+              case mine.over when 'discarded' then mine.why else 'it ' || mine.why end as error,
               0 as undone, 0 as crashed
 ), {{job/_finish}}, woken as (
     select leasehold.wake(array_agg(queue), true) from back

@@ -34,7 +34,7 @@ with lost as materialized (
     returning j.*, case when l.poison then 'quarantined' else 'cancelled' end as ended, l.started_at as began,
               null::jsonb as result, 0 as undone, 1 as crashed,
               case when l.poison then format('its worker died %%s times while it ran', j.crashes + 1)
-                   else 'cancelled; its worker died' end as error
+                   else 'its worker died' end as error
 ), {{job/_finish}}, tries as (
     insert into leasehold.attempt (job_id, claim_token, attempt, node, started_at, ended_at, outcome, error)
     select l.id, l.claim_token, l.attempt, l.node, l.started_at, coalesce(%(now)s::timestamptz, now()),
