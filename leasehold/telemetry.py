@@ -220,6 +220,8 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
+    if isinstance(value, datetime) and value.tzinfo:
+        value = value.astimezone(UTC)  # whatever the zone of the session that read it
     text = value if isinstance(value, str) else str(value)
     text = without_secrets(text[: 2 * Limits.error_chars])
     return shorten(storable(text), Limits.error_chars)

@@ -23,6 +23,7 @@ from leasehold.pg.connect import connect, read_iso
 from leasehold.pg.dsn import read_dsn
 from leasehold.pg.exchange import Row
 from leasehold.pg.faults import translate
+from leasehold.pg.link import Link
 from leasehold.pg.reports import PgReports
 from leasehold.pg.roles import ADMIN, ROLES, rights
 from leasehold.pg.rows import named
@@ -47,8 +48,6 @@ _SPARE_SECONDS = 20.0
 """For all questions together, beside the time that is spent watching."""
 _PINS = 20
 
-Connection = psycopg.AsyncConnection[Row]
-
 
 async def examine(settings: Settings, env: Env, seconds: float) -> Examination:
     """Ask and watch for so many seconds. Raises ConfigError and WrongDsn; what the database
@@ -68,7 +67,7 @@ async def examine(settings: Settings, env: Env, seconds: float) -> Examination:
 
 
 @asynccontextmanager
-async def _connected(settings: Settings, given: dict[str, Any]) -> AsyncIterator[Connection]:
+async def _connected(settings: Settings, given: dict[str, Any]) -> AsyncIterator[Link]:
     defaults = {
         **TCP,
         "connect_timeout": max(2, round(settings.call_timeout)),
@@ -90,7 +89,7 @@ class _Examiner:
         settings: Settings,
         env: Env,
         given: dict[str, Any],
-        connection: Connection,
+        connection: Link,
         found: Examination,
     ) -> None:
         self._settings = settings
@@ -156,10 +155,23 @@ class _Examiner:
         async with _connected(self._settings, self._given) as two:
             await two.execute(f"listen {channel}".encode())
             began = self._env.boot_now()
-            await self._one.execute("select pg_notify(%s, %s)", (channel, nonce))
-            async for note in two.notifies(timeout=_LISTEN_SECONDS, stop_after=1):
-                if note.payload == nonce:
-                    self._found.listen_seconds = self._env.boot_now() - began
+            heard = asyncio.Event()
+
+            def tell(text: str) -> None:
+                if text == nonce:
+                    heard.set()
+
+            ears = asyncio.create_task(two.hear(tell))
+            try:
+                await self._one.execute("select pg_notify(%s, %s)", (channel, nonce))
+                async with asyncio.timeout(_LISTEN_SECONDS):
+                    await heard.wait()
+                self._found.listen_seconds = self._env.boot_now() - began
+            except TimeoutError:
+                pass  # it did not arrive, which is a finding
+            finally:
+                ears.cancel()
+                await asyncio.wait({ears})
             await two.execute("unlisten *")
 
     async def _timeline(self) -> None:
@@ -264,6 +276,7 @@ class _Renewals:
     def saw(self, worker: str, lease: float, seq: int, renewed_at: float, age: float) -> None:
         gap = self._gaps.setdefault(worker, Gaps(worker, lease, 0.0))
         known = self._last.get(worker)
+        renewed_at = float(renewed_at)
         if known and seq > known[0]:
             gap.worst = max(gap.worst, (renewed_at - known[1]) / (seq - known[0]))
         gap.worst = max(gap.worst, age)
@@ -273,7 +286,7 @@ class _Renewals:
         return list(self._gaps.values())
 
 
-def _tcp(connection: Connection) -> dict[str, int] | None:
+def _tcp(connection: Link) -> dict[str, int] | None:
     """What the kernel does for our end; None where it is no TCP connection."""
     twin = socket.socket(fileno=os.dup(connection.fileno()))
     try:

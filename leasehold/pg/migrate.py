@@ -178,7 +178,10 @@ async def verify(settings: Settings) -> list[str]:
             try:
                 await run("begin")
                 # definitions leave out the schemas that are on the path
-                await run("set local statement_timeout = 0; set local search_path = pg_catalog")
+                await run(
+                    "set local statement_timeout = 0; set local search_path = pg_catalog;"
+                    "set local quote_all_identifiers = off"
+                )
                 await run(f"create schema {scratch}")
                 for m in MIGRATIONS:
                     await run(for_schema(m.text, scratch).encode())

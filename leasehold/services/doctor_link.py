@@ -121,19 +121,9 @@ def limits(found: Examination) -> Iterator[Finding]:
                     f"{name} is 0 and a pooler stands between: {why}",
                     alter(role, name, value),
                 )
-    idle = _milliseconds(get("idle_session_timeout"))
-    if idle:
-        told = True
-        yield Finding(
-            "timeouts",
-            WRONG,
-            f"idle_session_timeout is {duration(idle / 1000)}: the server ends connections that "
-            "only listen",
-            alter(role, "idle_session_timeout", "0"),
-        )
     for name in ("statement_timeout", "transaction_timeout"):
         limit = _milliseconds(get(name))
-        if limit and limit < 2000:
+        if found.pooler != NEVER and limit and limit < 2000:
             told = True
             yield Finding(
                 "timeouts",

@@ -16,6 +16,7 @@ from psycopg.conninfo import make_conninfo
 from leasehold import App
 from leasehold.cli.root import root
 from leasehold.services import doctor_state
+from tests.support.pgbouncer import PgBouncer
 
 Doctor = Callable[..., dict[str, Any]]
 
@@ -206,10 +207,19 @@ def test_timeouts_of_a_role_that_would_cut_leasehold_off_are_told(migrated):
         psycopg.connect(migrated, autocommit=True) as admin,
     ):
         admin.execute("alter role impatient set idle_session_timeout = '1min'")
-        found = wrong(examine(dsn, exits=1))
-        assert "idle_session_timeout" in found["timeouts"]["do"]
-        admin.execute(typed(found["timeouts"]))
-        examine(dsn, exits=0)
+        admin.execute("alter role impatient set statement_timeout = '1900ms'")
+        admin.execute("alter role impatient set idle_in_transaction_session_timeout = '2s'")
+        admin.execute("alter role impatient set client_connection_check_interval = '500ms'")
+        examine(dsn, exits=0)  # sessions of our own set theirs
+        bouncer = PgBouncer(dsn)
+        try:
+            found = wrong(examine(bouncer.dsn, exits=1))
+            assert "statement_timeout" in found["timeouts"]["do"]
+            admin.execute(typed(found["timeouts"]))
+            bouncer.admin("reconnect")
+            examine(bouncer.dsn, exits=0)
+        finally:
+            bouncer.close()
 
 
 async def test_nodes_of_other_versions_and_leases_are_told(migrated):
