@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support import postgres as servers
+from tests.support.managed import managed
 from tests.support.pgbouncer import PgBouncer, program
 from tests.support.procs import Processes
 
@@ -89,6 +90,15 @@ def pgbouncer(direct_dsn: str) -> Iterator[PgBouncer]:
         yield bouncer
     finally:
         bouncer.close()
+
+
+@pytest.fixture
+def managed_dsn(direct_dsn: str) -> Iterator[str]:
+    """``direct_dsn`` as a strict managed service gives it; see tests/support/managed.py."""
+    if program() is None:
+        pytest.skip("pgbouncer is not installed")
+    with managed(direct_dsn) as dsn:
+        yield dsn
 
 
 @pytest.fixture

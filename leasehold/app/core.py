@@ -166,6 +166,14 @@ class App(Definitions, AdvisoryLocks):
 
         return migrate.script(self.settings.schema)
 
+    def schema_statements(self, after: int = 0) -> list[str]:
+        """The same as :meth:`schema_sql`, one statement each and without ``begin`` and ``commit``:
+        for Alembic and other tools that open the transaction. ``after``: leave out migrations up
+        to this number."""
+        from leasehold.pg import migrate
+
+        return migrate.statements(self.settings.schema, after)
+
     def roles_sql(self) -> str:
         """The SQL that makes roles for logins that enqueue, work, observe or administer."""
         from leasehold.pg import roles
@@ -185,6 +193,14 @@ class App(Definitions, AdvisoryLocks):
         from leasehold.pg import migrate
 
         return await migrate.verify(await self.located())
+
+    async def lift_tokens(self) -> int:
+        """Make every later token higher than all earlier ones, also those that only the outside
+        remembers: after a restore from an older backup. Returns the timeline that they begin
+        with."""
+        from leasehold.pg import migrate
+
+        return await migrate.lift_tokens(await self.located())
 
     async def diagnose(self, seconds: float = 5.0, role: str = "worker") -> Diagnosis:
         """What ``leasehold doctor`` says, after watching clocks and renewals for ``seconds``."""

@@ -15,7 +15,7 @@ from leasehold.services.doctor import findings
 from leasehold.services.finding import NOTE, WRONG, Finding
 from leasehold.services.inspector import Inspector
 
-_ELSEWHERE = ("versions_differ", "xmin_pinned", "wakeups_lost")
+_ELSEWHERE = ("versions_differ", "xmin_pinned", "wakeups_lost", "polling")
 """Problems of the application that the doctor says in words of its own."""
 
 

@@ -1,4 +1,4 @@
-"""``leasehold schema``: apply, sql, verify."""
+"""``leasehold schema``: apply, sql, verify, lift-tokens."""
 
 from __future__ import annotations
 
@@ -41,9 +41,16 @@ def apply_schema(**_: Any) -> None:
 
 @schema.command("sql")
 @click.option("--roles", is_flag=True, help="The SQL that makes roles to give to logins, instead.")
+@click.option(
+    "--no-transaction",
+    is_flag=True,
+    help="Leave out begin and commit, for a tool that opens the transaction itself.",
+)
 @database_options
-def schema_sql(roles: bool, **_: Any) -> None:
+def schema_sql(roles: bool, no_transaction: bool, **_: Any) -> None:
     """Print the SQL that makes the whole schema, for those who apply it by other means.
+
+    In a migration of Alembic, call App.schema_statements() and execute each statement.
 
     With --roles, for a schema that is there: enqueue, worker, observer and admin, named after the
     schema (leasehold_worker …), and what each may. It can be run again and again.
@@ -51,7 +58,12 @@ def schema_sql(roles: bool, **_: Any) -> None:
     from leasehold.app import App
 
     app = App(**database())
-    click.echo(app.roles_sql() if roles else app.schema_sql(), nl=False)
+    if roles:
+        click.echo(app.roles_sql(), nl=False)
+    elif no_transaction:
+        click.echo(";\n\n".join([*app.schema_statements(), ""]), nl=False)
+    else:
+        click.echo(app.schema_sql(), nl=False)
 
 
 @schema.command("verify")
@@ -68,6 +80,18 @@ def verify_schema(**_: Any) -> None:
             click.echo("The schema is as it should be.")
     if differences:
         end_badly()
+
+
+@schema.command("lift-tokens")
+@database_options
+def lift_tokens(**_: Any) -> None:
+    """Make every later token higher than all earlier ones.
+
+    Run it after a restore from an older backup, and where doctor says so. Fences in other stores
+    may remember tokens that the restored database does not know. Nodes may run meanwhile.
+    """
+    timeline = ask(lambda app: app.lift_tokens())
+    click.echo(f"Tokens go on at timeline {timeline}: from {(timeline - 1 << 32) + 1:,}.")
 
 
 @contextmanager

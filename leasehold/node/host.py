@@ -172,7 +172,8 @@ class GuardsHost(ABC):
     def _deaf_seconds(self) -> float:
         """For how long no wake-ups come that should."""
         now = self._env.boot_now()
-        if self.wakeups.healthy or not self._settings.listen or not self._heard_at:
+        expected = self._settings.listen and not self.wakeups.pooled
+        if self.wakeups.healthy or not expected or not self._heard_at:
             self._heard_at = now
         return round(now - self._heard_at, 1)
 
@@ -186,6 +187,7 @@ class GuardsHost(ABC):
             "in_hand": len(self.running),
             "unrecorded": self.acker.backlog,
             "listening": self.wakeups.healthy,
+            "pooled": self.wakeups.pooled,
             "deaf_seconds": self._deaf_seconds(),
             "cannot_start": self._starts.trouble,
             "overdue": self._overdue.listing(),

@@ -29,7 +29,7 @@ from leasehold.pg.roles import ADMIN, ROLES, rights
 from leasehold.pg.rows import named
 from leasehold.pg.session import TCP
 from leasehold.pg.sql import statement
-from leasehold.ports.doctor import NEVER, SESSION, TRANSACTION, Clocks, Examination, Gaps
+from leasehold.ports.doctor import NEVER, SESSION, TRANSACTION, Clocks, Examination, Gaps, Tokens
 
 _SETTINGS = (
     "synchronous_commit default_transaction_isolation fsync full_page_writes autovacuum "
@@ -108,9 +108,8 @@ class _Examiner:
         found.settings = {name: known.get(name) for name in wanted}
         await self._part("pooler", self._poolers)
         await self._part("listen", self._listen)
-        if not found.server["recovering"]:
-            await self._part("timeline", self._timeline)
         if await self._schema():
+            await self._part("timeline", self._tokens)
             await self._part("drift", self._drift)
             await self._part("tables", self._tables)
             await self._part("nodes", self._nodes)
@@ -174,8 +173,9 @@ class _Examiner:
                 await asyncio.wait({ears})
             await two.execute("unlisten *")
 
-    async def _timeline(self) -> None:
-        self._found.timeline = int((await self._ask("doctor/timeline", {}))[0][0])
+    async def _tokens(self) -> None:
+        rows = await self._ask("doctor/tokens", {})
+        self._found.tokens = Tokens(*rows[0]) if rows else None
 
     async def _schema(self) -> bool:
         """What of it is there, and what this login may do; is it worth to look further?"""

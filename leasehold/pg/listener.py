@@ -45,6 +45,7 @@ class Listener:
         self._emit = emit
         self._task: asyncio.Task[None] | None = None
         self._healthy = False
+        self._pooled = False
         self._said = False
         """It was said that wake-ups do not arrive; once, until they do."""
         self._echo = ""
@@ -53,6 +54,10 @@ class Listener:
     @property
     def healthy(self) -> bool:
         return self._healthy
+
+    @property
+    def pooled(self) -> bool:
+        return self._pooled
 
     def start(self) -> None:
         if self._settings.listen:
@@ -73,7 +78,8 @@ class Listener:
             try:
                 session = await Session.open(self._settings, "listen")
                 try:
-                    if session.facts.pooled:
+                    self._pooled = session.facts.pooled
+                    if self._pooled:
                         self._emit("listen_lost", why="a pooler stands between: polling only")
                         return
                     await self._listen(session)

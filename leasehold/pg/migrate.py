@@ -60,6 +60,42 @@ def script(schema: str, after: int = 0) -> str:
     return "\n".join([*parts, "commit;", ""])
 
 
+def statements(schema: str, after: int = 0) -> list[str]:
+    """The same, one statement each and without a transaction: for a tool that opens its own."""
+    return _split(script(schema, after))[1:-1]
+
+
+_PARTS = re.compile(r"--[^\n]*|'[^']*'|\$(\w*)\$.*?\$\1\$|\bbegin atomic\b.*?\bend;|;|.", re.S)
+
+
+def _split(text: str) -> list[str]:
+    """At the semicolons that end statements. Comments between statements go with the next one."""
+    found, this = [], ""
+    for part in _PARTS.finditer(text):
+        ends = part[0] == ";" or part[0].startswith("begin atomic")
+        this += part[0].removesuffix(";") if ends else part[0]
+        if ends:
+            found.append(this.strip())
+            this = ""
+    return found
+
+
+async def lift_tokens(settings: Settings) -> int:
+    """Lift all tokens above every one that was ever given; returns the number they begin with."""
+    session = await Session.open(settings, "schema")
+    try:
+        async with session.guarded(APPLY_TIMEOUT), session.connection.transaction():
+            await session.connection.execute("set local statement_timeout = 0")
+            cursor = await session.connection.execute(
+                f"select {settings.schema}.lift_tokens()".encode()
+            )
+            row = await cursor.fetchone()
+            assert row is not None
+            return int(row[0])
+    finally:
+        await session.close()
+
+
 def _record(schema: str, m: Migration) -> str:
     return (
         f"insert into {schema}.migration (number, name, min_known) "

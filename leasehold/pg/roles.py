@@ -20,6 +20,7 @@ ROLES = {
 _RW = "select insert update delete"
 _TABLES = {
     "migration": "select",
+    "incarnation": "select",
     "node": _RW,
     "death": _RW,
     "leader": _RW,
@@ -57,7 +58,11 @@ _VIEWS = (
     "locks",
     "workers",
 )
-_FUNCTIONS = {ENQUEUE: ["enqueue"], WORKER: ["enqueue", "partitions"], OBSERVER: []}
+_FUNCTIONS = {
+    ENQUEUE: ["enqueue"],
+    WORKER: ["enqueue", "partitions", "note_timeline"],
+    OBSERVER: [],
+}
 """Functions that are not for everybody: they run with the owner's rights."""
 
 
@@ -112,6 +117,7 @@ def script(schema: str) -> str:
 _SIGNATURES = {
     "enqueue": "enqueue(jsonb, timestamptz, boolean)",
     "partitions": "partitions(timestamptz, integer, integer)",
+    "note_timeline": "note_timeline()",
 }
 
 

@@ -42,6 +42,28 @@ class Gaps:
     """The longest time between two renewals, or since the last one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Where the next tokens come from, and the highest that the database remembers."""
+
+    seen: int
+    """The server's timeline when a node last asked; 1 when it did not tell."""
+    added: int
+    """What is added to it."""
+    server: int | None
+    """The server's timeline now; None: it does not tell."""
+    number: int
+    """The next number of the sequence."""
+    claims: int | None
+    """The highest token of a node or a failed attempt."""
+
+    @property
+    def next_claim(self) -> int:
+        timeline = self.server or 1
+        before = self.seen if timeline < self.seen else 0
+        return (self.added + before + timeline - 1 << 32) + self.number
+
+
 @dataclass(slots=True)
 class Examination:
     """Each part is filled as far as it could be asked; ``skipped`` says why the rest was not."""
@@ -63,7 +85,8 @@ class Examination:
     schema_number: int | None = None
     schema_min_known: int = 0
     differences: list[str] = field(default_factory=list)
-    timeline: int | None = None
+    tokens: Tokens | None = None
+    """None: somebody deleted the row, or it was not looked at."""
     clocks: Clocks = field(default_factory=Clocks)
     nodes: Rows = field(default_factory=list)
     gaps: list[Gaps] = field(default_factory=list)

@@ -16,6 +16,10 @@ class Wakeups(Protocol):
     def healthy(self) -> bool:
         """A notification sent to ourselves arrived lately."""
 
+    @property
+    def pooled(self) -> bool:
+        """A pooler stands between: no notification can arrive, and polling is all there is."""
+
 
 class Wake(NamedTuple):
     """One notification: ``q`` a queue has work, ``o`` and it is work that was

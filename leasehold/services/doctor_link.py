@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from leasehold.config import CLOCK_RATE_ERROR, Settings
 from leasehold.ports.doctor import NEVER, TRANSACTION, Examination
 from leasehold.services.facts import duration
-from leasehold.services.finding import NOTE, OK, WRONG, Finding, alter, quoted
+from leasehold.services.finding import NOTE, OK, WRONG, Finding, alter
 
 OFFSET_SECONDS, FAR_OFFSET_SECONDS = 2.0, 60.0
 JUMP_SECONDS = 0.05
@@ -48,17 +48,38 @@ def listen(found: Examination, settings: Settings) -> Iterator[Finding]:
 
 
 def timeline(found: Examination) -> Iterator[Finding]:
-    if found.timeline is not None:
-        yield Finding("timeline", OK, f"The server tells its timeline: {found.timeline}")
-    elif "timeline" in found.skipped:
+    """Tokens grow with it. What a server does not tell, a person must say."""
+    if not found.schema_number or "timeline" in found.skipped:
+        return  # the finding on privileges says what is missing
+    tokens = found.tokens
+    if tokens is None:
+        yield Finding(
+            "tokens",
+            WRONG,
+            "The row that keeps tokens growing is missing: nothing can be claimed or led",
+            "leasehold schema lift-tokens",
+        )
+        return
+    if tokens.server is None:
         yield Finding(
             "timeline",
-            WRONG,
-            "The server does not tell its timeline, so that after a failover that lost commits "
-            f"a term could come twice: {found.skipped['timeline']}",
-            "Give the role the right: grant execute on function pg_walfile_name(pg_lsn), "
-            f"pg_current_wal_lsn() to {quoted(found.server['role'])}",
+            NOTE,
+            "The server does not tell its timeline, as on some managed services. Nothing is "
+            "missing until a failover loses commits: then tokens could repeat",
+            "Only after such a failover: leasehold schema lift-tokens",
         )
+    else:
+        yield Finding("timeline", OK, f"The server tells its timeline: {tokens.server}")
+    if tokens.claims is not None and tokens.next_claim <= tokens.claims:
+        yield Finding(
+            "tokens",
+            WRONG,
+            f"Tokens repeat: the next claim gets {tokens.next_claim}, and {tokens.claims} was "
+            "given before. The data were moved here without their sequences",
+            "leasehold schema lift-tokens",
+        )
+    else:
+        yield Finding("tokens", OK, f"The next claim's token is {tokens.next_claim}")
 
 
 def durability(found: Examination) -> Iterator[Finding]:
@@ -99,7 +120,8 @@ def isolation(found: Examination) -> Iterator[Finding]:
             WRONG,
             f"default_transaction_isolation is {set_to}: leasehold refuses to start through a "
             "pooler with it, for its statements must see what others commit",
-            alter(found.server["role"], "default_transaction_isolation", "read committed"),
+            alter(found.server["role"], "default_transaction_isolation", "read committed")
+            + "  -- or give leasehold a login of its own, if the application shares this one",
         )
 
 
@@ -108,19 +130,17 @@ def limits(found: Examination) -> Iterator[Finding]:
     pooler, where they would leak to others."""
     role, get = found.server["role"], found.settings.get
     told = False
-    if found.pooler != NEVER:
-        for name, value, why in (
-            ("idle_in_transaction_session_timeout", "2s", "a client that hangs keeps its locks"),
-            ("client_connection_check_interval", "500ms", "a client that is gone goes on writing"),
-        ):
-            if get(name) in ("0", None):
-                told = True
-                yield Finding(
-                    "timeouts",
-                    WRONG,
-                    f"{name} is 0 and a pooler stands between: {why}",
-                    alter(role, name, value),
-                )
+    if found.pooler != NEVER and get("idle_in_transaction_session_timeout") in ("0", None):
+        told = True
+        yield Finding(
+            "timeouts",
+            NOTE,
+            "A pooler stands between, so that leasehold cannot set limits of its own: when a host "
+            "is cut off in the middle of a transaction, its locks stay until the pooler notices",
+            "If that matters: a login for leasehold alone (leasehold schema sql --roles), with "
+            "idle_in_transaction_session_timeout = '2s'. Not for a login that the application "
+            "shares: it would end the application's transactions",
+        )
     for name in ("statement_timeout", "transaction_timeout"):
         limit = _milliseconds(get(name))
         if found.pooler != NEVER and limit and limit < 2000:

@@ -17,7 +17,6 @@ from leasehold_lab.chaos.database import Server
 
 from tests.detection.alerts import Alerts
 from tests.support import postgres as servers
-from tests.support.pgbouncer import PgBouncer
 from tests.support.procs import Process, Processes
 from tests.support.relay import Relay
 from tests.support.wait import stall, until
@@ -229,12 +228,11 @@ def clock_stepped(stage: Stage) -> Inject:
     return _at_once(step)
 
 
-def pooler_in_front(stage: Stage) -> Inject:
-    bouncer = PgBouncer(stage.dsn)
-    stage.stack.callback(bouncer.close)
+def notifications_lost(stage: Stage) -> Inject:
+    link = stage.stack.enter_context(Relay(stage.dsn, deaf=True))
 
     def inject() -> float:
-        stage.worker(dsn=bouncer.dsn)
+        stage.worker(dsn=link.dsn)
         return now()
 
     return inject
@@ -348,9 +346,9 @@ SCENES: dict[str, Scene] = {
         "the database's clock is set forward by an hour",
         "clock_jumped", "clock was set forward by (1 h|59 min)", clock_stepped, clock=True,
     ),
-    "pooler_in_front": Scene(
-        "a worker comes through a pooler in transaction mode",
-        "wakeups_lost", "gets no wake-ups and polls instead: a pooler", pooler_in_front,
+    "notifications_lost": Scene(
+        "a worker's link passes on no notifications",
+        "wakeups_lost", "gets no wake-ups and polls instead: LISTEN", notifications_lost,
     ),
     "schema_behind": Scene(
         "the schema lacks a migration", "schema_behind", "needs 1", schema_behind

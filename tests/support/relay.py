@@ -23,9 +23,11 @@ class Relay:
     comes from then on, in both directions; ``link.drop_server_side()`` closes the connections at
     the server, as its keepalives do in the end, and leaves the clients' open. ``link.hold()``
     leaves unread what the present clients send, and ``link.reset()`` ends their connections after
-    last words: with something unread that is a reset, as when a server process is terminated."""
+    last words: with something unread that is a reset, as when a server process is terminated.
+    ``deaf``: passes on no notification."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, *, deaf: bool = False) -> None:
+        self._deaf = deaf
         target = conninfo_to_dict(dsn)
         self._target = f"{target['host']}/.s.PGSQL.{target.get('port') or _PORT}"
         self._folder = Path(tempfile.mkdtemp(prefix="lh-relay-"))
@@ -88,7 +90,11 @@ class Relay:
         self._client_sides.append(writer)
         ways = [
             asyncio.create_task(self._pass_on(reader, server_writer)),
-            asyncio.create_task(self._pass_on(server_reader, writer)),
+            asyncio.create_task(
+                self._pass_on_but_notifications(server_reader, writer)
+                if self._deaf
+                else self._pass_on(server_reader, writer)
+            ),
             asyncio.create_task(self._end.wait()),
         ]
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -109,3 +115,15 @@ class Relay:
                     return
                 writer.write(data)
                 await writer.drain()
+
+    async def _pass_on_but_notifications(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """What a server says is messages: a kind, a length that counts itself, a body."""
+        with suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                head = await reader.readexactly(5)
+                body = await reader.readexactly(int.from_bytes(head[1:]) - 4)
+                if head[:1] != b"A":
+                    writer.write(head + body)
+                    await writer.drain()

@@ -9,7 +9,7 @@ import pytest
 from leasehold.config import Settings, Timings
 from leasehold.errors import UnsafeServer
 from leasehold.pg.examination import compare
-from leasehold.ports.doctor import TRANSACTION, Clocks, Examination, Gaps
+from leasehold.ports.doctor import TRANSACTION, Clocks, Examination, Gaps, Tokens
 from leasehold.services.advice import recommended
 from leasehold.services.doctor import findings
 from leasehold.services.finding import Finding
@@ -33,7 +33,7 @@ def sound(**changed: Any) -> Examination:
         "tcp": dict(TCP),
         "denied": {"worker": []},
         "schema_number": 1,
-        "timeline": 1,
+        "tokens": Tokens(1, 0, 1, 8, 7),
         "clocks": Clocks([0.001], rate_error=1e-4, watched=5.0),
     }
     return Examination(**{**fields, **changed})
@@ -90,9 +90,33 @@ def test_a_dsn_that_waits_longer_for_a_dead_link_is_told():
     assert "keepalives" in worst(sound(tcp={**TCP, "keepalives": 0}))
 
 
-def test_a_server_that_hides_its_timeline_is_told_with_the_grant():
-    do = worst(sound(timeline=None, skipped={"timeline": "permission denied"}))["timeline"]
-    assert "grant execute" in do and '"Ann"' in do
+def test_a_server_that_hides_its_timeline_is_a_note_that_says_what_is_lost():
+    found = judge(sound(tokens=Tokens(1, 0, None, 8, 7)))
+    [told] = [f for f in found if f.check == "timeline"]
+    assert told.level == "note" and "failover loses commits" in told.sentence
+    assert "lift-tokens" in told.do
+
+
+@pytest.mark.parametrize(
+    "seen, added, server, number, claims",
+    [(1, 0, 1, 1, 7), (3, 0, 3, 8, (2 << 32) + 9), (1, 0, None, 7, 7)],
+)
+def test_tokens_that_would_come_twice_are_told(seen, added, server, number, claims):
+    found = sound(tokens=Tokens(seen, added, server, number, claims))
+    assert worst(found)["tokens"] == "leasehold schema lift-tokens"
+
+
+@pytest.mark.parametrize(
+    "seen, added, server, number, claims",
+    [(1, 0, 1, 8, 7), (1, 0, 2, 1, 7), (3, 0, 1, 1, (2 << 32) + 9), (1, 1, None, 1, 7)],
+)
+def test_tokens_that_grow_over_any_move_are_sound(seen, added, server, number, claims):
+    found = sound(tokens=Tokens(seen, added, server, number, claims))
+    assert "tokens" not in worst(found)
+
+
+def test_a_missing_row_of_the_incarnation_is_told():
+    assert "lift-tokens" in worst(sound(tokens=None))["tokens"]
 
 
 def test_a_slot_and_a_prepared_transaction_that_pin_xmin_are_told_with_their_end():

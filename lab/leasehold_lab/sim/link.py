@@ -332,6 +332,10 @@ class SimWakeups:
     def healthy(self) -> bool:
         return not self._link.cut and self._link.server.up
 
+    @property
+    def pooled(self) -> bool:
+        return False
+
     def deliver(self, message: str) -> None:
         """One notification is on its way."""
         link, weather = self._link, self._link.weather

@@ -7,7 +7,7 @@ from typing import Any
 
 from leasehold import errors
 from leasehold.errors import shorten
-from leasehold.services.checks.registry import CHECKS, Check, Said, check, lately, since
+from leasehold.services.checks.registry import CHECKS, INFO, Check, Said, check, lately, since
 from leasehold.services.facts import Facts, duration
 
 DEAF_SECONDS = 6.0
@@ -32,10 +32,8 @@ def _service_failed(facts: Facts) -> Iterator[str | Said]:
 
 @check(
     "wakeups_lost",
-    "A node gets no wake-ups and polls instead: a pooler stands in front of the database, or "
-    "LISTEN does not work.",
-    "Give it a direct connection; or, if polling is what you want, LEASEHOLD_LISTEN=0. "
-    "leasehold events --kind listen_lost says why",
+    "A node gets no wake-ups and polls instead: LISTEN does not work.",
+    "leasehold events --kind listen_lost says why; if polling is what you want, LEASEHOLD_LISTEN=0",
     page="nodes", alert="info", alert_after="1m",
 )  # fmt: skip
 def _wakeups_lost(facts: Facts) -> Iterator[str | Said]:
@@ -43,9 +41,26 @@ def _wakeups_lost(facts: Facts) -> Iterator[str | Said]:
         seconds = (node["info"] or {}).get("deaf_seconds")
         if isinstance(seconds, (int, float)) and seconds > DEAF_SECONDS:
             yield (
-                f"Node {node['worker_id']} gets no wake-ups and polls instead: a pooler stands in "
-                "front of the database, or LISTEN does not work"
+                f"Node {node['worker_id']} gets no wake-ups and polls instead: LISTEN does not work"
             )
+
+
+@check(
+    "polling",
+    "Nodes come through a pooler, which passes on no notifications: new jobs are found by polling.",
+    "Nothing, unless jobs must start within milliseconds: then give the workers a direct "
+    "connection",
+    severity=INFO, page="nodes",
+)  # fmt: skip
+def _polling(facts: Facts) -> Iterator[str | Said]:
+    pooled = [node for node in facts.live_nodes if (node["info"] or {}).get("pooled")]
+    if pooled:
+        one = len(pooled) == 1
+        nodes = f"Node {pooled[0]['worker_id']} comes" if one else f"{len(pooled)} nodes come"
+        yield (
+            f"{nodes} through a pooler, which passes on no notifications: new jobs are found by "
+            "polling"
+        )
 
 
 @check(

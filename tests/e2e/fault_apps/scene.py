@@ -60,6 +60,10 @@ class Scene:
         asyncio.run(migrate.apply(Settings(dsn=dsn)))
         self._connection: psycopg.Connection[Any] | None = None
 
+    def bare_database(self) -> str:
+        """The DSN of another, empty database on the server."""
+        return self.stack.enter_context(servers.database(self.server.dsn))
+
     def own_server(self) -> Any:
         """A server for this scene alone, to do harm to."""
         self.server = self.stack.enter_context(servers.server())

@@ -16,7 +16,7 @@ import signal
 import time
 from typing import Any
 
-from leasehold import App, Context
+from leasehold import App, Backoff, Context
 
 app = App()
 
@@ -95,6 +95,12 @@ def in_thread(ctx: Context, seconds: float, times: int = 1) -> None:
     if ctx.attempt <= times:
         time.sleep(seconds)
     tell(ctx, "end")
+
+
+@app.task(name="fail", backoff=Backoff(base=0.1))
+async def fail(ctx: Context) -> None:
+    tell(ctx, "start")
+    raise RuntimeError("it does not work")
 
 
 @app.task(name="die")

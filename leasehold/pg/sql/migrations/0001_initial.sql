@@ -13,11 +13,85 @@ create table leasehold.migration (
 -- Helpers
 -- ---------------------------------------------------------------------------------------------
 
--- The server's timeline: it grows with each promotion, and lifts every token above those of the
--- time before (an ordinary role may ask for it; pg_control_checkpoint() lags after a promotion).
+-- The server's timeline, which grows with each promotion; null where the server does not tell it. Managed services
+-- refuse these functions in ways of their own.
+create function leasehold.server_timeline() returns bigint
+language plpgsql volatile parallel restricted security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    return ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint;
+exception when others then
+    return null;
+end $$;
+
+-- What no dump may leave behind, for tokens never fall: not after a move to a server on a lower timeline either.
+create table leasehold.incarnation (
+    one    boolean primary key default true check (one),
+    -- does the server tell its timeline? It counts as 1 while it does not
+    told   boolean not null,
+    -- the server's timeline when a node last looked
+    seen   bigint  not null,
+    -- the timelines of the servers before this one, and one for each time that a person lifted the tokens
+    added  bigint  not null default 0
+);
+insert into leasehold.incarnation (told, seen)
+select t is not null, coalesce(t, 1) from leasehold.server_timeline() t;
+
+-- The upper half of every token, plus one: the server's timeline and what is added to it. A claim asks the server
+-- without an exception block, which would be a subtransaction each time; heartbeats notice when it refuses.
 create function leasehold.timeline() returns bigint
-language sql volatile parallel restricted
-return ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint;
+language plpgsql volatile parallel restricted security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    known leasehold.incarnation;
+    ours  bigint := 1;
+begin
+    select * into known from leasehold.incarnation;
+    if not found then
+        perform leasehold.refuse('the row of leasehold.incarnation is missing; the next heartbeat makes it again');
+    end if;
+    if known.told then
+        ours := ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint;
+    end if;
+    return known.added + ours + case when ours < known.seen then known.seen else 0 end;
+end $$;
+
+-- The same, and remember the server's timeline. On a lower one the data came from another server: its are added.
+-- A row that was deleted by hand is made again.
+create function leasehold.note_timeline() returns bigint
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    ours  bigint := leasehold.server_timeline();
+begin
+    update leasehold.incarnation i
+    set told = ours is not null, seen = coalesce(ours, 1),
+        added = i.added + case when coalesce(ours, 1) < i.seen then i.seen else 0 end
+    where i.told <> (ours is not null) or i.seen <> coalesce(ours, 1);
+    if not exists (select 1 from leasehold.incarnation) then
+        return leasehold.lift_tokens();
+    end if;
+    return leasehold.timeline();
+end $$;
+revoke execute on function leasehold.note_timeline() from public;
+
+-- Every token from now on is above all that were given, also above those that only the outside remembers: for data
+-- from an older backup, and for a failover that lost commits on a server that does not tell its timeline.
+create function leasehold.lift_tokens() returns bigint
+language plpgsql volatile as $$
+declare
+    ours    bigint := coalesce(leasehold.server_timeline(), 1);
+    highest bigint := (
+        select coalesce(max(t.token), 0) from (
+            select max(token) as token from leasehold.fence union all select max(token) from leasehold.leader
+            union all select max(token) from leasehold.node union all select max(claim_token) from leasehold.job
+            union all select max(claim_token) from leasehold.job_done
+            union all select max(claim_token) from leasehold.attempt) t);
+begin
+    insert into leasehold.incarnation as i (told, seen, added)
+    values (leasehold.server_timeline() is not null, ours, (highest >> 32) + (highest > 0)::integer)
+    on conflict (one) do update
+    set added = greatest(i.added + 1, (highest >> 32) + 2 - ours) + case when ours < i.seen then i.seen else 0 end,
+        told = excluded.told, seen = excluded.seen;
+    return leasehold.timeline();
+end $$;
 
 -- Roll back a statement that found what must not be.
 create function leasehold.refuse(why text) returns bigint
@@ -1390,9 +1464,9 @@ create view leasehold.locks as
       and p.database = (select d.oid from pg_database d where d.datname = current_database());
 
 -- ---------------------------------------------------------------------------------------------
--- Rights. Two functions run with their owner's, so that a login may be given them and not the
+-- Rights. Some functions run with their owner's, so that a login may be given them and not the
 -- tables: see `leasehold schema sql --roles`. Their search_path is fixed, and not everybody's
--- operators are theirs; nor may everybody call them who may look into the schema.
+-- operators are theirs; nor may everybody call those that write who may look into the schema.
 -- ---------------------------------------------------------------------------------------------
 
 alter function leasehold.enqueue(jsonb, timestamptz, boolean) security definer set search_path = pg_catalog, pg_temp;

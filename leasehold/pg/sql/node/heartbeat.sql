@@ -1,8 +1,9 @@
 -- Renew the node and what it leads, and see what the others did: one statement an interval.
 -- Leaderships are renewed only with the node; what is not in the answer was not renewed. An
 -- election that lacks its fence row is not seen, and made again.
--- locks: own node row, then own leader rows
--- index: node_pkey, leader_pkey, fence_pkey, signal_pkey; a scan of node, leader and release
+-- The server's timeline is noted when it is another one, or told no more.
+-- locks: own node row, then own leader rows; the row of incarnation, where the timeline changed
+-- index: node_pkey, leader_pkey, fence_pkey, signal_pkey; a scan of node, leader, release and incarnation
 with me as (
     update leasehold.node
     set seq = seq + 1, renewed_at = coalesce(%(now)s::timestamptz, clock_timestamp()), info = %(info)s
@@ -25,5 +26,5 @@ select exists (select 1 from me),
         from leasehold.node n left join leasehold.release r on r.app = n.app and r.name = n.release),
        (select coalesce(jsonb_agg(jsonb_build_array(s.job_id, s.claim_token, s.kind)), '[]')
         from leasehold.signal s where s.node = %(node)s and s.job_id <> all (%(heard)s::uuid[])),
-       leasehold.timeline(), coalesce(%(now)s::timestamptz, clock_timestamp()),
+       leasehold.note_timeline(), coalesce(%(now)s::timestamptz, clock_timestamp()),
        coalesce((select halted from me), false)

@@ -8,7 +8,7 @@ with known as (
 )
 insert into leasehold.node (id, token, lease_seconds, app, release, host, pid, version, executes,
                             tasks, queues, started_at, renewed_at, halted)
-values (%(node)s, (leasehold.timeline() - 1 << 32) + nextval('leasehold.token_seq'), %(lease_seconds)s,
+values (%(node)s, (leasehold.note_timeline() - 1 << 32) + nextval('leasehold.token_seq'), %(lease_seconds)s,
         %(app)s, %(release)s, %(host)s, %(pid)s, %(version)s, %(executes)s, %(tasks)s, %(queues)s,
         coalesce(%(now)s::timestamptz, now()), coalesce(%(now)s::timestamptz, now()), %(halted)s)
 returning token

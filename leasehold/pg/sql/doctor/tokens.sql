@@ -1,0 +1,7 @@
+-- Where the next tokens come from, and the highest that were given. No row: somebody deleted it.
+-- locks: none
+-- index: a scan of incarnation, node and attempt
+select i.seen, i.added, leasehold.server_timeline(),
+       (select s.last_value + s.is_called::integer from leasehold.token_seq s),
+       greatest((select max(n.token) from leasehold.node n), (select max(a.claim_token) from leasehold.attempt a))
+from leasehold.incarnation i
