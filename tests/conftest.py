@@ -23,6 +23,7 @@ pytest_plugins = ["tests.support.no_skips"]
 
 TESTS = Path(__file__).parent
 EVERYWHERE = (
+    "arch/test_ci",
     "services",
     "e2e/test_cli",
     "e2e/test_demo",

@@ -70,8 +70,8 @@ def test_a_sound_server_is_found_well(migrated):
     for name in named.split():
         assert levels[name] == "ok", (name, told["findings"])
     assert told["intervals"]["lease"] == 10.0 and told["intervals"]["renew"] == 2.0
-    assert told["pooler"] == "none" and 0 < told["listen_seconds"] < 3
-    assert 0 < told["round_trip_seconds"]["most"] < 1 and told["recommended_recover_within"] == 15
+    assert told["pooler"] == "none" and told["listen_seconds"] > 0
+    assert told["round_trip_seconds"]["most"] > 0 and told["recommended_recover_within"] == 15
     assert told["clock"]["jump_seconds"] == 0
 
 
