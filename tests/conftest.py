@@ -40,6 +40,7 @@ EVERYWHERE = (
     "pg/test_lost_connections",
     "pg/test_pool",
     "pg/test_queue",
+    "pg/test_results",
     "unit/test_cli",
     "unit/test_config",
     "unit/test_logging",
