@@ -49,6 +49,9 @@ RESTART_SECONDS = 60.0
 """Moments that a schedule missed because nothing ran for at most this long are a note: that is a
 deployment. A longer stop is a problem."""
 
+USER_IDLE_SECONDS = 60.0
+"""A connection for users' calls is closed when nobody has used it for so long."""
+
 MIN_LEASE_SECONDS = 6.0
 MIN_RECOVER_WITHIN = 9.0
 MAX_RECOVER_WITHIN = 3600.0
@@ -188,6 +191,7 @@ class Retention:
 
 _RANGES: dict[str, tuple[float, float]] = {
     "work_connections": (1, 1000),
+    "user_connections": (1, 1000),
     "call_timeout": (0.1, 3600),
     "grace": (0, 7 * 86400),
     "pin_seconds": (0, 30 * 86400),
@@ -237,6 +241,9 @@ class Settings:
     """The name of this deployment; see ``App.once_per_deploy`` and blue/green in the docs."""
     work_connections: int = 1
     """Connections of a node for claims and acks, beside one of the guard and one to listen."""
+    user_connections: int = 3
+    """The most connections that an event loop has for what code of yours calls: enqueue, cancel,
+    wait, progress. Each is opened when it is needed, and closed after a minute without use."""
     listen: bool = True
     """False: poll only, one connection less."""
     call_timeout: float = 10.0

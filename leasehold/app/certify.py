@@ -51,7 +51,7 @@ class Certifier(Service):
         """Start one; the database need not answer yet. Raises EmbeddedError when ``embedded``
         cannot be started."""
         app = App(**vars(settings))
-        certifier = cls(app, await app.store())
+        certifier = cls(app, await app.work_store())
         certifier._loop.start()
         return certifier
 

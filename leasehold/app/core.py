@@ -32,7 +32,7 @@ from leasehold.model.job import JobRecord, JobRequest
 from leasehold.model.lock_key import Noted
 from leasehold.node import Node, NodePlan, Tools
 from leasehold.pg.listener import Listener
-from leasehold.pg.store import PgStore
+from leasehold.pg.store import PgStore, Stores
 from leasehold.pg.user import UserConnections
 from leasehold.services.client import Client, Job
 from leasehold.services.inspector import Inspector
@@ -60,7 +60,7 @@ class App(Definitions, AdvisoryLocks):
         self.on_connection = UserConnections(self.settings.schema)
         self._planned: dict[str, Planned] = {}
         self._once: dict[str, Task] = {}
-        self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, PgStore] = WeakKeyDictionary()
+        self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, Stores] = WeakKeyDictionary()
         self._embedded: Any = None
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -247,7 +247,7 @@ class App(Definitions, AdvisoryLocks):
     ) -> Node:
         """A node that has not started. Without ``schedules`` it takes none to the database."""
         settings = await self.located()
-        store = await self.store()
+        store = await self.work_store()
         plan = NodePlan(
             version=__version__,
             release=self.release,
@@ -259,6 +259,7 @@ class App(Definitions, AdvisoryLocks):
         )
         tools = Tools(
             store,
+            await self.store(),
             # no call of the guard may keep it from fencing itself in time
             lambda: PgStore(replace(settings, call_timeout=settings.timings.call_timeout), "guard"),
             lambda on_wake, emit: Listener(settings, self.env, store, on_wake, emit),
@@ -340,27 +341,32 @@ class App(Definitions, AdvisoryLocks):
 
     # -- composition -----------------------------------------------------------------------------
     async def store(self) -> PgStore:
-        """The store of the running loop; made when first asked for."""
+        """The running loop's store for what users call; made when first asked for."""
+        return (await self._of_loop()).users
+
+    async def work_store(self) -> PgStore:
+        """The same for the protocol's own work: a node's, or a certifier's."""
+        return (await self._of_loop()).work
+
+    async def _of_loop(self) -> Stores:
         self._forget_after_fork()
         loop = asyncio.get_running_loop()
-        store = self._stores.get(loop)
-        if store is None:
+        stores = self._stores.get(loop)
+        if stores is None:
             settings = await self.located()
             for left in of_closed_loops(self._stores):
                 left.abandon()
-            store = self._stores.setdefault(
-                loop, PgStore(settings, "work", settings.work_connections)
-            )
-        return store
+            stores = self._stores.setdefault(loop, Stores(settings))
+        return stores
 
     async def close(self) -> None:
         """Close the connections of the running loop, and those that locks and leaders of any
         thread have left open. The app can be used again."""
         await self._office.close()
         await asyncio.to_thread(self.desk.close_idle)
-        store = self._stores.pop(asyncio.get_running_loop(), None)
-        if store:
-            await store.close()
+        stores = self._stores.pop(asyncio.get_running_loop(), None)
+        if stores:
+            await stores.close()
 
     async def located(self) -> Settings:
         """The settings with a DSN that can be connected to."""

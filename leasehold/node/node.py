@@ -76,7 +76,7 @@ class Node(GuardsHost):
             env,
             limits,
             slots,
-            self._store.progress,
+            self._tools.users.progress,
             self._starts,
             lambda: self.attempts.worker_id,
         )
@@ -85,6 +85,7 @@ class Node(GuardsHost):
         )
         self.attempts = Attempts(
             self._store,
+            self._tools.users,
             env,
             limits,
             self._registry,
@@ -116,7 +117,7 @@ class Node(GuardsHost):
         if self._plan.planned:
             self._loops["syncer"] = Loop(self._syncer(), env, self._emit)
         if self._plan.once:
-            once = OncePerDeploy(self._plan.once, self._store, env, settings.payload_limit)
+            once = OncePerDeploy(self._plan.once, self._tools.users, env, settings.payload_limit)
             self._loops["once"] = Loop(once, env, self._emit)
 
     def _producer(self, queue: str, slots: int) -> Loop:

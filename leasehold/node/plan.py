@@ -39,9 +39,12 @@ class NodePlan:
 
 @dataclass(frozen=True)
 class Tools:
-    """What the composition root gives a node. ``guard_store`` is made in the guard's loop."""
+    """What the composition root gives a node. ``users`` is for what a handler calls, and for jobs
+    with unique keys: it may wait for a user's transaction. ``guard_store`` is made in the guard's
+    loop."""
 
     store: Store
+    users: Store
     guard_store: Callable[[], Store]
     wakeups: Callable[[Callable[[Wake], None], Emit], Wakeups]
     on_connection: OnConnection

@@ -23,12 +23,17 @@ class Pool:
     half-way through must neither block the loop nor leave a connection in an unknown state.
     """
 
-    def __init__(self, settings: Settings, role: str, size: int = 1) -> None:
+    def __init__(
+        self, settings: Settings, role: str, size: int = 1, idle_seconds: float | None = None
+    ) -> None:
+        """``idle_seconds``: a connection that nobody has used for so long is closed."""
         self._settings = settings
         self._role = role
         self._idle: list[Session] = []
         self._open: set[Session] = set()
         self._size = size
+        self._idle_seconds = idle_seconds
+        self._trimming: asyncio.TimerHandle | None = None
         self._process = own.generation()
         self._turn = asyncio.Semaphore(size)
         self._running: set[asyncio.Task[Any]] = set()
@@ -71,10 +76,13 @@ class Pool:
 
     async def _detached(self, work: Coroutine[Any, Any, T]) -> T:
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        task = own.start(_answered(work, answer))
+        self._start(_answered(work, answer))
+        return await answer
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = own.start(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
-        return await answer
 
     async def _fetch(self, name: str, params: Params, seconds: float) -> list[Row]:
         """When it has its turn."""
@@ -134,6 +142,24 @@ class Pool:
     def _give_back(self, session: Session) -> None:
         self._idle.append(session)  # whoever takes it looks whether it can be used
         self._turn.release()
+        if self._idle_seconds is not None:
+            session.idle_since = self.now()
+            self._trim_in(self._idle_seconds)
+
+    def _trim_in(self, seconds: float) -> None:
+        if self._trimming is None:
+            self._trimming = asyncio.get_running_loop().call_later(seconds, self._trim)
+
+    def _trim(self) -> None:
+        """Close what nobody has used for long. The last one given back is the first to be taken, so
+        that the first ones have been idle for longest."""
+        self._trimming = None
+        assert self._idle_seconds is not None
+        old = self.now() - self._idle_seconds
+        while self._idle and self._idle[0].idle_since <= old:
+            self._start(self._drop(self._idle.pop(0)))
+        if self._idle:
+            self._trim_in(self._idle[0].idle_since - old)
 
     async def _wait_turn(self, give_up_at: float, seconds: float) -> None:
         try:
@@ -194,6 +220,9 @@ class Pool:
             for session in list(self._open):
                 await self._drop(session)
             self._idle.clear()
+            if self._trimming:
+                self._trimming.cancel()
+                self._trimming = None
             return True
         finally:
             for _ in range(taken):

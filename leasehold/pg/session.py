@@ -38,7 +38,7 @@ TCP = {
 _STRONG = ("on", "remote_apply")
 _LOOKS_ANEW = ("read committed", "read uncommitted")  # PostgreSQL knows no difference
 
-_STEADY = ("guard", "work", "web")
+_STEADY = ("guard", "work", "user", "web")
 """Roles that send the same statements all the time, and have an index for each of them."""
 _ALLOW = "set local statement_timeout ="
 _COPY_LINES = 500  # in one write, so that the loop has its turn
@@ -73,6 +73,8 @@ class Session:
         self.facts = facts
         self._settings = settings
         self._timer = Timer(connection)
+        self.idle_since = 0.0
+        """By the loop's clock; kept by its pool."""
 
     @classmethod
     async def open(cls, settings: Settings, role: str, timeout: float | None = None) -> Session:

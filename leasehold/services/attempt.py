@@ -54,6 +54,7 @@ class Attempts:
     def __init__(
         self,
         store: Store,
+        users: Store,
         env: Env,
         limits: Limits,
         registry: Registry,
@@ -66,6 +67,8 @@ class Attempts:
     ) -> None:
         self._starts = starts
         self._store = store
+        self._users = users
+        """For what a handler calls."""
         self._env = env
         self._limits = limits
         self._registry = registry
@@ -251,7 +254,7 @@ class Attempts:
         return self._threads
 
     def _context(self, kind: type[Context], claim: Claim) -> Context:
-        return kind(claim, self.worker_id, self._store, self._on)
+        return kind(claim, self.worker_id, self._users, self._on)
 
     def _outcome_of(self, task: TaskFunction, returned: Any) -> Outcome:
         if returned is None:

@@ -22,9 +22,10 @@ def connections(found: Examination, settings: Settings) -> Iterator[Finding]:
     server = found.server
     ours = sum(int(row["count"]) for row in found.connections)
     each = CONNECTIONS_A_NODE - (not settings.listen) + settings.work_connections - 1
+    takes = f"a node takes {each}, and up to {settings.user_connections} more while your code calls"
     words = (
         f"{server['used']} of {server['most']} connections are taken, {ours} by leasehold's nodes; "
-        f"a node takes {each}"
+        f"{takes}"
     )
     limits = [
         ("the server", "max_connections", server["used"], server["most"]),
@@ -48,7 +49,7 @@ def connections(found: Examination, settings: Settings) -> Iterator[Finding]:
         yield Finding(
             "connections",
             WRONG,
-            f"{used} of the {most} connections of {who} are taken; a node takes {each}",
+            f"{used} of the {most} connections of {who} are taken; {takes}",
             f"{do}; or put a pooler in front",
         )
     if not full:

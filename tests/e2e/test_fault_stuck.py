@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+import psycopg
 import pytest
 
 from tests.e2e.fault_apps.scene import (
@@ -129,3 +130,38 @@ def test_a_job_that_blocks_its_loop_is_taken_away_and_runs_elsewhere(scene: Scen
     scene.wait_refused(first)
     assert scene.one("select claim_token from leasehold.jobs where id = %s", job) == second["token"]
     assert all(w.running for w in workers)
+
+
+BLOCKED = """
+    select count(*) from pg_stat_activity where datname = current_database()
+    and application_name like 'leasehold %' and wait_event_type = 'Lock'
+"""
+
+
+@together
+def test_enqueues_that_wait_for_a_users_transaction_delay_neither_recovery_nor_ticks(
+    scene: Scene,
+) -> None:
+    workers = [scene.worker(name, queues=f"default {name}", ticks=1) for name in ("one", "two")]
+    leader = scene.wait_for_leader(*workers)
+    victim = next(w for w in workers if w is not leader)
+    with psycopg.connect(scene.dsn) as user:
+        user.execute('select leasehold.enqueue(\'{"task": "quick", "unique": "one"}\')')
+        waiting = scene.enqueue("enqueue_one", 6, key="one", options={"queue": leader.name})
+        until(lambda: scene.one(BLOCKED), 20, "enqueues that wait")
+        naps = scene.enqueue("nap", 10, seconds=3 * T)
+        until(lambda: scene.history("start", task="nap", pid=victim.pid), 20, "jobs of the victim")
+        victim.kill()
+        killed_at = boot_now()
+        ran = {run["job"] for run in scene.history("start", task="nap", pid=victim.pid)}
+        for job in ran:
+            scene.wait_history("start", job=job, attempt=2, timeout=RECOVER_WITHIN + SLACK)
+        print(f"{len(ran)} jobs ran again {boot_now() - killed_at:.1f} s after the kill")
+        assert boot_now() - killed_at <= RECOVER_WITHIN + SLACK
+        count = len(scene.history("tick"))
+        until(lambda: len(scene.history("tick")) > count + 2, 10, "ticks to go on")
+        assert scene.one(BLOCKED), "they wait still"
+        user.rollback()
+    scene.wait_done(waiting, 30)
+    scene.wait_done(naps, 60)
+    scene.check_ticks()

@@ -39,8 +39,9 @@ class Hands:
             registry.add(function.__name__, function, TaskOptions())
         stands: Any = self
         self.attempts = Attempts(
-            stands, Env(), Limits(), registry, self.emit, stands, self._may_start, stands, 4
-        )
+            stands, stands, Env(), Limits(), registry, self.emit, stands, self._may_start, stands, 4,
+            stands,
+        )  # fmt: skip
         self.executor = Executor(
             Env(), Limits(), Running(), self.emit, self.put, self._may_start, self.attempts
         )

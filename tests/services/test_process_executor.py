@@ -72,6 +72,7 @@ class Bench:
         )
         self.attempts = Attempts(
             None,  # type: ignore[arg-type]
+            None,  # type: ignore[arg-type]
             env,
             Limits(**limits),
             self._registry,

@@ -40,6 +40,7 @@ class Workshop:
         stands: Any = self
         self.attempts = Attempts(
             stands,
+            stands,
             env,
             limits,
             self._registry,

@@ -138,6 +138,7 @@ class Process:
         env = SimEnv(self._clock, rng, f"h{self.number}", self._starts)
         tools = Tools(
             FaultyStore.over(self.link, call_timeout),
+            FaultyStore.over(self.link, call_timeout),
             lambda: FaultyStore.over(self.link, call_timeout, "guard"),
             lambda on_wake, emit: SimWakeups(self.link, on_wake),
             OnTransaction(),

@@ -16,7 +16,7 @@ import signal
 import time
 from typing import Any
 
-from leasehold import App, Backoff, Context
+from leasehold import App, Backoff, Context, errors
 
 app = App()
 
@@ -56,6 +56,19 @@ async def nap(ctx: Context, seconds: float) -> None:
     except asyncio.CancelledError:
         tell(ctx, "cancelled")
         raise
+    tell(ctx, "end")
+
+
+@app.task(name="enqueue_one")
+async def enqueue_one(ctx: Context, key: str) -> None:
+    """Enqueues a job with a unique key, however long a user's transaction holds that."""
+    tell(ctx, "start")
+    while True:
+        try:
+            await app.enqueue(quick.job(unique=key))
+            break
+        except errors.Unavailable:
+            await asyncio.sleep(0.1)
     tell(ctx, "end")
 
 

@@ -1,0 +1,113 @@
+"""What users call has connections of its own: a call that waits for a user's transaction keeps no
+claim, outcome, duty or tick waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from leasehold import App, Context
+from leasehold.pg import store as stores
+from tests.support.wait import until_async
+
+Sql = Callable[..., Awaitable[list[Any]]]
+BLOCKED = """
+    select count(*) from pg_stat_activity
+    where datname = current_database() and application_name in ('leasehold user', 'leasehold work')
+    and wait_event_type = 'Lock'
+"""
+OPEN = """
+    select substring(application_name from 11), count(*)::int from pg_stat_activity
+    where datname = current_database() and application_name like 'leasehold %' group by 1
+"""
+
+
+@pytest.fixture
+async def key(migrated: str) -> AsyncIterator[psycopg.AsyncConnection]:
+    """In a transaction that has enqueued a job with the unique key ``one``, and is open."""
+    async with await psycopg.AsyncConnection.connect(migrated) as connection:
+        job = '{"task": "hello", "unique": "one"}'
+        await connection.execute("select leasehold.enqueue(%s::jsonb)", [job])
+        yield connection
+
+
+async def opened(sql: Sql) -> dict[str, int]:
+    return dict(await sql(OPEN))
+
+
+async def blocked(sql: Sql) -> int:
+    [[count]] = await sql(BLOCKED)
+    return int(count)
+
+
+@pytest.mark.parametrize("by", ["the application", "a handler"])
+async def test_jobs_and_ticks_run_while_enqueues_wait_for_a_users_transaction(
+    app: App, sql: Sql, key: psycopg.AsyncConnection, by: str
+):
+    ran: list[str] = []
+
+    @app.task(name="hello")
+    async def hello(ctx: Context) -> None:
+        ran.append("hello")
+
+    @app.task(name="outer")
+    async def outer(ctx: Context) -> None:
+        await app.enqueue(hello.job(unique="one"))
+
+    @app.every(seconds=1, name="each second")
+    @app.task(name="tick")
+    async def tick(ctx: Context) -> None:
+        ran.append("tick")
+
+    async with app.node():
+        job = outer.job() if by == "a handler" else hello.job(unique="one")
+        waiting = [asyncio.ensure_future(app.enqueue(job)) for _ in range(2)]
+        await until_async(lambda: blocked(sql), 30, "an enqueue to wait")
+        ran.clear()
+        await sql("select leasehold.enqueue(%s::jsonb)", ['{"task": "hello"}'])
+        await until_async(lambda: "hello" in ran and ran.count("tick") > 1, 30, "jobs and ticks")
+        assert await blocked(sql), "it waits still"
+        await key.rollback()
+        await asyncio.gather(*waiting)
+
+
+async def test_many_calls_at_once_share_three_connections(
+    app: App, sql: Sql, key: psycopg.AsyncConnection
+):
+    @app.task(name="hello")
+    async def hello() -> None: ...
+
+    calls = [asyncio.ensure_future(app.enqueue(hello.job(unique="one"))) for _ in range(10)]
+    await until_async(lambda: blocked_is(sql, 3), 30, "three enqueues to wait")
+    assert await opened(sql) == {"user": 3}
+    await key.rollback()
+    assert [job.created for job in await asyncio.gather(*calls)].count(True) == 1
+
+
+async def blocked_is(sql: Sql, count: int) -> bool:
+    return await blocked(sql) == count
+
+
+async def test_a_connection_for_calls_is_closed_when_it_is_idle_and_opened_again(
+    app: App, sql: Sql, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(stores, "USER_IDLE_SECONDS", 0.5)
+
+    @app.task(name="hello")
+    async def hello() -> None: ...
+
+    async with app.node():
+        job = await app.enqueue(hello.job())
+        await job.wait(60)
+        protocol = {"guard": 1, "work": 1, "listen": 1}
+        assert await opened(sql) == {**protocol, "user": 1}
+
+        async def is_closed() -> bool:
+            return await opened(sql) == protocol
+
+        await until_async(is_closed, 30, "the idle connection to be closed")
+        await (await app.enqueue(hello.job())).wait(60)
