@@ -18,6 +18,7 @@ from leasehold.model.outcome import Complete
 from leasehold.services.attempt import Attempts
 from leasehold.services.executor import Executor, Lane
 from leasehold.services.running import Claim, Running
+from leasehold.services.starts import Starts
 from leasehold.services.tasks import Registry, TaskOptions
 from tests.support.wait import until_async
 
@@ -39,9 +40,18 @@ class Hands:
             registry.add(function.__name__, function, TaskOptions())
         stands: Any = self
         self.attempts = Attempts(
-            stands, stands, Env(), Limits(), registry, self.emit, stands, self._may_start, stands, 4,
             stands,
-        )  # fmt: skip
+            stands,
+            Env(),
+            Limits(),
+            registry,
+            self.emit,
+            stands,
+            self._may_start,
+            stands,
+            4,
+            Starts(Env(), self.emit),
+        )
         self.executor = Executor(
             Env(), Limits(), Running(), self.emit, self.put, self._may_start, self.attempts
         )
