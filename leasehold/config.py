@@ -141,6 +141,8 @@ class Limits:
     """Names of tasks, queues, schedules, leaders; progress notes."""
     batch_rows: int = 500
     """Rows in one statement. More than this and the planner may leave the nested loop."""
+    batch_bytes: int = 1 << 20
+    """Outcomes or events in one statement, if they are more than one; fewer on a slow link."""
     unrecorded_outcomes: int = 1000
     """No new job starts while more finished ones than this are not yet recorded."""
     flush_seconds: float = 0.02
@@ -247,7 +249,7 @@ class Settings:
     listen: bool = True
     """False: poll only, one connection less."""
     call_timeout: float = 10.0
-    """Seconds after which a call's socket is closed."""
+    """Seconds after which a call's socket is closed; an enqueue gets 10 more for each megabyte."""
     grace: float = 10.0
     """Seconds that running jobs get to finish at a stop, before they are cancelled."""
     payload_limit: int = Limits.payload_bytes

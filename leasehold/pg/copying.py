@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
-from typing import TypeVar
 
-T = TypeVar("T")
 NULL = "\\N"
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
@@ -27,8 +24,15 @@ def boolean(value: bool) -> str:
     return "t" if value else "f"
 
 
-def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of at most ``size``."""
-    source = iter(items)
-    while block := list(islice(source, size)):
+def batched(lines: Iterable[str], most: int, most_chars: int) -> Iterator[list[str]]:
+    """Lists of at most ``most``; one ends with the line that makes it ``most_chars`` or more."""
+    block: list[str] = []
+    chars = 0
+    for line in lines:
+        block.append(line)
+        chars += len(line)
+        if len(block) >= most or chars >= most_chars:
+            yield block
+            block, chars = [], 0
+    if block:
         yield block

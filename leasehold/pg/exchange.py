@@ -1,7 +1,8 @@
 """A statement and its answer on one connection, without a cursor.
 
 psycopg's cursor is most of what a short statement costs its client (ADR 20). Values and rows are
-converted by psycopg as ever; a statement is prepared when it comes for the fifth time.
+converted by psycopg as ever; a statement is prepared when it comes for the fifth time, or when its
+values are big.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from leasehold.pg.sql import Query
 Row = tuple[Any, ...]
 
 _PREPARE_AT = 5
+_BIG_BYTES = 1 << 16
+"""With more values than this a statement is prepared at once. The server's statement_timeout then
+starts when the values have arrived, for which a slow link may take long."""
 _PREPARED = 100
 """On one connection at most; what comes after them is not prepared."""
 _FORGOTTEN = ("0A000", "26000")
@@ -67,7 +71,8 @@ class Exchange:
         types, formats = transformer.types or (), transformer.formats
         name = self._names.get((query, types))
         if name is None:
-            name = yield from self._prepared(query, types)
+            big = sum(len(value) for value in values if value is not None) > _BIG_BYTES
+            name = yield from self._prepared(query, types, at_once=big)
         if name is not None:
             pgconn.send_query_prepared(name, values, formats)
             result = yield from _result(pgconn)
@@ -84,12 +89,14 @@ class Exchange:
             raise self._error(result)
         return Answer(transformer, result)
 
-    def _prepared(self, query: Query, types: tuple[int, ...]) -> PQGen[bytes | None]:
+    def _prepared(
+        self, query: Query, types: tuple[int, ...], *, at_once: bool
+    ) -> PQGen[bytes | None]:
         """Its name, if it is worth one by now."""
         key = query, types
         self._uses[key] += 1
         full = len(self._names) >= _PREPARED
-        if not self._prepares or self._uses[key] < _PREPARE_AT or full:
+        if not self._prepares or full or (self._uses[key] < _PREPARE_AT and not at_once):
             return None
         self._made += 1
         name = b"leasehold_%d" % self._made

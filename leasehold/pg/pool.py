@@ -11,7 +11,7 @@ from leasehold.config import Settings
 from leasehold.pg.exchange import Answer, Row
 from leasehold.pg.link import settle
 from leasehold.pg.migrate import SCHEMA_NUMBER
-from leasehold.pg.session import Params, ServerFacts, Session, read
+from leasehold.pg.session import BYTE_SECONDS, Params, ServerFacts, Session, read
 
 T = TypeVar("T")
 
@@ -61,11 +61,15 @@ class Pool:
         """Seconds of the loop's clock."""
         return asyncio.get_running_loop().time()
 
-    async def copy(self, name: str, rows: Iterable[str], most: int) -> None:
-        """COPY; its timeout grows with the rows that were sent, of which there are at most so
-        many."""
+    def seconds_for(self, size: int) -> float:
+        """The time limit of a call that sends so many bytes."""
+        return self._settings.call_timeout + size * BYTE_SECONDS
+
+    async def copy(self, name: str, rows: Iterable[str], most: int, most_bytes: int) -> None:
+        """COPY; its timeout grows with the rows and bytes that were sent, of which there are at
+        most so many."""
         self._check_process()
-        await self._detached(self._copy(name, rows, most))
+        await self._detached(self._copy(name, rows, most, most_bytes))
 
     def _check_process(self) -> None:
         if self._process != own.generation():
@@ -117,13 +121,13 @@ class Pool:
         finally:
             await self._drop(session)
 
-    async def _copy(self, name: str, rows: Iterable[str], most: int) -> None:
+    async def _copy(self, name: str, rows: Iterable[str], most: int, most_bytes: int) -> None:
         seconds = self._settings.call_timeout
         give_up_at = self.now() + seconds
         session = await self._session(give_up_at, seconds)
         try:
             self.statements += 1
-            await session.copy(name, rows, give_up_at - self.now(), most)
+            await session.copy(name, rows, give_up_at - self.now(), most, most_bytes)
         finally:
             self._give_back(session)
 

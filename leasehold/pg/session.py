@@ -41,8 +41,11 @@ _LOOKS_ANEW = ("read committed", "read uncommitted")  # PostgreSQL knows no diff
 _STEADY = ("guard", "work", "user", "web")
 """Roles that send the same statements all the time, and have an index for each of them."""
 _ALLOW = "set local statement_timeout ="
-_COPY_LINES = 500  # in one write, so that the loop has its turn
+_COPY_LINES, _COPY_CHARS = 500, 1 << 18  # in one write, so that the loop has its turn
 _LINE_SECONDS = 1 / 5000
+BYTE_SECONDS = 1 / 100_000
+"""What a call that sends many bytes gets beyond its time limit, for each: a slow link needs it."""
+_LONGEST_MS = (1 << 31) - 1
 
 Params = dict[str, Any]
 _DRIVERS = (psycopg.Error, OSError)
@@ -140,9 +143,11 @@ class Session:
                 raise timer.explained(error) from error
             raise
 
-    async def copy(self, name: str, lines: Iterable[str], timeout: float, most: int) -> None:
+    async def copy(
+        self, name: str, lines: Iterable[str], timeout: float, most: int, most_bytes: int = 0
+    ) -> None:
         """COPY lines of text in (see pg/copying.py), at most so many; all of them or none.
-        ``timeout``: of it all, and what each line adds to it.
+        ``timeout``: of it all; each line and each byte add to it.
 
         The COMMIT is a message of its own, sent when the rows are known to be in the table: a
         COPY that the server carries out when we have given up is never committed, and whoever
@@ -150,15 +155,17 @@ class Session:
         """
         text = statement(name, self._settings.schema)
         async with self.guarded(timeout) as timer:
-            longest = max(1, round((timeout + most * _LINE_SECONDS) * 1000))
+            longest = timeout + most * _LINE_SECONDS + most_bytes * BYTE_SECONDS
+            longest = min(_LONGEST_MS, max(1, round(longest * 1000)))
             # behind a pooler the server's own limit was not set
             allow = "" if self.facts.pooled else f"; {_ALLOW} {longest}"
             await self.connection.execute(f"begin{allow}".encode(), prepare=False)
             try:
                 async with self.connection.cursor() as cursor, cursor.copy(text) as copy:
-                    for block in batched(lines, _COPY_LINES):
-                        timer.extend(len(block) * _LINE_SECONDS)
-                        await copy.write("".join(block))
+                    for block in batched(lines, _COPY_LINES, _COPY_CHARS):
+                        text = "".join(block)
+                        timer.extend(len(block) * _LINE_SECONDS + len(text) * BYTE_SECONDS)
+                        await copy.write(text)
             except BaseException:
                 with suppress(*_DRIVERS):  # what went wrong before says more
                     await self.connection.rollback()

@@ -50,8 +50,9 @@ class JobOperations:
         requests = [job.as_request(job_id, payload_limit) for job_id, job in jobs]
         if retried:
             requests = [{**request, "retried": True} for request in requests]
-        params = {"jobs": json.dumps(requests), "now": now}
-        rows = await self._pool.fetch("job/enqueue", params)
+        text = json.dumps(requests)
+        params = {"jobs": text, "now": now}
+        rows = await self._pool.fetch("job/enqueue", params, self._pool.seconds_for(len(text)))
         return [(job_id, created) for job_id, created in rows]
 
     async def _enqueue_plain(self, job_id: UUID, job: JobRequest, now: Now) -> bool:
@@ -68,12 +69,13 @@ class JobOperations:
             "payload": job.payload,
             "now": now,
         }
-        return bool((await self._pool.fetch("job/enqueue_plain", params))[0][0])
+        seconds = self._pool.seconds_for(len(job.payload))
+        return bool((await self._pool.fetch("job/enqueue_plain", params, seconds))[0][0])
 
-    async def copy(self, jobs: Iterable[BulkJob], most: int) -> None:
+    async def copy(self, jobs: Iterable[BulkJob], most: int, most_bytes: int = 0) -> None:
         queues: set[str] = set()
         # made block by block while the server works on the one before
-        await self._pool.copy("job/copy", _copy_lines(jobs, queues), most)
+        await self._pool.copy("job/copy", _copy_lines(jobs, queues), most, most_bytes)
         # The jobs are in; a wake-up that is lost costs one poll and is no error of the caller's.
         with suppress(Unavailable):
             await self._pool.fetch("job/wake", {"queues": sorted(queues)})

@@ -64,10 +64,11 @@ class JobStore(Protocol):
     ) -> list[tuple[UUID, bool]]:
         """(id, created) per job, in order. ``retried``: an earlier try may have committed."""
 
-    async def copy(self, jobs: Iterable[BulkJob], most: int) -> None:
+    async def copy(self, jobs: Iterable[BulkJob], most: int, most_bytes: int = 0) -> None:
         """Bulk insert of plain jobs, all or none, and wake who sleeps on their queues. They are
         asked for while the database works on those before them; what that raises ends it, and
-        nothing was inserted. ``most``: so many there may be."""
+        nothing was inserted. ``most``: so many there may be, ``most_bytes`` of
+        arguments."""
 
     async def claim(
         self,

@@ -12,6 +12,7 @@ from leasehold.config import Limits
 from leasehold.env import Env
 from leasehold.errors import storable
 from leasehold.model.backoff import Backoff
+from leasehold.model.batch import BatchSize
 from leasehold.model.outcome import COMPLETED, PLAIN, Decision, Outcome, decide
 from leasehold.model.states import State
 from leasehold.ports import Acked, AckItem, JobStore
@@ -29,6 +30,9 @@ _AT_RISK = 100
 """So many of those run or wait to be recorded, if there are no more slots than that."""
 _LOCKED_PAUSE = 0.1
 """Seconds until an outcome is tried again whose row somebody's transaction holds."""
+
+_ROW_BYTES = 100
+"""Of an outcome without its result."""
 
 Pair = tuple[Claim, AckItem]
 
@@ -60,6 +64,7 @@ class Acker(Service):
         self._locked: list[Pair] = []
         """Their rows were locked by somebody; they wait aside, so that others go on."""
         self._locked_until = 0.0
+        self._bytes = BatchSize(limits.batch_bytes)
         self._suspects = 0
         """So many of the next outcomes are written one by one."""
         self._unknown: set[int] = set()
@@ -154,13 +159,17 @@ class Acker(Service):
         most = 1 if self._suspects else self._limits.batch_rows
         # one identity a statement: after a self-fencing the old one's outcomes are refused; and
         # one outcome of a job: it may have been taken away from us and claimed by us again
+        size = 0
         while self._queue and len(batch) < most and self._queue[0][0].node is node:
-            number = self._queue[0][1].job.int
-            if number in jobs:
+            item = self._queue[0][1]
+            number, size_of_it = item.job.int, _size(item.decision)
+            if number in jobs or (batch and size + size_of_it > self._bytes.now):
                 break
+            size += size_of_it
             batch.append(self._queue.popleft())
             jobs.add(number)
         self._in_flight, self._pressed = len(batch), False
+        began = self._env.boot_now()
         try:
             acked = await self._write(node, [item for _, item in batch], now)
         except (errors.UsageError, ValueError, TypeError) as error:
@@ -173,10 +182,12 @@ class Acker(Service):
         except BaseException as error:
             if isinstance(error, errors.Unavailable) and error.sent:
                 self._unknown.update(item.token for _, item in batch)
+                self._bytes.unanswered(size)
             self._queue.extendleft(reversed(batch))
             raise
         finally:
             self._in_flight = 0
+        self._bytes.answered(size, self._env.boot_now() - began)
         self._suspects = max(0, self._suspects - len(batch))
         self._written(batch, acked)
 
@@ -213,3 +224,10 @@ class Acker(Service):
                 )
         self._since = self._env.boot_now()
         self._on_written()
+
+
+def _size(decision: Decision) -> int:
+    """Bytes, roughly."""
+    if decision is COMPLETED:
+        return _ROW_BYTES
+    return _ROW_BYTES + len(decision.result or "") + len(decision.error or "")

@@ -134,7 +134,7 @@ class Client:
         """By COPY, if they can be, and we may."""
         while jobs.can_be_copied(_COPY_FROM):
             try:
-                await self._store.copy(jobs.copied(), jobs.most)
+                await self._store.copy(jobs.copied(), jobs.most, jobs.most_bytes)
                 return True
             except CannotCopy:
                 pass  # again with all of them, if they are plain

@@ -15,6 +15,7 @@ from uuid import UUID
 from leasehold import own
 from leasehold.config import Limits
 from leasehold.env import Env
+from leasehold.model.batch import BatchSize
 from leasehold.model.outcome import Outcome
 from leasehold.services.attempt import Attempts
 from leasehold.services.drive import drive
@@ -43,6 +44,8 @@ class Lane:
         self.drained = True
         """The last claim found that there are no more."""
         self.low_water = LowWater()
+        self.batch = BatchSize(Limits.batch_rows)
+        """Rows of a claim: how big they are is known when they have come."""
         self.finished = 0
         """Ever; the producer measures the rate by it."""
         self.on_room: Callable[[], None] = lambda: None

@@ -74,6 +74,11 @@ class Numbered(Sequence[Pair]):
         """So many there are, or may be."""
         return self._known if self._whole else self._limit
 
+    @property
+    def most_bytes(self) -> int:
+        """Of arguments: so many there are or, if the rest is like those we know, may be."""
+        return sum(map(len, self._payloads)) * self.most // max(1, self._known)
+
     def can_be_copied(self, least: int) -> bool:
         """By COPY, for all that is known: enough of them, and all plain."""
         return self._known >= least and self._plain

@@ -97,13 +97,16 @@ class ClaimDesk:
             if not membership.valid(self._env.boot_now()):
                 return None
             node, doubts = membership.identity.id, self._doubts
+            began = self._env.boot_now()
             try:
                 jobs = await self._ask(lane, node, membership.epoch, limit, now)
             except Exception as error:
                 # no answer, or one that could not be read: rows may be ours that we do not know
                 if not isinstance(error, errors.Unavailable) or error.sent:
                     self._unknown = membership
+                    lane.batch.unanswered(limit)
                 raise
+            lane.batch.answered(len(jobs), self._env.boot_now() - began)
             if membership.lease.phase is not Phase.HOLDER:
                 return None  # fenced meanwhile: these are rescued with what else it held
             if self._doubts != doubts:  # the claim may be lost: it is settled first
@@ -245,7 +248,7 @@ class Producer(Service):
             return 5.0  # its end, or the person's word, wakes us
         if self._acker.backlog > self._limits.unrecorded_outcomes:
             return self._limits.flush_seconds
-        limit = min(self.room(), self._limits.batch_rows)
+        limit = min(self.room(), self._limits.batch_rows, self._lane.batch.now)
         if limit <= 0:
             return await self._full()
         claimed = await self._desk.claim(self._lane, limit, now)

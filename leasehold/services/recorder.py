@@ -8,16 +8,23 @@ from datetime import datetime
 from typing import Any
 
 from leasehold import telemetry
+from leasehold.config import Limits
 from leasehold.env import Env
+from leasehold.errors import Unavailable
+from leasehold.model.batch import BatchSize
 from leasehold.ports import NodeIdentity, OperatorStore
 from leasehold.services.service import Service
 
 _BUFFER = 10_000
 _BATCH = 500
+_ROW_BYTES = 200
+"""Of an event without its texts."""
 _GATHER_SECONDS = 0.5
 """What is emitted so soon after a batch is one batch."""
 _REST_SECONDS = 10.0
 """While there is nothing to write: whoever emits wakes us."""
+
+Entry = tuple[telemetry.Event, str, str | None]
 
 
 class Recorder(Service):
@@ -32,7 +39,8 @@ class Recorder(Service):
     def __init__(self, env: Env, store: OperatorStore) -> None:
         self._env = env
         self._store = store
-        self._buffer: deque[tuple[telemetry.Event, str, str | None]] = deque(maxlen=_BUFFER)
+        self._buffer: deque[Entry] = deque(maxlen=_BUFFER)
+        self._bytes = BatchSize(Limits.batch_bytes)
         self._identity: NodeIdentity | None = None
         self._me: tuple[str, str | None] = (f"{env.host}:{env.pid}:-", None)
         self._rests = False
@@ -64,7 +72,7 @@ class Recorder(Service):
         if not self._buffer:
             return _REST_SECONDS
         self._rests = False
-        batch = list(self._buffer)[:_BATCH]
+        batch, size = self._batch()
         boot_now = self._env.boot_now()
         rows = [
             {
@@ -77,9 +85,28 @@ class Recorder(Service):
             }
             for event, worker_id, node in batch
         ]
-        await self._store.record(rows, now)
+        try:
+            await self._store.record(rows, now)
+        except Unavailable as error:
+            if error.sent:
+                self._bytes.unanswered(size)
+            raise
+        self._bytes.answered(size, self._env.boot_now() - boot_now)
         for item in batch:
             # one that was pushed out of a full buffer meanwhile is not there any more
             if self._buffer and self._buffer[0] is item:
                 self._buffer.popleft()
         return 0.0 if self._buffer else _GATHER_SECONDS
+
+    def _batch(self) -> tuple[list[Entry], int]:
+        """The oldest, and how many bytes they are, roughly."""
+        batch: list[Entry] = []
+        size = 0
+        for item in list(self._buffer)[:_BATCH]:
+            texts = [text for text in item[0].fields.values() if isinstance(text, str)]
+            more = _ROW_BYTES + sum(map(len, texts))
+            if batch and size + more > self._bytes.now:
+                break
+            batch.append(item)
+            size += more
+        return batch, size

@@ -244,10 +244,10 @@ async def test_a_connection_that_ends_while_a_statement_is_being_sent_leaves_not
     """Only then the loop watches for both, to read and to write."""
     link = await connect(psycopg.conninfo.conninfo_to_dict(direct_dsn))
     number, pid = link.fileno(), link.info.backend_pid
-    await sent(link, Query(b"select 1", ()))
+    big = Query(b"select length($1::text)", ("text",))
+    await sent(link, big, text="x" * 100_000)  # prepared from now on: the next is all values
     os.kill(pid, signal.SIGSTOP)
     try:
-        big = Query(b"select length($1::text)", ("text",))
         call = asyncio.ensure_future(sent(link, big, text="x" * 20_000_000))
         await until_async(lambda: link._writes, 30, "the socket to be full")
         with socket.socket(fileno=os.dup(number)) as twin:

@@ -18,6 +18,10 @@ _FIELDS = b"SWARNING\0C01000\0Mthe end is near\0\0"
 _LAST_WORDS = b"N" + (4 + len(_FIELDS)).to_bytes(4, "big") + _FIELDS
 
 
+_LIMITED = 16384
+"""Bytes that one connection sends before the others have their turn."""
+
+
 class Relay:
     """``with Relay(dsn) as link``: ``link.dsn`` goes through it. ``link.silence()`` keeps what
     comes from then on, in both directions; ``link.drop_server_side()`` closes the connections at
@@ -26,8 +30,13 @@ class Relay:
     last words: with something unread that is a reset, as when a server process is terminated.
     ``deaf``: passes on no notification."""
 
-    def __init__(self, dsn: str, *, deaf: bool = False) -> None:
+    def __init__(
+        self, dsn: str, *, deaf: bool = False, bytes_per_second: float | None = None
+    ) -> None:
+        """``bytes_per_second``: in each direction, of all connections together."""
         self._deaf = deaf
+        self._rate = bytes_per_second
+        self._free_at = {"up": 0.0, "down": 0.0}
         target = conninfo_to_dict(dsn)
         self._target = f"{target['host']}/.s.PGSQL.{target.get('port') or _PORT}"
         self._folder = Path(tempfile.mkdtemp(prefix="lh-relay-"))
@@ -89,11 +98,11 @@ class Relay:
         self._server_sides.append(server_writer)
         self._client_sides.append(writer)
         ways = [
-            asyncio.create_task(self._pass_on(reader, server_writer)),
+            asyncio.create_task(self._pass_on(reader, server_writer, "up")),
             asyncio.create_task(
                 self._pass_on_but_notifications(server_reader, writer)
                 if self._deaf
-                else self._pass_on(server_reader, writer)
+                else self._pass_on(server_reader, writer, "down")
             ),
             asyncio.create_task(self._end.wait()),
         ]
@@ -107,9 +116,19 @@ class Relay:
             end.transport.abort()
         self._links.discard(this)
 
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _take_turn(self, way: str, size: int) -> None:
+        """Wait until the link has carried what came before, and this."""
+        if self._rate:
+            begins = max(self._loop.time(), self._free_at[way])
+            self._free_at[way] = begins + size / self._rate
+            await asyncio.sleep(self._free_at[way] - self._loop.time())
+
+    async def _pass_on(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: str
+    ) -> None:
         with suppress(OSError):
-            while data := await reader.read(65536):
+            while data := await reader.read(_LIMITED if self._rate else 65536):
+                await self._take_turn(way, len(data))
                 if self._silent:  # what was kept never arrives, also not at the end
                     await self._end.wait()
                     return
