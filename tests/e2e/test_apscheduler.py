@@ -75,7 +75,7 @@ def test_the_leader_runs_each_second_and_the_next_one_goes_on(services: Services
     runs = services.runs
     count = runs_in_a_while(runs)
     print(f"\nMEASURED {count} runs in {SECONDS} s with 4 workers behind the gate")
-    assert abs(count - SECONDS) <= 1
+    assert SECONDS / 2 <= count < 2 * SECONDS, "once a second, not once a second in each of four"
     leader = runs()[-1].pid
     assert {run.pid for run in runs()} == {leader}
 
@@ -168,7 +168,7 @@ def test_each_run_is_one_job_whichever_scheduler_comes_first(
     services.start("adopt")
     count = runs_in_a_while(services.runs)
     print(f"\nMEASURED {count} runs in {SECONDS} s with 4 workers that all schedule")
-    assert abs(count - SECONDS) <= 1
+    assert SECONDS / 2 <= count < 2 * SECONDS, "once a second, not once a second in each of four"
     jobs = database.rows("select count(*), count(distinct id) from leasehold.jobs")[0]
     keys = database.rows("select count(*) from leasehold.job_key")[0]
     assert jobs[0] == jobs[1] == keys[0], "each run has a key, and one job"
