@@ -1,4 +1,4 @@
-"""``make detection``: measures all fifteen, prints the table and writes the page."""
+"""``make detection``: measures all twenty, prints the table and writes the page."""
 
 from __future__ import annotations
 
@@ -16,31 +16,46 @@ from tests.detection.watch import SOURCES
 from tests.support import postgres as servers
 
 _PAGE = """\
-# How soon it is said
+# How soon trouble is detected
 
-Each of fifteen troubles is made for real processes: a worker is killed or frozen, a session ended,
-a clock set. From then on three look again and again: `leasehold status`, which must end with exit
-status 1 and the sentence; the dashboard's page *now*, which must show it; and the metric
-`leasehold_problems{{kind="…"}}`, which must be more than 0. The table says after how many seconds
-each of them did. The aim is {limit:g} s. The time of a look itself is in it: the start of the
-command takes one or two seconds on a busy machine.
+The measurement makes each of twenty troubles for real processes: it kills or freezes a worker, ends
+a session, sets a clock, lets jobs fail. From then on four look again and again:
 
-| what happens | kind | status | dashboard | metric |
-|---|---|---:|---:|---:|
+- `leasehold status`, which must end with exit status 1 and the sentence;
+- the dashboard's page *now*, which must show the sentence;
+- the metric `leasehold_problems{{kind="…"}}`, which must be more than 0;
+- a Prometheus that scrapes two endpoints and evaluates the rules of `leasehold metrics rules` each
+  second: the alert must be active, and active once.
+
+The table has the seconds until each of them said it. The aim is {limit:g} s. The time of a look is
+part of it: on a busy machine the command alone takes some seconds to start.
+
+| what happens | kind | status | dashboard | metric | alert |
+|---|---|---:|---:|---:|---:|
 {rows}
 
 The sentences that `status` said:
 
 {sentences}
 
-Measured with `recover_within=15`, the default, on {cpus} CPUs that were also busy with other work
-(load {load:.1f} at the end). A frozen or silent node is said when three renewals in a row are
-missing, 6 s at the default; a dead one with its whole lease, 10 s. A missed moment counts from the
-stop that held the leader up for 4 s. A transaction counts from when it is older than the limit,
-`pin_seconds`, 300 s by default and {pin:g} s here. A deadline counts from its due time. A pooler
-and another version count from when the worker that brings them takes part.
+Measured with `recover_within=15`, the default, on {cpus} CPUs that were also busy with other
+work (load {load:.1f} at the end).
 
-Repeat it with `make detection`; `ARGS="poison_job"` measures one.
+From when the seconds count:
+
+- A frozen or silent node is told when three renewals in a row are missing, 6 s at the default; a
+  dead one after its whole lease, 10 s, or at once if its parent saw it die.
+- A missed moment counts from the stop that held the leader up for 4 s.
+- A transaction counts from when it is older than `pin_seconds`, and a waiting job from when it has
+  waited for longer than `overdue_seconds`: 300 s and 60 s by default, {pin:g} s here.
+- A deadline counts from its due time.
+- A pooler, another version and a failing schedule count from when the worker that brings them
+  takes part.
+- The alerts `LeaseholdWakeupsLost` and `LeaseholdVersionsDiffer` are active at once and fire after
+  a minute and after an hour. All others fire at once.
+
+Repeat it with `make detection`; `ARGS="poison_job"` measures one. `make healthy` is the other
+side: it runs a healthy, busy application with deployments, and reports each problem that is said.
 """
 
 
