@@ -49,7 +49,7 @@ From when the seconds count:
 - A transaction counts from when it is older than `pin_seconds`, and a waiting job from when it has
   waited for longer than `overdue_seconds`: 300 s and 60 s by default, {pin:g} s here.
 - A deadline counts from its due time.
-- A pooler, another version and a failing schedule count from when the worker that brings them
+- A deaf link, another version and a failing schedule count from when the worker that brings them
   takes part.
 - The alerts `LeaseholdWakeupsLost` and `LeaseholdVersionsDiffer` are active at once and fire after
   a minute and after an hour. All others fire at once.
