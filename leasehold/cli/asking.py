@@ -32,9 +32,9 @@ class Group(click.Group):
 
 def database_options(function: Function) -> Function:
     """``--dsn`` and ``--schema``; a group's hold for its subcommands too."""
-    dsn = click.option("--dsn", metavar="DSN", help="The database. [env: LEASEHOLD_DSN]")
+    dsn = click.option("--dsn", metavar="DSN", help="Database to use. [env: LEASEHOLD_DSN]")
     schema = click.option(
-        "--schema", "schema_name", metavar="NAME", help="Its schema. [env: LEASEHOLD_SCHEMA]"
+        "--schema", "schema_name", metavar="NAME", help="Schema to use. [env: LEASEHOLD_SCHEMA]"
     )
     decorated: Function = dsn(schema(function))
     return decorated
@@ -42,21 +42,25 @@ def database_options(function: Function) -> Function:
 
 def reading_options(function: Function) -> Function:
     """``--json``, beside the database's."""
-    as_json = click.option("--json", "as_json", is_flag=True, help="For tools.")
+    as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     return database_options(as_json(function))
 
 
 def table_options(function: Function) -> Function:
     """``--wide``, beside those for reading."""
     wide = click.option(
-        "--wide", is_flag=True, help="Show all columns in full, wider than the terminal if need be."
+        "--wide", is_flag=True, help="Show all columns in full, even if the terminal is narrower."
     )
     return reading_options(wide(function))
 
 
 def limit_option(default: int) -> Callable[[Function], Function]:
     return click.option(
-        "--limit", type=click.IntRange(1, 10_000), default=default, show_default=True
+        "--limit",
+        type=click.IntRange(1, 10_000),
+        default=default,
+        show_default=True,
+        help="Maximum number of rows.",
     )
 
 

@@ -27,9 +27,9 @@ COLUMNS: list[Column] = [
     Column("name", lambda row: row["name"], cut=16),
     Column("state", lambda row: row["state"]),
     Column("due", lambda row: row["due_at"]),
-    Column("verdict", lambda row: row["closed_at"], rank=4),
+    Column("closed", lambda row: row["closed_at"], rank=4),
     Column("late", _late, rank=1),
-    Column("job was", lambda row: row["job_state"], rank=2),
+    Column("job state", lambda row: row["job_state"], rank=2),
     Column("on breach", lambda row: row["on_breach"], rank=3, cut=12),
     Column("callback", lambda row: row["callback_job"], rank=5, short=18),
 ]
@@ -44,13 +44,17 @@ UNHANDLED: list[Column] = [
 
 
 @click.command()
-@click.option("--state", type=click.Choice(STATES), help="Only these.")
-@click.option("--name", metavar="NAME", help="Only of this name.")
-@click.option("--unhandled", is_flag=True, help="Breaches of which nobody was told; exit status 1.")
+@click.option("--state", type=click.Choice(STATES), help="Show only deadlines in this state.")
+@click.option("--name", metavar="NAME", help="Show only deadlines with this name.")
+@click.option(
+    "--unhandled",
+    is_flag=True,
+    help="Show breaches whose callback did not run; exit status 1 if any.",
+)
 @limit_option(50)
 @table_options
 def deadlines(state: str | None, name: str | None, unhandled: bool, limit: int, **_: Any) -> None:
-    """Promised times: the open ones, what is due first; then those with a verdict."""
+    """List deadlines: open ones by due time, then closed ones, newest first."""
 
     async def work(app: App) -> list[dict[str, Any]]:
         inspector = await app.inspect()

@@ -21,25 +21,25 @@ _MARKS = {"ok": ("ok", True), "note": ("note", None), "wrong": ("WRONG", False)}
     type=click.FloatRange(0.2, 600),
     default=5.0,
     show_default=True,
-    help="How long clocks and renewals are watched.",
+    help="How long to observe clocks and renewals.",
 )
 @click.option(
     "--role",
     type=click.Choice(["worker", "enqueue", "observer"]),
     default="worker",
     show_default=True,
-    help="What this login is for.",
+    help="Role to check this login for.",
 )
 @click.option(
     "--recover-within",
     type=float,
-    help="The setting to judge. [env: LEASEHOLD_RECOVER_WITHIN]",
+    help="Value of recover_within to check. [env: LEASEHOLD_RECOVER_WITHIN]",
 )
 @reading_options
 def doctor(seconds: float, role: str, recover_within: float | None, **_: Any) -> None:
-    """Examine the database, the way to it, and the nodes. Exit status 1 if anything is wrong.
+    """Check the database, the connection and the nodes. Exit status 1 if anything is wrong.
 
-    It changes nothing: what it makes to compare the schema with is rolled back.
+    Changes nothing: the schema that it creates for comparison is rolled back.
     """
 
     async def work(app: Any) -> Diagnosis:
@@ -69,6 +69,6 @@ def show(diagnosis: Diagnosis) -> None:
     show_pairs(diagnosis.intervals)
     click.echo()
     if wrong:
-        heading(f"{wrong} finding{'s' if wrong > 1 else ''} to put right", good=False)
+        heading(f"{wrong} problem{'s' if wrong > 1 else ''} to fix", good=False)
     else:
-        heading("Nothing is wrong", good=True)
+        heading("No problems found", good=True)

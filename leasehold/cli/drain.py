@@ -37,9 +37,9 @@ async def _drain(app: App) -> int:
             left -= _LOOK_SECONDS
             here: set[UUID] = {node["id"] for node in await store.nodes(10_000)}
             for node in [node for node in asked if node not in here]:
-                click.echo(f"{asked.pop(node)} is gone.")
+                click.echo(f"{asked.pop(node)} has stopped.")
     finally:
         await app.close()
     for worker_id in asked.values():
-        click.echo(f"leasehold: {worker_id} is still there", err=True)
+        click.echo(f"leasehold: {worker_id} is still running", err=True)
     return 1 if asked else 0

@@ -29,13 +29,13 @@ async def follow_events(app: App, kind: str | None, limit: int, as_json: bool) -
             if first:
                 raise
             if not away:
-                click.echo(f"leasehold: {' '.join(str(error).split())} Waiting.", err=True)
+                click.echo(f"leasehold: {' '.join(str(error).split())} Retrying.", err=True)
             away = True
             await feed.pause(_PAUSE_AWAY_SECONDS)
             continue
         first = away = False
         if missed:
-            click.echo("leasehold: more events came than are shown here", err=True)
+            click.echo("leasehold: more events occurred than are shown", err=True)
         for row in rows:
             if as_json:
                 show_json(row, line=True)

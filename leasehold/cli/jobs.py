@@ -44,9 +44,9 @@ _MOST_ATTEMPTS = 200
 
 
 @click.group(cls=Group, invoke_without_command=True)
-@click.option("--state", type=click.Choice(STATES), help="Only these.")
-@click.option("--queue", metavar="NAME", help="Only of this queue.")
-@click.option("--task", metavar="NAME", help="Only of this task.")
+@click.option("--state", type=click.Choice(STATES), help="Show only jobs in this state.")
+@click.option("--queue", metavar="NAME", help="Show only jobs of this queue.")
+@click.option("--task", metavar="NAME", help="Show only jobs of this task.")
 @limit_option(50)
 @table_options
 def jobs(
@@ -56,7 +56,10 @@ def jobs(
     limit: int,
     **_: Any,
 ) -> None:
-    """The newest jobs; or one of them: show, cancel, retry, discard."""
+    """List the newest jobs, or act on jobs.
+
+    ID is a job's id, or at least the first 8 digits of it.
+    """
     if click.get_current_context().invoked_subcommand:
         return
 
@@ -75,7 +78,7 @@ def jobs(
 @click.argument("job_id", metavar="ID")
 @table_options
 def show_job(job_id: str, **_: Any) -> None:
-    """All of one job, and its attempts that did not simply succeed."""
+    """Show one job, with its failed or interrupted attempts."""
     row = ask(lambda app: _one(app, job_id))
     if given("as_json"):
         show_json(row)
@@ -96,9 +99,11 @@ async def _one(app: App, job_id: str) -> dict[str, Any]:
 # -- acts ------------------------------------------------------------------------------------------
 def _act_options(function: Callable[..., Any]) -> Callable[..., Any]:
     where = click.option(
-        "--where", metavar="FILTER", help="All that match, like 'state:discarded queue:mail'."
+        "--where",
+        metavar="FILTER",
+        help="Act on all matching jobs, for example 'state:discarded queue:mail'.",
     )
-    yes = click.option("--yes", is_flag=True, help="Do not ask.")
+    yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
     decorated: Callable[..., Any] = click.argument("job_id", metavar="[ID]", required=False)(
         where(yes(database_options(function)))
     )
@@ -107,41 +112,41 @@ def _act_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @jobs.command("cancel")
 @_act_options
-@click.option("--reason", default="", help="Is kept with the job.")
+@click.option("--reason", default="", help="Reason to record with the job.")
 def cancel_job(job_id: str | None, where: str | None, yes: bool, reason: str, **_: Any) -> None:
-    """End waiting jobs; ask running ones to end."""
-    if _many("cancel", job_id, where, yes, "cancelled or asked to end"):
+    """Cancel waiting jobs; ask running jobs to stop."""
+    if _many("cancel", job_id, where, yes, "cancelled, or asked to stop if running"):
         return
 
     async def work(app: App) -> Found:
         acting, job = await _named(app, job_id)
         return job, await acting.cancel(job, reason)
 
-    told = {"waiting": "is cancelled", "running": "was asked to end"}
-    _say(ask(work), told, "had finished already")
+    told = {"waiting": "was cancelled", "running": "was asked to stop"}
+    _say(ask(work), told, "has already finished")
 
 
 @jobs.command("retry")
 @_act_options
 def retry_job(job_id: str | None, where: str | None, yes: bool, **_: Any) -> None:
-    """Run finished jobs again, or waiting ones now."""
-    if _many("retry", job_id, where, yes, "may run now"):
+    """Run finished jobs again, and waiting jobs now."""
+    if _many("retry", job_id, where, yes, "queued to run now"):
         return
 
     async def work(app: App) -> Found:
         acting, job = await _named(app, job_id)
         return job, await acting.retry(job)
 
-    told = {"waiting": "may run now", "finished": "may run now"}
-    _say(ask(work), told, "runs already")
+    told = {"waiting": "was queued to run now", "finished": "was queued to run now"}
+    _say(ask(work), told, "is already running")
 
 
 @jobs.command("discard")
 @_act_options
-@click.option("--reason", default="", help="Is kept with the job.")
+@click.option("--reason", default="", help="Reason to record with the job.")
 def discard_job(job_id: str | None, where: str | None, yes: bool, reason: str, **_: Any) -> None:
-    """Give up waiting jobs, and quarantined ones."""
-    if _many("discard", job_id, where, yes, "given up"):
+    """Discard waiting and quarantined jobs."""
+    if _many("discard", job_id, where, yes, "discarded"):
         return
 
     async def work(app: App) -> Found:
@@ -149,18 +154,18 @@ def discard_job(job_id: str | None, where: str | None, yes: bool, reason: str, *
         return job, await acting.discard(job, reason)
 
     job, found = ask(work)
-    why = "runs: cancel it" if found == "running" else f"is {found} already"
-    _say((job, found), {"given up": "was given up"}, why)
+    why = "is running: cancel it instead" if found == "running" else f"is already {found}"
+    _say((job, found), {"given up": "was discarded"}, why)
 
 
 @jobs.command("stack")
 @click.argument("job_id", metavar="ID")
 @database_options
 def stack_of_job(job_id: str, **_: Any) -> None:
-    """What the handler of a running job does at this moment."""
+    """Show the current stack of a running job's handler."""
     job, says = ask(lambda app: _stack(app, job_id))
     if not says:
-        _say((job, ""), {}, "does not run, or its node does not answer")
+        _say((job, ""), {}, "is not running, or its node does not respond")
     else:
         click.echo(says)
 
@@ -197,7 +202,7 @@ def _say(found: Found, told: dict[str, str], otherwise: str) -> None:
 def _many(act: str, job_id: str | None, where: str | None, yes: bool, told: str) -> bool:
     """Act on all that match, after a preview; False: it is about one job."""
     if (job_id is None) == (where is None):
-        raise click.UsageError("Give a job's ID, or --where FILTER.")
+        raise click.UsageError("Give a job ID or --where FILTER.")
     if where is None:
         return False
     wanted, words = _filter(where), where
@@ -212,7 +217,7 @@ def _many(act: str, job_id: str | None, where: str | None, yes: bool, told: str)
         count, more = ask(preview)
         number = f"{count:,} or more jobs" if more else counted(count, "job")
         if not count:
-            click.echo("No job matches.")
+            click.echo("No matching jobs.")
             return True
         click.confirm(f"{act.capitalize()} {number}?", abort=True)
     click.echo(f"{counted(ask(work), 'job')} {told}.")

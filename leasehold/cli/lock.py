@@ -17,14 +17,16 @@ from leasehold.cli.asking import database, database_options
     "--wait",
     type=click.FloatRange(0),
     metavar="SECONDS",
-    help="Wait so long for it; 0: try once.",
+    help="Maximum time to wait for the lock; 0: try once. [default: 0]",
 )
-@click.option("--fail", is_flag=True, help="Exit status 1, not 0, when another holds it.")
+@click.option(
+    "--fail", is_flag=True, help="Exit with status 1, not 0, if another process holds the lock."
+)
 @click.option(
     "--grace",
     type=click.FloatRange(0),
     metavar="SECONDS",
-    help="Between SIGTERM and SIGKILL, when the lock is lost. [default: 0.5]",
+    help="Time between SIGTERM and SIGKILL if the lock is lost. [default: 0.5]",
 )
 @database_options
 def lock(
@@ -35,12 +37,12 @@ def lock(
     grace: float | None,
     **_: Any,
 ) -> None:
-    """Run COMMAND while holding the lock NAME, in one place at a time.
+    """Run COMMAND while holding the lock NAME, on one machine at a time.
 
     For cron, systemd timers and deploy pipelines: leasehold lock nightly -- ./report.sh. If
-    another holds it, the command is not run, and the exit status is 0. Otherwise it is the
-    command's. The lock of a machine that died is taken over after its lease. The command gets
-    LEASEHOLD_LOCK_TOKEN, a number that grows with each run.
+    another process holds the lock, COMMAND does not run and the exit status is 0. Otherwise the
+    exit status is that of COMMAND. If the holder's machine dies, the lock becomes free when its
+    lease expires. COMMAND gets LEASEHOLD_LOCK_TOKEN, a number that grows with each run.
     """
     from leasehold.app import App
     from leasehold.cli.locking import run_locked

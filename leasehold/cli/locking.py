@@ -126,7 +126,7 @@ class _Runner:
         await asyncio.wait({ended, lost}, return_when=asyncio.FIRST_COMPLETED)
         lost.cancel()
         if not lock.held:
-            self._say(f"the lock was lost while {self._command[0]} ran; it is ended")
+            self._say(f"the lock was lost while {self._command[0]} was running; stopping it")
             await self._end(process, ended)
             return 1
         code = await ended

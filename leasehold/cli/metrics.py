@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @click.group(cls=Group, invoke_without_command=True)
 @database_options
 def metrics(**_: Any) -> None:
-    """The metrics as text, as /metrics of `leasehold web` serves them; alert rules and a
+    """Print the metrics as `leasehold web` serves them at /metrics; or alert rules and a
     dashboard for them."""
     if click.get_current_context().invoked_subcommand:
         return
@@ -29,7 +29,7 @@ def metrics(**_: Any) -> None:
 
 @metrics.command()
 def rules() -> None:
-    """Alert rules for Prometheus, YAML."""
+    """Print alert rules for Prometheus, as YAML."""
     from leasehold.cli import monitoring
 
     click.echo(monitoring.rules(), nl=False)
@@ -37,7 +37,7 @@ def rules() -> None:
 
 @metrics.command()
 def dashboard() -> None:
-    """A dashboard for Grafana, JSON to be imported."""
+    """Print a Grafana dashboard, as JSON to import."""
     from leasehold.cli.monitoring.board import board
 
     click.echo(board())

@@ -38,11 +38,15 @@ def _show(rows: list[dict[str, Any]], columns: list[Column], empty: str) -> None
 # -- status ----------------------------------------------------------------------------------------
 @click.command()
 @click.option(
-    "--app", "apps", metavar="NAME", multiple=True, help="Only this application; may be repeated."
+    "--app",
+    "apps",
+    metavar="NAME",
+    multiple=True,
+    help="Check only this application; can be repeated.",
 )
 @reading_options
 def status(apps: tuple[str, ...], **_: Any) -> None:
-    """A short overview, and what is wrong in words. Exit status 1 if anything is."""
+    """Show an overview and all problems. Exit status 1 if there are problems."""
     from leasehold.cli import overview
 
     async def work(app: App) -> overview.Overview:
@@ -65,7 +69,7 @@ def status(apps: tuple[str, ...], **_: Any) -> None:
 @click.group(cls=Group, invoke_without_command=True)
 @table_options
 def schedules(**_: Any) -> None:
-    """The schedules; list, pause and resume them, or read the ledger of their ticks."""
+    """List, pause, resume, run or remove schedules, or list their ticks."""
     if not click.get_current_context().invoked_subcommand:
         _list_schedules()
 
@@ -80,12 +84,15 @@ def _list_schedules() -> None:
 @schedules.command("list")
 @table_options
 def list_schedules(**_: Any) -> None:
-    """All schedules."""
+    """List all schedules."""
     _list_schedules()
 
 
 _app_option = click.option(
-    "--app", "app_name", metavar="NAME", help="Where two applications have one of that name."
+    "--app",
+    "app_name",
+    metavar="NAME",
+    help="Application of the schedule, if several have one with this name.",
 )
 
 
@@ -94,7 +101,7 @@ _app_option = click.option(
 @_app_option
 @database_options
 def pause_schedule(name: str, app_name: str | None, **_: Any) -> None:
-    """Fire no tick until it is resumed."""
+    """Pause a schedule: no ticks fire until you resume it."""
 
     async def work(app: App) -> str:
         return await (await operator(app)).pause(name, app_name)
@@ -107,12 +114,12 @@ def pause_schedule(name: str, app_name: str | None, **_: Any) -> None:
 @_app_option
 @database_options
 def resume_schedule(name: str, app_name: str | None, **_: Any) -> None:
-    """Go on; what was missed is decided by the schedule's own policy."""
+    """Resume a schedule; its `missed` setting decides about the ticks missed meanwhile."""
 
     async def work(app: App) -> str:
         return await (await operator(app)).resume(name, app_name)
 
-    click.echo(f"Schedule {name} of {ask(work)} goes on.")
+    click.echo(f"Schedule {name} of {ask(work)} is resumed.")
 
 
 @schedules.command("run")
@@ -120,12 +127,12 @@ def resume_schedule(name: str, app_name: str | None, **_: Any) -> None:
 @_app_option
 @database_options
 def run_schedule(name: str, app_name: str | None, **_: Any) -> None:
-    """Run its job once now, beside its ticks."""
+    """Run a schedule's job once now; its ticks do not change."""
 
     async def work(app: App) -> UUID:
         return await (await operator(app)).run_now(name, app_name)
 
-    click.echo(f"Job {ask(work)} of the schedule {name} may run now.")
+    click.echo(f"Job {ask(work)} of schedule {name} is queued to run now.")
 
 
 @schedules.command("remove")
@@ -133,7 +140,7 @@ def run_schedule(name: str, app_name: str | None, **_: Any) -> None:
 @_app_option
 @database_options
 def remove_schedule(name: str, app_name: str | None, **_: Any) -> None:
-    """Take away a schedule whose code is gone; code that defines it brings it back."""
+    """Remove a schedule that no code defines; code that still defines it restores it."""
 
     async def work(app: App) -> str:
         return await (await operator(app)).remove_schedule(name, app_name)
@@ -146,7 +153,7 @@ def remove_schedule(name: str, app_name: str | None, **_: Any) -> None:
 @limit_option(50)
 @table_options
 def ticks(name: str | None, limit: int, **_: Any) -> None:
-    """What became of each due moment, the newest first."""
+    """List ticks and their outcomes, newest first."""
 
     async def work(app: App) -> list[dict[str, Any]]:
         return await (await app.inspect()).ticks(name, limit)
@@ -160,7 +167,7 @@ def ticks(name: str | None, limit: int, **_: Any) -> None:
 @limit_option(50)
 @table_options
 def leaders(terms: bool, limit: int, **_: Any) -> None:
-    """Who leads, and since when."""
+    """List elections and their leaders."""
 
     async def work(app: App) -> list[dict[str, Any]]:
         acting = await operator(app)
@@ -168,28 +175,28 @@ def leaders(terms: bool, limit: int, **_: Any) -> None:
             return await acting.terms(limit)
         return await acting.inspector.leaders(limit)
 
-    _show(ask(work), tables.TERMS if terms else tables.LEADERS, "Nobody ever led.")
+    _show(ask(work), tables.TERMS if terms else tables.LEADERS, "No leader has been elected yet.")
 
 
 @click.command()
 @limit_option(200)
 @table_options
 def locks(limit: int, **_: Any) -> None:
-    """Leases and advisory locks: who holds them, and who waits."""
+    """List leases and advisory locks, their holders and waiters."""
 
     async def work(app: App) -> list[dict[str, Any]]:
         return await (await app.inspect()).locks(limit)
 
-    _show(ask(work), tables.LOCKS, "Nobody holds a lock.")
+    _show(ask(work), tables.LOCKS, "No locks are held.")
 
 
 @click.group(cls=Group, invoke_without_command=True)
 @limit_option(1000)
 @table_options
 def nodes(limit: int, **_: Any) -> None:
-    """The processes that take part; stop one from claiming, or drain it.
+    """List nodes (processes that run leasehold), stop them from claiming jobs, or drain them.
 
-    NODE is a worker's id, such as web-1:4711:9fd4e2, or enough of its beginning.
+    NODE is a worker id such as web-1:4711:9fd4e2, or an unambiguous beginning of one.
     """
     if click.get_current_context().invoked_subcommand:
         return
@@ -204,38 +211,42 @@ def nodes(limit: int, **_: Any) -> None:
 @click.argument("node")
 @database_options
 def stop_claiming(node: str, **_: Any) -> None:
-    """Claim no more jobs from the next renewal on; what runs goes on."""
+    """Stop claiming jobs at the next renewal; running jobs continue."""
 
     async def work(app: App) -> str:
         return await (await operator(app)).halt(node)
 
-    click.echo(f"{ask(work)} stops claiming.")
+    click.echo(f"{ask(work)} stops claiming jobs.")
 
 
 @nodes.command("resume")
 @click.argument("node")
 @database_options
 def resume_node(node: str, **_: Any) -> None:
-    """Claim again."""
+    """Claim jobs again."""
 
     async def work(app: App) -> str:
         return await (await operator(app)).resume_node(node)
 
-    click.echo(f"{ask(work)} claims again.")
+    click.echo(f"{ask(work)} claims jobs again.")
 
 
 @nodes.command("drain")
 @click.argument("node")
 @database_options
 def drain_node(node: str, **_: Any) -> None:
-    """Claim no more; a worker process finishes what it has, and ends; others of its supervisor go
-    on."""
+    """Stop claiming jobs; a worker process also finishes its running jobs and exits. Other
+    workers of the same supervisor continue."""
 
     async def work(app: App) -> tuple[str, bool]:
         return await (await operator(app)).drain_node(node)
 
     worker_id, ends = ask(work)
-    how = "finishes what it has, and ends" if ends else "stops claiming; what started it ends it"
+    how = (
+        "finishes its running jobs and exits"
+        if ends
+        else "stops claiming jobs; stop its process yourself"
+    )
     click.echo(f"{worker_id} {how}.")
 
 
@@ -243,22 +254,24 @@ def drain_node(node: str, **_: Any) -> None:
 @click.argument("node", required=False)
 @database_options
 def seen_nodes(node: str | None, **_: Any) -> None:
-    """You have seen that NODE died, or all dead nodes: `leasehold status` stops telling of them."""
+    """Acknowledge the death of NODE, or of all dead nodes; status stops reporting it."""
 
     async def work(app: App) -> int:
         return await (await operator(app)).seen(node)
 
     count = ask(work)
-    click.echo(f"{count} dead node{'' if count == 1 else 's'} marked as seen.")
+    click.echo(f"{count} dead node{'' if count == 1 else 's'} acknowledged.")
 
 
 @click.command()
-@click.option("--kind", metavar="KIND", help="Only these, such as node_died.")
-@click.option("--follow", "-f", is_flag=True, help="Go on with new ones as they come.")
+@click.option(
+    "--kind", metavar="KIND", help="Show only events of this kind, for example node_died."
+)
+@click.option("--follow", "-f", is_flag=True, help="Print new events as they occur.")
 @limit_option(50)
 @table_options
 def events(kind: str | None, follow: bool, limit: int, **_: Any) -> None:
-    """What happened, the newest last."""
+    """List events, newest last."""
     from leasehold.cli.following import follow_events
 
     if follow:

@@ -77,7 +77,7 @@ def _lines(facts: Facts, running: int, apps: Counter[str]) -> dict[str, str]:
     lines = {"nodes": f"{len(facts.live_nodes)} live" + (f" ({named})" if named else "")}
     for leader in facts.leaders:
         if leader["node"] is None:
-            lines[f"leader of {leader['name']}"] = "nobody"
+            lines[f"leader of {leader['name']}"] = "none"
             continue
         lines[f"leader of {leader['name']}"] = (
             f"{leader['holder']}, term {leader['term']}, "

@@ -21,8 +21,8 @@ from leasehold.cli.web import web
 from leasehold.errors import LeaseholdError
 
 _EPILOG = """\
-The database is --dsn or LEASEHOLD_DSN: postgresql://…, or embedded for a PostgreSQL that leasehold
-starts by itself. Exit status: 0 well, 1 something is wrong, 2 wrong usage."""
+--dsn or LEASEHOLD_DSN names the database: postgresql://…, or embedded for a local PostgreSQL that
+leasehold starts itself. Exit status: 0 success, 1 problem or failure, 2 wrong usage."""
 
 
 LAB = ("bench", "chaos", "demo", "sim")
@@ -67,7 +67,7 @@ class Root(Group):
 )
 @click.version_option(__version__, prog_name="leasehold", message="%(prog)s %(version)s")
 def root() -> None:
-    """Scheduled tasks and background jobs, once across all your processes, on Postgres."""
+    """Run scheduled tasks and background jobs once across all your processes, on PostgreSQL."""
 
 
 for command in (

@@ -55,7 +55,7 @@ def _target(context: click.Context, parameter: click.Parameter, value: str) -> s
     multiple=True,
     metavar="NAME=SLOTS",
     callback=_queues,
-    help="Work this queue, so many jobs at once. [default: each queue of a task, 100]",
+    help="Queue to work on, and maximum number of concurrent jobs. [default: all queues, 100 each]",
 )
 @click.option(
     "--processes",
@@ -63,11 +63,13 @@ def _target(context: click.Context, parameter: click.Parameter, value: str) -> s
     type=click.IntRange(1, MOST_PROCESSES),
     default=1,
     show_default=True,
-    help="So many worker processes, watched over and started again.",
+    help="Number of supervised worker processes.",
 )
-@click.option("--no-execute", is_flag=True, help="Elect and schedule, but run no jobs.")
-@click.option("--drain", is_flag=True, help="Ask the running workers to finish and end; wait.")
-@click.option("--log", type=click.Choice(["text", "json"]), help="Log lines. [env: LEASEHOLD_LOG]")
+@click.option(
+    "--no-execute", is_flag=True, help="Take part in elections and scheduling, but run no jobs."
+)
+@click.option("--drain", is_flag=True, help="Drain the running workers and wait until they exit.")
+@click.option("--log", type=click.Choice(["text", "json"]), help="Log format. [env: LEASEHOLD_LOG]")
 @database_options
 def worker(
     target: str,
@@ -78,11 +80,11 @@ def worker(
     log: str | None,
     **_: Any,
 ) -> None:
-    """Take part: elect, schedule, and run the jobs of an application.
+    """Run the schedules and jobs of an application.
 
-    MODULE:APP is where the App is (or a function that makes it), such as myproject.jobs:app.
-    SIGTERM and SIGINT stop cleanly; a second one at once. --drain runs nothing: it asks the
-    workers of the application to finish what they have and to end, and waits for that.
+    MODULE:APP names an App, or a function that returns one, for example myproject.jobs:app.
+    SIGTERM or SIGINT stops the worker cleanly; a second one stops it at once. --drain runs
+    nothing: it asks the running workers of the application to finish their jobs and exit.
     """
     if no_execute and queues:
         raise click.UsageError("--no-execute runs no jobs: leave --queue out")

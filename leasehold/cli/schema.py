@@ -24,13 +24,13 @@ from leasehold.cli.output import fancy, show_json, text
 @click.group(cls=Group)
 @database_options
 def schema(**_: Any) -> None:
-    """Make or check the tables and views of leasehold."""
+    """Create or check the tables and views of leasehold."""
 
 
 @schema.command("apply")
 @database_options
 def apply_schema(**_: Any) -> None:
-    """Apply the migrations that are missing. Any number of processes may do this at once."""
+    """Apply missing migrations. Several processes can do this at the same time."""
     with _progress() as tell:
         applied = ask(lambda app: app.apply_schema(tell))
     for name in applied:
@@ -40,20 +40,20 @@ def apply_schema(**_: Any) -> None:
 
 
 @schema.command("sql")
-@click.option("--roles", is_flag=True, help="The SQL that makes roles to give to logins, instead.")
+@click.option("--roles", is_flag=True, help="Print the SQL that creates roles to grant to logins.")
 @click.option(
     "--no-transaction",
     is_flag=True,
-    help="Leave out begin and commit, for a tool that opens the transaction itself.",
+    help="Omit begin and commit, for tools that open the transaction themselves.",
 )
 @database_options
 def schema_sql(roles: bool, no_transaction: bool, **_: Any) -> None:
-    """Print the SQL that makes the whole schema, for those who apply it by other means.
+    """Print the SQL that creates the whole schema, to apply it with other tools.
 
     In a migration of Alembic, call App.schema_statements() and execute each statement.
 
-    With --roles, for a schema that is there: enqueue, worker, observer and admin, named after the
-    schema (leasehold_worker …), and what each may. It can be run again and again.
+    With --roles, for an existing schema: the roles enqueue, worker, observer and admin, named after
+    the schema (leasehold_worker …), and their grants. You can run it repeatedly.
     """
     from leasehold.app import App
 
@@ -69,7 +69,7 @@ def schema_sql(roles: bool, no_transaction: bool, **_: Any) -> None:
 @schema.command("verify")
 @reading_options
 def verify_schema(**_: Any) -> None:
-    """Compare the schema with a fresh one. Exit status 1 if they differ."""
+    """Compare the schema with a new one. Exit status 1 if they differ."""
     differences = ask(lambda app: app.verify_schema())
     if given("as_json"):
         show_json({"ok": not differences, "differences": differences})
@@ -77,7 +77,7 @@ def verify_schema(**_: Any) -> None:
         for difference in differences:
             click.echo(text(difference))
         if not differences:
-            click.echo("The schema is as it should be.")
+            click.echo("The schema is correct.")
     if differences:
         end_badly()
 

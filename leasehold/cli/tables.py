@@ -130,7 +130,7 @@ SCHEDULES: list[Column] = [
     Column("paused", _key("paused"), rank=3),
     Column("next", _key("next_at"), rank=2),
     Column("last", _key("last_fire_at"), rank=5),
-    Column("was", _key("last_state"), rank=4),
+    Column("last outcome", _key("last_state"), rank=4),
     Column("release", _key("release"), rank=8, cut=10),
 ]
 TICKS: list[Column] = [

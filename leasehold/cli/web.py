@@ -20,18 +20,22 @@ _LOCAL = ("127.0.0.1", "::1", "localhost")
 
 @click.command()
 @click.argument("target", metavar="[MODULE:APP]", required=False)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Listen at this address.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0: any free."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    help="Port to listen on; 0: any free port.",
 )
-@click.option("--read-only", is_flag=True, help="Show everything, refuse every act.")
+@click.option("--read-only", is_flag=True, help="Disable all actions.")
 @database_options
 def web(target: str | None, host: str, port: int, read_only: bool, **_: Any) -> None:
-    """The dashboard, in a browser.
+    """Serve the dashboard.
 
-    It shows the database of --dsn or LEASEHOLD_DSN, or that of an application's App. On another
-    address than this machine's own it wants a login: LEASEHOLD_WEB_TOKEN, or LEASEHOLD_WEB_USER
-    and LEASEHOLD_WEB_PASSWORD.
+    It shows the database of --dsn or LEASEHOLD_DSN, or that of MODULE:APP. To listen on any
+    address but localhost, set a login: LEASEHOLD_WEB_TOKEN, or LEASEHOLD_WEB_USER and
+    LEASEHOLD_WEB_PASSWORD.
     """
     try:
         import jinja2  # noqa: F401

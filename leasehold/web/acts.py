@@ -19,21 +19,24 @@ async def on_job(site: Site, request: Request) -> Response:
     act = request.state.form.get("act", "")
     if act == "cancel":
         where = await operator.cancel(job)
-        said = {"waiting": "The job is cancelled.", "running": "The job was asked to end."}
+        said = {"waiting": "Job cancelled.", "running": "Cancellation requested."}
     elif act == "retry":
         where = await operator.retry(job)
-        said = {"waiting": "The job may run now.", "finished": "The job may run now."}
+        said = {"waiting": "Job queued to run now.", "finished": "Job queued to run now."}
     elif act == "discard":
         where = await operator.discard(job)
-        said = {"given up": "The job was given up."}
+        said = {"given up": "Job discarded."}
     elif act == "stack":
         asked = await operator.ask_stack(job)
         where = "asked" if asked else "not running"
-        said = {"asked": "Its node was asked for the stack."}
+        said = {"asked": "Stack requested from the node."}
     else:
         raise errors.BadJob("no such act", got=act[:40], do=errors.suggest(act, (*ACTS, "stack")))
-    nothing = {"running": "It runs: cancel it first.", "finished": "It had finished already."}
-    told = said.get(where) or nothing.get(where, f"Nothing to do: it is {where}.")
+    nothing = {
+        "running": "The job is running: cancel it first.",
+        "finished": "The job has already finished.",
+    }
+    told = said.get(where) or nothing.get(where, f"Nothing to do: the job is {where}.")
     return site.back(request, f"jobs/{job}", told, bad=where not in said)
 
 
@@ -42,8 +45,12 @@ async def bulk(site: Site, request: Request) -> Response:
     act, text = form.get("act", ""), form.get("q", "").strip()
     operator = await site.operator(request)
     count = await operator.bulk(act, read_filter(text), text)
-    verb = {"retry": "may run now", "cancel": "cancelled or asked to end", "discard": "given up"}
-    more = " Act again for those that are left." if count >= MOST_AT_ONCE else ""
+    verb = {
+        "retry": "queued to run now",
+        "cancel": "cancelled, or asked to stop if running",
+        "discard": "discarded",
+    }
+    more = " Repeat the action for the rest." if count >= MOST_AT_ONCE else ""
     said = f"{count:,} job{'' if count == 1 else 's'} {verb[act]}.{more}"
     return site.back(request, f"jobs?{query_text({'q': text})}", said, bad=not count)
 
@@ -57,7 +64,7 @@ async def on_schedule(site: Site, request: Request) -> Response:
     if act == "pause":
         said = f"{name} of {await operator.pause(name, app)} is paused."
     elif act == "resume":
-        said = f"{name} of {await operator.resume(name, app)} goes on."
+        said = f"{name} of {await operator.resume(name, app)} is resumed."
     elif act == "remove":
         said = f"{name} of {await operator.remove_schedule(name, app)} was removed."
     else:
@@ -70,7 +77,7 @@ async def _run(
     site: Site, request: Request, operator: Operator, name: str, app: str | None
 ) -> Response:
     job = await operator.run_now(name, app)
-    return site.back(request, f"jobs/{job}", f"{name} runs now, beside its schedule.")
+    return site.back(request, f"jobs/{job}", f"{name} is queued to run now.")
 
 
 async def on_node(site: Site, request: Request) -> Response:
@@ -78,18 +85,20 @@ async def on_node(site: Site, request: Request) -> Response:
     node, act = form.get("node", ""), form.get("act", "")
     operator = await site.operator(request)
     if act == "halt":
-        said = f"{await operator.halt(node)} claims nothing from its next renewal on."
+        said = f"{await operator.halt(node)} stops claiming jobs at its next renewal."
     elif act == "resume":
-        said = f"{await operator.resume_node(node)} claims again."
+        said = f"{await operator.resume_node(node)} claims jobs again."
     elif act == "drain":
         worker_id, ends = await operator.drain_node(node)
         how = (
-            "finishes what it has, and ends" if ends else "stops claiming; what started it ends it"
+            "finishes its running jobs and exits"
+            if ends
+            else "stops claiming jobs; stop its process yourself"
         )
         said = f"{worker_id} {how}."
     elif act == "seen":
         count = await operator.seen(node or None)
-        said = f"{count} dead node{'' if count == 1 else 's'} marked as seen."
+        said = f"{count} dead node{'' if count == 1 else 's'} acknowledged."
         return site.back(request, "now", said)
     else:
         known = ("halt", "resume", "drain", "seen")
@@ -106,7 +115,7 @@ async def login(site: Site, request: Request) -> Response:
     gate = site.gate
     who = await gate.enter(request) if gate else None
     if who is None:
-        return await _form(site, request, 403, "That is not right.")
+        return await _form(site, request, 403, "Wrong user name, password or token.")
     root = request.scope.get("root_path", "")
     response = RedirectResponse(f"{root}/now", status_code=303)
     cookie = site.sessions.pack(site.sessions.new(who))

@@ -29,7 +29,8 @@ def bars(minutes: Sequence[tuple[int, int]], since: datetime) -> Markup:
         at = since + timedelta(minutes=place)
         x, base = place * step, float(_BAR_HEIGHT)
         parts.append(
-            Markup("<g>") + _title(f"{at:%H:%M} UTC: {done:,} completed, {failed:,} failed")
+            Markup("<g>")
+            + _title(f"{at:%H:%M} UTC: {done:,} completed, {failed:,} failed attempts")
         )
         parts.append(_rect("hover", x, 0, step, _BAR_HEIGHT))
         for name, value in (("done", done), ("bad", failed)):
@@ -38,7 +39,7 @@ def bars(minutes: Sequence[tuple[int, int]], since: datetime) -> Markup:
                 base -= height
                 parts.append(_rect(name, x + 1.5, base, step - 3, height, 1.5))
         parts.append(Markup("</g>"))
-    label = f"Completed and failed jobs of the last hour, at most {top:,} in a minute"
+    label = f"Completed jobs and failed attempts in the last hour, at most {top:,} per minute"
     return _svg("bars", _BAR_WIDTH, _BAR_HEIGHT, label, parts)
 
 

@@ -108,7 +108,7 @@ async def one(site: Site, request: Request) -> Response:
     record = await operator.store.get(job_id)
     if record is None:
         raise errors.JobNotFound(
-            "no such job", got=str(job_id), do="Its history may be past keeping"
+            "no such job", got=str(job_id), do="It may have been deleted after its retention period"
         )
     more = await operator.reports.job(job_id)
     now = await operator.store.database_now("", None)
@@ -154,10 +154,10 @@ def _lives(node: dict[str, Any]) -> bool:
 
 
 _OUTCOMES = {
-    "retryable": "failed, and is tried again", "discarded": "failed for the last time",
-    "crashed": "ended when its worker died", "cancelled": "was cancelled",
-    "requeued": "ran too long and was taken away", "snoozed": "put it off",
-    "unknown_task": "went back: the node does not know the task",
+    "retryable": "failed, will be retried", "discarded": "failed, no retries left",
+    "crashed": "ended: the worker died", "cancelled": "was cancelled",
+    "requeued": "ran too long, was requeued", "snoozed": "snoozed",
+    "unknown_task": "returned: the node does not know the task",
     "unreadable": "went back: the node could not read its arguments",
     "no_process": "went back: the node could not start a process",
 }  # fmt: skip
@@ -224,7 +224,11 @@ def _claim(job: JobRecord, more: dict[str, Any] | None) -> list[dict[str, Any]]:
             _moment(more["started_at"], f"attempt {job.attempt} runs", "", "live", job.worker_id)
         )
     if job.cancel_requested:
-        found.append(_moment(more["now"], "asked to end", "its handler has not ended yet", "warn"))
+        found.append(
+            _moment(
+                more["now"], "cancellation requested", "the handler has not stopped yet", "warn"
+            )
+        )
     return found
 
 

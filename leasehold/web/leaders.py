@@ -85,7 +85,7 @@ def election(
     for worker in workers[:_MOST_LANES]:
         parts = [bar for w, bar in [*held, *believed] if w == worker and bar.last >= since]
         parts += [
-            Bar(o.first, o.last, "overlap", f"{o.old} and {o.new} both believed that they led")
+            Bar(o.first, o.last, "overlap", f"{o.old} and {o.new} both acted as leader")
             for o in found.overlaps
             if worker in (o.old, o.new)
         ]
@@ -138,7 +138,7 @@ def stretches(
         if token in ends and (seconds := _seconds(ends[token])) is not None:
             # by its own clock: it may have noticed late, or been unable to write it down
             ended = min(ended, first + timedelta(seconds=seconds))
-        says = f"{worker} believed in {label} until {full(ended)}"
+        says = f"{worker} acted as leader in {label} until {full(ended)}"
         believed.append((worker, Bar(first, max(ended, first), "believed", says, label)))
     return held, believed
 

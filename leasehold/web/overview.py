@@ -31,7 +31,7 @@ async def home(site: Site, request: Request) -> Response:
 
 async def live(site: Site, request: Request) -> Response:
     if site.pulse.streams >= MOST_STREAMS:
-        return PlainTextResponse("Too many watch.\n", status_code=503)
+        return PlainTextResponse("Too many open dashboards.\n", status_code=503)
     return StreamingResponse(site.pulse.stream(), media_type="text/event-stream")
 
 

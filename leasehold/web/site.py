@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Page: TypeAlias = "Callable[[Site, Request], Awaitable[Response]]"
 SAID = "leasehold_said"
 PAGES = (
-    ("now", "Now", "n"),
+    ("now", "Overview", "n"),
     ("jobs", "Jobs", "j"),
     ("schedules", "Schedules", "s"),
     ("leaders", "Leaders", "l"),
@@ -191,9 +191,9 @@ def _safely(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
         except errors.JobNotFound as error:
             return await _problem(site, request, 404, "Not found", error)
         except errors.UsageError as error:
-            return await _problem(site, request, 400, "That cannot be done", error)
+            return await _problem(site, request, 400, "Invalid request", error)
         except errors.Conflict as error:
-            return await _problem(site, request, 409, "Somebody holds it", error)
+            return await _problem(site, request, 409, "Conflict", error)
         except errors.LeaseholdError as error:
             told = database_problem(error)
             title = told.sentence.partition(" LINE ")[0]  # of a statement of ours
@@ -212,12 +212,12 @@ async def _missing(site: Site, request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 404
     if not hasattr(request.state, "session"):  # a static file
         return Response(status_code=status)
-    title = "There is no such page" if status == 404 else "That is not possible here"
+    title = "Page not found" if status == 404 else "Not allowed"
     return await site.render(request, "problem.html", status, page="", title=title, do="")
 
 
 async def _broken(site: Site, request: Request, error: Exception) -> Response:
     return await site.render(
-        request, "problem.html", 500, page="", title="The dashboard made a mistake",
-        do="Its log has the traceback.",
+        request, "problem.html", 500, page="", title="Internal error",
+        do="See the log of the dashboard for the traceback.",
     )  # fmt: skip

@@ -105,7 +105,7 @@ def test_schema_apply_verify_and_sql(bare):
     assert "Applied 0001_initial." in first.stdout and "applying 0001_initial …" in first.stderr
     again = bare("schema", "apply")
     assert again.stdout == "Nothing to do: the schema is up to date.\n"
-    assert "as it should be" in bare("schema", "verify").stdout
+    assert "The schema is correct" in bare("schema", "verify").stdout
     assert bare.json("schema", "verify") == {"ok": True, "differences": []}
 
 
@@ -257,11 +257,11 @@ def test_jobs_are_listed_shown_and_chosen(cli):
 
 def test_a_waiting_job_is_cancelled_once_and_runs_again_on_retry(cli):
     (job,) = enqueue(cli.dsn, 1)
-    assert cli("jobs", "cancel", job, "--reason", "no need").stdout == f"Job {job} is cancelled.\n"
+    assert cli("jobs", "cancel", job, "--reason", "no need").stdout == f"Job {job} was cancelled.\n"
     shown = cli.json("jobs", "show", job)
     assert shown["state"] == "cancelled" and "no need" in shown["last_error"]
-    assert "had finished already" in cli.refused("jobs", "cancel", job)
-    assert "may run now" in cli("jobs", "retry", job).stdout
+    assert "has already finished" in cli.refused("jobs", "cancel", job)
+    assert "was queued to run now" in cli("jobs", "retry", job).stdout
     assert cli.json("jobs", "show", job)["state"] == "available"
 
 
@@ -305,7 +305,7 @@ def test_everything_about_a_living_node_can_be_read(cli):
         assert status["ok"] is True and status["notes"][0]["kind"] == "schedule_paused"
         assert "note: Schedule 'hourly'" in cli("status").stdout
         assert cli.json("schedules")[0]["paused"] is True
-        assert "goes on" in cli("schedules", "resume", "hourly", "--app", "shop").stdout
+        assert "is resumed" in cli("schedules", "resume", "hourly", "--app", "shop").stdout
         assert cli.json("schedules")[0]["paused"] is False
 
     take_part(cli.dsn, look)

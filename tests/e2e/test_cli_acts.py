@@ -61,9 +61,9 @@ insert into leasehold.schedule (app, name, spec, described, task_name, job, miss
 
 def test_a_job_is_given_up_and_its_event_says_by_whom(cli: Cli):
     job = cli.enqueue()
-    assert "was given up" in cli("jobs", "discard", str(job), "--reason", "enough").stdout
+    assert "was discarded" in cli("jobs", "discard", str(job), "--reason", "enough").stdout
     assert cli.state(job) == "discarded"
-    assert "is discarded already" in cli("jobs", "discard", str(job), exits=1).stderr
+    assert "is already discarded" in cli("jobs", "discard", str(job), exits=1).stderr
     assert cli.acts() == [("discard", 1, "cli")]
     assert cli.sql("select fields ->> 'who' from leasehold.events") == [("ada",)]
     assert "no such job" in cli("jobs", "discard", str(UUID(int=1)), exits=1).stderr
@@ -78,11 +78,12 @@ def test_many_jobs_are_acted_on_after_a_question(cli: Cli):
     cli("jobs", "cancel", "--where", "queue:mail args.user:1", typed="y\n")
     assert [cli.state(job) for job in jobs] == ["available", "cancelled"] * 3
     assert (
-        "3 jobs may run now" in cli("jobs", "retry", "--where", "state:cancelled", "--yes").stdout
+        "3 jobs queued to run now"
+        in cli("jobs", "retry", "--where", "state:cancelled", "--yes").stdout
     )
-    assert "6 jobs given up" in cli("jobs", "discard", "--where", "queue:mail", "--yes").stdout
+    assert "6 jobs discarded" in cli("jobs", "discard", "--where", "queue:mail", "--yes").stdout
     assert cli.state(other) == "available"
-    assert "No job matches" in cli("jobs", "cancel", "--where", "queue:none").stdout
+    assert "No matching jobs" in cli("jobs", "cancel", "--where", "queue:none").stdout
     assert cli.acts() == [("cancel", 3, "cli"), ("retry", 3, "cli"), ("discard", 6, "cli")]
     assert "Did you mean 'queue'" in cli("jobs", "cancel", "--where", "queu:x", exits=1).stderr
     for wrong in (["jobs", "cancel"], ["jobs", "cancel", str(other), "--where", "queue:mail"]):

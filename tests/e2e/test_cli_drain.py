@@ -61,7 +61,7 @@ def test_workers_that_are_asked_to_drain_finish_their_jobs_and_end(
         drain = run("--drain")
         assert drain.wait(60) == 0
         assert "Asked 3 workers of shop to drain." in drain.output
-        assert drain.output.count("is gone") == 3
+        assert drain.output.count("has stopped") == 3
         assert sql.execute(state, [job_id]).fetchone() == ("completed", 1)
         assert alone.wait(30) == 0 and supervisor.wait(30) == 0, "and nobody is started again"
         assert sql.execute("select 1 from leasehold.node").fetchall() == []
@@ -82,6 +82,6 @@ def test_a_supervisor_ends_although_one_of_its_workers_was_down_when_all_were_as
         os.kill(pid, signal.SIGKILL)
         supervisor.wait_for("worker_dies_at_once", 60)
         drain = run("--drain")
-        assert drain.wait(60) == 0 and "1 workers of shop" in drain.output
+        assert drain.wait(60) == 0 and "Asked 1 worker of shop" in drain.output
         assert supervisor.wait(60) == 0
         assert sql.execute("select 1 from leasehold.node").fetchall() == []

@@ -33,7 +33,7 @@ async def migrated(direct_dsn: str) -> str:
 
 async def test_locks_shows_a_leader_a_holder_and_a_waiter(migrated: str) -> None:
     app = App(migrated, release="blue")
-    assert await leasehold(migrated, "locks") == "Nobody holds a lock.\n"
+    assert await leasehold(migrated, "locks") == "No locks are held.\n"
     assert json.loads(await leasehold(migrated, "locks", "--json")) == []
     job = uuid4()
 

@@ -74,7 +74,7 @@ def test_a_node_stops_claiming_claims_again_and_drains(shop: Shop) -> None:
     [running] = shop.enqueue(seconds=6.0)
     until(lambda: shop.state(running) == "running", 30)
 
-    assert f"{worker} stops claiming." in shop.said("nodes", "stop-claiming", worker)
+    assert f"{worker} stops claiming jobs." in shop.said("nodes", "stop-claiming", worker)
     obeys = "select info ->> 'halted' from leasehold.nodes where worker_id = %s"
     until(lambda: shop.sql(obeys, worker) == [("true",)], 30, "its word that it obeys")
     waiting = shop.enqueue(3)
@@ -85,13 +85,13 @@ def test_a_node_stops_claiming_claims_again_and_drains(shop: Shop) -> None:
     assert shop.ran_on(waiting) == {its_id}, "it left them to another"
     assert shop.ran_on([running]) == {worker}, "what it ran, it ran to the end"
 
-    assert f"{its_id} stops claiming." in shop.said("nodes", "stop-claiming", its_id)
+    assert f"{its_id} stops claiming jobs." in shop.said("nodes", "stop-claiming", its_id)
     until(lambda: shop.sql(obeys, its_id) == [("true",)], 30)
     held = shop.enqueue(2)
-    assert "claims again" in shop.said("nodes", "resume", worker)
+    assert "claims jobs again" in shop.said("nodes", "resume", worker)
     assert shop.ran_on(held) == {worker}
 
-    assert "finishes what it has, and ends" in shop.said("nodes", "drain", its_id)
+    assert "finishes its running jobs and exits" in shop.said("nodes", "drain", its_id)
     assert other.wait(60) == 0
     assert process.running
     acts = "select fields ->> 'act' from leasehold.event where kind = 'person_acted' order by id"
@@ -109,7 +109,7 @@ def test_one_worker_of_a_supervisor_is_drained_and_the_others_go_on(shop: Shop) 
     (first, pid), (second, other) = shop.sql(query)
     says = "select count(*) from leasehold.nodes where info ->> 'drains' = 'true'"
     assert shop.sql(says) == [(2,)], "what it says of itself first is true already"
-    assert f"{first} finishes what it has, and ends" in shop.said("nodes", "drain", first)
+    assert f"{first} finishes its running jobs and exits" in shop.said("nodes", "drain", first)
     tree.wait_for(rf"worker_drained .*pid={pid}", 60)
     until(lambda: shop.sql(query) == [(second, other)], 30, "its row's end")
     assert shop.ran_on(shop.enqueue(3)) == {second}, "the other was not stopped"

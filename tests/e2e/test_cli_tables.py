@@ -86,7 +86,7 @@ def test_commands_take_the_shortened_id_that_a_terminal_shows(busy: Cli):
     assert len(short) < 36
     whole = busy.json("jobs", "show", short)["id"]
     assert whole.startswith(short)
-    assert busy("jobs", "cancel", short).stdout == f"Job {whole} is cancelled.\n"
+    assert busy("jobs", "cancel", short).stdout == f"Job {whole} was cancelled.\n"
     assert busy.json("jobs", "show", short)["state"] == "cancelled", "also a finished one"
     assert busy.json("jobs", "show", other)["state"] == "available"
     assert whole in busy("jobs", "retry", short).stdout

@@ -106,7 +106,7 @@ def test_a_killed_worker_is_told_until_somebody_has_seen_it(shop: Shop) -> None:
     [sentence] = [p["sentence"] for p in told["problems"] if p["kind"] == "node_died"]
     assert re.fullmatch(rf"Node {dead} died [\d.]+ s ago, 1 job was rescued", sentence)
     assert shop.said("nodes", "seen", "nobody:1:abcdef", code=1)
-    assert "1 dead node marked as seen" in shop.said("nodes", "seen", dead)
+    assert "1 dead node acknowledged" in shop.said("nodes", "seen", dead)
     until(lambda: "node_died" not in shop.status()[0], 60)
     assert "0 dead nodes" in shop.said("nodes", "seen")
     acts = (

@@ -142,7 +142,7 @@ def test_the_timeline_of_a_job_that_failed_and_then_succeeded():
     events = [said("job_rescued", "b", 3, job="1", dead="a"), said("job_failed", "a", 2, job="1")]
     found = timeline(done, None, [tried], [{**e, "level": "warning"} for e in events])
     assert [moment["what"] for moment in found] == [
-        "enqueued", "attempt 1 started", "attempt 1 ended when its worker died", "job rescued",
+        "enqueued", "attempt 1 started", "attempt 1 ended: the worker died", "job rescued",
         "attempt 2 started", "completed",
     ]  # fmt: skip
     assert [moment["at"] for moment in found] == sorted(moment["at"] for moment in found)

@@ -116,7 +116,7 @@ def test_every_page_is_usable(scene: Scene, page_at: Open, width: int, theme: st
 
 def test_the_page_follows_what_happens(scene: Scene, page_at: Open):
     page = page_at(scene.url + "jobs?q=queue:later")
-    assert "No job matches" in page.content()
+    assert "No matching jobs" in page.content()
     scene.enqueue("send", "later", run_in=3600, payload={"user_id": 5})
     page.wait_for_selector("text=user_id=5")
     page.goto(scene.url + "now")
@@ -156,14 +156,14 @@ def test_many_jobs_are_cancelled_after_a_preview(scene: Scene, page_at: Open):
     assert page.inner_text("#preview") == "7 jobs match"
     assert {scene.state(job) for job in jobs} == {"available"}, "a preview changes nothing"
     page.click("button:has-text('Cancel 7 jobs')")
-    page.wait_for_selector("text=7 jobs cancelled or asked to end")
+    page.wait_for_selector("text=7 jobs cancelled, or asked to stop if running")
     assert {scene.state(job) for job in jobs} == {"cancelled"}
     page.click("text=Retry …")
     page.click("button:has-text('Retry 7 jobs')")
-    page.wait_for_selector("text=7 jobs may run now")
+    page.wait_for_selector("text=7 jobs queued to run now")
     page.click("text=Discard …")
     page.click("button:has-text('Discard 7 jobs')")
-    page.wait_for_selector("text=7 jobs given up")
+    page.wait_for_selector("text=7 jobs discarded")
     assert {scene.state(job) for job in jobs} == {"discarded"}
     page.goto(scene.url + "events?kind=person_acted")
     assert "jobs queue:parked" in page.content() and "local" in page.content()
@@ -174,8 +174,8 @@ def test_a_running_job_is_asked_to_end(scene: Scene, page_at: Open):
     scene.wait_state(job, "running")
     page = page_at(f"{scene.url}jobs/{job}")
     page.wait_for_selector("text=page 7 of 20")
-    page.click("text=Ask to end")
-    page.wait_for_selector("text=The job was asked to end")
+    page.click("button:text-is('Cancel')")
+    page.wait_for_selector("text=Cancellation requested.")
     scene.wait_state(job, "cancelled")
     page.wait_for_selector(".timeline li >> text=cancelled")
     page.wait_for_selector(".timeline li >> text=person acted")
@@ -185,14 +185,14 @@ def test_the_stack_of_a_running_job_is_shown(scene: Scene, page_at: Open):
     job = scene.enqueue("long", "work", payload={"pages": 20})
     scene.wait_state(job, "running")
     page = page_at(f"{scene.url}jobs/{job}")
-    page.click("text=Look at its stack")
-    page.wait_for_selector("text=Its node was asked for the stack")
+    page.click("text=Show stack")
+    page.wait_for_selector("text=Stack requested from the node")
     page.wait_for_selector("#stack pre", timeout=60_000)
     assert "await asyncio.Event().wait()" in page.inner_text("#stack pre")
     reader = page_at(f"{scene.web('--read-only')}jobs/{job}")
     assert "asyncio.Event" in reader.inner_text("#stack pre")
     assert reader.locator("main button").count() == 0
-    page.click("text=Ask to end")
+    page.click("button:text-is('Cancel')")
     scene.wait_state(job, "cancelled")
     page.goto(f"{scene.url}jobs/{job}")
     assert page.locator("#stack").count() == 0, "it is that of a run, and this one is over"
@@ -202,8 +202,8 @@ def test_a_job_says_why_it_waits_and_what_went_wrong(scene: Scene, page_at: Open
     waits = scene.enqueue("send", "nobody-works-this", payload={"user_id": 1})
     page = page_at(f"{scene.url}jobs/{waits}")
     assert "No live node works the queue 'nobody-works-this'" in page.inner_text(".why")
-    page.click("text=Give up")
-    page.wait_for_selector("text=The job was given up")
+    page.click("button:text-is('Discard')")
+    page.wait_for_selector("text=Job discarded")
     failed = scene.enqueue("flaky", "work", max_attempts=2)
     scene.wait_state(failed, "retryable")
     page.goto(f"{scene.url}jobs/{failed}")
@@ -222,7 +222,7 @@ def test_a_schedule_runs_now_pauses_and_goes_on(scene: Scene, page_at: Open):
     assert card.locator(".strip .mark").count() == 1
     card.get_by_role("button", name="Run now").click()
     page.wait_for_url(re.compile(r"/jobs/[0-9a-f-]{36}$"))
-    assert "runs now, beside its schedule" in page.content()
+    assert "is queued to run now" in page.content()
     page.wait_for_selector('h1 .state:text-is("completed")')
     page.goto(scene.url + "schedules")
     card.get_by_role("button", name="Pause").click()
@@ -231,24 +231,24 @@ def test_a_schedule_runs_now_pauses_and_goes_on(scene: Scene, page_at: Open):
         (True,)
     ]
     card.get_by_role("button", name="Resume").click()
-    page.wait_for_selector("text=daily-report of default goes on")
+    page.wait_for_selector("text=daily-report of default is resumed")
     until(lambda: scene.sql("select 1 from leasehold.ticks where state = 'fired' limit 1"), 60)
     page.goto(scene.url + "schedules")
-    page.wait_for_selector(".ticks .fired")
+    page.wait_for_selector(".ticks .completed")
 
 
 def test_a_node_stops_claiming_and_claims_again(scene: Scene, page_at: Open):
     page = page_at(scene.url + "nodes")
     page.click("button:has-text('Stop claiming')")
-    page.wait_for_selector("text=claims nothing from its next renewal on")
-    page.wait_for_selector(".tag:text-is('claims nothing')", timeout=60_000)
+    page.wait_for_selector("text=stops claiming jobs at its next renewal")
+    page.wait_for_selector(".tag:text-is('not claiming')", timeout=60_000)
     job = scene.enqueue("send", "mail", payload={"user_id": 7})
     page.goto(scene.url + f"jobs/{job}")
     assert "No live node works the queue" in page.inner_text(".why")
     page.goto(scene.url + "nodes")
-    page.click("button:has-text('Claim again')")
+    page.click("button:has-text('Resume claiming')")
     scene.wait_state(job, "completed")
-    assert page.locator(".tag:text-is('claims nothing')").count() == 0
+    assert page.locator(".tag:text-is('not claiming')").count() == 0
     acts = "select fields ->> 'act' from leasehold.events where fields ->> 'on' like 'node %%'"
     assert {act for (act,) in scene.sql(acts)} == {"stop claiming", "claim again"}
 
@@ -263,10 +263,11 @@ def test_the_leaders_page_shows_what_the_process_believes(scene: Scene, page_at:
 def test_what_is_wrong_is_said_in_the_words_of_status(scene: Scene, page_at: Open):
     scene.enqueue("send", "unworked", payload={"user_id": 1})
     page = page_at(scene.url + "now")
-    page.wait_for_selector("text=Queue 'unworked' has jobs to run, and no live node works it")
+    trouble = "text=Queue 'unworked' has jobs to run, and no live node works it"
+    page.wait_for_selector(trouble)
     page.wait_for_selector("#troubles:not([hidden])")
     scene.sql("delete from leasehold.job where queue = 'unworked'")
-    page.wait_for_selector("text=All is well", timeout=60_000)
+    page.wait_for_selector(trouble, state="detached", timeout=60_000)
 
 
 def test_an_open_transaction_that_pins_the_past_is_named(scene: Scene, page_at: Open):
@@ -321,7 +322,7 @@ def test_a_login_with_a_token_and_a_name(scene: Scene, page_at: Open):
     job = scene.enqueue("send", "parked", payload={"user_id": 1})
     page.goto(f"{url}jobs/{job}")
     page.click("button:has-text('Cancel')")
-    page.wait_for_selector("text=The job is cancelled")
+    page.wait_for_selector("text=Job cancelled")
     found = scene.sql(
         "select fields ->> 'act' from leasehold.events where fields ->> 'who' = %s", "Ada"
     )
@@ -370,5 +371,5 @@ def test_a_form_of_another_site_and_one_with_a_wrong_token_are_refused(scene: Sc
     assert scene.state(job) == "available"
     page.goto(f"{scene.url}jobs/{job}")
     page.evaluate(press)
-    page.wait_for_selector("text=The job is cancelled")
+    page.wait_for_selector("text=Job cancelled")
     context.close()

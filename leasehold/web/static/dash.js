@@ -40,10 +40,10 @@
         const data = JSON.parse(event.data);
         const badge = document.getElementById("troubles");
         if (badge) { badge.textContent = data.problems; badge.hidden = !data.problems; }
-        show(data.away ? "no database" : paused ? "paused" : "live", data.away ? "bad" : paused ? "" : "on");
+        show(data.away ? "database unavailable" : paused ? "paused" : "live", data.away ? "bad" : paused ? "" : "on");
         if (!busy() && window.htmx) htmx.trigger(body, "look");
       });
-      source.onerror = () => { late = late || setTimeout(() => { late = 0; show("no connection", "bad"); }, 4000); };
+      source.onerror = () => { late = late || setTimeout(() => { late = 0; show("disconnected", "bad"); }, 4000); };
       source.onopen = () => { clearTimeout(late); late = 0; };
       addEventListener("pagehide", () => source.close());
     }
