@@ -5,21 +5,34 @@ Everything else gets an :class:`Env`; the simulation passes one of its own.
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import os
 import random
 import secrets
 import socket
 import struct
+import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from uuid import UUID, SafeUUID
 
 # CLOCK_BOOTTIME goes on while the machine sleeps; CLOCK_MONOTONIC does not. A lease that was
 # slept through must be seen as expired. Where the kernel has no such clock we take the other.
-_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+# Windows has neither; its monotonic clock counts while the machine sleeps.
+_boot_now: Callable[[], float] = time.monotonic
+if hasattr(time, "clock_gettime"):
+    _boot_now = partial(
+        time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", None) or time.CLOCK_MONOTONIC
+    )
 
+
+# psycopg needs a loop that watches sockets, and the default one of Windows does not
+LOOP_FACTORY = asyncio.SelectorEventLoop if sys.platform == "win32" else None
+"""For asyncio.Runner, in threads of our own; None: the usual loop."""
 
 Rng = random.Random
 
@@ -34,7 +47,7 @@ class Clock:
     ``wall_now`` (UTC) is for people and for ids, and decides nothing."""
 
     def boot_now(self) -> float:
-        return time.clock_gettime(_BOOT)
+        return _boot_now()
 
     def wall_now(self) -> datetime:
         return datetime.now(UTC)
@@ -134,8 +147,8 @@ class Env:
         """Who runs this process, for the record of what people do; proves nothing."""
         try:
             return getpass.getuser()
-        except (KeyError, OSError):
-            return f"uid {os.getuid()}"
+        except (KeyError, OSError, ImportError):
+            return f"uid {os.getuid()}" if hasattr(os, "getuid") else "unknown"
 
     def jitter(self, seconds: float, share: float) -> float:
         """``seconds`` ± ``share`` of it."""

@@ -14,6 +14,7 @@ from leasehold.app.advisory_sync import SyncAdvisoryLock
 from leasehold.app.deadlines import SyncStandingDeadline
 from leasehold.app.held import without_loop
 from leasehold.app.threads import SyncLeader, SyncLock
+from leasehold.env import LOOP_FACTORY
 from leasehold.errors import ConfigError
 from leasehold.model.job import JobRecord, JobRequest
 from leasehold.services.client import Client, Job
@@ -123,7 +124,7 @@ class SyncApp:
     def background(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None or self._pid != os.getpid():
-                self._loop = asyncio.new_event_loop()
+                self._loop = (LOOP_FACTORY or asyncio.new_event_loop)()
                 self._pid = os.getpid()
                 thread = threading.Thread(
                     target=self._loop.run_forever, name="leasehold-sync", daemon=True

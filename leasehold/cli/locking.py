@@ -17,13 +17,10 @@ if TYPE_CHECKING:
     from leasehold.app.lock import Lock
 
 EXIT_NOT_FOUND = 127
-_FORWARDED = (
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
+_FORWARDED = tuple(
+    getattr(signal, name)
+    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+    if hasattr(signal, name)  # Windows has two of them
 )
 
 

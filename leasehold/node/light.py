@@ -15,7 +15,7 @@ from typing import Any
 
 from leasehold import errors
 from leasehold.config import Settings
-from leasehold.env import Env
+from leasehold.env import LOOP_FACTORY, Env
 from leasehold.node.reach import reach_database
 from leasehold.ports import NodeIdentity, Signal, Store, Wake, Wakeups
 from leasehold.services.guard import Guard
@@ -63,7 +63,8 @@ class LightNode:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._main())
+            with asyncio.Runner(loop_factory=LOOP_FACTORY) as runner:
+                runner.run(self._main())
         except BaseException as error:  # whoever waits for the start raises it
             self._error = error
         self._started.set()

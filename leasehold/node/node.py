@@ -11,7 +11,7 @@ from uuid import UUID
 
 from leasehold import errors, own
 from leasehold.config import Settings
-from leasehold.env import Env, take_assigned_node_id
+from leasehold.env import LOOP_FACTORY, Env, take_assigned_node_id
 from leasehold.model.job import ClaimedJob
 from leasehold.model.outcome import Outcome, Unknown
 from leasehold.node.host import GuardsHost
@@ -246,7 +246,8 @@ class Node(GuardsHost):
 
     def _guard(self) -> None:
         try:
-            asyncio.run(self.guard.run())
+            with asyncio.Runner(loop_factory=LOOP_FACTORY) as runner:
+                runner.run(self.guard.run())
         except BaseException as error:  # else a start would wait for it for ever
             text = errors.told(error)
             self._emit("service_failed", service="guard", error=text)

@@ -290,7 +290,7 @@ def _tcp(connection: Link) -> dict[str, int] | None:
     """What the kernel does for our end; None where it is no TCP connection."""
     twin = socket.socket(fileno=os.dup(connection.fileno()))
     try:
-        if twin.family == socket.AF_UNIX:
+        if twin.family == getattr(socket, "AF_UNIX", None):
             return None
         level = socket.IPPROTO_TCP
         names = {

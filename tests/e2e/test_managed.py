@@ -46,11 +46,11 @@ def test_jobs_schedules_and_failures_go_on_over_the_kill_of_a_leader(scene: Scen
     until(lambda: scene.states([failing]) == {"discarded": 1}, 60, "the failure to be final")
     assert [run["attempt"] for run in scene.history("start", job=failing)] == [1, 2]
     scene.wait_history("tick", count=2)
-    held = scene.enqueue("nap", 10, seconds=3.0)
-    scene.wait_history("start", count=2, task="nap", pid=leader.pid)
+    held = scene.enqueue("nap", 60, seconds=3.0)
+    scene.wait_history("start", task="nap", pid=leader.pid, timeout=60)
     term = scene.one("select max(term) from leasehold.leaders")
     leader.kill()
-    scene.wait_done(jobs + held, 90)
+    scene.wait_done(jobs + held, 120)
     survivor = next(worker for worker in workers if worker is not leader)
     assert scene.wait_for_leader(survivor) is survivor
     assert scene.one("select max(term) from leasehold.leaders") > term
