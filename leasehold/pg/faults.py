@@ -56,6 +56,7 @@ _BY_WORDS = (
     ("could not translate host name", errors.WrongDsn),
     ("failed to resolve host", errors.WrongDsn),
     ("name or service not known", errors.WrongDsn),
+    ("conversion between", errors.UnsafeServer),
     ("session is read-only", errors.ReadOnlyServer),
     ("session is not read-only", errors.ReadOnlyServer),
 )

@@ -18,7 +18,7 @@ from psycopg.conninfo import make_conninfo
 
 from leasehold import App
 from leasehold.cli.root import root
-from leasehold.errors import BadPayload
+from leasehold.errors import BadPayload, UnsafeServer
 from leasehold.model.job import JobRequest
 from leasehold.web import dashboard
 from tests.support import postgres as servers
@@ -148,12 +148,16 @@ async def test_what_a_database_cannot_hold_is_refused_or_escaped_and_nothing_is_
         await app.close()
 
 
-async def test_a_database_of_no_encoding_is_refused_by_name(postgres: Any) -> None:
-    with servers.database(postgres.dsn, "SQL_ASCII") as dsn:
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "MULE_INTERNAL"])
+async def test_a_database_that_has_no_unicode_is_refused(postgres: Any, encoding: str) -> None:
+    with servers.database(postgres.dsn, encoding) as dsn:
         arguments, env = ["schema", "apply"], {"LEASEHOLD_DSN": dsn}
         done = await asyncio.to_thread(CliRunner().invoke, root, arguments, env=env)
-        assert done.exit_code == 1 and "Got: encoding SQL_ASCII" in done.stderr
-        assert "ENCODING 'UTF8'" in done.stderr and "Traceback" not in done.output
+        assert done.exit_code == 1 and encoding in done.stderr
+        assert "Traceback" not in done.output
+        with pytest.raises(UnsafeServer):
+            async with App(dsn).node():
+                pass
 
 
 # -- helpers ---------------------------------------------------------------------------------------
