@@ -175,7 +175,7 @@ class Node(GuardsHost):
             # also when the start is cancelled: a guard alone would lead and do no duty
             await asyncio.shield(self._leave())
             raise
-        outage = Outage(lambda: self._store.database_now(self._settings.name, self._env.due_now()))
+        outage = Outage(lambda: self._store.database_now(self._env.due_now()))
         for loop in self._all_loops():
             loop.outage = outage
             loop.on_back = self._on_database_back

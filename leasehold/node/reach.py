@@ -17,7 +17,7 @@ async def reach_database(store: Store, settings: Settings, env: Env, emit: Emit)
     give_up_at = env.boot_now() + settings.call_timeout
     while True:
         try:
-            await store.database_now(settings.name, env.due_now())
+            await store.database_now(env.due_now())
             return
         except errors.Unavailable as error:
             emit("database_lost", service="start", error=str(error))

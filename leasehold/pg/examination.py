@@ -26,10 +26,10 @@ from leasehold.pg.faults import translate
 from leasehold.pg.link import Link
 from leasehold.pg.reports import PgReports
 from leasehold.pg.roles import ADMIN, ROLES, rights
-from leasehold.pg.rows import named
 from leasehold.pg.session import TCP
 from leasehold.pg.sql import statement
 from leasehold.ports.doctor import NEVER, SESSION, TRANSACTION, Clocks, Examination, Gaps, Tokens
+from leasehold.ports.operation import named
 
 _SETTINGS = (
     "synchronous_commit default_transaction_isolation fsync full_page_writes autovacuum "
@@ -220,7 +220,7 @@ class _Examiner:
 
     async def _nodes(self) -> None:
         rows = await self._ask("doctor/connections", {})
-        self._found.connections = named("application count", rows)
+        self._found.connections = named("application count")(rows)
         self._found.trouble = dict(await self._ask("doctor/trouble", {"now": None}))
 
     # -- over some time --------------------------------------------------------------------------

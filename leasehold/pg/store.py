@@ -1,29 +1,27 @@
-"""The Store on PostgreSQL."""
+"""The Store on PostgreSQL: it executes the declarations of ports/."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict, is_dataclass
+from functools import partial
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
 from leasehold.config import USER_IDLE_SECONDS, Settings
+from leasehold.pg.exchange import Row
 from leasehold.pg.pool import Pool
-from leasehold.pg.session import ServerFacts
-from leasehold.pg.store_claims import AdvisoryClaimOperations
-from leasehold.pg.store_dashboard import DashboardOperations
-from leasehold.pg.store_deadlines import DeadlineOperations
-from leasehold.pg.store_jobs import JobOperations
-from leasehold.pg.store_locks import LockOperations
-from leasehold.pg.store_nodes import NodeOperations
-from leasehold.pg.store_schedules import OperatorOperations, ScheduleOperations
+from leasehold.pg.session import Params, ServerFacts
+from leasehold.pg.store_deadlines import PgDeadlines
+from leasehold.pg.store_jobs import PgJobs
+from leasehold.pg.store_nodes import PgNodes
+from leasehold.pg.store_operator import PgOperator
+from leasehold.pg.words import fetch_told, has_words
+from leasehold.ports import Operation, Store, Term
 
 
-class PgStore(
-    NodeOperations,
-    JobOperations,
-    ScheduleOperations,
-    DeadlineOperations,
-    OperatorOperations,
-    DashboardOperations,
-    LockOperations,
-    AdvisoryClaimOperations,
-):
+class PgStore(PgNodes, PgJobs, PgDeadlines, PgOperator, Store):
     """All operations over one pool; belongs to one event loop."""
 
     def __init__(
@@ -54,6 +52,14 @@ class PgStore(
         notifications is half full, and none are sent."""
         return bool((await self._pool.fetch("session/notify", {"message": message}))[0][0])
 
+    async def execute(
+        self, operation: Operation, params: Params, timeout: float | None
+    ) -> list[Row]:
+        sent = _sent(params, operation.documents)
+        if has_words(sent):
+            return await fetch_told(self._pool, operation.sql, sent, timeout)
+        return await self._pool.fetch(operation.sql, sent, timeout, operation.aside)
+
     def shut(self) -> None:
         self._pool.shut()
 
@@ -81,3 +87,26 @@ class Stores:
     async def close(self) -> None:
         await self.users.close()
         await self.work.close()
+
+
+def _sent(params: Params, documents: frozenset[str]) -> Params:
+    """As psycopg takes them. A Term is two parameters: leader and term."""
+    sent: Params = {}
+    for name, value in params.items():
+        if isinstance(value, Term):
+            sent["leader"], sent["term"] = value
+        elif name in documents:
+            sent[name] = Jsonb(value, _dumps)
+        elif isinstance(value, (tuple, set, frozenset)):
+            sent[name] = list(value)
+        else:
+            sent[name] = value
+    return sent
+
+
+def _plain(value: Any) -> Any:
+    """What JSON does not know: records, moments and ids."""
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
+
+
+_dumps = partial(json.dumps, default=_plain)

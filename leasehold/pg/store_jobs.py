@@ -1,4 +1,4 @@
-"""Store operations on jobs."""
+"""Store operations on jobs that need more than their declaration."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from leasehold.pg.copying import NULL, boolean, number, text
 from leasehold.pg.exchange import Row
 from leasehold.pg.pool import Pool
 from leasehold.pg.words import fetch_told
-from leasehold.ports import Acked, AckItem, Completion, Now, Rescued, Staged, Term
+from leasehold.ports import Acked, AckItem, AdvisoryClaimStore, Completion, JobStore, Now
 
 _LOOKS = 8
 _FIRST_PAUSE = 0.01
 
 
-class JobOperations:
+class PgJobs(JobStore, AdvisoryClaimStore):
     _pool: Pool
     _may_insert = True
     """False: the login may only call leasehold.enqueue, and not write the table itself."""
@@ -106,9 +106,14 @@ class JobOperations:
         jobs.sort(key=lambda job: (job.priority, job.scheduled_for, job.id.int))
         return jobs
 
-    async def start(self, node: UUID, job: UUID, token: int, now: Now) -> bool:
-        params = {"node": node, "job": job, "token": token, "now": now}
-        return bool(await self._pool.fetch("job/start", params))
+    async def claim_candidates(
+        self, node: UUID, epoch: int, jobs: Sequence[UUID], limit: int, now: Now
+    ) -> list[ClaimedJob]:
+        params = {"node": node, "epoch": epoch, "ids": list(jobs), "limit": limit, "now": now}
+        rows = await self._pool.fetch("job/claim_candidates", params)
+        claimed = [ClaimedJob._make(row) for row in rows]
+        claimed.sort(key=lambda job: (job.priority, job.scheduled_for, job.id))
+        return claimed
 
     async def ack(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
         """A batch of which each simply succeeded has a short statement of its own."""
@@ -162,35 +167,6 @@ class JobOperations:
             "now": now,
         }
         return len(await self._pool.fetch("job/give_back", params))
-
-    async def give_back_unknown(
-        self, node: UUID, epoch: int, known: Sequence[int], now: Now = None
-    ) -> int:
-        params = {"node": node, "epoch": epoch, "known": list(known), "now": now}
-        return len(await self._pool.fetch("job/give_back_unknown", params))
-
-    async def requeue(self, job: UUID, token: int, now: Now = None) -> State | None:
-        params = {"job": job, "token": token, "now": now}
-        state = (await self._pool.fetch("job/requeue", params))[0][0]
-        return State(state) if state else None
-
-    async def rescue(
-        self, nodes: Sequence[UUID], max_crashes: int, limit: int, now: Now
-    ) -> list[Rescued]:
-        params = {"nodes": list(nodes), "max_crashes": max_crashes, "limit": limit, "now": now}
-        return [Rescued(*row) for row in await self._pool.fetch("job/rescue", params)]
-
-    async def stage(self, term: Term, limit: int, now: Now) -> Staged:
-        params = {"leader": term.leader, "term": term.token, "limit": limit, "now": now}
-        staged, later, next_in, _ = (await self._pool.fetch("job/stage", params))[0]
-        return Staged(staged, later, next_in)
-
-    async def progress(
-        self, node: UUID, job: UUID, token: int, share: float, note: str | None
-    ) -> bool | None:
-        params = {"node": node, "job": job, "token": token, "share": share, "note": note}
-        rows = await fetch_told(self._pool, "job/progress", params)
-        return rows[0][0] if rows else None
 
     async def cancel(self, job: UUID, reason: str, now: Now) -> str | None:
         return await self._control("job/cancel", {"job": job, "reason": reason, "now": now})

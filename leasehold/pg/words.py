@@ -24,6 +24,11 @@ _READ_BY_PEOPLE = ("errors", "reason", "note", "says", "info", "events")
 """Parameters of statements."""
 
 
+def has_words(params: Params) -> bool:
+    """Does any of these hold text that people read?"""
+    return not params.keys().isdisjoint(_READ_BY_PEOPLE)
+
+
 async def fetch_told(
     pool: Pool, name: str, params: Params, timeout: float | None = None
 ) -> list[Row]:

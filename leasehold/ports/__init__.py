@@ -10,8 +10,6 @@ ServerError.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from leasehold.ports.claims import AdvisoryClaimStore
 from leasehold.ports.common import Now, Rows, Term
 from leasehold.ports.dashboard import DashboardStore, JobPage, Reports
@@ -19,6 +17,7 @@ from leasehold.ports.deadlines import DeadlineStore, Swept
 from leasehold.ports.jobs import Acked, AckItem, Completion, JobStore, Rescued, Staged
 from leasehold.ports.locks import LockStore
 from leasehold.ports.nodes import Heartbeat, LockSeen, NodeIdentity, NodeSeen, NodeStore, Signal
+from leasehold.ports.operation import Operation
 from leasehold.ports.operator import OperatorStore, Summary
 from leasehold.ports.schedules import (
     DueSchedule,
@@ -47,6 +46,7 @@ __all__ = [
     "NodeSeen",
     "NodeStore",
     "Now",
+    "Operation",
     "OperatorStore",
     "Reports",
     "Rescued",
@@ -76,9 +76,11 @@ class Store(
     DashboardStore,
     LockStore,
     AdvisoryClaimStore,
-    Protocol,
 ):
-    async def close(self) -> None: ...
+    """All of them."""
+
+    async def close(self) -> None:
+        """Wait for what runs, then close every connection."""
 
     def shut(self) -> None:
         """Break every connection now: whoever waits gets Unavailable."""

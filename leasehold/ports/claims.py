@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 from uuid import UUID
 
 from leasehold.model.job import ClaimedJob
 from leasehold.ports.common import Now
+from leasehold.ports.operation import Operations, operation
 
 
-class AdvisoryClaimStore(Protocol):
+class AdvisoryClaimStore(Operations):
+    @operation("job/candidates")
     async def candidates(
         self, queue: str, not_tasks: Sequence[str], skip: int, limit: int
     ) -> list[UUID]:

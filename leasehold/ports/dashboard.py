@@ -11,47 +11,67 @@ from uuid import UUID
 
 from leasehold.model.filter import JobFilter
 from leasehold.ports.common import Now, Rows
+from leasehold.ports.operation import Operations, first, named, operation, value
 
 
-class DashboardStore(Protocol):
+class DashboardStore(Operations):
     """The part of the Store with which people act. Each act names ids, at most one batch."""
 
+    @operation("job/discard")
     async def discard(self, jobs: Sequence[UUID], reason: str, now: Now) -> set[UUID]:
         """Give up waiting and quarantined jobs; those that were. The others are left."""
 
+    @operation("job/cancel_many")
     async def cancel_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> set[UUID]:
         """Waiting ones end, running ones are asked to; which. The others are left."""
 
+    @operation("job/retry_many")
     async def retry_many(self, jobs: Sequence[UUID], now: Now) -> set[UUID]:
         """Finished ones come back, waiting ones are due now; which. Running ones are left."""
 
+    @operation(
+        "job/attempts", answer=named("attempt token worker_id started_at ended_at outcome error")
+    )
     async def attempts(self, job: UUID, limit: int) -> Rows:
         """Attempts that did not simply succeed, the newest first: attempt, token, worker_id,
         started_at, ended_at, outcome, error."""
 
+    @operation("stack/ask")
     async def ask_stack(self, job: UUID, request: UUID, now: Now) -> bool:
         """Ask the job's node for the stack of its handler: a signal ``stack`` of this
         ``request``. False: no node holds the job."""
 
+    @operation("stack/answer")
     async def answer_stack(self, node: UUID, request: UUID, says: str, now: Now) -> bool:
         """The node's answer. False: something newer was asked since."""
 
+    @operation("stack/get", answer=first("request claim_token asked_at answered_at says"))
     async def stack(self, job: UUID) -> dict[str, Any] | None:
         """What was asked for last, in the last hour or so: request, claim_token, asked_at,
         answered_at and says (None: not answered yet)."""
 
+    @operation("schedule/run_now", answer=value)
     async def run_schedule(self, app: str, name: str, job: UUID, now: Now) -> bool:
         """Enqueue a schedule's job under this id, once. False: there is no such schedule."""
 
+    @operation("schedule/remove")
     async def remove_schedule(self, app: str, name: str) -> bool: ...
 
+    @operation("history/roll_up", aside=True)
     async def roll_up(self, since: datetime | None, now: Now) -> datetime:
         """Count the whole minutes from ``since`` on (None: where the history ends); up to where
         it was counted."""
 
+    @operation("metrics/fold")
     async def fold_counts(self, limit: int) -> int:
         """Add what was tallied for metrics to the totals; how many tallies, at most ``limit``."""
 
+    @operation(
+        "history/list",
+        answer=named(
+            "at queue task_name completed cancelled discarded quarantined failed wait run"
+        ),
+    )
     async def history(self, since: datetime, queue: str | None, limit: int) -> Rows:
         """Minutes from ``since`` on, the oldest first: at, queue, task_name, completed,
         cancelled, discarded, quarantined, failed, and wait and run as counts per class of

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 from uuid import UUID
 
 from leasehold.model.deadline import Breach, DueLevel, Level
 from leasehold.ports.common import Now, Rows
+from leasehold.ports.operation import Operations, named, operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +20,12 @@ class Swept:
     """Seconds until the next one is due; None: none is armed."""
 
 
-class DeadlineStore(Protocol):
+class DeadlineStore(Operations):
     async def sweep(self, limit: int, now: Now) -> Swept:
         """Give at most ``limit`` passed deadlines their verdict, each with its callback's job.
         Anybody may do this at any time."""
 
+    @operation("deadline/start")
     async def start_deadlines(
         self, node: UUID, job: UUID, token: int, now: Now
     ) -> tuple[DueLevel, ...]:
@@ -37,17 +38,28 @@ class DeadlineStore(Protocol):
         """One that stands alone: (id, created); not created when one of that name is armed, or
         there is one for the same fixed time."""
 
+    @operation("deadline/end")
     async def end_deadline(self, deadline: UUID, verdict: str, now: Now) -> str | None:
         """``met`` or ``cancelled``, unless it has its verdict: the state of its last level then.
         None: none of that id stands alone."""
 
+    @operation("deadline/find")
     async def find_deadline(self, name: str) -> UUID | None:
         """The one of that name that stands alone: the armed one, or the newest."""
 
+    @operation("deadline/prune")
     async def prune_deadlines(self, days: int, limit: int, now: Now) -> int: ...
 
+    @operation(
+        "deadline/list",
+        answer=named(
+            "id level name state due_at closed_at late_seconds job_id schedule since until "
+            "job_state on_breach callback_job key"
+        ),
+    )
     async def deadlines(self, state: str | None, name: str | None, limit: int) -> Rows: ...
 
+    @operation("deadline/unhandled", answer=named("id level name task callback_job why"))
     async def unhandled_breaches(self, days: int, limit: int, now: Now) -> Rows:
         """Whose callback waits for a task that no live node knows (``why`` is ``unknown``), or
         ended without success (``why`` is its state)."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from uuid import UUID
 
 from leasehold.model.job import EVERYTHING, BulkJob, ClaimedJob, JobRecord, JobRequest, Span
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
 from leasehold.ports.common import Now, Term
+from leasehold.ports.operation import Operations, count, operation
 
 
 class AckItem(NamedTuple):
@@ -58,7 +59,7 @@ class Staged:
     """Seconds until the next one is due."""
 
 
-class JobStore(Protocol):
+class JobStore(Operations):
     async def enqueue(
         self, jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int, retried: bool, now: Now
     ) -> list[tuple[UUID, bool]]:
@@ -83,6 +84,7 @@ class JobStore(Protocol):
         """At most ``limit`` jobs, best first; of those in ``span``, or of the last two seconds and
         before its end; and of those more urgent than its beginning, if it has no end."""
 
+    @operation("job/start")
     async def start(self, node: UUID, job: UUID, token: int, now: Now) -> bool: ...
 
     async def ack(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
@@ -99,23 +101,28 @@ class JobStore(Protocol):
         """The run does not count; what somebody asked to cancel is cancelled. How many;
         those whose rows somebody holds locked are still ours."""
 
+    @operation("job/give_back_unknown", answer=count)
     async def give_back_unknown(
         self, node: UUID, epoch: int, known: Sequence[int], now: Now = None
     ) -> int:
         """``known``: the tokens of the claims that we know of. Only in this ``epoch``: carried out
         late, it must not take what was claimed since."""
 
+    @operation("job/requeue")
     async def requeue(self, job: UUID, token: int, now: Now = None) -> State | None:
         """Take a job from its run, which counts: available again, or discarded if it was the last
         one, or cancelled if somebody asked for that. RUNNING: locked by a transaction, ask again;
         None: the claim was lost."""
 
+    @operation("job/rescue")
     async def rescue(
         self, nodes: Sequence[UUID], max_crashes: int, limit: int, now: Now
     ) -> list[Rescued]: ...
 
+    @operation("job/stage")
     async def stage(self, term: Term, limit: int, now: Now) -> Staged: ...
 
+    @operation("job/progress")
     async def progress(
         self, node: UUID, job: UUID, token: int, share: float, note: str | None
     ) -> bool | None:

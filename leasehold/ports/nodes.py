@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from leasehold.model.lease import Seen
 from leasehold.ports.common import Now, Rows, Term
+from leasehold.ports.operation import Operations, count, named, operation, value
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class LockSeen:
     """Whose turn it is; as it was before the look."""
 
 
-class NodeStore(Protocol):
+class NodeStore(Operations):
     async def register(self, node: NodeIdentity, lease_seconds: float, now: Now) -> int:
         """Insert the node; its token."""
 
@@ -94,44 +95,56 @@ class NodeStore(Protocol):
     ) -> Heartbeat:
         """Renew the node and ``held``, and see the rest. ``heard``: signals taken in before."""
 
+    @operation("node/sleep")
     async def set_sleeping(self, node: UUID, queues: Sequence[str]) -> None: ...
 
+    @operation("node/bury")
     async def bury(self, term: Term, node: UUID, token: int, seq: int) -> str | None:
         """Declare dead what was observed silent; its worker_id, or None if it moved."""
 
+    @operation("node/leave")
     async def leave(self, node: UUID, token: int) -> bool: ...
 
+    @operation("node/certify")
     async def certify(self, node: UUID, timeout: float, *, process: bool = False) -> str | None:
         """This identity is dead, says who knows it: the process itself when nothing runs under
         it any more, or (``process``: with every identity that it took since) the parent that
         gave it and saw it die. Its worker_id, or None if it had no row."""
 
+    @operation("node/halt")
     async def halt(self, node: UUID, halted: bool) -> str | None:
         """It shall claim nothing, or claim again: its heartbeats bring that back. Its worker_id,
         or None when it is gone."""
 
+    @operation("node/drain")
     async def drain(self, app: str, node: UUID | None = None) -> list[tuple[UUID, str]]:
         """Ask the application's workers, or this ``node`` alone, to drain and end: (id,
         worker_id) of those that will. Their heartbeats bring it back as a signal of the kind
         ``drain``, whose ``token`` is 1 for one node alone, and 0 once all were asked."""
 
+    @operation("node/deaths")
     async def deaths(self, limit: int, skip: int = 0) -> list[tuple[UUID, str]]:
         """Dead nodes whose jobs were not all freed, but for the first ``skip``: (id, worker_id)."""
 
+    @operation("node/died", answer=named("node worker_id app died_at rescued"))
     async def died(self, seconds: float, limit: int, now: Now) -> Rows:
         """Nodes that died within that time and that no person has seen yet, the newest first:
         node, worker_id, app, died_at, rescued (jobs)."""
 
+    @operation("node/seen", answer=count)
     async def seen(self, worker_id: str | None, now: Now) -> int:
         """A person has seen that this node died (None: all that did); how many were unseen."""
 
+    @operation("node/settle", answer=count)
     async def settle(self, nodes: Sequence[UUID]) -> int:
         """All that these dead nodes held is free: of how many is that so?"""
 
+    @operation("node/new_epoch")
     async def new_epoch(self, node: UUID, token: int, epoch: int) -> int | None:
         """After this no claim of an epoch before ``epoch`` commits; the epoch that the node has
         now. Done again, or late, it changes nothing. None: the node is gone."""
 
+    @operation("leader/ensure", answer=value)
     async def ensure_election(self, name: str, lease_seconds: float) -> bool:
         """Make its rows; True when they had been there before and were deleted. A leader's row
         is made again as its last holder's, who may still believe in it."""
@@ -147,10 +160,12 @@ class NodeStore(Protocol):
     ) -> int | None:
         """Compare-and-swap; the new term, or None when the row was not as ``seen``."""
 
+    @operation("leader/resign")
     async def resign(self, term: Term, node: UUID, timeout: float) -> bool: ...
 
     async def place_bid(self, name: str, node: UUID, wait: bool, timeout: float) -> LockSeen | None:
         """Look at a lock, and with ``wait`` take a place in its queue, once; an acquisition gives
         it up. None: the lock has no rows yet."""
 
+    @operation("bid/drop")
     async def drop_bid(self, name: str, node: UUID) -> bool: ...

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from leasehold.ports.common import Now, Rows
+from leasehold.ports.operation import Operations, named, operation, value
+
+EVENTS = named("id at kind level worker_id fields")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +21,7 @@ class Summary:
     waiting: int
     unknown: int
     quarantined: int
-    unknown_tasks: tuple[str, ...]
+    unknown_tasks: Sequence[str]
     oldest: Mapping[str, float]
     """Queues with available jobs: for how many seconds the oldest of them has been due."""
 
@@ -31,9 +34,11 @@ class Summary:
         return tuple(sorted(self.oldest))
 
 
-class OperatorStore(Protocol):
+class OperatorStore(Operations):
+    @operation("event/record")
     async def record(self, events: Sequence[dict[str, Any]], now: Now) -> None: ...
 
+    @operation("prune/partitions", answer=value)
     async def prune_days(self, keep_days: int, now: Now) -> int:
         """Make the days of finished jobs ahead, drop those past keeping; how many went. Raises
         Conflict while a long reader holds them: then ask again later, for it takes locks behind
@@ -42,34 +47,74 @@ class OperatorStore(Protocol):
     async def prune(self, days: dict[str, int], limit: int, now: Now) -> int:
         """``days``: events, ticks, attempts, history; how many rows went."""
 
+    @operation("status/summary")
     async def summary(self, now: Now) -> Summary: ...
 
+    @operation(
+        "node/list",
+        answer=named(
+            "worker_id id app release version executes queues tasks started_at heartbeat "
+            "age_seconds lease_seconds info halted"
+        ),
+    )
     async def nodes(self, limit: int) -> Rows: ...
 
+    @operation(
+        "leader/list",
+        answer=named("name holder term heartbeat age_seconds lease_seconds acquired_at node"),
+    )
     async def leaders(self, limit: int) -> Rows: ...
 
+    @operation("leader/terms", answer=named("name term holder acquired_at"))
     async def terms(self, name: str | None, limit: int) -> Rows: ...
 
+    @operation(
+        "schedule/list",
+        answer=named(
+            "app name described task_name missed paused next_at last_fire_at last_state "
+            "release high_water"
+        ),
+    )
     async def schedules(self, limit: int) -> Rows: ...
 
+    @operation(
+        "schedule/ticks",
+        answer=named(
+            "app schedule fire_at until state job_id term decided_at lateness_seconds outcome "
+            "ran_seconds"
+        ),
+    )
     async def ticks(self, schedule: str | None, limit: int, now: Now = None) -> Rows:
         """The newest entries of the ledger. ``outcome``: what became of the job, ``missed``, or
         ``unknown`` where nothing is kept of it; ``ran_seconds``: so far, if it runs."""
 
+    @operation("event/list", answer=EVENTS)
     async def events(self, kind: str | None, after: int | None, limit: int) -> Rows: ...
 
+    @operation("status/pins", answer=named("pid what role application state seconds"))
     async def pins(self, seconds: float, limit: int, now: Now) -> Rows:
         """Who keeps dead rows from being removed for at least so long, the oldest first: pid, what
         (``transaction``, ``prepared transaction``), role, application, state, seconds."""
 
-    async def failures(self, seconds: float, now: Now) -> Rows:
+    @operation(
+        "status/failures",
+        answer=named("task discarded failed finished counted_until error"),
+    )
+    async def failures(self, seconds: float, now: Now, limit: int = 2000) -> Rows:
         """Of each task whose attempts failed within that time: task, discarded (jobs), failed
         (attempts that will be tried again), finished (jobs in the history's minutes),
-        counted_until (where these end), error (the newest)."""
+        counted_until (where these end), error (the newest). ``limit``: failed attempts that are
+        counted."""
 
-    async def finished(self, since: datetime) -> dict[str, int]:
-        """Jobs of each task that finished since then, of 20,000 at most."""
+    # the plan that reads job_done by ranges of pages is to be had aside alone
+    @operation("status/finished", answer=dict, aside=True)
+    async def finished(self, since: datetime, most: int = 20_000) -> dict[str, int]:
+        """Jobs of each task that finished since then; so many are counted."""
 
+    @operation(
+        "status/failing_schedules",
+        answer=named("app name task_name job_id state finished_at error"),
+    )
     async def failing_schedules(self, seconds: float, limit: int, now: Now) -> Rows:
         """Schedules whose newest job failed for good, while none of their last five completed
         within that time: app, name, task_name, job_id, state, finished_at, error."""
@@ -77,5 +122,6 @@ class OperatorStore(Protocol):
     async def check_schema(self) -> None:
         """Raises SchemaTooOld or SchemaTooNew."""
 
+    @operation("event/lately", answer=EVENTS)
     async def lately(self, kinds: Sequence[str], seconds: float, limit: int, now: Now) -> Rows:
         """Events of these kinds not older than that, the newest first."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 from leasehold.ports.common import Now, Term
+from leasehold.ports.operation import Operations, operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,32 +74,38 @@ class ScheduleDefinition:
 class Synced:
     newest: bool
     """False: a newer release is alive, and its definitions stand."""
-    kept: tuple[str, ...]
-    dropped: tuple[str, ...]
+    kept: Sequence[str]
+    dropped: Sequence[str]
 
 
-class ScheduleStore(Protocol):
+class ScheduleStore(Operations):
+    @operation("schedule/due")
     async def due_schedules(
         self, app: str, limit: int, now: Now, without: Sequence[DueSchedule] = ()
     ) -> list[DueSchedule]:
         """The longest due first; not those of ``without``, as long as their definitions are what
         they were."""
 
+    @operation("schedule/next")
     async def next_schedule(
         self, app: str, now: Now, without: Sequence[DueSchedule] = ()
     ) -> tuple[float | None, float]:
         """Seconds until the next moment (None: there is none), and how many seconds the
         furthest decided moment lies ahead of the clock (0 or less: it does not)."""
 
+    @operation("schedule/fire")
     async def fire(
         self, term: Term, app: str, plans: Sequence[TickPlan], now: Now
     ) -> list[tuple[str, datetime, str]]:
         """Write decisions; the ledger entries made: (schedule, moment, state)."""
 
-    async def database_now(self, app: str, now: Now) -> datetime: ...
+    @operation("schedule/clock")
+    async def database_now(self, now: Now) -> datetime: ...
 
+    @operation("schedule/sync")
     async def sync_schedules(
         self, app: str, release: str, schedules: Sequence[ScheduleDefinition], now: Now
     ) -> Synced: ...
 
+    @operation("schedule/pause")
     async def pause_schedule(self, app: str, name: str, paused: bool) -> bool: ...

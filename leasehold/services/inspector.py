@@ -96,7 +96,7 @@ class Inspector:
         store, now = self._store, self._env.due_now()
         await store.check_schema()
         return Facts(
-            now=await store.database_now("", now),
+            now=await store.database_now(now),
             summary=await store.summary(now),
             nodes=await store.nodes(MOST_ROWS),
             leaders=await store.leaders(MOST_ROWS),

@@ -115,7 +115,7 @@ class Operator:
         since = min(row["acquired_at"] for row in rows)
         events = await self.reports.lease_events(since, _MOST_EVENTS)
         leaders = await self.store.leaders(_MOST_NODES)
-        return with_ends(rows, events, leaders, await self.store.database_now("", None))
+        return with_ends(rows, events, leaders, await self.store.database_now(None))
 
     # -- dead nodes -------------------------------------------------------------------------------
     async def seen(self, worker_id: str | None = None) -> int:

@@ -100,7 +100,7 @@ class Syncer(Service):
         boot_now = self._env.boot_now()
         if newest == self._stands and boot_now < self._look_at:
             return self._look_at - boot_now
-        moment = await self._store.database_now(self._app, now)
+        moment = await self._store.database_now(now)
         definitions = [planned.definition(moment) for planned in self._planned]
         synced = await self._store.sync_schedules(self._app, self._release, definitions, now)
         self._stands, self._look_at = newest, boot_now + LOOK_AGAIN_SECONDS

@@ -34,7 +34,7 @@ async def listing(site: Site, request: Request) -> Response:
     text = request.query_params.get("q", "").strip()
     after = request.query_params.get("after") or None
     operator = await site.operator(request)
-    now = await operator.store.database_now("", None)
+    now = await operator.store.database_now(None)
     given: dict[str, Any] = {
         "page": "jobs", "q": text, "after": after, "now": now, "wrong": "", "jobs": None,
         "states": filters.STATES, "wanted": JobFilter(), "acts": ACTS,
@@ -111,7 +111,7 @@ async def one(site: Site, request: Request) -> Response:
             "no such job", got=str(job_id), do="It may have been deleted after its retention period"
         )
     more = await operator.reports.job(job_id)
-    now = await operator.store.database_now("", None)
+    now = await operator.store.database_now(None)
     attempts = await operator.store.attempts(job_id, 200)
     until = (record.completed_at or now) + timedelta(minutes=2)
     since = record.created_at - timedelta(seconds=2)

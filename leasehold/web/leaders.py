@@ -50,7 +50,7 @@ async def listing(site: Site, request: Request) -> Response:
     span = request.query_params.get("span", "1h")
     span = span if span in SPANS else "1h"
     operator = await site.operator(request)
-    now = await operator.store.database_now("", None)
+    now = await operator.store.database_now(None)
     since = now - timedelta(seconds=SPANS[span])
     terms = await operator.reports.terms(since, _MOST_TERMS)
     events = await operator.reports.lease_events(since - timedelta(days=1), 5000)

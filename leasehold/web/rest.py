@@ -25,7 +25,7 @@ DEAD_ROWS = 5000
 
 async def nodes(site: Site, request: Request) -> Response:
     operator = await site.operator(request)
-    now = await operator.store.database_now("", None)
+    now = await operator.store.database_now(None)
     rows = await operator.store.nodes(1000)
     for row in rows:
         row["silent"] = row["age_seconds"] is None or row["age_seconds"] > row["lease_seconds"]
@@ -39,7 +39,7 @@ async def locks(site: Site, request: Request) -> Response:
     rows = await operator.store.locks(_ROWS)
     rows.sort(key=lambda row: (bool(row["granted"]), str(row["name"])))
     return await site.render(
-        request, "locks.html", page="locks", now=await operator.store.database_now("", None),
+        request, "locks.html", page="locks", now=await operator.store.database_now(None),
         locks=rows, waiting=sum(not row["granted"] for row in rows),
     )  # fmt: skip
 
@@ -51,7 +51,7 @@ async def deadlines(site: Site, request: Request) -> Response:
     operator = await site.operator(request)
     return await site.render(
         request, "deadlines.html", page="deadlines", state=state, states=STATES,
-        now=await operator.store.database_now("", None),
+        now=await operator.store.database_now(None),
         deadlines=await operator.store.deadlines(state, None, _ROWS),
         unhandled=await operator.inspector.unhandled_breaches(20),
     )  # fmt: skip
@@ -65,7 +65,7 @@ async def database(site: Site, request: Request) -> Response:
         request,
         "database.html",
         page="database",
-        now=await operator.store.database_now("", None),
+        now=await operator.store.database_now(None),
         tables=[{**table, "bloated": _bloated(table)} for table in await operator.reports.tables()],
         transactions=transactions,
         pinning=pinning if pinning and (pinning["open_seconds"] or 0) > OLD_SECONDS else None,
@@ -93,7 +93,7 @@ async def events(site: Site, request: Request) -> Response:
         kind, level, int(before) if before else None, _EVENTS
     )
     return await site.render(
-        request, "events.html", page="events", now=await operator.store.database_now("", None),
+        request, "events.html", page="events", now=await operator.store.database_now(None),
         events=rows, more=more, kind=kind, level=level, before=before, kinds=CATALOGUE,
         levels=LEVELS,
     )  # fmt: skip

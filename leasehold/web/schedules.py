@@ -23,7 +23,7 @@ LATE_SECONDS = 5.0
 
 async def listing(site: Site, request: Request) -> Response:
     operator = await site.operator(request)
-    now = await operator.store.database_now("", None)
+    now = await operator.store.database_now(None)
     rows = await operator.reports.schedules(MOST)
     ticks: dict[tuple[str, str], Rows] = {}
     for tick in await operator.reports.ticks(_TICKS):

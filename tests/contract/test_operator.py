@@ -61,7 +61,7 @@ async def test_the_summary_counts(world: World):
     await world.b.leave()
     summary = await world.a.store.summary(world.now)
     assert (summary.ready, summary.waiting, summary.unknown, summary.quarantined) == (3, 2, 1, 0)
-    assert (summary.oldest_seconds, summary.unknown_tasks) == (9.0, ("u",))
+    assert (summary.oldest_seconds, summary.unknown_tasks) == (9.0, ["u"])
     assert summary.queues == ("other",), "those of the default one are claimed"
 
 

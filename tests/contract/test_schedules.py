@@ -22,12 +22,12 @@ async def sync(world: World, *definitions, release: str = "r1", app: str = "defa
 
 async def test_schedules_follow_the_code(world: World):
     synced = await sync(world, planned("b"), planned("a"))
-    assert (synced.newest, synced.kept, synced.dropped) == (True, ("a", "b"), ())
+    assert (synced.newest, synced.kept, synced.dropped) == (True, ["a", "b"], [])
     synced = await sync(world, planned("b"), planned("a"))
-    assert (synced.kept, synced.dropped) == ((), ()), "nothing changed"
+    assert (synced.kept, synced.dropped) == ([], []), "nothing changed"
     synced = await sync(world, planned("b", missed="skip"))
-    assert (synced.kept, synced.dropped) == (("b",), ("a",))
-    assert (await sync(world, planned("b"), app="another")).dropped == ()
+    assert (synced.kept, synced.dropped) == (["b"], ["a"])
+    assert (await sync(world, planned("b"), app="another")).dropped == []
 
 
 async def test_the_same_moments_stay_due_and_new_ones_begin_anew(world: World):
@@ -93,9 +93,9 @@ async def test_the_newer_release_wins_while_a_node_of_it_lives(world: World):
     await world.c.join()
     assert (await sync(world, planned(missed="skip"), release="r2")).newest
     refused = await sync(world, release="r1")
-    assert (refused.newest, refused.kept) == (False, ())
+    assert (refused.newest, refused.kept) == (False, [])
     await world.c.leave()
-    assert (await sync(world, release="r1")).kept == ("tick",)
+    assert (await sync(world, release="r1")).kept == ["tick"]
 
 
 async def test_what_is_due_is_told_with_the_databases_time(world: World):
@@ -265,4 +265,4 @@ async def test_schedules_are_listed_with_their_last_tick(world: World):
 
 
 async def test_the_databases_time_is_what_it_is_told(world: World):
-    assert await world.a.store.database_now("default", at(3)) == at(3)
+    assert await world.a.store.database_now(at(3)) == at(3)

@@ -239,6 +239,7 @@ async def _complete_as_user(bench: Bench, job: ClaimedJob) -> None:
         "node": bench.node,
         "result": None,
         "idle_ms": 5000,
+        "now": None,
     }
     await bench.user.execute(statement("user/complete", "leasehold").encode(), params)
 

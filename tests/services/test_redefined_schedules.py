@@ -28,7 +28,7 @@ async def database(dsn: str, direct_dsn: str) -> AsyncIterator[Database]:
 async def defined_ten_seconds_ago(app: App) -> datetime:
     """By a process that has ended since: one moment each second. When."""
     store = await app.store()
-    moment = await store.database_now("default", None) - timedelta(seconds=SHUT_DOWN_SECONDS)
+    moment = await store.database_now(None) - timedelta(seconds=SHUT_DOWN_SECONDS)
     job = app.registry.get("t").job()
     before = Planned("t", every(seconds=1), job, Missed.ALL, 0.5)
     await store.sync_schedules("default", "r1", [before.definition(moment)], moment)

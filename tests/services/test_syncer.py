@@ -46,7 +46,7 @@ async def test_definitions_of_a_release_that_came_and_went_unseen_do_not_stand(m
     # between two heartbeats of ours
     newer = replace(process.new_identity(), id=uuid4(), release="newer")
     token = await process.store.register(newer, 9.0, None)
-    moment = await process.store.database_now("default", None)
+    moment = await process.store.database_now(None)
     definition = planned("b").definition(moment)
     assert (await process.store.sync_schedules("default", "newer", [definition], None)).newest
     assert await process.store.leave(newer.id, token)

@@ -71,7 +71,7 @@ class Stage:
         self.picture.stories.append((self.seconds, text))
 
     async def database_now(self) -> datetime:
-        return await (await self.demo.app.store()).database_now(NAME, None)
+        return await (await self.demo.app.store()).database_now(None)
 
     async def leader(self) -> tuple[Worker | None, int]:
         """Who leads, if it is one of ours and alive, and the term."""

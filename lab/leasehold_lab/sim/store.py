@@ -6,26 +6,28 @@
 
 from __future__ import annotations
 
+from leasehold.ports import Store
 from leasehold_lab.sim.rows import SimDatabase
-from leasehold_lab.sim.store_claims import AdvisoryClaimOperations
-from leasehold_lab.sim.store_dashboard import DashboardOperations
-from leasehold_lab.sim.store_deadlines import DeadlineOperations
-from leasehold_lab.sim.store_jobs import JobOperations
-from leasehold_lab.sim.store_locks import LockOperations
-from leasehold_lab.sim.store_nodes import NodeOperations
-from leasehold_lab.sim.store_operator import OperatorOperations
-from leasehold_lab.sim.store_schedules import ScheduleOperations
+from leasehold_lab.sim.store_claims import SimAdvisoryClaims
+from leasehold_lab.sim.store_dashboard import SimDashboards
+from leasehold_lab.sim.store_deadlines import SimDeadlines
+from leasehold_lab.sim.store_jobs import SimJobs
+from leasehold_lab.sim.store_locks import SimLocks
+from leasehold_lab.sim.store_nodes import SimNodes
+from leasehold_lab.sim.store_operator import SimOperators
+from leasehold_lab.sim.store_schedules import SimSchedules
 
 
 class SimStore(
-    NodeOperations,
-    JobOperations,
-    DashboardOperations,
-    ScheduleOperations,
-    DeadlineOperations,
-    OperatorOperations,
-    LockOperations,
-    AdvisoryClaimOperations,
+    SimNodes,
+    SimJobs,
+    SimDashboards,
+    SimSchedules,
+    SimDeadlines,
+    SimOperators,
+    SimLocks,
+    SimAdvisoryClaims,
+    Store,
 ):
     """All operations on one simulated database."""
 

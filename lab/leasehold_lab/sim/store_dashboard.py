@@ -19,7 +19,7 @@ _MINUTE = timedelta(minutes=1)
 Key = tuple[datetime, str, str]
 
 
-class DashboardOperations(ControlOperations):
+class SimDashboards(ControlOperations):
     db: SimDatabase
 
     async def discard(self, jobs: Sequence[UUID], reason: str, now: Now) -> set[UUID]:

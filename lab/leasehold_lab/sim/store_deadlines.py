@@ -9,7 +9,7 @@ from uuid import UUID
 
 from leasehold.errors import BadDeadline
 from leasehold.model.deadline import Breach, DueLevel, Level
-from leasehold.ports import Now, Rows, Swept
+from leasehold.ports import DeadlineStore, Now, Rows, Swept
 from leasehold_lab.sim.promises import FEW_RUNS, RUNS_KEPT, iso, tell, tell_late
 from leasehold_lab.sim.rows import DeadlineRow, JobRow, SimDatabase
 from leasehold_lab.sim.store_control import state_of
@@ -17,7 +17,7 @@ from leasehold_lab.sim.store_control import state_of
 _KEY_HELD = timedelta(days=366)
 
 
-class DeadlineOperations:
+class SimDeadlines(DeadlineStore):
     db: SimDatabase
 
     async def sweep(self, limit: int, now: Now) -> Swept:

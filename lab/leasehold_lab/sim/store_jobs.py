@@ -18,14 +18,14 @@ from leasehold.model.job import (
     Span,
 )
 from leasehold.model.states import State
-from leasehold.ports import Acked, AckItem, Completion, Now, Rescued, Staged, Term
+from leasehold.ports import Acked, AckItem, Completion, JobStore, Now, Rescued, Staged, Term
 from leasehold_lab.sim.enqueue import Enqueue, new_row
 from leasehold_lab.sim.rows import AttemptRow, JobRow, SimDatabase
 
 _FINAL = ("completed", "cancelled", "discarded")
 
 
-class JobOperations:
+class SimJobs(JobStore):
     db: SimDatabase
 
     # -- in --------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from leasehold.config import LOCK_PREFIX
-from leasehold.ports import Now, Rows
+from leasehold.ports import LockStore, Now, Rows
 from leasehold_lab.sim.rows import SimDatabase
 
 _KEPT = timedelta(days=30)
@@ -16,7 +16,7 @@ _OF_ADVISORY_LOCKS = (
 )
 
 
-class LockOperations:
+class SimLocks(LockStore):
     db: SimDatabase
 
     async def note_lock(self, kind: str, key: int, name: str, now: Now) -> str:

@@ -9,14 +9,24 @@ from uuid import UUID
 
 from leasehold.errors import QueryFailed
 from leasehold.model.lease import Seen
-from leasehold.ports import Heartbeat, LockSeen, NodeIdentity, NodeSeen, Now, Rows, Signal, Term
+from leasehold.ports import (
+    Heartbeat,
+    LockSeen,
+    NodeIdentity,
+    NodeSeen,
+    NodeStore,
+    Now,
+    Rows,
+    Signal,
+    Term,
+)
 from leasehold_lab.sim.rows import LeaderRow, NodeRow, SimDatabase, TermRow
 
 NOBODY_KNOWN = UUID(int=0)
 """Holds what somebody may hold."""
 
 
-class NodeOperations:
+class SimNodes(NodeStore):
     db: SimDatabase
 
     async def register(self, node: NodeIdentity, lease_seconds: float, now: Now) -> int:

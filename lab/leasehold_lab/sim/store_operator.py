@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, TypeVar
 
-from leasehold.ports import Now, Rows, Summary
+from leasehold.ports import Now, OperatorStore, Rows, Summary
 from leasehold_lab.sim.enqueue import LATE
 from leasehold_lab.sim.rows import NodeRow, SimDatabase, TickRow
 
@@ -17,7 +17,7 @@ _ENDED = ("completed", "cancelled", "discarded", "quarantined")
 _FAILED = {"discarded": "discarded", "retryable": "failed"}
 
 
-class OperatorOperations:
+class SimOperators(OperatorStore):
     db: SimDatabase
 
     async def record(self, events: Sequence[dict[str, Any]], now: Now) -> None:
@@ -90,11 +90,11 @@ class OperatorOperations:
             waiting=min(len(waiting), _CAP),
             unknown=min(len(unknown), _CAP),
             quarantined=min(len(bad), _CAP),
-            unknown_tasks=tuple(sorted({row.task for row in unknown[:_NAMES_CAP]})),
+            unknown_tasks=sorted({row.task for row in unknown[:_NAMES_CAP]}),
             oldest=oldest,
         )
 
-    async def failures(self, seconds: float, now: Now) -> Rows:
+    async def failures(self, seconds: float, now: Now, limit: int = 2000) -> Rows:
         db, since = self.db, self.db.at(now) - timedelta(seconds=seconds)
         found: dict[str, dict[str, Any]] = {}
         tries = sorted(db.attempts.items(), key=lambda item: item[1].ended_at, reverse=True)
@@ -114,7 +114,7 @@ class OperatorOperations:
             found.values(), key=lambda row: (-row["discarded"], -row["failed"], row["task"])
         )
 
-    async def finished(self, since: datetime) -> dict[str, int]:
+    async def finished(self, since: datetime, most: int = 20_000) -> dict[str, int]:
         ended = [d.job.task for d in self.db.done.values() if d.finished_at >= since]
         return {task: ended.count(task) for task in ended}
 

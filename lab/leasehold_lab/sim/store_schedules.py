@@ -15,6 +15,7 @@ from leasehold.ports import (
     DueSchedule,
     Now,
     ScheduleDefinition,
+    ScheduleStore,
     Synced,
     Term,
     TickDecision,
@@ -30,7 +31,7 @@ def _mark(row: ScheduleRow) -> int:
     return crc32(json.dumps(row.spec, sort_keys=True).encode())
 
 
-class ScheduleOperations:
+class SimSchedules(ScheduleStore):
     db: SimDatabase
 
     async def due_schedules(
@@ -116,7 +117,7 @@ class ScheduleOperations:
                 set_deadlines(self.db, job, row.job["deadline"], moment)
         return True
 
-    async def database_now(self, app: str, now: Now) -> datetime:
+    async def database_now(self, now: Now) -> datetime:
         return self.db.at(now)
 
     async def sync_schedules(
@@ -130,18 +131,18 @@ class ScheduleOperations:
             if row.identity.app == app
         ]
         if mine is not None and max(living, default=0) > mine:
-            return Synced(False, (), ())
+            return Synced(False, [], [])
         moment = db.at(now)
-        kept = tuple(
+        kept = [
             given.name
             for given in sorted(schedules, key=lambda given: given.name)
             if self._keep(app, release, given, moment)
-        )
+        ]
         names = {given.name for given in schedules}
         dropped = [key for key in db.schedules if key[0] == app and key[1] not in names]
         for key in dropped:
             del db.schedules[key]
-        return Synced(True, kept, tuple(name for _, name in dropped))
+        return Synced(True, kept, [name for _, name in dropped])
 
     def _keep(self, app: str, release: str, given: ScheduleDefinition, moment: datetime) -> bool:
         old = self.db.schedules.get((app, given.name))

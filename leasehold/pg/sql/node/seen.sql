@@ -2,5 +2,5 @@
 -- locks: death rows
 -- index: death_unseen (all of it)
 update leasehold.death set seen_at = coalesce(%(now)s::timestamptz, now())
-where how = 'died' and seen_at is null and (%(worker)s::text is null or worker_id = %(worker)s)
+where how = 'died' and seen_at is null and (%(worker_id)s::text is null or worker_id = %(worker_id)s)
 returning node

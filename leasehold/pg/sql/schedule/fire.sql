@@ -23,9 +23,9 @@ with f as materialized (
     returning s.app, s.name, p.ticks
 ), ledger as (
     insert into leasehold.tick (app, schedule, fire_at, until, state, job_id, term, decided_at)
-    select m.app, m.name, t.fire_at, t.until, t.state, t.job_id, %(term)s, coalesce(%(now)s::timestamptz, clock_timestamp())
+    select m.app, m.name, t.at, t.until, t.state, t.job, %(term)s, coalesce(%(now)s::timestamptz, clock_timestamp())
     from moved m cross join lateral jsonb_to_recordset(m.ticks) 
-        as t (fire_at timestamptz, until timestamptz, state text, job_id uuid)
+        as t (at timestamptz, until timestamptz, state text, job uuid)
     on conflict do nothing
     returning schedule, fire_at, state, job_id
 ), fired as (

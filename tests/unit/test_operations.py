@@ -1,0 +1,142 @@
+"""How declarations of operations are executed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import pytest
+from leasehold_lab.sim.store import SimStore
+
+from leasehold.errors import QueryFailed
+from leasehold.ports import Store
+from leasehold.ports.operation import Operation, Operations, Row, count, named, operation, value
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Point(NamedTuple):
+    x: int
+    y: int
+
+
+@dataclass
+class Record:
+    name: str
+
+
+class Shop(Operations):
+    """Answers with the rows that it was given, and keeps what it was asked."""
+
+    def __init__(self, *rows: Row) -> None:
+        self.rows = list(rows)
+        self.asked: tuple[str, dict[str, Any], float | None] | None = None
+        self.documents: frozenset[str] = frozenset()
+
+    async def execute(
+        self, operation: Operation, params: dict[str, Any], timeout: float | None
+    ) -> list[Row]:
+        self.asked = operation.sql, params, timeout
+        self.documents = operation.documents
+        return self.rows
+
+    @operation("shop/nothing")
+    async def nothing(self, a: int, b: str = "usual") -> None: ...
+
+    @operation("shop/found")
+    async def found(self, timeout: float) -> bool: ...
+
+    @operation("shop/one")
+    async def one(self) -> int: ...
+
+    @operation("shop/maybe")
+    async def maybe(self) -> str | None: ...
+
+    @operation("shop/colour")
+    async def colour(self) -> Colour | None: ...
+
+    @operation("shop/points")
+    async def points(self) -> list[Point]: ...
+
+    @operation("shop/ids")
+    async def ids(self) -> set[int]: ...
+
+    @operation("shop/pairs")
+    async def pairs(self) -> list[tuple[int, str]]: ...
+
+    @operation("shop/pair")
+    async def pair(self) -> tuple[int, str]: ...
+
+    @operation("shop/counted", answer=count)
+    async def counted(self) -> int: ...
+
+    @operation("shop/said", answer=value)
+    async def said(self) -> bool: ...
+
+    @operation("shop/rows", answer=named("x y"))
+    async def by_name(self) -> list[dict[str, Any]]: ...
+
+    @operation("shop/sent")
+    async def sent(
+        self, ids: Sequence[int], record: dict[str, Any], records: Sequence[Record]
+    ) -> None: ...
+
+
+async def test_arguments_reach_the_statement_by_name_with_their_defaults():
+    shop = Shop()
+    await shop.nothing(1)
+    assert shop.asked == ("shop/nothing", {"a": 1, "b": "usual"}, None)
+    await shop.nothing(b="x", a=2)
+    assert shop.asked == ("shop/nothing", {"a": 2, "b": "x"}, None)
+
+
+async def test_a_timeout_is_the_calls_and_no_parameter():
+    shop = Shop()
+    await shop.found(3.0)
+    assert shop.asked == ("shop/found", {}, 3.0)
+
+
+async def test_the_annotation_says_what_becomes_of_the_rows():
+    assert await Shop().nothing(1) is None
+    assert await Shop().found(1) is False and await Shop((None,)).found(1) is True
+    assert await Shop((7, "beside")).one() == 7
+    assert await Shop().maybe() is None and await Shop(("x",)).maybe() == "x"
+    assert await Shop((None,)).colour() is None and await Shop(("red",)).colour() is Colour.RED
+    assert await Shop((1, 2, "beside"), (3, 4)).points() == [Point(1, 2), Point(3, 4)]
+    assert await Shop((1,), (2,)).ids() == {1, 2}
+    assert await Shop((1, "a"), (2, "b")).pairs() == [(1, "a"), (2, "b")]
+    assert await Shop((1, "a")).pair() == (1, "a")
+
+
+async def test_an_answer_may_read_the_rows_in_another_way():
+    assert await Shop((1,), (1,)).counted() == 2
+    assert await Shop((False,)).said() is False
+    assert await Shop((1, 2)).by_name() == [{"x": 1, "y": 2}]
+
+
+async def test_dictionaries_and_records_are_documents_and_other_sequences_are_not():
+    shop = Shop()
+    await shop.sent([1], {}, [])
+    assert shop.documents == {"record", "records"}
+
+
+async def test_a_store_without_an_executor_says_which_declaration_it_lacks():
+    class Empty(Shop):
+        execute = Operations.execute
+
+    with pytest.raises(QueryFailed, match="shop/one"):
+        await Empty().one()
+
+
+def test_the_simulated_store_has_a_handler_for_every_operation():
+    declared = {
+        name
+        for name in dir(Store)
+        if not name.startswith("_") and name not in ("execute", "close", "shut")
+    }
+    missing = [name for name in declared if getattr(SimStore, name) is getattr(Store, name)]
+    assert len(declared) > 60 and not missing
