@@ -17,7 +17,7 @@ async def quick(number: int) -> None:
 
 @app.task(name="slow")
 async def slow(number: int) -> None:
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.15)
 
 
 @app.task(name="unlucky")
