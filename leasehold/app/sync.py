@@ -36,6 +36,8 @@ class SyncApp:
         self._app = app
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
+        self._thread: int | None = None
+        """Of the loop; with gevent a greenlet."""
         self._lock = threading.Lock()
 
     def enqueue(self, request: JobRequest, *, on: Any = None) -> Job:
@@ -45,7 +47,7 @@ class SyncApp:
         if on is not None:
             self._app.on_connection.need_sync(on)
             return without_loop(self._enqueue_on(requests, on))
-        _need_no_loop()
+        self._need_no_loop()
         # a generator of the caller's runs in the caller's thread
         given = list(islice(requests, self._app.settings.limits.enqueue_rows + 1))
         return self._call(self._app.enqueue_many(given))
@@ -110,7 +112,7 @@ class SyncApp:
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         try:
-            _need_no_loop()
+            self._need_no_loop()
         except ConfigError:
             work.close()
             raise
@@ -127,21 +129,26 @@ class SyncApp:
                 self._loop = (LOOP_FACTORY or asyncio.new_event_loop)()
                 self._pid = os.getpid()
                 thread = threading.Thread(
-                    target=self._loop.run_forever, name="leasehold-sync", daemon=True
+                    target=self._run, args=[self._loop], name="leasehold-sync", daemon=True
                 )
                 thread.start()
             return self._loop
 
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._thread = threading.get_ident()
+        loop.run_forever()
 
-def _need_no_loop() -> None:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise ConfigError(
-        "app.sync was called inside an event loop, which would stand still",
-        do="Use `await app.enqueue(...)` there",
-    )
+    def _need_no_loop(self) -> None:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        if loop is self._loop and self._thread != threading.get_ident():
+            return  # gevent runs it in this thread, but in a greenlet of its own
+        raise ConfigError(
+            "app.sync was called inside an event loop, which would stand still",
+            do="Use `await app.enqueue(...)` there",
+        )
 
 
 _NO_STORE: Any = None

@@ -56,7 +56,8 @@ class Job:
 
     async def wait(self, timeout: float | None = None) -> Any:
         """Wait until it has finished; its result. Raises JobFailed (discarded, quarantined),
-        JobCancelled, or WaitTimeout after ``timeout`` seconds; the job goes on then."""
+        JobCancelled, or WaitTimeout after ``timeout`` seconds; the job goes on then. While the
+        database is away it goes on waiting, and raises Unavailable after ``timeout``."""
         return await (await self._client()).wait(self.id, timeout)
 
     async def cancel(self, reason: str = "cancelled") -> bool:
@@ -189,11 +190,17 @@ class Client:
         started = self._env.boot_now()
         pause = 0.01
         while True:
-            record = await self.get(job)
-            if record.state in FINISHED:
+            record, away = None, None
+            try:
+                record = await self.get(job)
+            except errors.Unavailable as error:
+                away = error  # for a moment, perhaps: the job goes on all the same
+            if record and record.state in FINISHED:
                 return _result(record)
             left = None if timeout is None else timeout - (self._env.boot_now() - started)
             if left is not None and left <= 0:
+                if record is None:
+                    raise away or errors.Unavailable("the database did not answer")
                 raise errors.WaitTimeout(
                     f"job {record.id} is {record.state} after {timeout:g} s",
                     do="It goes on; wait again or look at its state",

@@ -24,6 +24,10 @@ OPEN = """
     select substring(application_name from 11), count(*)::int from pg_stat_activity
     where datname = current_database() and application_name like 'leasehold %' group by 1
 """
+CUT = """
+    select pg_terminate_backend(pid) from pg_stat_activity
+    where datname = current_database() and application_name = 'leasehold user'
+"""
 
 
 @pytest.fixture
@@ -111,3 +115,17 @@ async def test_a_connection_for_calls_is_closed_when_it_is_idle_and_opened_again
 
         await until_async(is_closed, 30, "the idle connection to be closed")
         await (await app.enqueue(hello.job())).wait(60)
+
+
+async def test_a_wait_for_a_job_goes_on_when_its_connection_is_cut(app: App, sql: Sql):
+    @app.task(name="hello")
+    async def hello() -> str:
+        return "hi"
+
+    job = await app.enqueue(hello.job())
+    waiting = asyncio.ensure_future(job.wait(60))
+    for _ in range(20):
+        await until_async(lambda: sql(CUT), 30, "a connection to cut")
+    assert not waiting.done()
+    async with app.node():
+        assert await waiting == "hi"
