@@ -168,6 +168,7 @@ CALLS: dict[str, list[tuple[str, int]]] = {
     "schedules run": [("each-second", WELL)],
     "schedules ticks": [("", WELL), ("each-second --json --limit 2", WELL)],
     "schema apply": [("", WELL)],
+    "schema lift-tokens": [("", WELL)],
     "schema sql": [("", WELL), ("--roles", WELL)],
     "schema verify": [("", WELL), ("--json", WELL)],
     "sim": [("--seeds 3 --processes 1", WELL)],
@@ -189,7 +190,7 @@ ELSEWHERE = {
 
 def test_every_verb_has_its_calls():
     called = {*CALLS, *ELSEWHERE, *(call.split()[0] for call in SERVING)}
-    assert called == set(verbs(root))
+    assert called == set(verbs(root)), "add a call of the new verb to CALLS, with its exit status"
     assert all((tree.TESTS / file).exists() for file in ELSEWHERE.values())
 
 
