@@ -116,7 +116,7 @@ def _worked(facts: Facts) -> set[str]:
     "queue_unworked",
     "A queue has jobs to run, and no live node works it.",
     "leasehold worker MODULE:APP --queue {queue}=10",
-    page="jobs?q=state:available", shared=True, alert="critical",
+    page="now#queues", shared=True, alert="critical",
 )  # fmt: skip
 def _queue_unworked(facts: Facts) -> Iterator[str | Said]:
     for queue in sorted(set(facts.summary.queues) - _worked(facts)):
@@ -129,7 +129,7 @@ def _queue_unworked(facts: Facts) -> Iterator[str | Said]:
     "and waits for a free slot.",
     "More workers or more slots (--queue {queue}=SLOTS); or see what the running jobs do. If such "
     "a wait is normal here: LEASEHOLD_OVERDUE_SECONDS",
-    page="jobs?q=state:available", shared=True,
+    page="now#queues", shared=True,
 )  # fmt: skip
 def _queue_overdue(facts: Facts) -> Iterator[str | Said]:
     for queue, seconds in sorted(facts.summary.oldest.items()):
