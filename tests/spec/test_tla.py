@@ -19,7 +19,8 @@ import pytest
 from tests.arch import tree
 
 SPEC = tree.ROOT / "spec"
-SECONDS = 100
+SECONDS = 300
+pytestmark = pytest.mark.timeout(SECONDS + 20)
 
 HOLDS = {
     "Lease": 30_000,
