@@ -103,7 +103,8 @@ async def test_text_that_postgresql_cannot_have_is_refused_wherever_it_is_asked_
         with pytest.raises(BadPayload, match="cannot store"):
             await ask()
     with pytest.raises(BadPayload, match="cannot store"):
-        await store._pool.fetch("schedule/ticks", {"schedule": text, "limit": 1}, aside=True)
+        params = {"schedule": text, "limit": 1, "now": None}
+        await store._pool.fetch("schedule/ticks", params, aside=True)
     assert await app.jobs() == [], "the connections are as good as before"
 
 
