@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from leasehold.app import App, Task
     from leasehold.errors import LeaseholdError
+    from leasehold.jobs.client import Job
+    from leasehold.jobs.context import Context, SyncContext
     from leasehold.model.backoff import Backoff
     from leasehold.model.deadline import Deadline
     from leasehold.model.outcome import Cancel, Discard, Snooze
-    from leasehold.services.client import Job
-    from leasehold.services.context import Context, SyncContext
 
 __version__ = "0.1.0"
 
@@ -31,12 +31,12 @@ _WHERE = {
     "Backoff": "leasehold.model.backoff",
     "Cancel": "leasehold.model.outcome",
     "Deadline": "leasehold.model.deadline",
-    "Context": "leasehold.services.context",
+    "Context": "leasehold.jobs.context",
     "Discard": "leasehold.model.outcome",
-    "Job": "leasehold.services.client",
+    "Job": "leasehold.jobs.client",
     "LeaseholdError": "leasehold.errors",
     "Snooze": "leasehold.model.outcome",
-    "SyncContext": "leasehold.services.context",
+    "SyncContext": "leasehold.jobs.context",
 }
 
 __all__ = [

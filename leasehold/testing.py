@@ -40,7 +40,7 @@ from leasehold.env import Env
 from leasehold.errors import JobNotFound, NotEnqueued, WaitTimeout, shorten
 from leasehold.model.job import JobRecord, encode
 from leasehold.node import Node
-from leasehold.pg.rival import RivalSession, open_rival
+from leasehold.pg.users.rival import RivalSession, open_rival
 
 _LOOK_SECONDS = 0.01
 _SHOWN = 20
@@ -172,7 +172,7 @@ def postgres_dsn(server: str | None = None, *, schema: str = "leasehold") -> Ite
     ``LEASEHOLD_TEST_DSN``, else the embedded PostgreSQL, started when first asked for. A fixture
     of one line; see above.
     """
-    from leasehold.pg.scratch import scratch_database
+    from leasehold.pg.schema.scratch import scratch_database
 
     server = server or os.environ.get("LEASEHOLD_TEST_DSN") or _server().dsn
     name = f"leasehold_test_{Env().new_id().hex}"

@@ -22,10 +22,10 @@ from leasehold import config, errors
 from leasehold.cli.monitoring import alert_name
 from leasehold.cli.root import root
 from leasehold.config import Settings
-from leasehold.pg import migrate
-from leasehold.services.checks import CHECKS, INFO, KINDS, Check
-from leasehold.services.metric_names import METRICS
+from leasehold.pg.schema import migrate
 from leasehold.telemetry import CATALOGUE
+from leasehold.watch.checks import CHECKS, INFO, KINDS, Check
+from leasehold.watch.metric_names import METRICS
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 NONE = "-"

@@ -9,7 +9,7 @@ from typing import Any
 from bench.ledger import Ledger
 from bench.side import Batch, Sent, spaced, streamed
 from leasehold import App
-from leasehold.cli.worker import run_worker
+from leasehold.cli.work.worker import run_worker
 
 _work: dict[str, Any] = {}
 

@@ -16,8 +16,8 @@ from uuid import UUID
 
 from leasehold import errors
 from leasehold.model.lock_key import LockKey
-from leasehold.pg.advisory import LockSession
-from leasehold.pg.user_lock import lock_on
+from leasehold.pg.users.advisory import LockSession
+from leasehold.pg.users.user_lock import lock_on
 
 if TYPE_CHECKING:
     from leasehold.app.core import App

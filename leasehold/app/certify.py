@@ -17,11 +17,11 @@ from uuid import UUID
 
 from leasehold.app.core import App
 from leasehold.config import Limits, Polling, Retention, Settings
+from leasehold.duties.leading import free_the_dead
 from leasehold.errors import ServerError, Unavailable
-from leasehold.pg.store import PgStore
-from leasehold.services.leading import free_the_dead
-from leasehold.services.recorder import Recorder
-from leasehold.services.service import Loop, Service
+from leasehold.loops.recorder import Recorder
+from leasehold.loops.service import Loop, Service
+from leasehold.pg.stores.store import PgStore
 
 _IDLE_SECONDS = 3600.0
 _MOST_DEATHS = 10_000

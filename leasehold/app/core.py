@@ -26,20 +26,20 @@ from leasehold.app.lock import Lock
 from leasehold.app.office import Office, of_closed_loops
 from leasehold.app.sync import SyncApp
 from leasehold.config import Settings, check_text
+from leasehold.duties.syncer import Planned
 from leasehold.env import Env
 from leasehold.errors import ConfigError, suggest
+from leasehold.jobs.client import Client, Job
+from leasehold.jobs.tasks import Registry
 from leasehold.model.job import JobRecord, JobRequest
 from leasehold.model.lock_key import Noted
 from leasehold.node import Node, NodePlan, Tools
-from leasehold.pg.listener import Listener
-from leasehold.pg.store import PgStore, Stores
-from leasehold.pg.user import UserConnections
-from leasehold.services.client import Client, Job
-from leasehold.services.inspector import Inspector
-from leasehold.services.operator import Operator
-from leasehold.services.syncer import Planned
-from leasehold.services.tasks import Registry
+from leasehold.pg.connection.listener import Listener
+from leasehold.pg.stores.store import PgStore, Stores
+from leasehold.pg.users.user import UserConnections
 from leasehold.telemetry import logger
+from leasehold.watch.inspector import Inspector
+from leasehold.watch.operator import Operator
 
 DEFAULT_SLOTS = 100
 ONCE_KEPT_SECONDS = 366 * 86400.0
@@ -162,7 +162,7 @@ class App(Definitions, AdvisoryLocks):
 
     def schema_sql(self) -> str:
         """The SQL that makes the whole schema, as one transaction."""
-        from leasehold.pg import migrate
+        from leasehold.pg.schema import migrate
 
         return migrate.script(self.settings.schema)
 
@@ -170,27 +170,27 @@ class App(Definitions, AdvisoryLocks):
         """The same as :meth:`schema_sql`, one statement each and without ``begin`` and ``commit``:
         for Alembic and other tools that open the transaction. ``after``: leave out migrations up
         to this number."""
-        from leasehold.pg import migrate
+        from leasehold.pg.schema import migrate
 
         return migrate.statements(self.settings.schema, after)
 
     def roles_sql(self) -> str:
         """The SQL that makes roles for logins that enqueue, work, observe or administer."""
-        from leasehold.pg import roles
+        from leasehold.pg.schema import roles
 
         return roles.script(self.settings.schema)
 
     async def apply_schema(self, tell: Callable[[str], None] | None = None) -> list[str]:
         """Apply the migrations that are missing; their names. ``tell`` hears what goes on.
         Any number of processes may do this at once."""
-        from leasehold.pg import migrate
+        from leasehold.pg.schema import migrate
 
         applied = await migrate.apply(await self.located(), tell)
         return [f"{m.number:04}_{m.name}" for m in applied]
 
     async def verify_schema(self) -> list[str]:
         """How the schema differs from a fresh one, in words; empty when it does not."""
-        from leasehold.pg import migrate
+        from leasehold.pg.schema import migrate
 
         return await migrate.verify(await self.located())
 
@@ -198,7 +198,7 @@ class App(Definitions, AdvisoryLocks):
         """Make every later token higher than all earlier ones, also those that only the outside
         remembers: after a restore from an older backup. Returns the timeline that they begin
         with."""
-        from leasehold.pg import migrate
+        from leasehold.pg.schema import migrate
 
         return await migrate.lift_tokens(await self.located())
 
@@ -417,6 +417,6 @@ async def _to_its_end(stopping: asyncio.Future[None]) -> None:
 
 
 async def _apply_schema(settings: Settings) -> None:
-    from leasehold.pg import migrate
+    from leasehold.pg.schema import migrate
 
     await migrate.apply(settings)

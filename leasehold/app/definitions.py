@@ -8,18 +8,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from leasehold.config import Settings, check_text
+from leasehold.duties.syncer import Planned
 from leasehold.errors import BadDeadline, BadJob, BadSchedule, ConfigError, suggest
-from leasehold.model.backoff import Backoff
-from leasehold.model.deadline import Deadline, Level, as_levels
-from leasehold.model.job import JobRequest
-from leasehold.model.missed import Missed
-from leasehold.model.schedule import Spec, cron
-from leasehold.model.schedule import every as every_spec
-from leasehold.model.schedule import once as once_spec
-from leasehold.services.client import Job
-from leasehold.services.process import check_importable
-from leasehold.services.syncer import Planned
-from leasehold.services.tasks import (
+from leasehold.jobs.client import Job
+from leasehold.jobs.process import check_importable
+from leasehold.jobs.tasks import (
     JOB_OPTIONS,
     Executor,
     Registry,
@@ -27,6 +20,13 @@ from leasehold.services.tasks import (
     TaskOptions,
     task_name,
 )
+from leasehold.model.backoff import Backoff
+from leasehold.model.deadline import Deadline, Level, as_levels
+from leasehold.model.job import JobRequest
+from leasehold.model.missed import Missed
+from leasehold.model.schedule import Spec, cron
+from leasehold.model.schedule import every as every_spec
+from leasehold.model.schedule import once as once_spec
 
 if TYPE_CHECKING:
     from leasehold.app.core import App

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from leasehold import __version__
 from leasehold.config import Settings
+from leasehold.lease.guard import Guard
 from leasehold.node.light import LightNode, LightTools, MakeWakeups
-from leasehold.pg.listener import Listener
-from leasehold.pg.store import PgStore
-from leasehold.services.guard import Guard
+from leasehold.pg.connection.listener import Listener
+from leasehold.pg.stores.store import PgStore
 
 if TYPE_CHECKING:
     from leasehold.app.core import App

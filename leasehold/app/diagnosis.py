@@ -8,12 +8,12 @@ from typing import Any
 from leasehold import __version__, errors
 from leasehold.config import Settings, wait_seconds
 from leasehold.env import Env
-from leasehold.pg.examination import examine
+from leasehold.pg.schema.examination import examine
 from leasehold.ports.doctor import Examination
-from leasehold.services.advice import recommended, worst_gap, worst_trip
-from leasehold.services.doctor import findings
-from leasehold.services.finding import NOTE, WRONG, Finding
-from leasehold.services.inspector import Inspector
+from leasehold.watch.advice import recommended, worst_gap, worst_trip
+from leasehold.watch.doctor import findings
+from leasehold.watch.finding import NOTE, WRONG, Finding
+from leasehold.watch.inspector import Inspector
 
 _ELSEWHERE = ("versions_differ", "xmin_pinned", "wakeups_lost", "polling")
 """Problems of the application that the doctor says in words of its own."""
@@ -62,7 +62,7 @@ async def diagnose(settings: Settings, env: Env, seconds: float, role: str) -> D
 
 async def _running(settings: Settings, env: Env) -> list[Finding]:
     """That there is more to be said, and who says it."""
-    from leasehold.pg.store import PgStore
+    from leasehold.pg.stores.store import PgStore
 
     store = PgStore(settings, "doctor")
     try:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from leasehold.config import Limits, check_text
 from leasehold.errors import BadJob, ConfigError, LostLease
-from leasehold.services.bids import Bid, Lost
+from leasehold.lease.bids import Bid, Lost
 
 if TYPE_CHECKING:
     from leasehold.app.core import App
-    from leasehold.services.guard import Guard
+    from leasehold.lease.guard import Guard
 
 VERIFY_IDLE_SECONDS = 3.0
 T = TypeVar("T")

@@ -13,12 +13,12 @@ from leasehold.app.held import VERIFY_IDLE_SECONDS, Held, Scope
 from leasehold.app.lock import check_timeout
 from leasehold.config import LEADER_PREFIX
 from leasehold.errors import ConfigError, LeaseholdError, LostLease, Unavailable, told
-from leasehold.services.bids import Bid, Patience
+from leasehold.lease.bids import Bid, Patience
 
 if TYPE_CHECKING:
     from leasehold.app.advisory import AdvisoryLock
     from leasehold.app.core import App
-    from leasehold.services.guard import Guard
+    from leasehold.lease.guard import Guard
 
 T = TypeVar("T")
 Callback = Callable[["Leader"], Any]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from leasehold.app.held import VERIFY_IDLE_SECONDS, Held, Scope
 from leasehold.config import LOCK_PREFIX
 from leasehold.errors import ConfigError, LeaseholdError, LockNotAcquired, LostLease
-from leasehold.services.bids import Patience
+from leasehold.lease.bids import Patience
 
 if TYPE_CHECKING:
     from leasehold.app.core import App

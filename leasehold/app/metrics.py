@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from leasehold.errors import ConfigError
-from leasehold.services.metric_names import COUNTER, HISTOGRAM, METRICS
-from leasehold.services.metrics import Sheet, read_metrics
+from leasehold.watch.metric_names import COUNTER, HISTOGRAM, METRICS
+from leasehold.watch.metrics import Sheet, read_metrics
 
 if TYPE_CHECKING:
     from leasehold.app.core import App

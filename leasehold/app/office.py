@@ -7,8 +7,8 @@ import os
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
-from leasehold.pg.reports import PgReports
-from leasehold.services.operator import Operator
+from leasehold.pg.stores.reports import PgReports
+from leasehold.watch.operator import Operator
 
 if TYPE_CHECKING:
     from leasehold.app.core import App

@@ -16,8 +16,8 @@ from leasehold.app.held import without_loop
 from leasehold.app.threads import SyncLeader, SyncLock
 from leasehold.env import LOOP_FACTORY
 from leasehold.errors import ConfigError
+from leasehold.jobs.client import Client, Job
 from leasehold.model.job import JobRecord, JobRequest
-from leasehold.services.client import Client, Job
 
 if TYPE_CHECKING:
     from leasehold.app.core import App

@@ -21,12 +21,12 @@ from leasehold.errors import (
     Unavailable,
     told,
 )
-from leasehold.services.bids import Bid, Patience
+from leasehold.lease.bids import Bid, Patience
 
 if TYPE_CHECKING:
     from leasehold.app.advisory_sync import SyncAdvisoryLock
     from leasehold.app.core import App
-    from leasehold.services.guard import Guard
+    from leasehold.lease.guard import Guard
 
 _RETRY_SECONDS = 0.5
 

@@ -11,7 +11,7 @@ from leasehold.errors import suggest
 
 if TYPE_CHECKING:
     from leasehold.app import App
-    from leasehold.services.operator import Operator
+    from leasehold.watch.operator import Operator
 
 T = TypeVar("T")
 Function = Callable[..., Any]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _late(row: dict[str, Any]) -> str | None:
-    from leasehold.services.facts import duration
+    from leasehold.watch.facts import duration
 
     late = row["late_seconds"]
     return duration(late) if late is not None and late > 0 else None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from leasehold.app import App
-    from leasehold.services.operator import Operator
+    from leasehold.watch.operator import Operator
 
     Found = tuple[UUID, str]
     """A job, and what became of the act on it."""

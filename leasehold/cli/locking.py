@@ -101,7 +101,7 @@ class _Runner:
         return f"{who} since {since:%Y-%m-%d %H:%M:%S}" if since else str(who)
 
     async def _hold(self, lock: Lock) -> int:
-        from leasehold.cli.supervisor import die_with
+        from leasehold.cli.work.supervisor import die_with
 
         environ = {
             **os.environ,

@@ -11,8 +11,8 @@ import click
 
 from leasehold.cli.output import heading, show_pairs, text
 from leasehold.errors import LeaseholdError
-from leasehold.services.checks import COUNT_CAP, Problem, database_problem, problems
-from leasehold.services.facts import Facts, duration
+from leasehold.watch.checks import COUNT_CAP, Problem, database_problem, problems
+from leasehold.watch.facts import Facts, duration
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from leasehold.cli.jobs import jobs
 from leasehold.cli.lock import lock
 from leasehold.cli.metrics import metrics
 from leasehold.cli.operate import events, leaders, locks, nodes, schedules, status
-from leasehold.cli.run import worker
 from leasehold.cli.schema import schema
 from leasehold.cli.web import web
+from leasehold.cli.work.run import worker
 from leasehold.errors import LeaseholdError
 
 _EPILOG = """\

@@ -29,7 +29,7 @@ def _error(name: str) -> Callable[[Row], Any]:
 
 def _ago(name: str) -> Callable[[Row], Any]:
     def show(row: Row) -> str | None:
-        from leasehold.services.facts import duration
+        from leasehold.watch.facts import duration
 
         return None if row[name] is None else f"{duration(max(0.0, row[name]))} ago"
 
@@ -37,7 +37,7 @@ def _ago(name: str) -> Callable[[Row], Any]:
 
 
 def _lasted(row: Row) -> str | None:
-    from leasehold.services.facts import duration
+    from leasehold.watch.facts import duration
 
     return None if row["seconds"] is None else duration(row["seconds"])
 
@@ -76,13 +76,13 @@ def _tick_outcome(row: Row) -> str:
 
 
 def _took(row: Row) -> str | None:
-    from leasehold.services.facts import duration
+    from leasehold.watch.facts import duration
 
     return None if row["ran_seconds"] is None else duration(max(0.0, row["ran_seconds"]))
 
 
 def _lateness(row: Row) -> str | None:
-    from leasehold.services.facts import duration
+    from leasehold.watch.facts import duration
 
     late = row["lateness_seconds"]
     return None if late is None else duration(max(0.0, late))

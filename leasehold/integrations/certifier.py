@@ -64,7 +64,7 @@ def executor_processes(worker: int) -> list[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended meanwhile
             words = (folder / "cmdline").read_bytes().split(b"\0")
-            ours = any(b"leasehold.services.process_child" in word for word in words[:5])
+            ours = any(b"leasehold.jobs.process_child" in word for word in words[:5])
             if ours and str(worker).encode() in words[4:7]:
                 found.append(int(folder.name))
     return found

@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 
 from leasehold.errors import WrongConnection, WrongSelect
-from leasehold.pg.row_claim import check_lock, claiming, refused
+from leasehold.pg.users.row_claim import check_lock, claiming, refused
 
 _NO_TRANSACTION = "the connection is in no transaction: the rows would be free again at once"
 _BEGIN = {

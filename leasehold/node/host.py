@@ -10,20 +10,20 @@ from typing import Any
 from leasehold import errors
 from leasehold.config import Settings
 from leasehold.env import Env, assigned_node_id
+from leasehold.jobs.acker import Acker
+from leasehold.jobs.executor import Executor
+from leasehold.jobs.overdue import Overdue
+from leasehold.jobs.process import ProcessPool
+from leasehold.jobs.running import Running
+from leasehold.jobs.stacks import stack_of
+from leasehold.jobs.starts import Starts
+from leasehold.jobs.tasks import Registry
+from leasehold.lease.guard import Guard
+from leasehold.loops.recorder import Recorder
 from leasehold.model.states import State
 from leasehold.node.plan import EXIT_FENCED, NodePlan
 from leasehold.node.watchdog import Watchdog
 from leasehold.ports import NodeIdentity, Signal, Wakeups
-from leasehold.services.acker import Acker
-from leasehold.services.executor import Executor
-from leasehold.services.guard import Guard
-from leasehold.services.overdue import Overdue
-from leasehold.services.process import ProcessPool
-from leasehold.services.recorder import Recorder
-from leasehold.services.running import Running
-from leasehold.services.stacks import stack_of
-from leasehold.services.starts import Starts
-from leasehold.services.tasks import Registry
 from leasehold.telemetry import Emit
 
 

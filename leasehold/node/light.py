@@ -16,11 +16,11 @@ from typing import Any
 from leasehold import errors
 from leasehold.config import Settings
 from leasehold.env import LOOP_FACTORY, Env
+from leasehold.lease.guard import Guard
+from leasehold.loops.recorder import Recorder
+from leasehold.loops.service import Loop
 from leasehold.node.reach import reach_database
 from leasehold.ports import NodeIdentity, Signal, Store, Wake, Wakeups
-from leasehold.services.guard import Guard
-from leasehold.services.recorder import Recorder
-from leasehold.services.service import Loop
 from leasehold.telemetry import Emit
 
 MakeWakeups = Callable[[Callable[[Wake], None], Emit], Wakeups]

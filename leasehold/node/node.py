@@ -11,7 +11,23 @@ from uuid import UUID
 
 from leasehold import errors, own
 from leasehold.config import Settings
+from leasehold.duties.deadlines import DeadlineSweeper
+from leasehold.duties.leading import leader_duties
+from leasehold.duties.once import OncePerDeploy
+from leasehold.duties.syncer import Syncer
 from leasehold.env import LOOP_FACTORY, Env, take_assigned_node_id
+from leasehold.jobs.acker import Acker
+from leasehold.jobs.attempt import Attempts
+from leasehold.jobs.executor import Executor, Lane
+from leasehold.jobs.overdue import Overdue
+from leasehold.jobs.process import ProcessPool
+from leasehold.jobs.producer import ClaimDesk, Producer, Sleepers
+from leasehold.jobs.running import Claim, Running
+from leasehold.jobs.starts import Starts
+from leasehold.jobs.tasks import Registry
+from leasehold.lease.guard import Guard
+from leasehold.loops.recorder import Recorder
+from leasehold.loops.service import Loop, Outage
 from leasehold.model.job import ClaimedJob
 from leasehold.model.outcome import Outcome, Unknown
 from leasehold.node.host import GuardsHost
@@ -19,22 +35,6 @@ from leasehold.node.plan import NodePlan, Tools
 from leasehold.node.reach import reach_database
 from leasehold.node.watchdog import Watchdog
 from leasehold.ports import NodeIdentity, Signal, Wake
-from leasehold.services.acker import Acker
-from leasehold.services.attempt import Attempts
-from leasehold.services.deadlines import DeadlineSweeper
-from leasehold.services.executor import Executor, Lane
-from leasehold.services.guard import Guard
-from leasehold.services.leading import leader_duties
-from leasehold.services.once import OncePerDeploy
-from leasehold.services.overdue import Overdue
-from leasehold.services.process import ProcessPool
-from leasehold.services.producer import ClaimDesk, Producer, Sleepers
-from leasehold.services.recorder import Recorder
-from leasehold.services.running import Claim, Running
-from leasehold.services.service import Loop, Outage
-from leasehold.services.starts import Starts
-from leasehold.services.syncer import Syncer
-from leasehold.services.tasks import Registry
 
 _UNKNOWN_TASKS = 1000  # so many names a claim leaves out at most
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from leasehold.duties.syncer import Planned
+from leasehold.jobs.context import OnConnection
 from leasehold.model.job import JobRequest
 from leasehold.ports import Store, Wake, Wakeups
-from leasehold.services.context import OnConnection
-from leasehold.services.syncer import Planned
 from leasehold.telemetry import Emit
 
 EXIT_FENCED = 75

@@ -1,7 +1,7 @@
 """Advisory locks: what they are called, and who holds and awaits them.
 
-The locks themselves are taken on connections of their own (:mod:`leasehold.pg.advisory`) or of
-the user's, which a Store does not have.
+The locks themselves are taken on connections of their own (:mod:`leasehold.pg.users.advisory`) or
+of the user's, which a Store does not have.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from leasehold import errors
-from leasehold.services.operator import ACTS, MOST_AT_ONCE, Operator
+from leasehold.watch.operator import ACTS, MOST_AT_ONCE, Operator
 from leasehold.web.gate import COOKIE, keep
 from leasehold.web.jobs import job_of, read_filter
 from leasehold.web.login import SESSION_SECONDS

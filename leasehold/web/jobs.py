@@ -16,8 +16,8 @@ from leasehold.model.job import JobRecord
 from leasehold.model.masking import SECRET
 from leasehold.model.states import FINISHED
 from leasehold.ports import Rows
-from leasehold.services.operator import ACTS, MOST_AT_ONCE, Operator
-from leasehold.services.why import why_waiting
+from leasehold.watch.operator import ACTS, MOST_AT_ONCE, Operator
+from leasehold.watch.why import why_waiting
 from leasehold.web.site import Site
 from leasehold.web.words import short, term
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leasehold.ports import Rows
-from leasehold.services.terms import with_ends
+from leasehold.watch.terms import with_ends
 from leasehold.web.charts import Bar, lane, ruler
 from leasehold.web.site import Site
 from leasehold.web.words import full, term

@@ -12,8 +12,8 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response, S
 from leasehold.model.filter import JobFilter
 from leasehold.model.history import Counts, added, percentile
 from leasehold.ports import Rows
-from leasehold.services.checks import CHECKS, COUNT_CAP
-from leasehold.services.facts import Facts
+from leasehold.watch.checks import CHECKS, COUNT_CAP
+from leasehold.watch.facts import Facts
 from leasehold.web.charts import bars
 from leasehold.web.pulse import MOST_STREAMS
 from leasehold.web.site import Site

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from leasehold import errors
 from leasehold.app.metrics import CONTENT_TYPE, Exposition
-from leasehold.services.checks import database_problem
+from leasehold.watch.checks import database_problem
 
 if TYPE_CHECKING:
     from leasehold.app import App

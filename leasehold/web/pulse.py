@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from leasehold import errors
-from leasehold.services.checks import Problem, database_problem, problems
-from leasehold.services.facts import Facts
+from leasehold.watch.checks import Problem, database_problem, problems
+from leasehold.watch.facts import Facts
 
 if TYPE_CHECKING:
     from leasehold.app import App

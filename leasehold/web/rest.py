@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from leasehold import errors
 from leasehold.model.deadline import STATES
-from leasehold.services.inspector import check_kind
 from leasehold.telemetry import CATALOGUE
+from leasehold.watch.inspector import check_kind
 from leasehold.web.site import Site
 
 LEVELS = ("info", "warning", "error")

@@ -20,8 +20,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from leasehold import __version__, errors
-from leasehold.services.checks import database_problem
-from leasehold.services.operator import Operator
+from leasehold.watch.checks import database_problem
+from leasehold.watch.operator import Operator
 from leasehold.web import words
 from leasehold.web.gate import COOKIE, Gate, Rules, Who, keep
 from leasehold.web.login import SESSION_SECONDS, Login, Sessions

@@ -9,7 +9,7 @@ from typing import Any
 
 from leasehold.errors import error_line
 from leasehold.model.masking import masked
-from leasehold.services.facts import duration
+from leasehold.watch.facts import duration
 
 NONE = "\N{EN DASH}"
 

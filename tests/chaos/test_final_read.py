@@ -6,7 +6,7 @@ from leasehold_lab.chaos.tables import ChaosSession
 
 from leasehold import App
 from leasehold.config import Settings
-from leasehold.pg import migrate
+from leasehold.pg.schema import migrate
 
 
 async def test_only_the_jobs_that_were_made_since_it_began_are_judged(direct_dsn: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from leasehold.config import Settings
-from leasehold.pg import migrate
+from leasehold.pg.schema import migrate
 from tests.contract.world import World, real, simulated
 from tests.support import postgres as servers
 

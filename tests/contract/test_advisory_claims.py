@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 
+from leasehold.jobs.advisory_claim import claim_by_advisory_locks
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
-from leasehold.services.advisory_claim import claim_by_advisory_locks
 from tests.contract.world import Session, World, at
 
 RETRY = Decision(State.RETRYABLE, run_in=60.0, error="boom")

@@ -6,7 +6,7 @@ from leasehold_lab.sim.store import SimStore
 
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
-from leasehold.pg.store import PgStore
+from leasehold.pg.stores.store import PgStore
 from leasehold.ports import Store
 from tests.contract.world import LEASE, World, at, plan, planned
 

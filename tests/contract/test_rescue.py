@@ -9,11 +9,11 @@ from uuid import uuid4
 import pytest
 
 from leasehold.config import Limits
+from leasehold.duties import leading
 from leasehold.errors import Conflict
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
 from leasehold.ports import Term
-from leasehold.services import leading
 from tests.contract.world import ELECTION, Session, World, at, identity
 
 

@@ -20,7 +20,7 @@ from leasehold.model.lease import Seen
 from leasehold.model.outcome import Decision
 from leasehold.model.schedule import every
 from leasehold.model.states import State
-from leasehold.pg.store import PgStore
+from leasehold.pg.stores.store import PgStore
 from leasehold.ports import (
     Acked,
     AckItem,

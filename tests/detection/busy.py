@@ -35,4 +35,4 @@ async def tick() -> None: ...
 @app.task(name="report")
 async def report() -> None:
     async with app.lock("report"):
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.15)

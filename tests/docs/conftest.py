@@ -8,7 +8,7 @@ import os
 import pytest
 
 from leasehold.config import Settings
-from leasehold.pg import migrate
+from leasehold.pg.schema import migrate
 
 # leases that run out in real time are not for every run: make workshop
 collect_ignore = [] if os.environ.get("LEASEHOLD_LONG") else ["test_workshop.py"]

@@ -12,7 +12,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from leasehold.config import Settings, Timings, wait_seconds
-from leasehold.pg import migrate
+from leasehold.pg.schema import migrate
 from tests.support.procs import ROOT, Process, Processes
 from tests.support.wait import until
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from leasehold import App
 from leasehold.cli.root import root
 from leasehold.config import Settings
-from leasehold.pg import migrate
+from leasehold.pg.schema import migrate
 from tests.support.wait import until_async
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from leasehold.config import Settings, Timings, wait_seconds
-from leasehold.pg import migrate
+from leasehold.pg.schema import migrate
 from tests.support.procs import ROOT, Process, Processes
 from tests.support.wait import until
 

@@ -11,7 +11,7 @@ import pytest
 
 from leasehold import App
 from leasehold.config import Settings
-from leasehold.pg import migrate
+from leasehold.pg.schema import migrate
 from tests.support.procs import Processes
 from tests.support.relay import Relay
 from tests.support.wait import until

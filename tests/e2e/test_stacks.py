@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from leasehold.config import Settings
+from leasehold.jobs.stacks import limited
 from leasehold.model.masking import MASK, masked_text
-from leasehold.pg import migrate
-from leasehold.services.stacks import limited
+from leasehold.pg.schema import migrate
 from tests.support.procs import Processes
 from tests.support.wait import until
 

@@ -245,7 +245,7 @@ def test_a_worker_that_dies_at_once_is_started_again_ever_more_slowly(
     procs: Processes, dsn: str, database: Database
 ) -> None:
     code = (
-        "import sys; from leasehold.cli.supervisor import run_supervisor; "
+        "import sys; from leasehold.cli.work.supervisor import run_supervisor; "
         f"sys.exit(run_supervisor({APP!r}, 1, command=(sys.executable, '-c', 'exit(3)')))"
     )
     supervisor = procs.start(code=code, name="supervisor", env={"LEASEHOLD_DSN": dsn})

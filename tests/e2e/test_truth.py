@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from leasehold.config import Settings
-from leasehold.pg import migrate
+from leasehold.pg.schema import migrate
 from tests.support.procs import Process, Processes
 from tests.support.wait import until
 

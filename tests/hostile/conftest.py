@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from leasehold.config import Settings
-from leasehold.pg import migrate
+from leasehold.pg.schema import migrate
 
 
 @pytest.fixture

@@ -45,8 +45,8 @@ from leasehold.model.outcome import (
     decide,
 )
 from leasehold.model.states import FINISHED, TRANSITIONS, WAITING, State
-from leasehold.pg import migrate
-from leasehold.pg.store import PgStore
+from leasehold.pg.schema import migrate
+from leasehold.pg.stores.store import PgStore
 from leasehold.ports import AckItem, NodeIdentity, Term
 
 QUEUE = "life"

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from leasehold import App
 from leasehold.config import Settings
 from leasehold.errors import BadJob, BadSchedule, ConfigError, LeaseholdError, WrongDsn
+from leasehold.jobs.tasks import JOB_OPTIONS
 from leasehold.model.job import OnConflict, decode
 from leasehold.model.missed import Missed
 from leasehold.model.schedule import Spec, cron, every, once
-from leasehold.pg.dsn import read_dsn
-from leasehold.services.tasks import JOB_OPTIONS
+from leasehold.pg.connection.dsn import read_dsn
 from tests.hostile.strategies import clear, mixed, odd_text, odd_values, quick, refused_or
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -71,16 +71,16 @@ def _believe_for_ever() -> None:
 
 
 def _new_ids_for_each_try() -> None:
-    from leasehold.pg.store_jobs import JobOperations
+    from leasehold.pg.stores.store_jobs import PgJobs
 
-    enqueue = JobOperations.enqueue
+    enqueue = PgJobs.enqueue
 
     async def anew(self: Any, jobs: Any, limit: int, retried: bool, now: Any) -> Any:
         if retried:
             jobs = [(uuid4(), job) for _, job in jobs]
         return await enqueue(self, jobs, limit, False, now)
 
-    setattr(JobOperations, "enqueue", anew)  # noqa: B010
+    setattr(PgJobs, "enqueue", anew)  # noqa: B010
 
 
 def _no_drain() -> None:
@@ -94,8 +94,8 @@ def _no_drain() -> None:
 
 
 def _crash_is_an_end() -> None:
+    from leasehold.jobs.attempt import Attempts
     from leasehold.model.outcome import PLAIN
-    from leasehold.services.attempt import Attempts
 
     run = Attempts._run_async
 

@@ -84,9 +84,9 @@ import sys
 from tests.mutants.builds import BY_NAME
 from leasehold.model.lease import Lease, Watch
 from leasehold.node.node import Node
-from leasehold.pg.store_jobs import JobOperations
-from leasehold.services.attempt import Attempts
-kinds = (Lease, Watch, Node, JobOperations, Attempts)
+from leasehold.pg.stores.store_jobs import PgJobs
+from leasehold.jobs.attempt import Attempts
+kinds = (Lease, Watch, Node, PgJobs, Attempts)
 before = [dict(vars(kind)) for kind in kinds]
 BY_NAME[sys.argv[1]].patch()
 pairs = [(old, vars(kind), name) for kind, old in zip(kinds, before) for name in vars(kind)]

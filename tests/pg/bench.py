@@ -11,7 +11,7 @@ import psycopg
 from leasehold.model.job import ClaimedJob, JobRequest
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
-from leasehold.pg.store import PgStore
+from leasehold.pg.stores.store import PgStore
 from leasehold.ports import Acked, AckItem, NodeIdentity
 
 

@@ -12,7 +12,7 @@ import uvloop
 
 from leasehold import App
 from leasehold.config import Settings
-from leasehold.pg import migrate
+from leasehold.pg.schema import migrate
 from tests.pg.bench import Bench
 
 

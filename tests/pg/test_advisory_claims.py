@@ -15,10 +15,10 @@ import pytest
 from leasehold import App, Context
 from leasehold.config import Settings
 from leasehold.errors import ConfigError
+from leasehold.jobs.advisory_claim import claim_by_advisory_locks
 from leasehold.pg.sql import statement
-from leasehold.pg.store import PgStore
+from leasehold.pg.stores.store import PgStore
 from leasehold.ports import NodeIdentity
-from leasehold.services.advisory_claim import claim_by_advisory_locks
 from tests.pg.bench import Bench
 
 Sql = Callable[..., Awaitable[list[Any]]]

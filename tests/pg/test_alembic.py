@@ -18,7 +18,7 @@ from sqlalchemy.dialects import postgresql
 from leasehold import App
 from leasehold.cli.root import root
 from leasehold.config import Settings
-from leasehold.pg import migrate
+from leasehold.pg.schema import migrate
 
 _ENV = """
 from alembic import context

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from leasehold.config import Settings
-from leasehold.pg.pool import Pool
+from leasehold.pg.connection.pool import Pool
 from tests.pg.bench import Bench
 from tests.support.wait import until_async
 

@@ -24,8 +24,8 @@ from leasehold.errors import (
     WrongDsn,
     WrongPassword,
 )
-from leasehold.pg import migrate
-from leasehold.pg.session import Session
+from leasehold.pg.connection.session import Session
+from leasehold.pg.schema import migrate
 from tests.support.pgbouncer import PgBouncer
 from tests.support.wait import until
 

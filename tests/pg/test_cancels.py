@@ -17,7 +17,7 @@ from leasehold import App, Context, SyncContext
 from leasehold.errors import JobCancelled, JobFailed
 from leasehold.model.job import ClaimedJob
 from leasehold.model.states import State
-from leasehold.pg.store import PgStore
+from leasehold.pg.stores.store import PgStore
 from tests.pg.bench import Bench
 from tests.support.wait import forever, until_async
 

@@ -11,9 +11,9 @@ from typing import Any
 import psycopg
 
 from leasehold import App, Context, SyncContext
+from leasehold.duties.leading import free_the_dead
 from leasehold.errors import LostClaim
 from leasehold.model.states import State
-from leasehold.services.leading import free_the_dead
 from tests.support.wait import forever, until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]

@@ -21,9 +21,9 @@ import pytest
 from leasehold.config import Settings
 from leasehold.model.deadline import Callback, Level
 from leasehold.model.job import ClaimedJob, JobRequest
-from leasehold.pg import migrate
+from leasehold.pg.schema import migrate
 from leasehold.pg.sql import statement
-from leasehold.pg.store import PgStore
+from leasehold.pg.stores.store import PgStore
 from tests.pg.bench import Bench
 from tests.support.wait import until_async
 

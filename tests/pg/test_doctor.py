@@ -15,7 +15,7 @@ from psycopg.conninfo import make_conninfo
 
 from leasehold import App
 from leasehold.cli.root import root
-from leasehold.services import doctor_state
+from leasehold.watch import doctor_state
 from tests.support.pgbouncer import PgBouncer
 
 Doctor = Callable[..., dict[str, Any]]

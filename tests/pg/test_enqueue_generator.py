@@ -18,7 +18,7 @@ from leasehold import App, Context
 from leasehold.config import Settings
 from leasehold.errors import Unavailable
 from leasehold.model.job import JobRequest
-from leasehold.pg.session import Session
+from leasehold.pg.connection.session import Session
 
 COUNT = "select count(*), count(distinct payload) from leasehold.job"
 BLOCKS_SECONDS = 0.4

@@ -23,8 +23,8 @@ from psycopg.types.json import Jsonb
 from leasehold import App, errors
 from leasehold.config import Settings
 from leasehold.model.job import JobRequest
-from leasehold.pg.session import Session
-from leasehold.pg.store import PgStore
+from leasehold.pg.connection.session import Session
+from leasehold.pg.stores.store import PgStore
 from tests.pg.bench import Bench
 from tests.support.wait import until_async
 

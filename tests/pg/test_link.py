@@ -14,9 +14,9 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from leasehold.pg.connect import connect
-from leasehold.pg.exchange import Answer
-from leasehold.pg.link import Link, settle
+from leasehold.pg.connection.connect import connect
+from leasehold.pg.connection.exchange import Answer
+from leasehold.pg.connection.link import Link, settle
 from leasehold.pg.sql import Query
 from tests.support.wait import until_async
 

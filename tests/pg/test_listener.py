@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from leasehold import App
-from leasehold.services.low_water import LowWater
+from leasehold.jobs.low_water import LowWater
 from tests.support.wait import until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]

@@ -15,8 +15,8 @@ import pytest
 
 from leasehold.config import Settings
 from leasehold.errors import LeaseholdError, Unavailable
-from leasehold.pg.pool import Pool
-from leasehold.pg.session import Session
+from leasehold.pg.connection.pool import Pool
+from leasehold.pg.connection.session import Session
 from tests.support.relay import Relay
 from tests.support.wait import until_async
 

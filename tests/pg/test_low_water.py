@@ -11,10 +11,10 @@ import psycopg
 import pytest
 
 from leasehold import App
+from leasehold.jobs.low_water import LowWater
 from leasehold.model.job import EVERYTHING, LAST, UNSETTLED_SECONDS, Span
 from leasehold.pg.sql import statement
-from leasehold.pg.store_jobs import places
-from leasehold.services.low_water import LowWater
+from leasehold.pg.stores.store_jobs import places
 from tests.pg.bench import Bench
 from tests.support.pgbouncer import PgBouncer
 from tests.support.wait import until_async

@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from leasehold import App
 from leasehold.app.metrics import Exposition, as_text
 from leasehold.cli.locking import _Runner
-from leasehold.services.metric_names import COUNTER, METRICS
-from leasehold.services.metrics import Sheet, read_metrics
+from leasehold.watch.metric_names import COUNTER, METRICS
+from leasehold.watch.metrics import Sheet, read_metrics
 from tests.services.sessions import Two, two_processes
 
 Sql = Any

@@ -12,7 +12,7 @@ import pytest
 from leasehold import App
 from leasehold.config import Settings
 from leasehold.errors import PermissionDenied, SchemaMissing, SchemaTooNew, SchemaTooOld
-from leasehold.pg import migrate
+from leasehold.pg.schema import migrate
 
 Sql = Callable[..., Awaitable[list[Any]]]
 

@@ -16,10 +16,10 @@ import pytest
 
 from leasehold.config import Settings
 from leasehold.model.job import EVERYTHING
-from leasehold.pg.link import settle
-from leasehold.pg.session import Session
+from leasehold.pg.connection.link import settle
+from leasehold.pg.connection.session import Session
 from leasehold.pg.sql import statement
-from leasehold.pg.store_jobs import places
+from leasehold.pg.stores.store_jobs import places
 from tests.pg.bench import Bench
 
 WAITING = """

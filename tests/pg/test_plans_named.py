@@ -17,7 +17,7 @@ from uuid import UUID
 import pytest
 
 from leasehold.config import Settings
-from leasehold.pg.session import Session
+from leasehold.pg.connection.session import Session
 from leasehold.pg.sql import query
 
 FOLDER = Path(str(files("leasehold.pg"))) / "sql"

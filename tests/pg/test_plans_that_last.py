@@ -18,7 +18,7 @@ from leasehold.config import Settings
 from leasehold.model.deadline import Callback, Level
 from leasehold.model.job import ClaimedJob
 from leasehold.model.states import State
-from leasehold.pg.store import PgStore
+from leasehold.pg.stores.store import PgStore
 from tests.pg.bench import Bench
 from tests.support.wait import until_async
 

@@ -15,10 +15,10 @@ import pytest
 
 from leasehold.config import Settings
 from leasehold.errors import BadPayload, Unavailable
-from leasehold.pg import pool as pools
-from leasehold.pg.exchange import Answer
-from leasehold.pg.pool import Pool
-from leasehold.pg.session import Session
+from leasehold.pg.connection import pool as pools
+from leasehold.pg.connection.exchange import Answer
+from leasehold.pg.connection.pool import Pool
+from leasehold.pg.connection.session import Session
 from leasehold.pg.sql import query
 from tests.support.wait import until_async
 

@@ -11,10 +11,10 @@ from typing import Any
 import psycopg
 
 from leasehold.config import Limits, Retention, Settings
+from leasehold.duties.leading import Pruner
 from leasehold.env import Clock, Env
-from leasehold.pg.store import PgStore
+from leasehold.pg.stores.store import PgStore
 from leasehold.ports import Term
-from leasehold.services.leading import Pruner
 from tests.support.wait import until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]

@@ -17,7 +17,7 @@ from psycopg.conninfo import make_conninfo
 from leasehold import App, Deadline
 from leasehold.cli.root import root
 from leasehold.errors import PermissionDenied
-from leasehold.pg import roles
+from leasehold.pg.schema import roles
 from leasehold.web import Login, dashboard
 from tests.support.wait import until_async
 

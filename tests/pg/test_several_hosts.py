@@ -10,7 +10,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from leasehold import App
 from leasehold.errors import Unavailable
-from leasehold.pg.connect import one_host_each
+from leasehold.pg.connection.connect import one_host_each
 
 
 @pytest.fixture

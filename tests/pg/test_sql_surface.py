@@ -14,7 +14,7 @@ from leasehold import App
 from leasehold.config import Settings
 from leasehold.errors import SchemaMissing
 from leasehold.model.states import State
-from leasehold.pg import migrate
+from leasehold.pg.schema import migrate
 from tests.support.wait import until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]

@@ -17,7 +17,7 @@ from sqlalchemy import create_engine, make_url, text
 from leasehold import App, Backoff, Context, Snooze
 from leasehold.errors import ConfigError, NotEnqueued, PermissionDenied, WaitTimeout
 from leasehold.model.states import State
-from leasehold.pg.dsn import as_url, read_dsn
+from leasehold.pg.connection.dsn import as_url, read_dsn
 from leasehold.testing import assert_enqueued, drain, postgres_dsn
 from tests.support.procs import Processes
 from tests.support.wait import forever

@@ -11,8 +11,8 @@ import pytest
 
 from leasehold.errors import LostClaim
 from leasehold.model.states import State
-from leasehold.pg import user
-from leasehold.pg.user import UserConnections
+from leasehold.pg.users import user
+from leasehold.pg.users.user import UserConnections
 from tests.pg.bench import Bench
 from tests.pg.drivers import ALL, done
 from tests.support.wait import until_async

@@ -17,9 +17,9 @@ from leasehold.cli.root import root
 from leasehold.config import Settings
 from leasehold.embedded.binaries import find_binaries
 from leasehold.errors import LeaseholdError
-from leasehold.pg import migrate
+from leasehold.pg.schema import migrate
 from leasehold.ports import NodeIdentity
-from leasehold.services.finding import Finding
+from leasehold.watch.finding import Finding
 from tests.pg.bench import Bench
 from tests.support.managed import REFUSALS, ordinary_login, withhold
 from tests.support.wait import until

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from leasehold import App, Context
-from leasehold.pg import store as stores
+from leasehold.pg.stores import store as stores
 from tests.support.wait import until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]

@@ -17,7 +17,7 @@ from sqlalchemy.pool import NullPool
 from leasehold import App
 from leasehold.errors import BadPayload, Unavailable
 from leasehold.model.job import JobRequest
-from leasehold.pg.faults import translate
+from leasehold.pg.connection.faults import translate
 from tests.pg.drivers import url
 from tests.support import postgres as servers
 from tests.support.procs import Processes

@@ -17,9 +17,9 @@ from leasehold.model.lease import Seen
 from leasehold.model.outcome import Decision
 from leasehold.model.schedule import every
 from leasehold.model.states import State
-from leasehold.pg import migrate
+from leasehold.pg.schema import migrate
 from leasehold.pg.sql import statement
-from leasehold.pg.store import PgStore
+from leasehold.pg.stores.store import PgStore
 from leasehold.ports import (
     AckItem,
     Heartbeat,

@@ -12,7 +12,7 @@ import psycopg
 
 from leasehold import App
 from leasehold.config import Settings, Timings, wait_seconds
-from leasehold.pg import migrate
+from leasehold.pg.schema import migrate
 
 TIMES = Timings.derive(9)
 W = wait_seconds(TIMES.lease)

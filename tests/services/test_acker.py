@@ -11,12 +11,12 @@ from leasehold_lab.sim.store import SimStore
 
 from leasehold.config import Limits
 from leasehold.env import Env
+from leasehold.jobs.acker import Acker
+from leasehold.jobs.running import Claim, Running
+from leasehold.jobs.tasks import Registry
 from leasehold.model.job import ClaimedJob, JobRequest
 from leasehold.model.outcome import PLAIN, Complete, Fail
 from leasehold.ports import NodeIdentity
-from leasehold.services.acker import Acker
-from leasehold.services.running import Claim, Running
-from leasehold.services.tasks import Registry
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

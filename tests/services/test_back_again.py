@@ -8,7 +8,7 @@ from typing import Any
 
 from leasehold import errors
 from leasehold.env import Env
-from leasehold.services.service import Loop, Outage, Service
+from leasehold.loops.service import Loop, Outage, Service
 from tests.support.wait import until_async
 
 

@@ -12,12 +12,12 @@ import pytest
 from leasehold import errors
 from leasehold.config import Timings
 from leasehold.env import Env
+from leasehold.jobs.executor import Lane
+from leasehold.jobs.producer import ClaimDesk
+from leasehold.lease.membership import Membership
 from leasehold.model.job import ClaimedJob
 from leasehold.model.lease import Lease
 from leasehold.ports import NodeIdentity
-from leasehold.services.executor import Lane
-from leasehold.services.membership import Membership
-from leasehold.services.producer import ClaimDesk
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -13,13 +13,13 @@ import pytest
 
 from leasehold.config import Limits
 from leasehold.env import Env
+from leasehold.jobs.attempt import Attempts
+from leasehold.jobs.executor import Executor, Lane
+from leasehold.jobs.running import Claim, Running
+from leasehold.jobs.starts import Starts
+from leasehold.jobs.tasks import Registry, TaskOptions
 from leasehold.model.job import ClaimedJob
 from leasehold.model.outcome import Complete
-from leasehold.services.attempt import Attempts
-from leasehold.services.executor import Executor, Lane
-from leasehold.services.running import Claim, Running
-from leasehold.services.starts import Starts
-from leasehold.services.tasks import Registry, TaskOptions
 from tests.support.wait import until_async
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from leasehold.model.job import EVERYTHING
-from leasehold.pg.store_jobs import places
+from leasehold.pg.stores.store_jobs import places
 from tests.services.sessions import Process, Two, execute, two_processes
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from leasehold.lease.loop_watch import LONGEST_LOOP_LAG
 from leasehold.model.lease import Phase
-from leasehold.services.loop_watch import LONGEST_LOOP_LAG
 from tests.support.hand import TIMES, Database, W, a_database
 from tests.support.wait import until_async
 

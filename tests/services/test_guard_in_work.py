@@ -14,10 +14,10 @@ import pytest
 
 from leasehold import Context
 from leasehold.env import Env
+from leasehold.jobs.overdue import Overdue
+from leasehold.jobs.running import Claim, Running
 from leasehold.model.job import ClaimedJob
-from leasehold.pg.store import PgStore
-from leasehold.services.overdue import Overdue
-from leasehold.services.running import Claim, Running
+from leasehold.pg.stores.store import PgStore
 from tests.services.several import TIMES, Database, several_apps
 from tests.support.wait import forever, until_async
 

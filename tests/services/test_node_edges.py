@@ -11,10 +11,10 @@ import pytest
 
 from leasehold import App, Context
 from leasehold.errors import JobFailed
-from leasehold.pg import migrate
-from leasehold.services import producer
-from leasehold.services.acker import Acker
-from leasehold.services.executor import Lane
+from leasehold.jobs import producer
+from leasehold.jobs.acker import Acker
+from leasehold.jobs.executor import Lane
+from leasehold.pg.schema import migrate
 from tests.support.wait import forever, until_async
 
 

@@ -21,15 +21,15 @@ import pytest
 from leasehold.config import Limits
 from leasehold.env import Env
 from leasehold.errors import BadJob, Unavailable
+from leasehold.jobs import process, process_handle
+from leasehold.jobs.attempt import Attempts
+from leasehold.jobs.executor import Executor, Lane
+from leasehold.jobs.process import ProcessPool, check_importable
+from leasehold.jobs.running import Claim, Running
+from leasehold.jobs.starts import Starts
+from leasehold.jobs.tasks import Registry, TaskOptions
 from leasehold.model.job import ClaimedJob
 from leasehold.model.outcome import Cancel, Complete, Discard, Fail, Outcome, Snooze, Unable
-from leasehold.services import process, process_handle
-from leasehold.services.attempt import Attempts
-from leasehold.services.executor import Executor, Lane
-from leasehold.services.process import ProcessPool, check_importable
-from leasehold.services.running import Claim, Running
-from leasehold.services.starts import Starts
-from leasehold.services.tasks import Registry, TaskOptions
 from tests.services import process_handlers as handlers
 from tests.services import process_unimportable
 from tests.support.wait import until, until_async

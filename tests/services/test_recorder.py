@@ -12,9 +12,9 @@ import psycopg
 import pytest
 
 from leasehold import App
-from leasehold.pg import migrate
-from leasehold.services import recorder
-from leasehold.services.recorder import Recorder
+from leasehold.loops import recorder
+from leasehold.loops.recorder import Recorder
+from leasehold.pg.schema import migrate
 from tests.support.wait import until_async
 
 

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from leasehold.app import App
+from leasehold.duties.syncer import Planned
 from leasehold.model.missed import Missed
 from leasehold.model.schedule import every
-from leasehold.services.syncer import Planned
 from tests.services.several import Database, several_apps
 from tests.support.wait import until_async
 

@@ -16,13 +16,13 @@ import pytest
 
 from leasehold.config import Limits
 from leasehold.env import Env
+from leasehold.jobs.attempt import Attempts
+from leasehold.jobs.executor import Executor, Lane
+from leasehold.jobs.running import Claim, Running
+from leasehold.jobs.starts import Starts
+from leasehold.jobs.tasks import Registry, TaskOptions
 from leasehold.model.job import ClaimedJob
 from leasehold.model.outcome import Cancel, Complete, Fail, Unable
-from leasehold.services.attempt import Attempts
-from leasehold.services.executor import Executor, Lane
-from leasehold.services.running import Claim, Running
-from leasehold.services.starts import Starts
-from leasehold.services.tasks import Registry, TaskOptions
 from tests.support.wait import until_async
 
 NODE = UUID(int=1)

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from leasehold.errors import Unavailable
-from leasehold.services.producer import Sleepers
+from leasehold.jobs.producer import Sleepers
 from tests.support.hand import Database, a_database
 from tests.support.wait import until_async
 

@@ -9,10 +9,10 @@ from uuid import uuid4
 
 import pytest
 
+from leasehold.duties.syncer import LOOK_AGAIN_SECONDS, Planned, Syncer
 from leasehold.model.job import JobRequest
 from leasehold.model.missed import Missed
 from leasehold.model.schedule import every
-from leasehold.services.syncer import LOOK_AGAIN_SECONDS, Planned, Syncer
 from tests.support.hand import Database, Process, a_database
 
 

@@ -177,7 +177,7 @@ def test_without_an_sdk_nobody_traces_and_an_attempt_makes_no_span():
     """In a process of its own: what this one has set up stays."""
     code = """
 from opentelemetry import trace
-from leasehold.services import tracing
+from leasehold.jobs import tracing
 assert tracing.otel is trace and not tracing.traces()
 from opentelemetry.sdk.trace import TracerProvider
 trace.set_tracer_provider(TracerProvider())

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from leasehold.config import Limits
-from leasehold.services import leading
+from leasehold.duties import leading
 from tests.services.several import Database, several_apps
 from tests.support.wait import until_async
 

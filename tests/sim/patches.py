@@ -8,17 +8,17 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
+from leasehold.duties.leading import Periodic
 from leasehold.errors import Unavailable
+from leasehold.jobs.attempt import Attempts
+from leasehold.jobs.running import Claim
+from leasehold.jobs.tasks import TaskFunction
+from leasehold.lease.bids import Bid
+from leasehold.lease.guard import Guard
+from leasehold.lease.membership import Membership
 from leasehold.model.lease import Lease, Phase, Watch
 from leasehold.model.outcome import PLAIN, Outcome
 from leasehold.node.node import Node
-from leasehold.services.attempt import Attempts
-from leasehold.services.bids import Bid
-from leasehold.services.guard import Guard
-from leasehold.services.leading import Periodic
-from leasehold.services.membership import Membership
-from leasehold.services.running import Claim
-from leasehold.services.tasks import TaskFunction
 
 
 @contextmanager

@@ -9,8 +9,8 @@ import pytest
 from leasehold_lab.sim.cluster import run_seed
 from leasehold_lab.sim.host import SimNode
 
-from leasehold.services.bids import Bid
-from leasehold.services.guard import Guard
+from leasehold.lease.bids import Bid
+from leasehold.lease.guard import Guard
 
 
 def at_call(number: int, method: Callable[..., Any]) -> Callable[..., Any]:

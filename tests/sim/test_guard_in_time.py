@@ -14,9 +14,9 @@ from leasehold_lab.sim.store import SimStore
 
 from leasehold.config import Timings
 from leasehold.env import seeded
+from leasehold.lease.guard import Guard
 from leasehold.model.lease import Phase
 from leasehold.ports import NodeIdentity
-from leasehold.services.guard import Guard
 
 
 class Host:

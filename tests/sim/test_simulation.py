@@ -15,9 +15,9 @@ from leasehold_lab.sim.cluster import run_seed
 from leasehold_lab.sim.faults import PROFILES
 from leasehold_lab.sim.sweep import sweep
 
+from leasehold.jobs import low_water
+from leasehold.jobs.walk import Walk
 from leasehold.model.job import Mark
-from leasehold.services import low_water
-from leasehold.services.walk import Walk
 from tests.sim.mutants import MUTANTS
 from tests.sim.search import search
 

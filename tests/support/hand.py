@@ -13,10 +13,10 @@ import psycopg
 from leasehold.config import Settings, Timings, wait_seconds
 from leasehold.env import Clock, Env
 from leasehold.errors import Unavailable
-from leasehold.pg import migrate
-from leasehold.pg.store import PgStore
+from leasehold.lease.guard import Guard
+from leasehold.pg.schema import migrate
+from leasehold.pg.stores.store import PgStore
 from leasehold.ports import NodeIdentity
-from leasehold.services.guard import Guard
 
 TIMES = Timings.derive(9)
 W = wait_seconds(TIMES.lease)

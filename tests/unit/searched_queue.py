@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+from leasehold.jobs.low_water import LowWater
 from leasehold.model.job import FIRST, LAST, UNSETTLED_SECONDS, ClaimedJob, Mark, Span
-from leasehold.services.low_water import LowWater
 
 BEGINNING = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LOOK = 0.001

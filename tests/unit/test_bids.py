@@ -6,10 +6,10 @@ from uuid import UUID
 
 from leasehold.config import Timings
 from leasehold.env import Clock, Env
+from leasehold.lease.bids import Bid, Patience
+from leasehold.lease.membership import Membership
 from leasehold.model.lease import Lease
 from leasehold.ports import NodeIdentity
-from leasehold.services.bids import Bid, Patience
-from leasehold.services.membership import Membership
 
 ME, SIX = UUID(int=1), Timings.derive(9)
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from leasehold import errors
+from leasehold.lease.clock_watch import ClockWatch
 from leasehold.ports import Summary
-from leasehold.services.checks import CHECKS, KINDS, Problem, database_problem, problems
-from leasehold.services.clock_watch import ClockWatch
-from leasehold.services.facts import Facts, duration
+from leasehold.watch.checks import CHECKS, KINDS, Problem, database_problem, problems
+from leasehold.watch.facts import Facts, duration
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 CALM = Summary(

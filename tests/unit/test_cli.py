@@ -16,10 +16,11 @@ import pytest
 from click.testing import CliRunner
 
 from leasehold import App, errors
-from leasehold.cli import load, logs, output, tables
+from leasehold.cli import output, tables
 from leasehold.cli.fitting import Column
 from leasehold.cli.root import root
-from leasehold.services.inspector import EventFeed
+from leasehold.cli.work import load, logs
+from leasehold.watch.inspector import EventFeed
 
 VERBS = (
     "demo",

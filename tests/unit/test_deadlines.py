@@ -12,8 +12,8 @@ from leasehold import App, Deadline
 from leasehold.errors import BadDeadline, BadJob, LeaseholdError, UnknownTask
 from leasehold.model.deadline import Level
 from leasehold.ports import Summary
-from leasehold.services.checks import problems
-from leasehold.services.facts import Facts
+from leasehold.watch.checks import problems
+from leasehold.watch.facts import Facts
 
 SOON = datetime(2040, 1, 1, tzinfo=UTC)
 

@@ -8,11 +8,11 @@ import pytest
 
 from leasehold.config import Settings, Timings
 from leasehold.errors import UnsafeServer
-from leasehold.pg.examination import compare
+from leasehold.pg.schema.examination import compare
 from leasehold.ports.doctor import TRANSACTION, Clocks, Examination, Gaps, Tokens
-from leasehold.services.advice import recommended
-from leasehold.services.doctor import findings
-from leasehold.services.finding import Finding
+from leasehold.watch.advice import recommended
+from leasehold.watch.doctor import findings
+from leasehold.watch.finding import Finding
 
 SETTINGS = Settings(dsn="postgresql://x", schema="leasehold")
 SERVER: dict[str, Any] = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from uuid import uuid4
 
 from leasehold.config import Settings
+from leasehold.lease.membership import Membership
 from leasehold.model.lease import Lease
 from leasehold.ports import NodeIdentity
-from leasehold.services.membership import Membership
 
 
 def registered_on(timeline: int) -> Membership:

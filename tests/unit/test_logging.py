@@ -14,7 +14,7 @@ import pytest
 
 from leasehold.config import Settings
 from leasehold.errors import without_secrets
-from leasehold.services.attempt import describe
+from leasehold.jobs.attempt import describe
 from leasehold.telemetry import CATALOGUE, JsonFormatter, log, make_event
 
 SECRET = "s3cr:et/P@ss"

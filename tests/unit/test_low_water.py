@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
+from leasehold.jobs.walk import Walk
 from leasehold.model.job import EVERYTHING, FIRST, LAST, Span
-from leasehold.services.walk import Walk
 from tests.unit.searched_queue import Queue, claimed, is_piece
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from leasehold.env import Env
 from leasehold.errors import BadJob
+from leasehold.jobs.numbered import CannotCopy, Numbered
 from leasehold.model.job import JobRequest
-from leasehold.services.numbered import CannotCopy, Numbered
 
 LIMIT = 10_000
 

@@ -18,8 +18,8 @@ from leasehold.errors import (
     DuplicateTask,
     LeaseholdError,
 )
+from leasehold.jobs.tasks import JOB_OPTIONS
 from leasehold.model.job import OnConflict
-from leasehold.services.tasks import JOB_OPTIONS
 
 Define = Callable[..., Any]
 

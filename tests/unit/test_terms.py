@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from leasehold.services.terms import with_ends
+from leasehold.watch.terms import with_ends
 
 T = datetime(2026, 11, 23, 12, tzinfo=UTC)
 

@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
+from leasehold.jobs.walk import BLIND, HURRY, USUAL, Pace, Walk
 from leasehold.model.job import FIRST, Mark, Span
-from leasehold.services.walk import BLIND, HURRY, USUAL, Pace, Walk
 
 BEGINNING = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TOOK = 0.002

@@ -13,7 +13,7 @@ from leasehold.model.job import JobRecord
 from leasehold.model.masking import MASK, masked
 from leasehold.model.schedule import cron, every
 from leasehold.model.states import State
-from leasehold.services.why import why_waiting
+from leasehold.watch.why import why_waiting
 from leasehold.web.charts import bars
 from leasehold.web.jobs import quoted, timeline
 from leasehold.web.leaders import election

@@ -19,8 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from leasehold.cli.monitoring import alert_name, rules
 from leasehold.cli.monitoring.board import queries
 from leasehold.cli.root import root
-from leasehold.services.checks import CHECKS, INFO
-from leasehold.services.metric_names import METRICS
+from leasehold.watch.checks import CHECKS, INFO
+from leasehold.watch.metric_names import METRICS
 from tests.web.conftest import Make
 
 PROMTOOL = shutil.which("promtool")

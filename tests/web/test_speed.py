@@ -19,7 +19,7 @@ import psycopg
 import pytest
 
 from leasehold import App
-from leasehold.pg.session import Session
+from leasehold.pg.connection.session import Session
 from leasehold.web import dashboard
 
 FINISHED = int(os.environ.get("LEASEHOLD_FINISHED", "10_000_000"))

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from leasehold.config import Settings
 from leasehold.errors import ConfigError
-from leasehold.pg import migrate
-from leasehold.pg.pool import Pool
-from leasehold.pg.session import Session
+from leasehold.pg.connection.pool import Pool
+from leasehold.pg.connection.session import Session
+from leasehold.pg.schema import migrate
 
 SCHEMA = "leasehold_bench"
 _PATIENCE_SECONDS = 60.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from leasehold.app import App, Task
-from leasehold.cli.worker import run_worker
+from leasehold.cli.work.worker import run_worker
 from leasehold_lab.bench.tables import SCHEMA
 from leasehold_lab.orphan import end_with_parent
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from leasehold.app import App
 from leasehold.errors import LeaseholdError, LostClaim
+from leasehold.jobs.context import Context
 from leasehold.model.backoff import Backoff
 from leasehold.model.deadline import Deadline
-from leasehold.services.context import Context
 from leasehold_lab.chaos.history import Writer
 from leasehold_lab.chaos.tables import ChaosSession
 

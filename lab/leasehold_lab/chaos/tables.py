@@ -13,9 +13,9 @@ import psycopg
 
 from leasehold.config import Settings
 from leasehold.errors import ConfigError, Unavailable
-from leasehold.pg import migrate
-from leasehold.pg.exchange import Row
-from leasehold.pg.session import Session
+from leasehold.pg.connection.exchange import Row
+from leasehold.pg.connection.session import Session
+from leasehold.pg.schema import migrate
 from leasehold.pg.sql import statement
 
 SCHEMA = "leasehold_chaos"

@@ -120,7 +120,7 @@ def _aim(order: Order, target: str, plan: Any) -> None:
     import asyncio
     from dataclasses import replace
 
-    from leasehold.cli.load import load_app
+    from leasehold.cli.work.load import load_app
 
     app = load_app(target)
     if database():

@@ -6,8 +6,8 @@ import asyncio
 from contextlib import AbstractAsyncContextManager
 
 from leasehold.app import App, Task
+from leasehold.jobs.context import Context
 from leasehold.model.schedule import every
-from leasehold.services.context import Context
 from leasehold_lab.demo.tables import SCHEMA, SLOW, DemoStore
 
 NAME = "demo"

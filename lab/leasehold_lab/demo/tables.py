@@ -11,9 +11,9 @@ from uuid import UUID
 
 from leasehold.config import Settings
 from leasehold.errors import ConfigError
-from leasehold.pg import migrate
-from leasehold.pg.pool import Pool
-from leasehold.pg.session import Session
+from leasehold.pg.connection.pool import Pool
+from leasehold.pg.connection.session import Session
+from leasehold.pg.schema import migrate
 from leasehold.pg.sql import statement
 
 SCHEMA = "leasehold_demo"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from leasehold.cli.worker import run_worker
+from leasehold.cli.work.worker import run_worker
 from leasehold_lab.demo.app import QUEUES
 from leasehold_lab.orphan import end_with_parent
 

@@ -24,7 +24,7 @@ from leasehold_lab.sim.store_control import state_of
 from leasehold_lab.sim.trace import Trace
 
 if TYPE_CHECKING:
-    from leasehold.services.context import Context
+    from leasehold.jobs.context import Context
     from leasehold_lab.sim.process import Process
 
 _NAMED = 20

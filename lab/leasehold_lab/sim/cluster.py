@@ -14,8 +14,8 @@ from leasehold import telemetry
 from leasehold.config import Retention, Settings
 from leasehold.env import Rng, seeded
 from leasehold.errors import LeaseholdError
+from leasehold.jobs import tracing
 from leasehold.node.plan import NodePlan
-from leasehold.services import tracing
 from leasehold_lab.sim import faults
 from leasehold_lab.sim.check_rest import restless
 from leasehold_lab.sim.checkers import Watch

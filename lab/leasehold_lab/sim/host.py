@@ -13,10 +13,10 @@ from typing import Any
 
 from leasehold.config import Settings
 from leasehold.env import Env
+from leasehold.jobs.tasks import Registry
 from leasehold.node.node import Node
 from leasehold.node.plan import NodePlan, Tools
 from leasehold.ports import NodeIdentity
-from leasehold.services.tasks import Registry
 
 
 class _GuardTask:

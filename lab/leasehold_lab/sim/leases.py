@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from leasehold.config import LEADER_PREFIX, LOCK_PREFIX
 from leasehold.env import Rng
 from leasehold.errors import LeaseholdError
-from leasehold.services.bids import Bid, Patience
+from leasehold.lease.bids import Bid, Patience
 
 if TYPE_CHECKING:
     from leasehold_lab.sim.checkers import Watch

@@ -11,8 +11,12 @@ from typing import Any
 from uuid import UUID
 
 from leasehold.config import Settings
+from leasehold.duties.syncer import Planned
 from leasehold.env import Env, Rng
 from leasehold.errors import JobError, JobNotFound, LeaseholdError, LostLease, Unavailable
+from leasehold.jobs.client import Client
+from leasehold.jobs.context import Context
+from leasehold.jobs.tasks import Registry, TaskOptions
 from leasehold.model.backoff import Backoff
 from leasehold.model.deadline import Callback, Level
 from leasehold.model.job import JobRequest
@@ -20,10 +24,6 @@ from leasehold.model.missed import Missed
 from leasehold.model.outcome import Cancel, Discard, Snooze
 from leasehold.model.schedule import EPOCH, every
 from leasehold.ports import Store
-from leasehold.services.client import Client
-from leasehold.services.context import Context
-from leasehold.services.syncer import Planned
-from leasehold.services.tasks import Registry, TaskOptions
 from leasehold_lab.sim.check_deadlines import PAGE
 from leasehold_lab.sim.check_rest import EFFECT
 from leasehold_lab.sim.checkers import Watch

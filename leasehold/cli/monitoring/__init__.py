@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from importlib.resources import files
 
-from leasehold.services.checks import CHECKS, INFO, Check
+from leasehold.watch.checks import CHECKS, INFO, Check
 
 
 def rules() -> str:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from leasehold.services.metric_names import METRICS
+from leasehold.watch.metric_names import METRICS
 
 _SOURCE = {"type": "prometheus", "uid": "${source}"}
 _COLUMNS = 24

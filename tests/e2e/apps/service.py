@@ -16,7 +16,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from leasehold.config import Settings, Timings
-from leasehold.pg import migrate
+from leasehold.pg.schema import migrate
 from tests.e2e.apps.journal import Entry, entries
 from tests.support.procs import Process, Processes
 from tests.support.wait import NeverHappened, until

@@ -23,7 +23,7 @@ import psycopg
 import pytest
 
 from leasehold.config import Settings, Timings
-from leasehold.pg import migrate
+from leasehold.pg.schema import migrate
 from tests.support import postgres as servers
 from tests.support.procs import ROOT, Process, Processes
 from tests.support.wait import BUSY_SECONDS, until

@@ -1,0 +1,1 @@
+"""``leasehold worker``: the process that runs jobs, and its supervisor."""

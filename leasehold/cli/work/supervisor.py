@@ -1,0 +1,335 @@
+"""``leasehold worker MODULE:APP --processes N``: N worker processes, and their parent.
+
+The parent loads none of the application's code. It knows when a child is dead, sees to it that
+the child's own children are dead too, and says so to the database (a death certificate): its jobs
+run elsewhere at once, not a lease later. Should the parent itself be killed, the kernel sends
+SIGTERM to the children (PR_SET_PDEATHSIG): they stop in good order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from leasehold.app.certify import Certifier, settings_from_text, settings_to_text
+from leasehold.cli.work.load import load_app
+from leasehold.cli.work.logs import set_up_logging
+from leasehold.config import Settings
+from leasehold.env import ASSIGNED_NODE, GIVEN_DSN, Env, assign_node_id
+from leasehold.errors import ConfigError, LeaseholdError
+from leasehold.node.plan import EXIT_DRAINED, EXIT_DRAINED_ALONE
+from leasehold.telemetry import log, make_event
+
+QUICK_SECONDS = 10.0
+"""A child that lived shorter than this died at once."""
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 30.0
+MARGIN_SECONDS = 5.0
+"""Beyond the workers' own grace, until those that remain are killed."""
+GROUP_SECONDS = 5.0
+"""For the killed children of a dead child to be gone."""
+PROBE_SECONDS = 10.0
+"""For a probe that could not load the application to end."""
+
+WORKER = (sys.executable, "-m", "leasehold", "worker")
+_MODULE = "leasehold.cli.work.supervisor"
+_PROBE = f"import sys; from {_MODULE} import tell_settings; tell_settings(*sys.argv[1:])"
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_LINUX = sys.platform == "linux"
+_prctl: Callable[..., int] = (
+    ctypes.CDLL(None, use_errno=True).prctl if _LINUX else lambda *arguments: 0
+)
+
+
+def run_supervisor(
+    target: str, processes: int, arguments: Sequence[str] = (), *, command: Sequence[str] = WORKER
+) -> int:
+    """Run ``processes`` workers of ``MODULE:APP`` until SIGTERM, SIGINT or SIGHUP; the exit code.
+
+    ``arguments`` (``--name=value``) are passed on to each worker, ``--dsn`` by the environment.
+    0: all stopped in good order; 1: one had to be killed, or the application cannot be loaded
+    (which was said on stderr).
+    """
+    if processes < 1:
+        raise ConfigError("--processes needs a number from 1", got=processes)
+    if not hasattr(os, "waitid"):
+        raise ConfigError(
+            "--processes needs Linux, or Python 3.13 on macOS", do="Start the workers one by one"
+        )
+    settings = _ask_settings(target, _settings_among(arguments))
+    if settings is None:
+        return 1
+    env = Env()
+    set_up_logging(settings.log, lambda: _name(env))
+    dsn = [text.partition("=")[2] for text in arguments if text.startswith("--dsn=")]
+    worker = [*command, target, *(text for text in arguments if not text.startswith("--dsn="))]
+    given = {GIVEN_DSN: dsn[-1]} if dsn else {}
+    return asyncio.run(Supervisor(worker, processes, settings, env, given).run())
+
+
+def _name(env: Env) -> str:
+    return f"{env.host}:{env.pid}:supervisor"
+
+
+# -- what the application says of itself -----------------------------------------------------------
+def _settings_among(arguments: Sequence[str]) -> dict[str, str]:
+    """Those that the workers configure their App with: --dsn, --schema, --log."""
+    pairs = (text.removeprefix("--").partition("=") for text in arguments)
+    known = Settings.__dataclass_fields__
+    return {name: value for name, _, value in pairs if name in known}
+
+
+def _ask_settings(target: str, options: Mapping[str, str]) -> Settings | None:
+    """Load the application in a process of its own, which ends again: its memory, threads and
+    import-time surprises stay out of this one."""
+    reader, writer = os.pipe()
+    with open(reader) as answer:
+        probe = subprocess.Popen(
+            [sys.executable, "-c", _PROBE, target, str(writer)],
+            pass_fds=[writer],
+            stdin=subprocess.PIPE,
+            preexec_fn=die_with(os.getpid()),
+        )
+        os.close(writer)
+        assert probe.stdin
+        with suppress(BrokenPipeError), probe.stdin as stdin:  # not in argv: a DSN holds a password
+            stdin.write(json.dumps(options).encode())
+        text = answer.readline()
+        if not text:  # it says why on stderr
+            with suppress(subprocess.TimeoutExpired):
+                probe.wait(PROBE_SECONDS)
+        probe.kill()  # whatever threads the application has started in it
+        probe.wait()
+    return settings_from_text(text) if text else None
+
+
+def tell_settings(target: str, fd: str) -> None:
+    """The probe's side: load ``MODULE:APP`` and write its settings."""
+    options = json.load(sys.stdin)
+    with open(int(fd), "w") as answer:
+        try:
+            app = load_app(target)
+            if options:
+                app.configure(**options)
+        except LeaseholdError as error:
+            print(f"leasehold: {' '.join(str(error).split())}", file=sys.stderr)
+            sys.exit(1)
+        answer.write(settings_to_text(app.settings) + "\n")
+
+
+# -- processes -------------------------------------------------------------------------------------
+@dataclass(eq=False)
+class Child:
+    """One worker process, leader of a process group of its own."""
+
+    number: int
+    node: UUID
+    process: subprocess.Popen[bytes]
+    started_at: float
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def how(self) -> str:
+        """In words, how it ended."""
+        code = self.process.returncode
+        if code is not None and code < 0:
+            with suppress(ValueError):
+                return f"killed by {signal.Signals(-code).name}"
+        return f"exit code {code}"
+
+
+class Supervisor:
+    """Keeps ``processes`` children of ``command`` alive until it is told to stop."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        processes: int,
+        settings: Settings,
+        env: Env,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._command = list(command)
+        self._environ = dict(environ or {})
+        self._processes = processes
+        self._settings = settings
+        self._env = env
+        self._children: dict[int, Child] = {}
+        self._stopping = asyncio.Event()
+        self._reaped = asyncio.Event()
+        self._forced = False
+
+    async def run(self) -> int:
+        """Until a signal; the exit code."""
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self._certifier = await Certifier.begin(self._settings)
+        self._listen_to_signals()
+        try:
+            async with asyncio.TaskGroup() as keepers:
+                for number in range(1, self._processes + 1):
+                    keepers.create_task(self._keep(number))
+        finally:
+            self._kill_all()
+            if not await self._certifier.finish(self._settings.call_timeout):
+                self._tell("deaths_uncertified")
+        return 1 if self._forced else 0
+
+    def _listen_to_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGCHLD, self._reap)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                loop.add_signal_handler(number, self._stop, number)
+
+    def _stop(self, number: int) -> None:
+        if self._stopping.is_set():
+            if number == signal.SIGINT:  # somebody at the keyboard insists
+                self._kill_all()
+            return
+        self._stopping.set()
+        self._tell("supervisor_stopping", signal=signal.Signals(number).name)
+        for child in self._children.values():
+            os.kill(child.process.pid, signal.SIGTERM)  # it is not reaped: the pid is its own
+        seconds = self._settings.grace + self._settings.timings.grace + MARGIN_SECONDS
+        asyncio.get_running_loop().call_later(seconds, self._kill_all)
+
+    def _kill_all(self) -> None:
+        for child in self._children.values():
+            if not child.ended.is_set():
+                self._forced = True
+                self._tell("worker_killed", number=child.number, pid=child.process.pid)
+                _kill_group(child.process.pid)
+
+    def _tell(self, kind: str, **fields: object) -> None:
+        """A line of the log; the workers keep the rows."""
+        log(make_event(kind, fields, self._env.boot_now()), _name(self._env))
+
+    # -- one place among the N -------------------------------------------------------------------
+    async def _keep(self, number: int) -> None:
+        quick = 0
+        while not self._stopping.is_set():
+            try:
+                child = self._start(number)
+            except OSError as error:
+                self._tell("worker_not_started", number=number, error=error)
+                quick += 1
+            else:
+                await child.ended.wait()
+                await self._bury(child)
+                if child.process.returncode == EXIT_DRAINED:
+                    self._stop(signal.SIGTERM)
+                if child.process.returncode == EXIT_DRAINED_ALONE:
+                    return  # whoever keeps the other places goes on; after the last one we end
+                lived = self._env.boot_now() - child.started_at
+                quick = quick + 1 if lived < QUICK_SECONDS else 0
+            await self._pause(number, quick)
+
+    def _start(self, number: int) -> Child:
+        node = self._env.new_id()
+        process = subprocess.Popen(
+            self._command,
+            env={**os.environ, **self._environ, ASSIGNED_NODE: assign_node_id(node)},
+            stdin=subprocess.DEVNULL,
+            process_group=0,
+            preexec_fn=die_with(os.getpid()),
+        )
+        child = Child(number, node, process, self._env.boot_now())
+        self._children[process.pid] = child
+        self._tell("worker_started", number=number, pid=process.pid)
+        return child
+
+    async def _pause(self, number: int, quick: int) -> None:
+        """The first that dies at once is started again at once; then it gets slower."""
+        if quick < 2 or self._stopping.is_set():
+            return
+        longest = min(FIRST_PAUSE_SECONDS * 2.0 ** min(quick - 2, 10), LONGEST_PAUSE_SECONDS)
+        seconds = self._env.jitter(longest, 0.2)
+        self._tell("worker_dies_at_once", number=number, times=quick, pause=round(seconds, 1))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+
+    # -- death -----------------------------------------------------------------------------------
+    def _reap(self) -> None:
+        """On SIGCHLD: children, and what was orphaned and came to us as their subreaper."""
+        while (pid := _some_dead_child()) is not None:
+            child = self._children.pop(pid, None)
+            if child:
+                # Before it is reaped: its number cannot have come to mean another group.
+                _kill_group(pid)
+            with suppress(ChildProcessError):
+                _, status = os.waitpid(pid, 0)
+                if child:
+                    child.process.returncode = os.waitstatus_to_exitcode(status)
+            if child:
+                child.ended.set()
+        self._reaped.set()
+
+    async def _bury(self, child: Child) -> None:
+        """Its executor's processes must be dead before anybody may run its jobs again."""
+        pid = child.process.pid
+        if child.process.returncode in (EXIT_DRAINED, EXIT_DRAINED_ALONE):
+            self._tell("worker_drained", number=child.number, pid=pid)
+        elif child.process.returncode:
+            self._tell("worker_ended", number=child.number, pid=pid, how=child.how)
+        if await self._group_is_gone(pid):
+            self._certifier.report(child.node, child.how)
+        else:
+            self._tell("children_live_on", number=child.number, pid=pid)
+
+    async def _group_is_gone(self, group: int) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GROUP_SECONDS):
+                while _group_exists(group):
+                    self._reaped.clear()
+                    with suppress(TimeoutError):
+                        # without a subreaper nobody tells us of grandchildren: look again
+                        async with asyncio.timeout(0.05):
+                            await self._reaped.wait()
+                return True
+        return False
+
+
+def _some_dead_child() -> int | None:
+    """The pid of a child that ended and is not reaped yet."""
+    with suppress(ChildProcessError):
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return ended.si_pid if ended else None
+    return None
+
+
+def _kill_group(group: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def _group_exists(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def die_with(parent: int) -> Callable[[], None]:
+    """For a child between fork and exec: SIGTERM when its parent is gone, however that ended."""
+
+    def prepare() -> None:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return prepare

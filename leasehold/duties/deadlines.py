@@ -1,0 +1,77 @@
+"""The sweeper: gives passed deadlines their verdict, each with its callback's job.
+
+Every node sweeps, because a sweep is right with any number of sweepers: the leader when the next
+deadline is due, the others a little later, so that a breach is told also while nobody leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from leasehold.config import Settings
+from leasehold.env import Env
+from leasehold.loops.service import Service
+from leasehold.ports import DeadlineStore
+from leasehold.telemetry import Emit
+
+FOLLOWERS_SECONDS = 30.0
+"""The longest time between two sweeps of a node that does not lead."""
+_BEHIND_SECONDS = 3.0
+"""A follower looks so long after the next deadline: a leader has told it then."""
+_PRUNE_SECONDS = 600.0
+
+
+class DeadlineSweeper(Service):
+    name = "deadlines"
+
+    def __init__(
+        self,
+        store: DeadlineStore,
+        env: Env,
+        settings: Settings,
+        leads: Callable[[], bool],
+        emit: Emit,
+    ) -> None:
+        self._store = store
+        self._env = env
+        self._limits = settings.limits
+        self._polling = settings.polling
+        self._retention = settings.retention
+        self._leads = leads
+        self._emit = emit
+        self._prune_at = 0.0
+
+    async def tick(self, now: datetime | None) -> float:
+        swept = await self._store.sweep(self._limits.batch_rows, now)
+        for breach in swept.breaches:
+            # a log line: the row of the event was written with the verdict
+            self._emit(
+                "deadline_breached",
+                deadline=breach.id,
+                level=breach.level,
+                name=breach.name,
+                job=breach.job,
+                due=breach.due_at.isoformat(),
+                late=round(breach.late_seconds, 3),
+                callback=breach.callback,
+                callback_job=breach.callback_job,
+            )
+        if len(swept.breaches) >= self._limits.batch_rows:
+            return 0.0
+        if not self._leads():
+            wait = FOLLOWERS_SECONDS
+            if swept.next_in is not None:
+                wait = min(wait, max(swept.next_in, 0.0) + _BEHIND_SECONDS)
+            return self._env.jitter(wait, 0.25)
+        await self._prune(now)
+        soon = self._polling.stage
+        return soon if swept.next_in is None else min(max(swept.next_in + 0.001, 0.001), soon)
+
+    async def _prune(self, now: datetime | None) -> None:
+        boot_now = self._env.boot_now()
+        if boot_now >= self._prune_at:
+            days = self._retention.ticks_days
+            gone = await self._store.prune_deadlines(days, self._limits.batch_rows, now)
+            more = gone >= self._limits.batch_rows
+            self._prune_at = boot_now + (1.0 if more else _PRUNE_SECONDS)

@@ -1,0 +1,35 @@
+"""A duty of the leader: counts what finished in each minute, and folds the counts for metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from leasehold.loops.service import Service
+from leasehold.ports import DashboardStore, Term
+
+_EVERY_SECONDS = 20.0
+_FOLDED = 5000
+
+
+class Historian(Service):
+    """A minute that is counted again gives the same rows: it is right with two leaders."""
+
+    name = "historian"
+
+    def __init__(self, store: DashboardStore, term: Callable[[], Term], minutes: bool) -> None:
+        self._store = store
+        self._term = term
+        self._minutes = minutes
+        """False: no minutes are kept."""
+        self._counted: datetime | None = None
+
+    async def tick(self, now: datetime | None) -> float:
+        self._term()
+        behind = await self._store.fold_counts(_FOLDED) >= _FOLDED
+        if self._minutes:
+            before, self._counted = self._counted, await self._store.roll_up(self._counted, now)
+            # after an outage there are more minutes than one statement counts
+            if before is not None and (self._counted - before).total_seconds() > 1700:
+                behind = True
+        return 0.0 if behind else _EVERY_SECONDS

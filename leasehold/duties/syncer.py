@@ -1,0 +1,115 @@
+"""The syncer: brings the stored schedules in line with the code.
+
+Blue and green may be alive at once: the release that was first seen later wins, whatever the
+order in which processes start again; when its last node is gone, the definitions of the newest
+release that is alive come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from leasehold.env import Env
+from leasehold.lease.guard import Guard
+from leasehold.loops.service import Service
+from leasehold.model.job import JobRequest
+from leasehold.model.missed import Missed
+from leasehold.model.schedule import Spec
+from leasehold.ports import ScheduleDefinition, Store
+from leasehold.telemetry import Emit
+
+LOOK_AGAIN_SECONDS = 60.0
+"""A release may come, sync and go between two heartbeats, unseen."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A schedule as the application's code defines it."""
+
+    name: str
+    spec: Spec
+    job: JobRequest
+    missed: Missed
+    grace_seconds: float
+
+    def job_options(self) -> dict[str, Any]:
+        """What each of its jobs is inserted with."""
+        request = self.job.as_request(UUID(int=0), payload_limit=0)
+        return {
+            "queue": self.job.queue,
+            "priority": self.job.priority,
+            "max_attempts": self.job.max_attempts,
+            "timeout": self.job.timeout,
+            "requeue_after": self.job.requeue_after,
+            "history": self.job.history,
+            "payload": request["payload"],
+            **({"deadline": request["deadline"]} if self.job.deadline else {}),
+        }
+
+    def definition(self, now: datetime) -> ScheduleDefinition:
+        return ScheduleDefinition(
+            name=self.name,
+            spec=self.spec.to_json(),
+            described=self.spec.describe(),
+            task_name=self.job.task,
+            job=self.job_options(),
+            missed=str(self.missed),
+            grace_seconds=self.grace_seconds,
+            next_at=self.spec.first_at(now),
+        )
+
+
+class Syncer(Service):
+    """Runs on every node: at its start, when nodes of its application come or go, and now and
+    then. What is in line already is not written."""
+
+    name = "syncer"
+
+    def __init__(
+        self,
+        app: str,
+        release: str,
+        planned: Sequence[Planned],
+        store: Store,
+        env: Env,
+        guard: Guard,
+        emit: Emit,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._app = app
+        self._release = release
+        self._planned = planned
+        self._store = store
+        self._env = env
+        self._guard = guard
+        self._emit = emit
+        self._on_change = on_change
+        self._stands: int | None = None
+        """The newest other release at our last sync; another one, and we look again."""
+        self._look_at = 0.0
+        """By the boot clock: we look again in any case."""
+
+    async def tick(self, now: datetime | None) -> float:
+        if not self._guard.membership.token:
+            return 1.0  # the node wakes us when it has joined
+        newest = self._guard.newest_release(self._app)
+        boot_now = self._env.boot_now()
+        if newest == self._stands and boot_now < self._look_at:
+            return self._look_at - boot_now
+        moment = await self._store.database_now(now)
+        definitions = [planned.definition(moment) for planned in self._planned]
+        synced = await self._store.sync_schedules(self._app, self._release, definitions, now)
+        self._stands, self._look_at = newest, boot_now + LOOK_AGAIN_SECONDS
+        if synced.kept or synced.dropped:
+            self._emit(
+                "schedules_synced",
+                kept=list(synced.kept),
+                dropped=list(synced.dropped),
+                release=self._release,
+            )
+            self._on_change()
+        return LOOK_AGAIN_SECONDS

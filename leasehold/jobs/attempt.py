@@ -1,0 +1,325 @@
+"""One attempt of a job: from a claim to its outcome, whatever its handler does."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import traceback
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import copy_context
+from typing import Any, TypeVar
+
+from leasehold import errors, own
+from leasehold.config import Limits
+from leasehold.env import Env
+from leasehold.jobs.context import Context, OnConnection, SyncContext
+from leasehold.jobs.running import Claim, timed_out
+from leasehold.jobs.starts import Starts
+from leasehold.jobs.tasks import Registry, TaskFunction
+from leasehold.jobs.tracing import running, traces
+from leasehold.model.job import ClaimedJob
+from leasehold.model.outcome import (
+    PLAIN,
+    Cancel,
+    Complete,
+    Fail,
+    Outcome,
+    Snooze,
+    Unable,
+    Unknown,
+    outcome_of,
+)
+from leasehold.ports import Completion, Store
+from leasehold.telemetry import Emit
+
+T = TypeVar("T")
+_ENDS = (errors.JobCancelled, errors.JobTimeout, errors.LostClaim, asyncio.CancelledError)
+"""With these a handler in a thread ends when it was told to."""
+_UNREADABLE_SECONDS = 300.0
+"""Until a job whose arguments no worker could read is tried again: within the time for which its
+event is a problem."""
+_FIRST_LOOK = 0.01
+_LONGEST_LOOK = 1.0
+"""Seconds between two looks at a completion whose transaction is open."""
+
+Run = Callable[[TaskFunction, Claim], Awaitable[Outcome]]
+
+
+class Attempts:
+    """``of`` a claim: run its handler where its task wants it."""
+
+    def __init__(
+        self,
+        store: Store,
+        users: Store,
+        env: Env,
+        limits: Limits,
+        registry: Registry,
+        emit: Emit,
+        on: OnConnection,
+        may_start: Callable[[Claim, float], bool],
+        in_process: Run,
+        slots: int,
+        starts: Starts,
+    ) -> None:
+        self._starts = starts
+        self._store = store
+        self._users = users
+        """For what a handler calls."""
+        self._env = env
+        self._limits = limits
+        self._registry = registry
+        self._emit = emit
+        self._on = on
+        self._may_start = may_start
+        self._executors: dict[str, Run] = {
+            "async": self._run_async,
+            "thread": self._run_thread,
+            "process": in_process,
+        }
+        self._slots = slots
+        self._process = own.generation()
+        self._threads: ThreadPoolExecutor | None = None
+        self.worker_id = ""
+        self._traced = False
+
+    def prepare(self) -> None:
+        """Before the jobs of a claim: what need not be asked for each of them."""
+        self._traced = traces()
+
+    async def of(self, claim: Claim) -> Outcome | None:
+        """One attempt; None when nothing is to be written."""
+        job = claim.job
+        try:
+            task = self._registry.find(job.task)
+            if task is None:
+                return Unknown()
+            if claim.stop_reason:
+                return stopped(claim)
+            if not isinstance(job.payload, dict):
+                return self._unreadable(job)
+            if (job.crashes or job.deadlines) and not await self._marked(claim):
+                return None if claim.lost else stopped(claim)
+            work = self._executors[task.executor](task, claim)
+            work = self._spanned(work, claim) if self._traced else self._guarded(work, claim)
+            outcome = await work
+            if claim.completed_elsewhere:
+                return await self._check_completion(claim, outcome)
+            return None if claim.lost else _unless_stopping(claim, outcome)
+        except errors.Unavailable:
+            return Snooze(1.0)
+        except asyncio.CancelledError:  # by claim.end(), after the handler had ended
+            return None if claim.lost else stopped(claim)
+        except Exception as error:  # never a handler's: those are outcomes
+            self._emit("service_failed", service="executor", error=repr(error))
+            return Fail(f"leasehold could not run it: {error!r}")
+
+    def _unreadable(self, job: ClaimedJob) -> Outcome:
+        """Kept until a worker can read it: the fault may be this worker's."""
+        error = f"its arguments cannot be read: {errors.shorten(job.payload)}"
+        self._emit("job_unreadable", job=job.id, task=job.task, error=error)
+        return Unable(error, _UNREADABLE_SECONDS, "unreadable")
+
+    async def _marked(self, claim: Claim) -> bool:
+        """Write down that it starts, for jobs of which that must be known; may it, still?"""
+        job, now = claim.job, self._env.due_now()
+        if job.crashes and not await self._store.start(claim.node, job.id, job.claim_token, now):
+            claim.end("lost")
+            return False
+        if job.deadlines:
+            now = self._env.due_now()
+            claim.deadlines = await self._store.start_deadlines(
+                claim.node, job.id, job.claim_token, now
+            )
+        # it may have been stopped, or have run out, meanwhile
+        return not claim.stopping and self._may_start(claim, self._env.boot_now())
+
+    async def _spanned(self, work: Awaitable[Outcome], claim: Claim) -> Outcome:
+        with running(claim.job, self.worker_id) as attempt:
+            outcome = await self._guarded(work, claim)
+            attempt.ended(outcome)
+        return outcome
+
+    async def _guarded(self, running: Awaitable[Outcome], claim: Claim) -> Outcome:
+        """Whatever a handler raises is an outcome."""
+        try:
+            outcome = await running
+        except BaseException as error:  # SystemExit, and what foreign code derives from the base
+            own.leave_if_copy(self._process, error)
+            return self._raised(error, claim)
+        own.leave_if_copy(self._process)  # the handler forked, and this is the child
+        return outcome
+
+    def _raised(self, error: BaseException, claim: Claim) -> Outcome:
+        match error:
+            case asyncio.CancelledError():
+                if not claim.stop_reason:
+                    return Fail("the handler raised CancelledError")
+                return stopped(claim)
+            case errors.JobTimeout():
+                return Fail(errors.words(error))
+            case KeyboardInterrupt() if _from_keyboard():
+                raise error
+        return Fail(describe(error, self._limits.error_chars))
+
+    async def _run_async(self, task: TaskFunction, claim: Claim) -> Outcome:
+        assert claim.runner is not None
+        claim.stop = claim.runner.cancel
+        job = claim.job
+        arguments = (self._context(Context, claim),) if task.takes_context else ()
+        work = claim.place = task.function(*arguments, **job.payload)
+        if job.timeout is None:
+            return self._outcome_of(task, await work)
+        limit = asyncio.timeout(job.timeout)
+        try:
+            async with limit:
+                returned = await work
+        except TimeoutError:
+            if limit.expired():
+                raise timed_out(claim) from None
+            raise
+        return self._outcome_of(task, returned)
+
+    async def _run_thread(self, task: TaskFunction, claim: Claim) -> Outcome:
+        """Nothing ends a thread: a timeout or a cancel sets ``ctx.cancelled`` and waits."""
+        loop = asyncio.get_running_loop()
+        job = claim.job
+        process = self._process
+        context = self._context(SyncContext, claim)
+        context._run = lambda work: asyncio.run_coroutine_threadsafe(work, loop).result()  # type: ignore[arg-type]
+        arguments = (context,) if task.takes_context else ()
+
+        def call() -> tuple[Any, BaseException | None]:
+            claim.place = threading.get_ident()
+            # as a value: a future takes no StopIteration, and a SystemExit would end the loop
+            try:
+                returned = task.function(*arguments, **job.payload)
+            except BaseException as error:
+                own.leave_if_copy(process, error)
+                return None, error
+            own.leave_if_copy(process)  # the handler forked, and this is the child
+            return returned, None
+
+        timer = loop.call_later(job.timeout, claim.cancelled.set) if job.timeout else None
+        try:
+            returned, error = await self._in_thread(call)
+        except RuntimeError as trouble:  # not the handler's: that is a value
+            return await self._starts.failed(f"no thread could be started: {trouble}")
+        finally:
+            if timer:
+                timer.cancel()
+        if error is None:
+            early = returned is None or isinstance(returned, Cancel)
+        else:
+            early = isinstance(error, _ENDS)
+        if claim.seen and early:  # it has ended because it was told to
+            return stopped(claim) if claim.stop_reason else Fail(str(timed_out(claim)))
+        if error is not None:
+            return Fail(describe(error, self._limits.error_chars))
+        return self._outcome_of(task, returned)
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        """Raises RuntimeError when no thread could be started: then ``call`` is never called."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        begun = threading.Lock()
+
+        def work() -> None:
+            if begun.acquire(blocking=False):
+                value = call()
+                with suppress(RuntimeError):  # the loop is closed: the process is going down
+                    loop.call_soon_threadsafe(settle, value)
+
+        def settle(value: T) -> None:
+            if not done.done():
+                done.set_result(value)
+
+        try:
+            self._pool().submit(copy_context().run, work)
+        except RuntimeError:
+            # the pool has kept it all the same, for one of its threads that are busy now
+            if begun.acquire(blocking=False):
+                raise
+        else:
+            self._starts.succeeded()
+        return await done
+
+    def _pool(self) -> ThreadPoolExecutor:
+        if self._threads is None:
+            # threads are made as they are needed; a job that runs must not wait for one
+            self._threads = ThreadPoolExecutor(self._slots, thread_name_prefix="leasehold-job")
+        return self._threads
+
+    def _context(self, kind: type[Context], claim: Claim) -> Context:
+        return kind(claim, self.worker_id, self._users, self._on)
+
+    def _outcome_of(self, task: TaskFunction, returned: Any) -> Outcome:
+        if returned is None:
+            return PLAIN
+        return outcome_of(task.name, returned, self._limits.result_bytes)
+
+    async def _check_completion(self, claim: Claim, outcome: Outcome) -> Outcome | None:
+        """The handler completed its job in a transaction of its own: did that commit?"""
+        claim.stop = None  # the handler has ended
+        job = claim.job
+        pause = _FIRST_LOOK
+        while not claim.stop_reason or claim.stop_reason == "cancel":
+            with suppress(errors.Unavailable):
+                found = await self._store.completion(claim.node, job.id, job.claim_token)
+                if found is Completion.ROLLED_BACK:
+                    claim.completed_elsewhere = False
+                    why = "the transaction in which the job was completed was rolled back"
+                    return Fail(why) if isinstance(outcome, Complete) else outcome
+                if found is Completion.OVER:
+                    if isinstance(outcome, Fail):
+                        self._emit("job_failed", job=job.id, task=job.task, attempt=job.attempt,
+                                   error=f"after it was completed: {outcome.error}")  # fmt: skip
+                    return None
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_LOOK)
+        return None
+
+    def close(self) -> None:
+        if self._threads:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _unless_stopping(claim: Claim, outcome: Outcome) -> Outcome:
+    """A handler that cancels its job when the worker stops has not been cancelled by anybody."""
+    if claim.stop_reason == "stopping" and isinstance(outcome, Cancel):
+        return stopped(claim)
+    return outcome
+
+
+def stopped(claim: Claim) -> Outcome:
+    match claim.stop_reason:
+        case "cancel":
+            return Cancel("the worker ended it")
+        case _:
+            return Snooze(0)
+
+
+def _from_keyboard() -> bool:
+    """Does Ctrl-C raise KeyboardInterrupt in this process? In a worker, and in most servers, it
+    does not: then a handler has raised it."""
+    return signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def describe(error: BaseException, limit: int) -> str:
+    """Type and message first, then the traceback, the end of it if it is long; no secrets."""
+    return errors.without_secrets(_described(error, limit))[:limit]
+
+
+def _described(error: BaseException, limit: int) -> str:
+    head = errors.told(error)[:1000]
+    with suppress(BaseException):  # of the error's own methods
+        start = trace = error.__traceback__
+        while trace:  # from the handler on: the frames before are ours, or the thread pool's
+            ours = trace.tb_frame.f_code.co_filename == __file__
+            start, trace = (trace.tb_next if ours else None) or start, trace.tb_next
+        lines = traceback.format_exception(type(error), error, start)
+        return f"{head}\n{''.join(lines)[-(limit - len(head) - 1) :]}"
+    return head

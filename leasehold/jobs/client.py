@@ -1,0 +1,226 @@
+"""The client: inserts and controls jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Protocol
+from uuid import UUID
+
+from leasehold import errors
+from leasehold.config import Settings, check_text
+from leasehold.env import Env, id_of
+from leasehold.jobs.numbered import CannotCopy, Numbered
+from leasehold.jobs.tracing import enqueueing
+from leasehold.model.job import JobRecord, JobRequest
+from leasehold.model.states import FINISHED, State
+from leasehold.ports import Store
+
+_TRIES = 4
+_FIRST_PAUSE = 0.1
+_COPY_FROM = 20
+"""From so many plain jobs on, COPY beats the function."""
+
+
+class Job:
+    """A job that was enqueued. ``created`` is False when a unique key gave an older one."""
+
+    # its id is a number until somebody asks: a bulk enqueue makes many, and a UUID is one more
+    # object that the garbage collector goes through
+    __slots__ = ("_client", "_number", "created")
+    __match_args__ = ("id", "created")
+
+    def __init__(self, number: int, created: bool, client: Callable[[], Awaitable[Client]]) -> None:
+        self._number = number
+        self.created = created
+        self._client = client  # of whatever loop asks
+
+    @property
+    def id(self) -> UUID:
+        return id_of(self._number)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Job):
+            return NotImplemented
+        return (self._number, self.created) == (other._number, other.created)
+
+    def __hash__(self) -> int:
+        return hash((self._number, self.created))
+
+    def __repr__(self) -> str:
+        return f"Job(id={self.id!r}, created={self.created})"
+
+    async def get(self) -> JobRecord:
+        """The job as it is now. Raises JobNotFound (its history may be past keeping)."""
+        return await (await self._client()).get(self.id)
+
+    async def wait(self, timeout: float | None = None) -> Any:
+        """Wait until it has finished; its result. Raises JobFailed (discarded, quarantined),
+        JobCancelled, or WaitTimeout after ``timeout`` seconds; the job goes on then. While the
+        database is away it goes on waiting, and raises Unavailable after ``timeout``."""
+        return await (await self._client()).wait(self.id, timeout)
+
+    async def cancel(self, reason: str = "cancelled") -> bool:
+        """See ``App.cancel``."""
+        return await (await self._client()).cancel(self.id, reason)
+
+
+class EnqueueOn(Protocol):
+    async def enqueue(
+        self, connection: Any, jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int
+    ) -> list[tuple[UUID, bool]]: ...
+
+
+class Client:
+    """All that an application asks of leasehold without running jobs itself."""
+
+    def __init__(
+        self,
+        store: Store,
+        env: Env,
+        settings: Settings,
+        on: EnqueueOn,
+        of_loop: Callable[[], Awaitable[Client]],
+    ) -> None:
+        self._store = store
+        self._env = env
+        self._settings = settings
+        self._on = on
+        self._of_loop = of_loop
+
+    async def enqueue(self, request: JobRequest, on: Any = None) -> Job:
+        """Enqueue one job; ``on``: in the transaction of this connection of the user's."""
+        return (await self.enqueue_many([request], on=on))[0]
+
+    async def enqueue_many(self, requests: Iterable[JobRequest], on: Any = None) -> list[Job]:
+        """All of them or none. The ids are made here, so that a try whose outcome is unknown
+        can be repeated without doubling anything; not where ``history`` is off."""
+        limits, env = self._settings.limits, self._env
+        jobs = Numbered(requests, env.new_numbers, limits.enqueue_rows, env.boot_now)
+        if not jobs.most:
+            return []
+        answers: list[tuple[UUID, bool]] | None
+        with enqueueing(jobs) as trace:
+            if trace:
+                jobs.traced(trace)
+            if on is not None:
+                answers = await self._on.enqueue(on, jobs, self._settings.payload_limit)
+            else:
+                answers = await self._persist(jobs)
+        of_loop = self._of_loop
+        if answers is None:
+            return [Job(number, True, of_loop) for number in jobs.numbers()]
+        return [Job(job_id.int, created, of_loop) for job_id, created in answers]
+
+    async def _persist(self, jobs: Numbered) -> list[tuple[UUID, bool]] | None:
+        """Try again while the database is away for a moment. None: each was created."""
+        retried = False
+        limit = self._settings.payload_limit
+        for attempt in range(_TRIES):
+            try:
+                if not retried and await self._copied(jobs):
+                    return None
+                return await self._store.enqueue(jobs, limit, retried, self._env.due_now())
+            except errors.Unavailable as error:
+                retried = retried or error.sent
+                unknown = error.sent and not isinstance(error, errors.Conflict)
+                if attempt == _TRIES - 1 or error is jobs.failed:
+                    raise
+                if unknown and jobs.may_leave_nothing():
+                    raise  # it may have run already, and the repetition could not see that
+                await asyncio.sleep(self._env.jitter(_FIRST_PAUSE * 3**attempt, 0.25))
+        raise errors.Unavailable("the database did not answer")
+
+    async def _copied(self, jobs: Numbered) -> bool:
+        """By COPY, if they can be, and we may."""
+        while jobs.can_be_copied(_COPY_FROM):
+            try:
+                await self._store.copy(jobs.copied(), jobs.most, jobs.most_bytes)
+                return True
+            except CannotCopy:
+                pass  # again with all of them, if they are plain
+            except errors.PermissionDenied:  # a login that may only enqueue
+                return False
+            except asyncio.CancelledError:
+                jobs.stop()
+                raise
+            jobs.all()
+        return False
+
+    async def get(self, job: UUID | str) -> JobRecord:
+        record = await self._store.get(job_id_of(job))
+        if record is None:
+            raise errors.JobNotFound("no such job", got=str(job))
+        return record
+
+    async def jobs(
+        self,
+        state: str | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        limit: int = 100,
+    ) -> list[JobRecord]:
+        """The newest jobs. ``limit`` at most 10,000."""
+        if state is not None and state not in [str(s) for s in State]:
+            known = [str(s) for s in State if s is not State.NEW]
+            raise errors.BadJob("no such state", got=state, do=errors.suggest(state, known))
+        if not 1 <= limit <= 10_000:
+            raise errors.BadJob("limit must be from 1 to 10,000", got=limit)
+        return await self._store.jobs(state, queue, task, limit)
+
+    async def cancel(self, job: UUID | str, reason: str = "cancelled") -> bool:
+        """A waiting job ends now, a running one is asked to: True. False: finished already.
+        Raises JobNotFound."""
+        check_text("reason", reason, self._settings.limits.text_chars)
+        where = await self._store.cancel(job_id_of(job), reason, self._env.due_now())
+        if where is None:
+            raise errors.JobNotFound("no such job", got=str(job))
+        return where != "finished"
+
+    async def retry(self, job: UUID | str) -> bool:
+        """A finished job runs again, a waiting one is due now: True. False: it runs already.
+        Raises JobNotFound."""
+        where = await self._store.retry(job_id_of(job), self._env.due_now())
+        if where is None:
+            raise errors.JobNotFound("no such job", got=str(job))
+        return where != "running"
+
+    async def wait(self, job: UUID | str, timeout: float | None = None) -> Any:
+        """Polls, faster at first. See ``Job.wait``."""
+        started = self._env.boot_now()
+        pause = 0.01
+        while True:
+            record, away = None, None
+            try:
+                record = await self.get(job)
+            except errors.Unavailable as error:
+                away = error  # for a moment, perhaps: the job goes on all the same
+            if record and record.state in FINISHED:
+                return _result(record)
+            left = None if timeout is None else timeout - (self._env.boot_now() - started)
+            if left is not None and left <= 0:
+                if record is None:
+                    raise away or errors.Unavailable("the database did not answer")
+                raise errors.WaitTimeout(
+                    f"job {record.id} is {record.state} after {timeout:g} s",
+                    do="It goes on; wait again or look at its state",
+                )
+            await asyncio.sleep(pause if left is None else min(pause, left))
+            pause = min(pause * 1.5, 0.5)
+
+
+def _result(record: JobRecord) -> Any:
+    if record.state is State.COMPLETED:
+        return record.result
+    kind = errors.JobCancelled if record.state is State.CANCELLED else errors.JobFailed
+    raise kind(f"job {record.id} was {record.state}", got=record.last_error or "no reason")
+
+
+def job_id_of(job: UUID | str) -> UUID:
+    """Raises JobNotFound for what is no id."""
+    if isinstance(job, UUID):
+        return job
+    try:
+        return UUID(str(job))
+    except ValueError:
+        raise errors.JobNotFound("a job's id is a UUID", got=job) from None

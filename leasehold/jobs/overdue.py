@@ -1,0 +1,92 @@
+"""Jobs that run longer than they may: named, and taken away where the task asks for it.
+
+Looked at by the guard's thread, so that a job which blocks the loop is seen as well.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from leasehold.env import Env
+from leasehold.jobs.running import Claim, Running
+from leasehold.model.states import State
+from leasehold.telemetry import Emit
+
+LONG_SECONDS = 3600.0
+"""A job without a timeout is named when it runs longer than this."""
+
+_NAMED = 20
+
+
+def _by_seconds(entry: dict[str, Any]) -> float:
+    return float(entry["seconds"])
+
+
+class Overdue:
+    def __init__(self, env: Env, running: Running, emit: Emit) -> None:
+        self._env = env
+        self._running = running
+        self._emit = emit
+        self._left: deque[Claim] = deque()
+        """What the last look had no time for."""
+        self._given_up: set[int] = set()
+        """Tokens: the loop in which the claim is told of it may be blocked."""
+
+    def _seconds(self, claim: Claim) -> float:
+        return self._env.boot_now() - claim.started_at if claim.started_at is not None else 0.0
+
+    def listing(self) -> list[dict[str, Any]]:
+        """The overdue jobs, the longest first, for the node's row; each is an event once."""
+        found: list[dict[str, Any]] = []
+        for claim in self._running.snapshot():
+            seconds = self._seconds(claim)
+            allowed = claim.job.timeout if claim.job.timeout is not None else LONG_SECONDS
+            if seconds <= allowed + 1.0:
+                continue
+            if not claim.overdue_told:
+                claim.overdue_told = True
+                self._emit(
+                    "job_overdue",
+                    job=claim.job.id,
+                    task=claim.job.task,
+                    seconds=round(seconds, 1),
+                )
+            found.append(
+                {"id": str(claim.job.id), "task": claim.job.task, "seconds": round(seconds, 1)}
+            )
+        found.sort(key=_by_seconds, reverse=True)
+        return found[:_NAMED]
+
+    def to_take_away(self) -> Iterator[Claim]:
+        """Those past their ``requeue_after`` which we did not give up yet, from where the last
+        look ended."""
+        if not self._left:
+            late = [claim for claim in self._running.snapshot() if self._too_late(claim)]
+            self._given_up &= {claim.job.claim_token for claim in late}
+            self._left.extend(late)
+        while self._left:
+            claim = self._left.popleft()
+            token = claim.job.claim_token
+            if token not in self._given_up and self._running.of_token(token) is claim:
+                yield claim
+
+    def _too_late(self, claim: Claim) -> bool:
+        return (
+            claim.job.requeue_after is not None
+            and not claim.lost
+            and not claim.completed_elsewhere
+            and self._seconds(claim) > claim.job.requeue_after
+        )
+
+    def given_up(self, claim: Claim) -> None:
+        self._given_up.add(claim.job.claim_token)
+
+    def taken(self, claim: Claim, state: State) -> None:
+        """It was taken away and is in this ``state`` now."""
+        job, seconds = claim.job, round(self._seconds(claim), 1)
+        self._emit("job_requeued", job=job.id, task=job.task, seconds=seconds)
+        if state is State.DISCARDED:
+            why = f"ran longer than its requeue_after of {job.requeue_after:g} s"
+            self._emit("job_discarded", job=job.id, task=job.task, error=why)

@@ -1,0 +1,314 @@
+"""Runs handlers in child processes, which can be killed: on a timeout, a cancel, a lost claim.
+
+A child serves one job at a time and is reused. It dies with the *thread* that started it
+(PR_SET_PDEATHSIG, Linux): run the event loop in a thread that lives as long as the worker, best
+the main one. What a handler starts in turn is the handler's: a kill does not reach it. A child
+stays in the worker's process group and ignores SIGINT; SIGTERM to the whole group ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from leasehold import errors, own
+from leasehold.config import Limits
+from leasehold.env import Env
+from leasehold.jobs.attempt import describe
+from leasehold.jobs.process_child import Message, find
+from leasehold.jobs.process_handle import Child, Gone
+from leasehold.jobs.running import Claim, timed_out
+from leasehold.jobs.starts import Starts
+from leasehold.jobs.tasks import TaskFunction
+from leasehold.model.outcome import Cancel, Complete, Discard, Fail, Outcome, Snooze
+
+JOBS_PER_CHILD = 1000
+IDLE_SECONDS = 60.0
+LOAD_SECONDS = 60.0
+"""To start a child and import the handler's module; the job's timeout begins after it."""
+LEAVE_SECONDS = 2.0
+"""For an idle child to end by itself."""
+
+Progress = Callable[[UUID, UUID, int, float, str | None], Awaitable[bool | None]]
+"""``JobStore.progress``."""
+
+
+def check_importable(function: Callable[..., Any]) -> None:
+    """Raises BadJob for a function that a child process could not find by its name."""
+    advice = "Define it with `def` at the top of a module that can be imported"
+    if not inspect.isfunction(function):
+        raise errors.BadJob(
+            "executor='process' needs a plain function", got=repr(function), do=advice
+        )
+    name = f"{function.__module__}.{function.__qualname__}"
+    if function.__module__ == "__main__":
+        raise errors.BadJob(
+            "executor='process': a child process cannot import what the main script defines",
+            got=name,
+            do="Move the task to a module of its own and import it",
+        )
+    if "<" in function.__qualname__:
+        raise errors.BadJob(
+            "executor='process': a child process cannot find a lambda or a function inside "
+            "another one",
+            got=name,
+            do=advice,
+        )
+
+
+def _check_found(function: Callable[..., Any]) -> None:
+    """As check_importable, and the name must lead to this very function, here as in a child."""
+    check_importable(function)
+    module, qualname = function.__module__, function.__qualname__
+    found, _ = find(module, qualname, sys.modules.get(module))
+    if found is not function:
+        raise errors.BadJob(
+            "executor='process': the handler's name now means another function",
+            got=f"{module}.{qualname}",
+            do="Put @app.task outermost and give each handler a name of its own",
+        )
+
+
+class _Stop:
+    """What ``claim.stop`` calls: kills the child at once, and breaks off the run, once."""
+
+    def __init__(self) -> None:
+        self._task = asyncio.current_task()
+        self.deaf = False
+        """The run is at its end: there is nothing left to break off."""
+        self.child: Child | None = None
+
+    def __call__(self) -> None:
+        if self.child:
+            self.child.kill()
+        if self._task and not self.deaf:
+            self.deaf = True
+            self._task.cancel()
+
+
+class ProcessPool:
+    """At most ``slots`` children. ``run`` is the executor's ``in_process``."""
+
+    def __init__(
+        self,
+        env: Env,
+        limits: Limits,
+        slots: int,
+        progress: Progress,
+        starts: Starts,
+        worker_id: Callable[[], str] = lambda: "",
+    ) -> None:
+        self._env = env
+        self.starts = starts
+        self._limits = limits
+        self._progress = progress
+        self._worker_id = worker_id
+        self._room = asyncio.Semaphore(slots)
+        self._busy: dict[Child, Claim] = {}
+        self._idle: list[Child] = []
+        self._leaving: set[asyncio.Task[int]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        # JSON in ASCII takes up to six bytes for one, and the result is text within it.
+        self._message_bytes = 12 * (limits.result_bytes + limits.error_chars) + 4096
+
+    # -- for others ------------------------------------------------------------------------------
+    def kill_all(self) -> None:
+        """Kill what runs, now and from any thread: for a guard whose loop is blocked."""
+        for child in list(self._busy):
+            child.fenced = True
+            child.kill()
+
+    async def close(self) -> None:
+        """End all children; returns when they are dead."""
+        self._closed = True
+        if self._timer:
+            self._timer.cancel()
+        for child in self._idle:
+            self._dismiss(child)
+        self._idle.clear()
+        for child in list(self._busy):
+            child.kill()
+        ends = [child.ended for child in self._busy]
+        if ends or self._leaving:
+            await asyncio.wait([*ends, *self._leaving])
+
+    async def run(self, task: TaskFunction, claim: Claim) -> Outcome:
+        """One attempt in a child. Raises CancelledError when ``claim`` was ended and JobTimeout
+        when its time was over: the child is dead then."""
+        try:
+            _check_found(task.function)
+        except errors.BadJob as error:
+            return Fail(str(error))
+        stop = _Stop()
+        claim.stop = claim.place = stop
+        try:
+            async with self._room:
+                return await self._run(task, claim, stop)
+        finally:
+            claim.stop = None
+
+    # -- one attempt -----------------------------------------------------------------------------
+    async def _run(self, task: TaskFunction, claim: Claim, stop: _Stop) -> Outcome:
+        request = self._request(task, claim)
+        while True:
+            if claim.stop_reason:
+                raise asyncio.CancelledError
+            try:
+                child = self._take() or Child()
+            except (OSError, MemoryError) as error:
+                return await self.starts.failed(f"no child process could be started: {error}")
+            self.starts.succeeded()
+            self._busy[child] = claim
+            stop.child = child
+            first: Message | None = None
+            well = False
+            try:
+                if not child.jobs:
+                    await child.connect()
+                child.jobs += 1
+                first = await self._begin(child, request)
+                child.listens = True
+                outcome = await self._converse(child, claim, first)
+                well = True
+                return outcome
+            except Gone as gone:
+                if child.fenced:
+                    return Snooze(0)  # what comes of it is not ours to write
+                if first is None and child.jobs > 1:
+                    continue  # it died while it was idle; the handler has not begun
+                when = "while it ran the job" if first else "before the handler began"
+                return Fail(f"the child process {gone.what} {when}")
+            finally:
+                stop.child, stop.deaf = None, True
+                await self._put_back(child, well)
+                stop.deaf = False
+
+    def _request(self, task: TaskFunction, claim: Claim) -> Message:
+        fields = claim.job._asdict()
+        uuids = [name for name, value in fields.items() if isinstance(value, UUID)]
+        times = [name for name, value in fields.items() if isinstance(value, datetime)]
+        fields.update((name, str(fields[name])) for name in uuids)
+        fields.update((name, fields[name].isoformat()) for name in times)
+        return {
+            "module": task.function.__module__,
+            "qualname": task.function.__qualname__,
+            "takes_context": task.takes_context,
+            "job": fields,
+            "uuids": uuids,
+            "times": times,
+            "deadlines": [
+                [str(d.id), d.level, d.name, d.due_at and d.due_at.isoformat(), d.state]
+                for d in claim.deadlines
+            ],
+            "node": str(claim.node),
+            "worker_id": self._worker_id(),
+            "result_bytes": self._limits.result_bytes,
+            "error_chars": self._limits.error_chars,
+        }
+
+    async def _begin(self, child: Child, request: Message) -> Message:
+        """Ends when the child has found the handler, or failed to; its first message."""
+        limit = asyncio.timeout(LOAD_SECONDS)
+        try:
+            async with limit:
+                await child.send(request)
+                return await child.receive(self._message_bytes)
+        except TimeoutError:
+            module = request["module"]
+            raise Gone(f"took longer than {LOAD_SECONDS:g} s to import {module}") from None
+
+    async def _converse(self, child: Child, claim: Claim, message: Message) -> Outcome:
+        """From the child's first message to its outcome, for as long as the job may take."""
+        limit = asyncio.timeout(claim.job.timeout)
+        try:
+            async with limit:
+                while message.get("kind") != "done":
+                    if message.get("kind") == "progress":
+                        await child.send(await self._answer_progress(claim, message))
+                    elif message.get("kind") == "completed":
+                        claim.completed_elsewhere = True
+                    message = await child.receive(self._message_bytes)
+        except TimeoutError:
+            if limit.expired():
+                raise timed_out(claim) from None
+            raise
+        return _outcome_of(message)
+
+    async def _answer_progress(self, claim: Claim, message: Message) -> Message:
+        job = claim.job
+        try:
+            answer = await self._progress(
+                claim.node, job.id, job.claim_token, message["share"], message["note"]
+            )
+        except Exception as error:  # it becomes the handler's
+            if isinstance(error, errors.LeaseholdError):
+                return {"error": type(error).__name__, "text": error.what}
+            return {"error": "Unavailable", "text": describe(error, self._limits.error_chars)}
+        if answer:
+            claim.end("cancel")
+        return {"answer": answer}
+
+    # -- children --------------------------------------------------------------------------------
+    def _take(self) -> Child | None:
+        """The child that became idle last, so that those too many grow old."""
+        while self._idle:
+            child = self._idle.pop()
+            if not child.ended.done():
+                return child
+            child.hang_up()
+        return None
+
+    async def _put_back(self, child: Child, well: bool) -> None:
+        """Keep it for the next job, let it go, or, if it is not ``well``, see it dead."""
+        try:
+            if not well:
+                await child.end()
+            elif self._closed or child.fenced or child.jobs >= JOBS_PER_CHILD:
+                self._dismiss(child)
+            else:
+                child.idle_since = self._env.boot_now()
+                self._idle.append(child)
+                self._time_trim(IDLE_SECONDS)
+        finally:
+            del self._busy[child]
+
+    def _dismiss(self, child: Child) -> None:
+        task = own.start(child.end(LEAVE_SECONDS))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    def _time_trim(self, seconds: float) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._trim)
+
+    def _trim(self) -> None:
+        """Let go of those that were idle for too long."""
+        self._timer = None
+        old = self._env.boot_now() - IDLE_SECONDS
+        for child in [child for child in self._idle if child.idle_since <= old]:
+            self._idle.remove(child)
+            self._dismiss(child)
+        if self._idle:  # the first is the oldest
+            self._time_trim(max(self._idle[0].idle_since - old, 0.01))
+
+
+def _outcome_of(message: Message) -> Outcome:
+    match message.get("outcome"):
+        case ["complete", str() | None as result]:
+            return Complete(result)
+        case ["fail", str() as text]:
+            return Fail(text)
+        case ["snooze", int() | float() as seconds]:
+            return Snooze(seconds)
+        case ["cancel", str() as reason]:
+            return Cancel(reason)
+        case ["discard", str() as reason]:
+            return Discard(reason)
+        case other:
+            raise Gone(f"sent what is no outcome: {errors.shorten(other)}")

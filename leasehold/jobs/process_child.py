@@ -1,0 +1,266 @@
+"""The child's side of the process executor: reads requests, runs handlers, answers.
+
+Started by :mod:`leasehold.jobs.process` alone. Both sides speak over a socket pair of their
+own (frames: four bytes of length, then JSON), so handlers may print and read as they like.
+A request names the handler's module and its name there; what is called is imported here.
+
+To the parent: ``started`` (the handler was found), ``progress`` (answered), ``completed`` (in a
+transaction of the handler's own), ``done`` with the outcome. The end of the socket is the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import faulthandler
+import inspect
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import datetime
+from importlib import import_module
+from typing import Any, NoReturn, cast
+from uuid import UUID
+
+from leasehold import errors
+from leasehold.jobs.attempt import describe
+from leasehold.jobs.context import Context, SyncContext
+from leasehold.jobs.running import Claim
+from leasehold.model.deadline import DueLevel
+from leasehold.model.job import ClaimedJob
+from leasehold.model.outcome import Cancel, Complete, Discard, Snooze, outcome_of
+from leasehold.ports import JobStore
+
+PR_SET_PDEATHSIG = 1
+LOOK: int | None = (
+    signal.SIGRTMIN + 9 if sys.platform == "linux" and hasattr(os, "memfd_create") else None
+)
+"""The signal that asks for the stack: one of those that nobody uses by its name."""
+HEAD = struct.Struct("!I")
+Message = dict[str, Any]
+
+
+def pack(message: Message) -> bytes:
+    """One frame. ASCII, so that half a surrogate pair in an error's text passes."""
+    body = json.dumps(message).encode()
+    return HEAD.pack(len(body)) + body
+
+
+def find(module: str, qualname: str, within: Any = None) -> tuple[Callable[..., Any], Any]:
+    """The plain function of that name, out of the task that it may be wrapped in, and the App of
+    that task (None: there is none). ``within``: the module, if it is imported already."""
+    found = within if within is not None else import_module(module)
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    app = None
+    while found is not None and not inspect.isfunction(found):
+        app = app or getattr(found, "app", None)
+        found = getattr(found, "function", None)
+    if found is None:
+        raise errors.BadJob(
+            f"module {module} has no function {qualname}",
+            do="Define the handler at the top of an importable module, under its own name",
+        )
+    return found, app
+
+
+class Channel:
+    """The socket to the parent, for blocking use from any thread."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self.lock = threading.RLock()
+
+    def send(self, message: Message) -> None:
+        with self.lock:
+            self._sock.sendall(pack(message))
+
+    def read(self) -> Message | None:
+        """None: the parent has closed it."""
+        head = self._exactly(HEAD.size)
+        body = head and self._exactly(HEAD.unpack(head)[0])
+        return cast(Message, json.loads(body)) if body else None
+
+    def _exactly(self, count: int) -> bytes | None:
+        parts = bytearray()
+        while len(parts) < count:
+            got = self._sock.recv(min(count - len(parts), 1 << 20))
+            if not got:
+                return None
+            parts += got
+        return bytes(parts)
+
+
+class Link:
+    """One run's use of the channel. Once the outcome is sent nothing more may be: a thread that
+    the handler left behind would speak in the name of the next job."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._over = False
+
+    def tell(self, message: Message) -> None:
+        with self._channel.lock:
+            if not self._over:
+                self._channel.send(message)
+
+    def ask(self, message: Message) -> Message:
+        """Send and wait for the answer. An empty one: the run is over."""
+        with self._channel.lock:
+            if self._over:
+                return {}
+            self._channel.send(message)
+            answer = self._channel.read()
+        if answer is None:  # the parent has given us up; it kills us, or is dead itself
+            os._exit(1)
+        return answer
+
+    def finish(self, outcome: list[Any]) -> None:
+        with self._channel.lock:
+            self._over = True
+            self._channel.send({"kind": "done", "outcome": outcome})
+
+
+class _Store:
+    """What a context needs of the store, by way of the parent."""
+
+    def __init__(self, link: Link, in_loop: bool) -> None:
+        self._link = link
+        self._in_loop = in_loop
+
+    async def progress(
+        self, node: UUID, job: UUID, token: int, share: float, note: str | None
+    ) -> bool | None:
+        message = {"kind": "progress", "share": share, "note": note}
+        if self._in_loop:
+            answer = await asyncio.to_thread(self._link.ask, message)
+        else:
+            answer = self._link.ask(message)
+        if "error" in answer:
+            kind = getattr(errors, answer["error"], errors.Unavailable)
+            raise kind(answer["text"])
+        return cast("bool | None", answer.get("answer"))
+
+
+class _OnConnection:
+    """The app's own operations on a user's connection; a completion is told to the parent."""
+
+    def __init__(self, link: Link, app: Any, handler: str) -> None:
+        self._link = link
+        self._app = app
+        self._handler = handler
+
+    def _operations(self) -> Any:
+        operations = getattr(self._app, "on_connection", None)
+        if operations is None:
+            raise errors.BadJob(
+                f"{self._handler} is not a task of an App in the module that defines it",
+                do="Decorate the function itself: @app.task(executor='process')",
+            )
+        return operations
+
+    async def assert_mine(self, connection: Any, job: UUID, node: UUID, token: int) -> None:
+        await self._operations().assert_mine(connection, job, node, token)
+
+    async def complete(
+        self, connection: Any, job: UUID, node: UUID, token: int, result: Any
+    ) -> None:
+        await self._operations().complete(connection, job, node, token, result)
+        self._link.tell({"kind": "completed"})
+
+
+def _drive(work: Awaitable[Any]) -> Any:
+    """Run a coroutine that never suspends: what it awaits blocks."""
+    try:
+        cast(Any, work).send(None)
+    except StopIteration as end:
+        return end.value
+    raise errors.BadJob("a plain function in a child process cannot wait in a loop")
+
+
+def _context(request: Message, link: Link, app: Any, in_loop: bool) -> Context:
+    fields = dict(request["job"])
+    fields.update((name, UUID(fields[name])) for name in request["uuids"])
+    fields.update((name, datetime.fromisoformat(fields[name])) for name in request["times"])
+    claim = Claim(ClaimedJob(**fields), UUID(request["node"]))
+    claim.deadlines = tuple(
+        DueLevel(UUID(id_), level, name, due and datetime.fromisoformat(due), state)
+        for id_, level, name, due, state in request["deadlines"]
+    )
+    store = cast(JobStore, _Store(link, in_loop))
+    on = _OnConnection(link, app, f"{request['module']}.{request['qualname']}")
+    if in_loop:
+        return Context(claim, request["worker_id"], store, on)
+    return SyncContext(claim, request["worker_id"], store, on, _drive)
+
+
+def _call(request: Message, link: Link) -> Any:
+    function, app = find(request["module"], request["qualname"])
+    is_async = inspect.iscoroutinefunction(function)
+    arguments = (_context(request, link, app, is_async),) if request["takes_context"] else ()
+    link.tell({"kind": "started"})
+    if is_async:
+        return asyncio.run(function(*arguments, **request["job"]["payload"]))
+    return function(*arguments, **request["job"]["payload"])
+
+
+def _outcome(returned: Any, request: Message) -> list[Any]:
+    match outcome_of(request["job"]["task"], returned, request["result_bytes"]):
+        case Snooze(seconds):
+            return ["snooze", seconds]
+        case Cancel(reason):
+            return ["cancel", errors.words(reason)[: request["error_chars"]]]
+        case Discard(reason):
+            return ["discard", errors.words(reason)[: request["error_chars"]]]
+        case Complete(result):
+            return ["complete", result]
+
+
+def _serve(request: Message, channel: Channel) -> None:
+    link, pid = Link(channel), os.getpid()
+    try:
+        outcome = _outcome(_call(request, link), request)
+    except BaseException as error:  # SystemExit and KeyboardInterrupt are the handler's as well
+        trace = error.__traceback__
+        while trace and trace.tb_next and trace.tb_frame.f_code.co_filename == __file__:
+            trace = trace.tb_next
+        outcome = ["fail", describe(error.with_traceback(trace), request["error_chars"])]
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    if os.getpid() != pid:  # the handler forked, and this is the copy: it has no say
+        os._exit(0)
+    link.finish(outcome)
+
+
+def _die_with(parent: int) -> None:
+    """SIGKILL for us when the thread that started us ends (Linux). The parent may have died
+    before we asked for it: then we have another one already."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def main(fd: int, parent: int, looks: int) -> NoReturn:
+    """Serve requests from the socket ``fd`` of the process ``parent`` until it is closed. The file
+    ``looks`` (-1: none) takes the stack when LOOK comes."""
+    if LOOK is not None and looks >= 0:
+        faulthandler.register(LOOK, looks, all_threads=True, chain=False)
+        os.set_inheritable(looks, False)
+    _die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker: it drains
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.set_inheritable(fd, False)
+    del sys.argv[1:]  # ours; a module that reads it shall find nothing
+    channel = Channel(socket.socket(fileno=fd))
+    with suppress(ConnectionError):
+        while (request := channel.read()) is not None:
+            _serve(request, channel)
+    sys.exit(0)

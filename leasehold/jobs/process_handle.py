@@ -1,0 +1,182 @@
+"""One child process, as the worker holds it: started, spoken to, killed, seen dead."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+
+from leasehold import errors
+from leasehold.jobs.process_child import HEAD, LOOK, Message, pack
+
+SILENT_SECONDS = 1.0
+"""Between the end of a child and the end of its socket, or the other way round."""
+
+_LOOKS, _LOOK_SECONDS = 25, 0.02
+_MOST_LOOK_BYTES = 64 * 1024
+
+# Before anything is imported Ctrl-C must not end it; and what is imported must come from the
+# same places as here, so the folder that python would put first (-P: none) does not matter.
+_START = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); sys.path[:] = sys.argv[4:]; "
+    "from leasehold.jobs.process_child import main; main(*map(int, sys.argv[1:4]))"
+)
+
+
+class Gone(errors.JobError):
+    """The child ended, or can not be spoken to, before it gave an outcome."""
+
+
+class Child:
+    """One child process and the socket to it. Raises OSError or MemoryError when the system has
+    no descriptor, memory or process left for it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._pidfd: int | None = None
+        self.ended: asyncio.Future[int] = self._loop.create_future()
+        self.jobs = 0
+        self.idle_since = 0.0
+        self.fenced = False
+        self.listens = False
+        """It has begun a job, and knows LOOK, which would have ended it before."""
+        self._looks = -1
+        self._ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                if LOOK:
+                    self._looks = os.memfd_create("leasehold-stack")
+                ours = [str(theirs.fileno()), str(os.getpid()), str(self._looks)]
+                command = [sys.executable, "-P", "-c", _START, *ours]
+                kept = [fd for fd in (theirs.fileno(), self._looks) if fd >= 0]
+                self._popen = subprocess.Popen(
+                    [*command, *sys.path], pass_fds=kept, stdin=subprocess.DEVNULL
+                )
+            except BaseException:
+                self._ours.close()
+                self._close_looks()
+                raise
+        self.pid = self._popen.pid
+        self._watch()
+
+    async def connect(self) -> None:
+        self._reader, self._writer = await asyncio.open_unix_connection(sock=self._ours)
+
+    # -- its end ---------------------------------------------------------------------------------
+    def _watch(self) -> None:
+        """Not by asyncio's child watchers: those of Python 3.11 take a thread for each child."""
+        try:
+            self._pidfd = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):  # not Linux, or a sandbox that knows no such call
+            self._poll()
+        else:
+            self._loop.add_reader(self._pidfd, self._look)
+
+    def _poll(self) -> None:
+        self._look()
+        if not self.ended.done():
+            self._loop.call_later(0.05, self._poll)
+
+    def _look(self) -> None:
+        with self._lock:
+            code = self._popen.poll()
+        if code is None or self.ended.done():
+            return
+        self.ended.set_result(code)
+        self._loop.call_later(SILENT_SECONDS, self._close_looks)
+        if self._pidfd is not None:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+        # What it sent is read to the end first. If a process that the handler started holds the
+        # socket open there will be no end.
+        self._loop.call_later(SILENT_SECONDS, self.hang_up)
+
+    def kill(self) -> None:
+        """From any thread. Its pid cannot mean another process meanwhile: only we reap it."""
+        with self._lock:
+            self._popen.kill()
+
+    def _close_looks(self) -> None:
+        with self._lock:
+            if self._looks >= 0:
+                os.close(self._looks)
+            self._looks = -1
+
+    async def stack(self) -> str | None:
+        """Of all its threads, as its interpreter's fault handler sees them, also inside C code.
+        From any thread's loop. None: not on this platform, or it is ending."""
+        with self._lock:
+            if self._looks < 0 or LOOK is None or not self.listens:
+                return None
+            if self._popen.returncode is not None:
+                return None
+            looks = os.dup(self._looks)  # it may be closed while we wait
+            os.ftruncate(looks, 0)
+            os.lseek(looks, 0, os.SEEK_SET)
+            self._popen.send_signal(LOOK)
+        try:
+            size = -1
+            for _ in range(_LOOKS):
+                await asyncio.sleep(_LOOK_SECONDS)
+                before, size = size, os.fstat(looks).st_size
+                if size and size == before:
+                    return os.pread(looks, _MOST_LOOK_BYTES, 0).decode("utf-8", "replace")
+            return None
+        finally:
+            os.close(looks)
+
+    def hang_up(self) -> None:
+        """Close the socket, which asks an idle child to end."""
+        if hasattr(self, "_writer"):
+            self._writer.close()
+        else:
+            self._ours.close()
+
+    async def end(self, seconds: float = 0.0) -> int:
+        """Hang up, kill it after ``seconds``, and wait until it is dead; returncode."""
+        self.hang_up()
+        if seconds:
+            await asyncio.wait([self.ended], timeout=seconds)
+        self.kill()
+        return await asyncio.shield(self.ended)
+
+    async def how(self) -> str:
+        """How it ended, once its socket has."""
+        await asyncio.wait([self.ended], timeout=SILENT_SECONDS)
+        if not self.ended.done():
+            return "closed its connection to the worker"
+        code = self.ended.result()
+        if code >= 0:
+            return f"ended with exit code {code}"
+        with suppress(ValueError):
+            return f"ended with signal {-code} ({signal.Signals(-code).name})"
+        return f"ended with signal {-code}"
+
+    # -- words -----------------------------------------------------------------------------------
+    async def send(self, message: Message) -> None:
+        with suppress(ConnectionError):  # it is gone: the next read says so
+            self._writer.write(pack(message))
+            await self._writer.drain()
+
+    async def receive(self, limit: int) -> Message:
+        """Raises Gone at the end of the socket, or for what is no message."""
+        try:
+            head = await self._reader.readexactly(HEAD.size)
+            (size,) = HEAD.unpack(head)
+            if size > limit:
+                raise Gone(f"sent a message of {size} bytes, over the limit of {limit}")
+            message = json.loads(await self._reader.readexactly(size))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            raise Gone(await self.how()) from None
+        except ValueError:
+            message = None
+        if not isinstance(message, dict):
+            raise Gone("sent what is no message: something else wrote to its connection")
+        return message

@@ -1,0 +1,148 @@
+"""One request of the user's for a lease, between the user's thread and the guard's."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from enum import Enum
+
+from leasehold.env import Env
+from leasehold.lease.membership import Membership
+from leasehold.model.lease import Lease
+
+
+class Patience(Enum):
+    WAIT = "until it is ours"
+    TRY = "now or not at all"
+    SURE = "not, if its holder was seen alive"
+
+
+class Lost:
+    """Set when a term is lost, before anybody else can have the next one.
+
+    ``is_set`` asks the clock as well: a process that was stopped knows at its next question.
+    """
+
+    def __init__(self, valid: Callable[[], bool]) -> None:
+        self._valid = valid
+        self._lock = threading.Lock()
+        self._set = False
+        self._calls: list[Callable[[], None]] = []
+        self.why = ""
+
+    def is_set(self) -> bool:
+        return self._set or not self._valid()
+
+    def set(self, why: str) -> None:
+        with self._lock:
+            if self._set:
+                return
+            self._set, self.why = True, why
+            calls, self._calls = self._calls, []
+        for call in calls:
+            call()
+
+    def call(self, callback: Callable[[], None]) -> None:
+        """Call it when the term is lost, in the guard's thread; now, if it was."""
+        with self._lock:
+            if not self._set:
+                self._calls.append(callback)
+                return
+        callback()
+
+    def forget(self, callback: Callable[[], None]) -> None:
+        with self._lock:
+            if callback in self._calls:
+                self._calls.remove(callback)
+
+    async def wait(self) -> None:
+        """Until the term is lost."""
+        loop = asyncio.get_running_loop()
+        event = asyncio.Event()
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(event.set)
+
+        self.call(tell)
+        try:
+            await event.wait()
+        finally:
+            self.forget(tell)
+
+    def wait_in_thread(self, timeout: float | None = None) -> bool:
+        """The same for a thread. ``timeout`` in seconds; False when it is over before."""
+        event = threading.Event()
+        self.call(event.set)
+        try:
+            return event.wait(timeout)
+        finally:
+            self.forget(event.set)
+
+
+class Bid:
+    """A request, and the one term that comes of it.
+
+    ``answer``: the token; None when the patience was over. ``released``: the lease was given up
+    in the database too, as far as it answered. ``has_body``: work runs under the term, and its
+    end is told by giving the bid back; without, nobody knows when the work ends. ``loop``: where it
+    runs, if it must not keep the lease when that stands still.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        env: Env,
+        patience: Patience,
+        *,
+        has_body: bool,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self.name = name
+        self.patience = patience
+        self.has_body = has_body
+        self.loop = loop
+        self.token = 0
+        self.vacant_since = 0.0
+        """By the boot clock: since when the one before was not heard of any more."""
+        self.found_vacant = False
+        """Nobody held it when this process looked for the first time."""
+        self.answer: Future[int | None] = Future()
+        self.released: Future[None] = Future()
+        self.lost = Lost(self.valid)
+        self._env = env
+        self._lease: Lease | None = None
+        self._membership: Membership | None = None
+
+    def valid(self) -> bool:
+        """Is the term ours at this very moment?"""
+        lease, membership = self._lease, self._membership
+        if lease is None or membership is None or self.lost._set:
+            return False
+        now = self._env.boot_now()
+        # the token last: another thread may be putting the next term in its place
+        return lease.valid(now) and membership.valid(now) and lease.token == self.token
+
+    # -- the guard's side ------------------------------------------------------------------------
+    def grant(self, token: int, lease: Lease, membership: Membership) -> bool:
+        """False: whoever asked has gone."""
+        if not self.answer.set_running_or_notify_cancel():
+            return False
+        self.token, self._lease, self._membership = token, lease, membership
+        self.answer.set_result(token)
+        return True
+
+    def refuse(self, error: Exception | None = None) -> None:
+        with suppress(InvalidStateError):
+            if error:
+                self.answer.set_exception(error)
+            else:
+                self.answer.set_result(None)
+
+    def end(self) -> None:
+        self.lost.set("released")
+        with suppress(InvalidStateError):
+            self.released.set_result(None)

@@ -1,0 +1,112 @@
+"""Events: a log line at once, a row with the next batch."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from leasehold import telemetry
+from leasehold.config import Limits
+from leasehold.env import Env
+from leasehold.errors import Unavailable
+from leasehold.loops.service import Service
+from leasehold.model.batch import BatchSize
+from leasehold.ports import NodeIdentity, OperatorStore
+
+_BUFFER = 10_000
+_BATCH = 500
+_ROW_BYTES = 200
+"""Of an event without its texts."""
+_GATHER_SECONDS = 0.5
+"""What is emitted so soon after a batch is one batch."""
+_REST_SECONDS = 10.0
+"""While there is nothing to write: whoever emits wakes us."""
+
+Entry = tuple[telemetry.Event, str, str | None]
+
+
+class Recorder(Service):
+    """``emit`` may be called from any thread; the rows are written in the loop's.
+
+    When the database is away for long, the oldest of more than 10,000 unwritten events are
+    dropped from the table; their log lines were written.
+    """
+
+    name = "recorder"
+
+    def __init__(self, env: Env, store: OperatorStore) -> None:
+        self._env = env
+        self._store = store
+        self._buffer: deque[Entry] = deque(maxlen=_BUFFER)
+        self._bytes = BatchSize(Limits.batch_bytes)
+        self._identity: NodeIdentity | None = None
+        self._me: tuple[str, str | None] = (f"{env.host}:{env.pid}:-", None)
+        self._rests = False
+        self.wake: Callable[[], None] = lambda: None
+        """Has ``tick`` called now; from any thread."""
+
+    @property
+    def identity(self) -> NodeIdentity | None:
+        """Set by the node, anew after each self-fencing."""
+        return self._identity
+
+    @identity.setter
+    def identity(self, me: NodeIdentity) -> None:
+        self._identity = me
+        self._me = me.worker_id, str(me.id)
+
+    def emit(self, kind: str, **fields: Any) -> None:
+        event = telemetry.make_event(kind, fields, self._env.boot_now())
+        worker_id, node = self._me  # in one step: another thread may be joining
+        telemetry.log(event, worker_id)
+        if event.stored:
+            self._buffer.append((event, worker_id, node))
+            if self._rests:
+                self._rests = False
+                self.wake()
+
+    async def tick(self, now: datetime | None) -> float:
+        self._rests = True  # before the look: who appends after it wakes us
+        if not self._buffer:
+            return _REST_SECONDS
+        self._rests = False
+        batch, size = self._batch()
+        boot_now = self._env.boot_now()
+        rows = [
+            {
+                "age": max(0.0, boot_now - event.boot_at),
+                "kind": event.kind,
+                "level": event.level,
+                "node": node,
+                "worker_id": worker_id,
+                "fields": event.fields,
+            }
+            for event, worker_id, node in batch
+        ]
+        try:
+            await self._store.record(rows, now)
+        except Unavailable as error:
+            if error.sent:
+                self._bytes.unanswered(size)
+            raise
+        self._bytes.answered(size, self._env.boot_now() - boot_now)
+        for item in batch:
+            # one that was pushed out of a full buffer meanwhile is not there any more
+            if self._buffer and self._buffer[0] is item:
+                self._buffer.popleft()
+        return 0.0 if self._buffer else _GATHER_SECONDS
+
+    def _batch(self) -> tuple[list[Entry], int]:
+        """The oldest, and how many bytes they are, roughly."""
+        batch: list[Entry] = []
+        size = 0
+        for item in list(self._buffer)[:_BATCH]:
+            texts = [text for text in item[0].fields.values() if isinstance(text, str)]
+            more = _ROW_BYTES + sum(map(len, texts))
+            if batch and size + more > self._bytes.now:
+                break
+            batch.append(item)
+            size += more
+        return batch, size

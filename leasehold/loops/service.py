@@ -1,0 +1,156 @@
+"""The base of every service: who sleeps, wakes, retries and stops.
+
+A service is ``async tick() -> seconds until the next``: one bounded batch. Nothing of the loop is
+written twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import datetime
+from typing import ClassVar
+
+from leasehold import errors, own
+from leasehold.env import Env
+from leasehold.loops.waiting import Bell
+from leasehold.telemetry import Emit
+
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+_CLOSED_PAUSE = 5.0
+"""Between two looks at a closed gate: whoever opens it wakes the loop."""
+_PATIENCE = 5
+"""So many conflicts in a row are told: a lock that somebody does not give back."""
+
+
+class Service(ABC):
+    """``name`` is seen in events; ``pause``: seconds after a round in which another was faster."""
+
+    name: ClassVar[str]
+    pause: ClassVar[float] = 1.0
+
+    @abstractmethod
+    async def tick(self, now: datetime | None) -> float:
+        """One bounded batch. ``now`` is what the database shall take for its time (None: its
+        own). Returns the seconds until the next tick; 0: at once."""
+
+
+class Outage:
+    """The database does not answer: what the loops of one process know of it together, so that it
+    is told once and not by each of them. ``probe``: asks the database for any answer; a round that
+    asked it for nothing does not prove that it is back."""
+
+    def __init__(self, probe: Callable[[], Awaitable[object]] | None = None) -> None:
+        self.probe = probe
+        self._began_at: float | None = None
+
+    def began(self, now: float) -> bool:
+        """True: it was not known."""
+        new = self._began_at is None
+        self._began_at = now if self._began_at is None else self._began_at
+        return new
+
+    def ended(self, now: float) -> float | None:
+        """How many seconds it took; None: somebody else has told it."""
+        began, self._began_at = self._began_at, None
+        return None if began is None else now - began
+
+
+class Loop:
+    """Runs one service until it is stopped. ``gate`` says whether it may work at this moment
+    (a leader's duty only while its term is valid)."""
+
+    def __init__(
+        self, service: Service, env: Env, emit: Emit, gate: Callable[[], bool] | None = None
+    ) -> None:
+        self.service = service
+        self._env = env
+        self._emit = emit
+        self._gate = gate
+        self._wake = Bell()
+        self._stopping = False
+        self._troubles = 0
+        self.lost = False
+        """It backs off, for the database did not answer."""
+        self.outage = Outage()
+        """Shared by the loops of one process."""
+        self.on_back: Callable[[], None] = lambda: None
+        """The database answered again: others need not wait to find that out."""
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = own.start(self._run(), name=f"leasehold-{self.service.name}")
+
+    def wake(self) -> None:
+        """Tick now instead of later. Only in the loop's own thread."""
+        self._wake.ring()
+
+    def wake_from_any_thread(self) -> None:
+        """The same. Nothing happens while the loop does not run."""
+        if self._task:
+            with suppress(RuntimeError):  # the event loop is closed: the process is going down
+                self._task.get_loop().call_soon_threadsafe(self.wake)
+
+    async def stop(self) -> None:
+        """Let a running tick end, and no other begin."""
+        self._stopping = True
+        self._wake.ring()
+        if self._task:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while not self._stopping:
+            self._wake.clear()
+            if self._gate is None or self._gate():
+                delay = await self._round()
+            else:
+                delay = max(self.service.pause, _CLOSED_PAUSE)
+            if delay > 0 and not self._stopping:
+                await self._wake.wait(delay)
+            else:
+                await asyncio.sleep(0)
+
+    async def _round(self) -> float:
+        try:
+            delay = await self.service.tick(self._env.due_now())
+            if self.lost and self.outage.probe:
+                await self.outage.probe()
+        except errors.LostLease:
+            return self.service.pause  # between the gate and the act; whoever leads does it
+        except errors.Conflict as error:
+            if self._troubles == _PATIENCE:
+                self._failed(error)
+            return self._back_off()
+        except errors.Unavailable as error:
+            if self.outage.began(self._env.boot_now()):
+                self._emit("database_lost", service=self.service.name, error=str(error))
+            self.lost = True
+            return self._back_off()
+        except asyncio.CancelledError as error:
+            if self._task is None or self._task.cancelling():
+                raise
+            self._failed(error)  # somebody cancelled what it waits for
+            return self._back_off()
+        except Exception as error:
+            self._failed(error)
+            return self._back_off()
+        self._troubles = 0
+        if self.lost:
+            self.lost = False
+            seconds = self.outage.ended(self._env.boot_now())
+            if seconds is not None:
+                self._emit("database_back", service=self.service.name, seconds=round(seconds, 1))
+                self.on_back()
+        return delay
+
+    def _failed(self, error: BaseException) -> None:
+        text = errors.told(error)
+        self._emit("service_failed", service=self.service.name, error=text)
+
+    def _back_off(self) -> float:
+        self._troubles += 1
+        seconds = min(_FIRST_PAUSE * 2 ** min(self._troubles, 10), _LONGEST_PAUSE)
+        return self._env.jitter(seconds, 0.25)

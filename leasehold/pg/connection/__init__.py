@@ -1,0 +1,1 @@
+"""Connections: how one is opened, checked, awaited, timed, shared and closed."""

@@ -1,0 +1,79 @@
+"""What ends a call that the database does not answer. No event of the socket is needed for it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from leasehold import errors
+from leasehold.pg.connection.faults import translate
+from leasehold.pg.connection.link import Link
+
+_SHORTEST = 0.001
+_LOOK_SECONDS = 0.5
+"""While a call is under way its socket is read so often even if the event loop says nothing: a
+connection that was reset is noticed long before the call's time is over."""
+
+
+class Timer:
+    """Of one call after the other on a connection. Most end long before the first look, so that one
+    timer of the loop looks after all of them: it comes due for some call, and is set again for
+    the one that is under way then."""
+
+    __slots__ = ("_handle", "_late", "_link", "_loop", "_seconds", "_until", "_wakes_at")
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._loop = asyncio.get_running_loop()
+        self._handle: asyncio.TimerHandle | None = None
+        self._wakes_at = 0.0
+        self._until: float | None = None
+        self._seconds = 0.0
+        self._late = False
+
+    def start(self, seconds: float) -> None:
+        """The call has so many seconds from now."""
+        self._seconds, self._late = seconds, False
+        now = self._loop.time()
+        until = self._until = now + max(seconds, _SHORTEST)
+        if self._handle is None or self._wakes_at > until:
+            self.close()
+            self._set(min(until, now + _LOOK_SECONDS))
+
+    def extend(self, seconds: float) -> None:
+        """The call has so many seconds more."""
+        self._seconds += seconds
+        if self._until is not None:
+            self._until += seconds
+
+    def stop(self) -> None:
+        """The call has ended."""
+        self._until = None
+
+    def close(self) -> None:
+        """There is no further call."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def explained(self, error: Exception, *, sent: bool = True) -> errors.LeaseholdError:
+        """What the call's error is to our callers."""
+        if self._late:
+            text = f"the database did not answer within {self._seconds:.3g} s"
+            return errors.Unavailable(text, sent=sent)
+        return translate(error, sent=sent)
+
+    def _set(self, moment: float) -> None:
+        self._wakes_at = moment
+        self._handle = self._loop.call_at(moment, self._look)
+
+    def _look(self) -> None:
+        self._handle = None
+        if self._until is None:
+            return
+        now = self._loop.time()
+        if self._until > now:
+            self._set(min(self._until, now + _LOOK_SECONDS))
+            self._link.look()
+        else:
+            self._late = True
+            self._link.give_up("its time is over")

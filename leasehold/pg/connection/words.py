@@ -1,0 +1,59 @@
+"""Text in databases whose encoding is not UTF-8, and on connections of another encoding.
+
+Data (arguments, results, names) that the database's encoding cannot hold is refused. What people
+read (errors, reasons, notes, events) is written all the same, its characters escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from leasehold.errors import BadPayload
+from leasehold.pg.connection.exchange import Row
+from leasehold.pg.connection.pool import Pool
+from leasehold.pg.connection.session import Params
+
+_NOT_ASCII = re.compile("[^\x00-\x7f]")
+
+
+_READ_BY_PEOPLE = ("errors", "reason", "note", "says", "info", "events")
+"""Parameters of statements."""
+
+
+def has_words(params: Params) -> bool:
+    """Does any of these hold text that people read?"""
+    return not params.keys().isdisjoint(_READ_BY_PEOPLE)
+
+
+async def fetch_told(
+    pool: Pool, name: str, params: Params, timeout: float | None = None
+) -> list[Row]:
+    """The rows of one statement that has such a parameter. If the database cannot hold its text,
+    it is sent once more in ASCII."""
+    try:
+        return await pool.fetch(name, params, timeout)
+    except BadPayload:
+        told = {key: in_ascii(params[key]) for key in _READ_BY_PEOPLE if key in params}
+        return await pool.fetch(name, {**params, **told}, timeout)
+
+
+def in_ascii(value: Any) -> Any:
+    """The same with every other character of its texts escaped: ``\\u3042``."""
+    if isinstance(value, str):
+        return value.encode("ascii", "backslashreplace").decode()
+    if isinstance(value, Jsonb):
+        return Jsonb(in_ascii(value.obj))
+    if isinstance(value, dict):
+        return {in_ascii(key): in_ascii(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [in_ascii(part) for part in value]
+    return value
+
+
+def json_in_ascii(text: str) -> str:
+    """JSON of the same meaning, which every encoding can send."""
+    return _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text)

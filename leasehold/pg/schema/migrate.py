@@ -1,0 +1,245 @@
+"""Numbered SQL migrations: apply, print, verify.
+
+Each one runs in its own transaction under a transaction-level advisory lock, so that any number
+of processes may start at once: one applies, the others wait and find it done.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.resources import files
+
+import psycopg
+
+from leasehold import errors
+from leasehold.config import Settings
+from leasehold.pg.connection.faults import translate
+from leasehold.pg.connection.session import Session
+from leasehold.pg.sql import for_schema
+
+_LOCK_KEY = 0x6C65617365686F6C
+"""'leasehol' in ASCII; two schemas wait for each other, which does no harm."""
+
+APPLY_TIMEOUT = 300.0
+
+
+@dataclass(frozen=True)
+class Migration:
+    number: int
+    name: str
+    min_known: int
+    """The oldest migration number that a running program must know to work with this schema."""
+    text: str
+
+
+def _load() -> tuple[Migration, ...]:
+    found = []
+    folder = files("leasehold.pg").joinpath("sql", "migrations")
+    for entry in sorted(folder.iterdir(), key=lambda e: e.name):
+        match = re.fullmatch(r"(\d{4})_(\w+)\.sql", entry.name)
+        if match:
+            text = entry.read_text("utf-8")
+            known = re.search(r"^-- min_known: (\d+)", text, re.M)
+            number = int(match[1])
+            found.append(Migration(number, match[2], int(known[1]) if known else number, text))
+    return tuple(found)
+
+
+MIGRATIONS = _load()
+SCHEMA_NUMBER = MIGRATIONS[-1].number
+
+
+def script(schema: str, after: int = 0) -> str:
+    """The SQL that brings a schema from migration ``after`` to the newest, as one transaction."""
+    parts = ["begin;", f"create schema if not exists {schema};"]
+    for m in MIGRATIONS:
+        if m.number > after:
+            parts += [for_schema(m.text, schema).rstrip(), _record(schema, m)]
+    return "\n".join([*parts, "commit;", ""])
+
+
+def statements(schema: str, after: int = 0) -> list[str]:
+    """The same, one statement each and without a transaction: for a tool that opens its own."""
+    return _split(script(schema, after))[1:-1]
+
+
+_PARTS = re.compile(r"--[^\n]*|'[^']*'|\$(\w*)\$.*?\$\1\$|\bbegin atomic\b.*?\bend;|;|.", re.S)
+
+
+def _split(text: str) -> list[str]:
+    """At the semicolons that end statements. Comments between statements go with the next one."""
+    found, this = [], ""
+    for part in _PARTS.finditer(text):
+        ends = part[0] == ";" or part[0].startswith("begin atomic")
+        this += part[0].removesuffix(";") if ends else part[0]
+        if ends:
+            found.append(this.strip())
+            this = ""
+    return found
+
+
+async def lift_tokens(settings: Settings) -> int:
+    """Lift all tokens above every one that was ever given; returns the number they begin with."""
+    session = await Session.open(settings, "schema")
+    try:
+        async with session.guarded(APPLY_TIMEOUT), session.connection.transaction():
+            await session.connection.execute("set local statement_timeout = 0")
+            cursor = await session.connection.execute(
+                f"select {settings.schema}.lift_tokens()".encode()
+            )
+            row = await cursor.fetchone()
+            assert row is not None
+            return int(row[0])
+    finally:
+        await session.close()
+
+
+def _record(schema: str, m: Migration) -> str:
+    return (
+        f"insert into {schema}.migration (number, name, min_known) "
+        f"values ({m.number}, '{m.name}', {m.min_known});"
+    )
+
+
+async def apply(settings: Settings, tell: Callable[[str], None] | None = None) -> list[Migration]:
+    """Apply what is missing; returns what was applied, oldest first. ``tell`` hears what goes on.
+
+    Raises PermissionDenied where the role may not create it, SchemaTooNew where a newer version
+    was here before.
+    """
+    session = await Session.open(settings, "schema")
+    schema = settings.schema
+    try:
+        async with session.guarded(APPLY_TIMEOUT), session.connection.transaction():
+            run = session.connection.execute
+            # SET LOCAL: the limits of a session are for short statements
+            await run("set local statement_timeout = 0; set local lock_timeout = 0")
+            tell = tell or (lambda what: None)
+            cursor = await run(f"select pg_try_advisory_xact_lock({_LOCK_KEY})".encode())
+            if (await cursor.fetchone()) != (True,):
+                tell("waiting for another process that applies the schema")
+                await run(f"select pg_advisory_xact_lock({_LOCK_KEY})")
+            done = await _applied(session, schema)
+            if not done:  # it needs a privilege that nothing-to-do does not
+                await run(f"create schema if not exists {schema}")
+            await _as_owner(session, schema)
+            await _refuse_newer(session, schema, done)
+            missing = [m for m in MIGRATIONS if m.number not in done]
+            for m in missing:
+                tell(f"applying {m.number:04}_{m.name}")
+                await run(for_schema(m.text, schema).encode())
+                await run(_record(schema, m).encode())
+            return missing
+    finally:
+        await session.close()
+
+
+async def _as_owner(session: Session, schema: str) -> None:
+    """What is made belongs to the schema's owner, not to whichever member of it applies it: the
+    next one must be able to change it, and functions that run with their owner's rights must not
+    run with a superuser's."""
+    cursor = await session.connection.execute(
+        "select n.nspowner::regrole::text from pg_catalog.pg_namespace n "
+        f"where n.nspname = '{schema}' and n.nspowner <> current_user::regrole "
+        "and pg_has_role(n.nspowner, 'member')".encode()
+    )
+    owner = await cursor.fetchone()
+    if owner:
+        await session.connection.execute(f"set local role {owner[0]}".encode())
+
+
+async def _applied(session: Session, schema: str) -> dict[int, str]:
+    # Not by to_regclass: it locks no relation, so that a session which waited for another one's
+    # commit may still remember from before that there is no such table.
+    cursor = await session.connection.execute(
+        "select 1 from pg_catalog.pg_class c "
+        "join pg_catalog.pg_namespace n on n.oid = c.relnamespace "
+        f"where n.nspname = '{schema}' and c.relname = 'migration'".encode()
+    )
+    if await cursor.fetchone() is None:
+        return {}
+    cursor = await session.connection.execute(
+        f"select number, name from {schema}.migration".encode()
+    )
+    return {number: name for number, name in await cursor.fetchall()}
+
+
+async def _refuse_newer(session: Session, schema: str, done: dict[int, str]) -> None:
+    """Raises SchemaTooNew when a migration is there that this version cannot work with."""
+    if not done:
+        return
+    cursor = await session.connection.execute(
+        f"select max(min_known) from {schema}.migration".encode()
+    )
+    row = await cursor.fetchone()
+    if row and row[0] > SCHEMA_NUMBER:
+        raise errors.SchemaTooNew(
+            f"the schema needs a leasehold that knows migration {row[0]}, "
+            f"this one knows {SCHEMA_NUMBER}",
+            do="Upgrade leasehold here",
+        )
+
+
+async def applied(settings: Settings) -> dict[int, str]:
+    """Number → name of the migrations that the schema has; empty when it is not there."""
+    session = await Session.open(settings, "schema")
+    try:
+        async with session.guarded(settings.call_timeout):
+            return await _applied(session, settings.schema)
+    finally:
+        await session.close()
+
+
+async def verify(settings: Settings) -> list[str]:
+    """How the schema differs from a fresh one, in words; empty when it does not.
+
+    A fresh one is built beside it under another name, compared, and rolled back.
+    """
+    scratch = f"{settings.schema[:30]}_verify"
+    session = await Session.open(settings, "schema")
+    try:
+        have = await _applied(session, settings.schema)
+        if not have:
+            raise errors.SchemaMissing(
+                "the database has no leasehold schema", do="Run: leasehold schema apply"
+            )
+        await _refuse_newer(session, settings.schema, have)
+        unapplied = [
+            f"migration {m.number:04}_{m.name}" for m in MIGRATIONS if m.number not in have
+        ]
+        async with session.guarded(APPLY_TIMEOUT):
+            run = session.connection.execute
+            try:
+                await run("begin")
+                # definitions leave out the schemas that are on the path
+                await run(
+                    "set local statement_timeout = 0; set local search_path = pg_catalog;"
+                    "set local quote_all_identifiers = off"
+                )
+                await run(f"create schema {scratch}")
+                for m in MIGRATIONS:
+                    await run(for_schema(m.text, scratch).encode())
+                here = await _describe(session, settings.schema)
+                # the scratch schema's name occurs nowhere else; the other way round it would not do
+                fresh = {
+                    line.replace(f"{scratch}.", f"{settings.schema}.").replace(
+                        f"'{scratch}'", f"'{settings.schema}'"
+                    )
+                    for line in await _describe(session, scratch)
+                }
+            finally:
+                await run("rollback")
+        missing = [f"missing: {line}" for line in [*unapplied, *sorted(fresh - here)]]
+        return missing + [f"unexpected: {line}" for line in sorted(here - fresh)]
+    except psycopg.Error as error:
+        raise translate(error, sent=True) from error
+    finally:
+        await session.close()
+
+
+async def _describe(session: Session, schema: str) -> set[str]:
+    text = files("leasehold.pg").joinpath("sql", "migrations", "describe.sql").read_text("utf-8")
+    cursor = await session.connection.execute(text, {"schema": schema})
+    return {str(row[0]) for row in await cursor.fetchall()}

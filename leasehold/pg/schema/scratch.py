@@ -1,0 +1,39 @@
+"""A fresh database on some server, for tests; dropped at the end, whoever is still connected."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import psycopg
+from psycopg import sql
+
+from leasehold.config import Settings
+from leasehold.pg.connection.dsn import as_url, read_dsn
+from leasehold.pg.connection.faults import translate
+from leasehold.pg.schema import migrate
+
+
+@contextmanager
+def scratch_database(server_dsn: str, name: str, schema: str) -> Iterator[str]:
+    """The DSN (a URL) of a new database with leasehold's schema. The role needs CREATEDB."""
+    _command(server_dsn, "create database {}", name)
+    try:
+        dsn = as_url({**read_dsn(server_dsn), "dbname": name})
+        with ThreadPoolExecutor(1) as thread:  # the caller's may run a loop
+            thread.submit(
+                lambda: asyncio.run(migrate.apply(Settings(dsn=dsn, schema=schema)))
+            ).result()
+        yield dsn
+    finally:
+        _command(server_dsn, "drop database if exists {} with (force)", name)
+
+
+def _command(dsn: str, command: str, name: str) -> None:
+    try:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute(sql.SQL(command).format(sql.Identifier(name)))
+    except psycopg.Error as error:
+        raise translate(error, sent=True) from error

@@ -1,0 +1,1 @@
+"""The Store and the reports on PostgreSQL."""

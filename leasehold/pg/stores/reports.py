@@ -1,0 +1,241 @@
+"""Reports on PostgreSQL: read-only, over connections of their own, bounded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from leasehold.config import Settings
+from leasehold.errors import BadFilter
+from leasehold.model.filter import JobFilter
+from leasehold.model.states import FINISHED, WAITING, State
+from leasehold.pg.stores.store import PgStore
+from leasehold.ports import JobPage, Now, Rows
+from leasehold.ports.operation import named
+
+CALL_SECONDS = 5.0
+LOOK_ROWS = 5_000
+"""How many jobs one page looks at, at most, to find those that match."""
+BAD_ROWS = 3_000
+"""The same among those that did not complete: each lies on another page of the table."""
+LANE_ROWS = 10_000
+"""How many at the heads of all queues together, to find those that run."""
+COUNT_ROWS = 5_000
+"""How many of them are counted."""
+EVENT_ROWS = 10_000
+COUNT_SERIES = 20_000
+FAR_ROWS = 1_000_000
+"""How many jobs a bulk act looks at, in several looks."""
+_LAST = UUID(int=(1 << 128) - 1)
+_FIRST = UUID(int=0)
+_LONG_AGO = datetime(1, 1, 2, tzinfo=UTC)
+_SHOWN = (
+    "id task_name queue state priority created_at scheduled_for started_at completed_at attempt "
+    "max_attempts worker_id last_error progress progress_note cancel_requested held_because "
+    "schedule payload"
+)
+Look = tuple[list[UUID], list[str], str | None, int]
+"""Ids, the cursor behind each, the cursor behind all that was looked at (None: all), how many."""
+
+
+class PgReports:
+    """Belongs to one event loop; ``connections`` at most. ``store`` goes over the same ones."""
+
+    def __init__(self, settings: Settings, connections: int = 2) -> None:
+        limited = replace(settings, call_timeout=min(settings.call_timeout, CALL_SECONDS))
+        self.store = PgStore(limited, "web", connections)
+        self._pool = self.store.pool
+
+    async def close(self) -> None:
+        await self.store.close()
+
+    # -- jobs ------------------------------------------------------------------------------------
+    async def job_page(self, wanted: JobFilter, after: str | None, limit: int) -> JobPage:
+        scan = _scan(wanted) if _narrow(wanted) else limit + 1
+        ids, cursors, end, looked = await self._look(wanted, after, limit + 1, scan)
+        more = cursors[limit - 1] if len(ids) > limit else end
+        rows = named(_SHOWN)(await self._pool.fetch("web/jobs_shown", {"ids": ids[:limit]}))
+        by_id = {row["id"]: row for row in rows}  # one that moved meanwhile may be gone
+        return JobPage([by_id[i] for i in ids[:limit] if i in by_id], more, looked)
+
+    async def matching(
+        self, wanted: JobFilter, most: int, *, far: bool = False
+    ) -> tuple[list[UUID], bool]:
+        found: list[UUID] = []
+        after: str | None = None
+        looked = 0
+        while True:
+            left = most - len(found)
+            scan = max(_scan(wanted), left + 1) if far else 2 * _scan(wanted)
+            ids, _, after, seen = await self._look(wanted, after, left + 1, scan)
+            found, looked = found + ids, looked + seen
+            if len(found) > most:
+                return found[:most], True
+            if after is None or not far or looked >= FAR_ROWS:
+                return found, after is not None
+
+    async def _look(self, wanted: JobFilter, after: str | None, limit: int, scan: int) -> Look:
+        params: dict[str, Any] = {
+            "state": wanted.state,
+            "queue": wanted.queue,
+            "task": wanted.task,
+            "nodes": await self._nodes_named(wanted.node),
+            "paths": [".".join(path) for path, _ in wanted.arguments],
+            "values": [value for _, value in wanted.arguments],
+            "first": wanted.first,
+            "last": wanted.last,
+            "limit": limit,
+            "scan": scan,
+        }
+        if wanted.state == State.RUNNING:
+            return await self._running(params, after)
+        if wanted.state in (State.SCHEDULED, State.RETRYABLE):
+            return await self._waiting(params, after)
+        params["before"] = _uuid(after) if after else _LAST
+        if wanted.state in FINISHED - {State.COMPLETED}:
+            rows = await self._pool.fetch("web/jobs_bad", params)
+        else:
+            params["waiting"] = wanted.state not in FINISHED
+            params["finished"] = wanted.state not in WAITING
+            rows = await self._pool.fetch("web/jobs_newest", params)
+        looked, last, ids = rows[0]
+        end = str(last) if looked >= scan and last is not None else None
+        return ids, [str(i) for i in ids], end, looked
+
+    async def _running(self, params: dict[str, Any], after: str | None) -> Look:
+        params.update(after=_uuid(after) if after else _FIRST, scan=LANE_ROWS)
+        looked, _, ids = (await self._pool.fetch("web/jobs_running", params))[0]
+        return ids, [str(i) for i in ids], None, looked
+
+    async def _waiting(self, params: dict[str, Any], after: str | None) -> Look:
+        due, _, last = (after or "").partition("|")
+        params.update(due=_moment(due) if due else _LONG_AGO, after=_uuid(last) if last else _FIRST)
+        rows = await self._pool.fetch("web/jobs_waiting", params)
+        looked, last_due, last_id, ids, dues = rows[0]
+        end = f"{last_due.isoformat()}|{last_id}" if looked >= params["scan"] else None
+        cursors = [f"{d.isoformat()}|{i}" for d, i in zip(dues, ids, strict=True)]
+        return ids, cursors, end, looked
+
+    async def _nodes_named(self, name: str | None) -> list[UUID] | None:
+        if name is None:
+            return None
+        return [row[0] for row in await self._pool.fetch("web/nodes_named", {"name": name})]
+
+    async def job(self, job: UUID) -> dict[str, Any] | None:
+        params = {"job": job, "now": None}
+        names = (
+            "run_at claimed_at started_at node unique_key requeue_seconds timeout_seconds history "
+            "ready held_because schedule tick_at ahead now"
+        )
+        rows = named(names)(await self._pool.fetch("web/job", params))
+        return rows[0] if rows else None
+
+    async def job_events(self, job: UUID, since: datetime, until: datetime, limit: int) -> Rows:
+        params = {"job": job, "since": since, "until": until, "limit": limit}
+        return named(_EVENT)(await self._pool.fetch("web/job_events", params))
+
+    async def queues(self, now: Now) -> Rows:
+        params = {"most": COUNT_ROWS, "now": now}
+        rows = await self._pool.fetch("web/queues", params)
+        return named("queue ready running capped oldest_seconds oldest_id about")(rows)
+
+    async def names(self) -> dict[str, list[str]]:
+        queues, tasks = (await self._pool.fetch("web/names", {}))[0]
+        return {"queue": queues, "task": tasks}
+
+    # -- schedules, leases, events ---------------------------------------------------------------
+    async def schedules(self, limit: int) -> Rows:
+        names = (
+            "app name spec described task_name missed paused next_at high_water release updated_at "
+            "last_fire_at last_state last_job_id"
+        )
+        return named(names)(await self._pool.fetch("web/schedules", {"limit": limit}))
+
+    async def ticks(self, each: int) -> Rows:
+        names = (
+            "app schedule fire_at until state job_id term decided_at lateness_seconds outcome "
+            "ran_seconds"
+        )
+        return named(names)(await self._pool.fetch("web/ticks", {"each": each, "now": None}))
+
+    async def terms(self, since: datetime, limit: int) -> Rows:
+        rows = await self._pool.fetch("web/terms", {"since": since, "limit": limit})
+        return named("name token node worker_id acquired_at")(rows)
+
+    async def lease_events(self, since: datetime, limit: int) -> Rows:
+        params = {"since": since, "limit": limit}
+        return named(_EVENT)(await self._pool.fetch("web/lease_events", params))
+
+    async def events(
+        self, kind: str | None, level: str | None, before: int | None, limit: int
+    ) -> tuple[Rows, int | None]:
+        scan = EVENT_ROWS if kind or level else limit + 1
+        params = {
+            "kind": kind, "level": level, "before": before, "limit": limit + 1, "scan": scan,
+        }  # fmt: skip
+        rows = await self._pool.fetch("web/events", params)
+        looked, last = rows[0][:2]
+        found = named(_EVENT)([row[2:] for row in rows if row[2] is not None])
+        if len(found) > limit:
+            return found[:limit], int(found[limit - 1]["id"])
+        return found, int(last) if looked >= scan else None
+
+    # -- counts ----------------------------------------------------------------------------------
+    async def counts(self) -> Rows:
+        params = {"limit": COUNT_SERIES}
+        return named("metric subject part n")(await self._pool.fetch("metrics/counts", params))
+
+    async def lease_counts(self, now: Now) -> Rows:
+        names = "name held term age_seconds acquired renewed resigned expired leaderless_seconds"
+        params = {"limit": COUNT_SERIES, "now": now}
+        return named(names)(await self._pool.fetch("metrics/leases", params))
+
+    async def lock_counts(self, now: Now) -> dict[str, Any]:
+        names = (
+            "held waiting oldest_wait_seconds advisory_held advisory_waiting "
+            "advisory_oldest_wait_seconds"
+        )
+        return named(names)(await self._pool.fetch("metrics/locks", {"now": now}))[0]
+
+    # -- the database ----------------------------------------------------------------------------
+    async def tables(self) -> Rows:
+        names = "name live dead table_bytes index_bytes vacuumed_seconds updates hot_updates parts"
+        return named(names)(await self._pool.fetch("web/tables", {"now": None}))
+
+    async def transactions(self, limit: int) -> Rows:
+        names = "pid what role application client state open_seconds xmin_age query"
+        params = {"limit": limit, "now": None}
+        return named(names)(await self._pool.fetch("web/transactions", params))
+
+    async def waits(self, limit: int) -> Rows:
+        names = "pid role application waits_for seconds blocked_by query"
+        params = {"limit": limit, "now": None}
+        return named(names)(await self._pool.fetch("web/waits", params))
+
+
+_EVENT = "id at kind level worker_id fields"
+
+
+def _narrow(wanted: JobFilter) -> bool:
+    """Does it leave out jobs that a look meets?"""
+    return bool(wanted.state or wanted.queue or wanted.task or wanted.node or wanted.arguments)
+
+
+def _scan(wanted: JobFilter) -> int:
+    return BAD_ROWS if wanted.state in FINISHED - {State.COMPLETED} else LOOK_ROWS
+
+
+def _uuid(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise BadFilter("this is no place in the list", got=text) from None
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise BadFilter("this is no place in the list", got=text) from None

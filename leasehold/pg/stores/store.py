@@ -1,0 +1,112 @@
+"""The Store on PostgreSQL: it executes the declarations of ports/."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, is_dataclass
+from functools import partial
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from leasehold.config import USER_IDLE_SECONDS, Settings
+from leasehold.pg.connection.exchange import Row
+from leasehold.pg.connection.pool import Pool
+from leasehold.pg.connection.session import Params, ServerFacts
+from leasehold.pg.connection.words import fetch_told, has_words
+from leasehold.pg.stores.store_deadlines import PgDeadlines
+from leasehold.pg.stores.store_jobs import PgJobs
+from leasehold.pg.stores.store_nodes import PgNodes
+from leasehold.pg.stores.store_operator import PgOperator
+from leasehold.ports import Operation, Store, Term
+
+
+class PgStore(PgNodes, PgJobs, PgDeadlines, PgOperator, Store):
+    """All operations over one pool; belongs to one event loop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        role: str,
+        connections: int = 1,
+        idle_seconds: float | None = None,
+    ) -> None:
+        self._pool = Pool(settings, role, connections, idle_seconds)
+
+    @property
+    def pool(self) -> Pool:
+        """For what reads beside the Store over the same connections."""
+        return self._pool
+
+    @property
+    def facts(self) -> ServerFacts | None:
+        """What the newest connection learned of the server; None before the first."""
+        return self._pool.facts
+
+    @property
+    def statements(self) -> int:
+        return self._pool.statements
+
+    async def notify(self, message: str) -> bool:
+        """Send a notification, for the self-test of LISTEN. False: the server's queue of
+        notifications is half full, and none are sent."""
+        return bool((await self._pool.fetch("session/notify", {"message": message}))[0][0])
+
+    async def execute(
+        self, operation: Operation, params: Params, timeout: float | None
+    ) -> list[Row]:
+        sent = _sent(params, operation.documents)
+        if has_words(sent):
+            return await fetch_told(self._pool, operation.sql, sent, timeout)
+        return await self._pool.fetch(operation.sql, sent, timeout, operation.aside)
+
+    def shut(self) -> None:
+        self._pool.shut()
+
+    def abandon(self) -> None:
+        """Close the connections of a loop that is closed itself."""
+        self._pool.abandon()
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+
+class Stores:
+    """The two of one event loop. What users call may wait in the database for as long as their
+    transactions last, so it never shares a connection with the protocol's own work."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.work = PgStore(settings, "work", settings.work_connections)
+        self.users = PgStore(settings, "user", settings.user_connections, USER_IDLE_SECONDS)
+
+    def abandon(self) -> None:
+        """Close the connections of a loop that is closed itself."""
+        self.work.abandon()
+        self.users.abandon()
+
+    async def close(self) -> None:
+        await self.users.close()
+        await self.work.close()
+
+
+def _sent(params: Params, documents: frozenset[str]) -> Params:
+    """As psycopg takes them. A Term is two parameters: leader and term."""
+    sent: Params = {}
+    for name, value in params.items():
+        if isinstance(value, Term):
+            sent["leader"], sent["term"] = value
+        elif name in documents:
+            sent[name] = Jsonb(value, _dumps)
+        elif isinstance(value, (tuple, set, frozenset)):
+            sent[name] = list(value)
+        else:
+            sent[name] = value
+    return sent
+
+
+def _plain(value: Any) -> Any:
+    """What JSON does not know: records, moments and ids."""
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
+
+
+_dumps = partial(json.dumps, default=_plain)

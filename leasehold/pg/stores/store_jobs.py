@@ -1,0 +1,274 @@
+"""Store operations on jobs that need more than their declaration."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from operator import attrgetter
+from typing import Any
+from uuid import UUID
+
+from leasehold.errors import Conflict, PermissionDenied, Unavailable
+from leasehold.model.job import (
+    EVERYTHING,
+    UNSETTLED_SECONDS,
+    BulkJob,
+    ClaimedJob,
+    JobRecord,
+    JobRequest,
+    Span,
+    plain_first_try,
+)
+from leasehold.model.states import State
+from leasehold.pg.connection.copying import NULL, boolean, number, text
+from leasehold.pg.connection.exchange import Row
+from leasehold.pg.connection.pool import Pool
+from leasehold.pg.connection.words import fetch_told
+from leasehold.ports import Acked, AckItem, AdvisoryClaimStore, Completion, JobStore, Now
+
+_LOOKS = 8
+_FIRST_PAUSE = 0.01
+
+
+class PgJobs(JobStore, AdvisoryClaimStore):
+    _pool: Pool
+    _may_insert = True
+    """False: the login may only call leasehold.enqueue, and not write the table itself."""
+
+    async def enqueue(
+        self, jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int, retried: bool, now: Now
+    ) -> list[tuple[UUID, bool]]:
+        plain = plain_first_try(jobs, payload_limit, retried) if self._may_insert else None
+        if plain:
+            job_id, job = plain
+            try:
+                return [(job_id, await self._enqueue_plain(job_id, job, now))]
+            except PermissionDenied:
+                self._may_insert = False
+        requests = [job.as_request(job_id, payload_limit) for job_id, job in jobs]
+        if retried:
+            requests = [{**request, "retried": True} for request in requests]
+        text = json.dumps(requests)
+        params = {"jobs": text, "now": now}
+        rows = await self._pool.fetch("job/enqueue", params, self._pool.seconds_for(len(text)))
+        return [(job_id, created) for job_id, created in rows]
+
+    async def _enqueue_plain(self, job_id: UUID, job: JobRequest, now: Now) -> bool:
+        options = job.options
+        params = {
+            "id": job_id.hex,
+            "queue": options.queue,
+            "task": options.task,
+            "priority": options.priority,
+            "max_attempts": options.max_attempts,
+            "timeout": options.timeout,
+            "requeue": options.requeue_after,
+            "history": options.history,
+            "payload": job.payload,
+            "now": now,
+        }
+        seconds = self._pool.seconds_for(len(job.payload))
+        return bool((await self._pool.fetch("job/enqueue_plain", params, seconds))[0][0])
+
+    async def copy(self, jobs: Iterable[BulkJob], most: int, most_bytes: int = 0) -> None:
+        queues: set[str] = set()
+        # made block by block while the server works on the one before
+        await self._pool.copy("job/copy", _copy_lines(jobs, queues), most, most_bytes)
+        # The jobs are in; a wake-up that is lost costs one poll and is no error of the caller's.
+        with suppress(Unavailable):
+            await self._pool.fetch("job/wake", {"queues": sorted(queues)})
+
+    async def claim(
+        self,
+        node: UUID,
+        epoch: int,
+        queue: str,
+        not_tasks: Sequence[str],
+        limit: int,
+        now: Now,
+        span: Span = EVERYTHING,
+    ) -> list[ClaimedJob]:
+        params = {
+            **places(span),
+            "unsettled": UNSETTLED_SECONDS,
+            "node": node,
+            "epoch": epoch,
+            "queue": queue,
+            "not_tasks": list(not_tasks),
+            "limit": limit,
+            "now": now,
+        }
+        rows = await self._pool.fetch("job/claim", params)
+        jobs = [ClaimedJob._make(row) for row in rows]
+        # the update answers in the order of the heap
+        jobs.sort(key=lambda job: (job.priority, job.scheduled_for, job.id.int))
+        return jobs
+
+    async def claim_candidates(
+        self, node: UUID, epoch: int, jobs: Sequence[UUID], limit: int, now: Now
+    ) -> list[ClaimedJob]:
+        params = {"node": node, "epoch": epoch, "ids": list(jobs), "limit": limit, "now": now}
+        rows = await self._pool.fetch("job/claim_candidates", params)
+        claimed = [ClaimedJob._make(row) for row in rows]
+        claimed.sort(key=lambda job: (job.priority, job.scheduled_for, job.id))
+        return claimed
+
+    async def ack(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
+        """A batch of which each simply succeeded has a short statement of its own."""
+        items = sorted(items, key=_job_number)  # rows are locked in this order
+        decisions = [item.decision for item in items]
+        params = {
+            "node": node,
+            "ids": _array([f"{item.job.int:032x}" for item in items]),
+            "tokens": _array([str(item.token) for item in items]),
+            "ran": _array([f"{item.ran_seconds:.6f}" for item in items]),
+            # what is shorter is filled up with nulls
+            "results": [d.result for d in decisions] if any(d.result for d in decisions) else [],
+            "now": now,
+        }
+        if all(d.state is State.COMPLETED for d in decisions):
+            return _acked(items, await self._pool.fetch("job/ack_completed", params))
+        params |= {
+            "states": [str(d.state) for d in decisions],
+            "run_in": [d.run_in for d in decisions],
+            "errors": [d.error for d in decisions],
+            "counts": [d.counts for d in decisions],
+            "held": [d.held_because for d in decisions],
+        }
+        return _acked(items, await fetch_told(self._pool, "job/ack", params))
+
+    async def ack_again(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
+        acked = await self.ack(node, items, now)
+        rest = [i for i in items if i.job not in acked.written and i.job not in acked.locked]
+        if not rest:
+            return acked
+        # Not ours to write any more: because the first try wrote it, or because it was taken?
+        params = {"ids": [i.job for i in rest], "tokens": [i.token for i in rest]}
+        taken = {row[0] for row in await self._pool.fetch("job/was_taken", params)}
+        before = {item.job for item in rest if item.job not in taken}
+        return Acked(acked.written | before, acked.locked)
+
+    async def completion(self, node: UUID, job: UUID, token: int) -> Completion:
+        params = {"node": node, "job": job, "token": token}
+        free, there = (await self._pool.fetch("job/completion", params))[0]
+        if free:
+            return Completion.ROLLED_BACK
+        return Completion.OPEN if there else Completion.OVER
+
+    async def give_back(
+        self, node: UUID, claims: Sequence[tuple[UUID, int]], now: Now = None
+    ) -> int:
+        params = {
+            "node": node,
+            "ids": [job for job, _ in claims],
+            "tokens": [token for _, token in claims],
+            "now": now,
+        }
+        return len(await self._pool.fetch("job/give_back", params))
+
+    async def cancel(self, job: UUID, reason: str, now: Now) -> str | None:
+        return await self._control("job/cancel", {"job": job, "reason": reason, "now": now})
+
+    async def retry(self, job: UUID, now: Now) -> str | None:
+        return await self._control("job/retry", {"job": job, "now": now})
+
+    async def _control(self, name: str, params: dict[str, object]) -> str | None:
+        """A job that moves between its tables at this moment may be seen in neither of them:
+        look again with a fresh snapshot before saying that it is not there."""
+        where: str | None = None
+        for look in range(_LOOKS):
+            where = (await fetch_told(self._pool, name, params))[0][0]
+            if where is not None and where != "locked":
+                return where
+            if where is None and look >= 2:
+                return None
+            # not waited for in the database, where it would stop all that comes behind
+            await asyncio.sleep(_FIRST_PAUSE * 2**look if where else 0)
+        raise Conflict(
+            "a transaction holds the job's row: its handler completes it, or somebody looks at it",
+            got=str(params["job"]),
+            do="Try again when it has ended",
+        )
+
+    async def get(self, job: UUID) -> JobRecord | None:
+        for _ in range(2):  # as in _control
+            rows = await self._pool.fetch("job/get", {"job": job})
+            if rows:
+                return _record(rows[0])
+        return None
+
+    async def jobs(
+        self, state: str | None, queue: str | None, task: str | None, limit: int
+    ) -> list[JobRecord]:
+        params = {"state": state, "queue": queue, "task": task, "limit": limit}
+        return [_record(row) for row in await self._pool.fetch("job/list", params)]
+
+
+_SHARED = attrgetter(
+    "queue", "task", "priority", "max_attempts", "timeout", "requeue_after", "history"
+)
+
+
+def _copy_lines(jobs: Iterable[BulkJob], queues: set[str]) -> Iterator[str]:
+    """The rows of job/copy; what many jobs have in common is written once. ``queues``: theirs."""
+    last, middle = None, ""
+    middles: dict[Any, str] = {}
+    for job_number, options, payload, trace in jobs:
+        if options is not last:
+            last = options
+            shared = _SHARED(options)
+            middle = middles.get(shared) or middles.setdefault(shared, _middle(*shared))
+            queues.add(options.queue)
+        yield f"{job_number:032x}{middle}{trace or NULL}\t{text(payload)}\n"
+
+
+def _middle(
+    queue: str,
+    task: str,
+    priority: int,
+    max_attempts: int,
+    timeout: float | None,
+    requeue_after: float | None,
+    history: bool,
+) -> str:
+    return (
+        f"\t{text(queue)}\t{text(task)}\t{priority}\t{max_attempts}"
+        f"\t{number(timeout)}\t{number(requeue_after)}\t{boolean(history)}\t"
+    )
+
+
+def _job_number(item: AckItem) -> int:
+    return item.job.int
+
+
+def places(span: Span) -> dict[str, object]:
+    begin, end = span
+    return {
+        **begin._asdict(),
+        "urgent": span.urgent,
+        "end_priority": end.priority,
+        "end_run_at": end.run_at,
+        "end_id": end.id,
+    }
+
+
+def _array(texts: list[str]) -> str:
+    """An array as PostgreSQL reads it, of texts that need no quoting: much faster to make than
+    psycopg's general one."""
+    return "{" + ",".join(texts) + "}"
+
+
+def _acked(items: Sequence[AckItem], left: Sequence[Row]) -> Acked:
+    """``left``: what was not written, and whether it is ours still."""
+    jobs = frozenset([item.job for item in items])
+    if not left:
+        return Acked(jobs)
+    return Acked(jobs - {job for job, _ in left}, frozenset(job for job, ours in left if ours))
+
+
+def _record(row: Row) -> JobRecord:
+    values = list(row)
+    values[4] = State(values[4])
+    return JobRecord(*values)

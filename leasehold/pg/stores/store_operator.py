@@ -1,0 +1,31 @@
+"""Store operations of operators and of the pruner that need more than their declaration."""
+
+from __future__ import annotations
+
+from leasehold.errors import Conflict
+from leasehold.pg.connection.pool import Pool, check_numbers
+from leasehold.ports import LockStore, Now, OperatorStore
+
+_LOOKS = 5
+
+
+class PgOperator(OperatorStore, LockStore):
+    _pool: Pool
+
+    async def prune(self, days: dict[str, int], limit: int, now: Now) -> int:
+        kept = {f"{what}_days": count for what, count in days.items()}
+        rows = await self._pool.fetch("prune/rows", {**kept, "limit": limit, "now": now})
+        return int(rows[0][0])
+
+    async def check_schema(self) -> None:
+        number, min_known = (await self._pool.fetch("status/schema", {}))[0]
+        check_numbers(number, min_known)
+
+    async def note_lock(self, kind: str, key: int, name: str, now: Now) -> str:
+        params = {"kind": kind, "key": key, "name": name, "now": now}
+        for _ in range(_LOOKS):
+            rows = await self._pool.fetch("lock/note", params)
+            if rows:
+                noted: str = rows[0][0]
+                return noted
+        raise Conflict("the name of a lock was changed by others again and again", got=name)

@@ -1,0 +1,1 @@
+"""What is done on connections and in transactions of the user's, and advisory locks."""

@@ -1,0 +1,131 @@
+"""A connection that holds one advisory lock, and is used for nothing else.
+
+It is never returned to a pool, whose reset would take the lock away. It carries a mark (a nonce)
+and knows its server process: with both it asks pg_locks whether the lock is still there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from leasehold.config import Settings
+from leasehold.errors import UnsafeServer
+from leasehold.model.lock_key import LockKey
+from leasehold.pg.connection.pool import check_schema
+from leasehold.pg.connection.session import Session
+
+WAIT_MARGIN_SECONDS = 1.0
+"""The server ends a wait; this much later the client does."""
+
+
+class LockSession:
+    """``lock``, then ``holds`` now and then, then ``release``; ``close`` in any case."""
+
+    def __init__(self, session: Session, key: LockKey, shared: bool, whole_session: bool) -> None:
+        self._session = session
+        self._shared = shared
+        self._whole_session = whole_session
+        self._nonce = ""
+        self._key = key
+
+    @classmethod
+    async def open(
+        cls,
+        settings: Settings,
+        key: LockKey,
+        *,
+        shared: bool,
+        whole_session: bool,
+        job: str | None,
+        nonce: str,
+        wait: float | None,
+    ) -> LockSession:
+        """``whole_session`` false: the lock is one of a transaction that stays open. ``wait`` in
+        seconds. Raises UnsafeServer where a lock of a session would not be one."""
+        session = await Session.open(settings, f"lock {job}" if job else "lock")
+        made = cls(session, key, shared, whole_session)
+        try:
+            check_schema(session.facts)
+            if whole_session:
+                made._refuse_pooler()
+            await made._prepare(nonce, settings.call_timeout, wait)
+        except BaseException:
+            await made.close()
+            raise
+        return made
+
+    @property
+    def pid(self) -> int:
+        """Of the server's process, as pg_locks names it."""
+        return self._session.facts.backend_pid
+
+    def _refuse_pooler(self) -> None:
+        if self._session.facts.pooled:
+            told = self._session.connection.info.backend_pid
+            raise UnsafeServer(
+                "a pooler stands between, which would leave a lock of the session with one of its "
+                "connections, for whoever comes next",
+                got=f"server process {self.pid}, the connection was told {told}",
+                do='Use scope="transaction", or app.lock(...), or a DSN that leads to the server',
+            )
+
+    async def _prepare(self, nonce: str, call_timeout: float, wait: float | None) -> None:
+        self._nonce = nonce
+        if not self._whole_session:
+            async with self._session.guarded(call_timeout):
+                await self._session.connection.execute("begin")
+        params = {
+            "nonce": nonce,
+            "statement_ms": str(round((call_timeout + (wait or 0.0)) * 1000)),
+            "local": not self._whole_session,
+        }
+        await self._session.fetch("lock/prepare", params, call_timeout)
+
+    async def lock(self, wait: float | None, call_timeout: float) -> bool:
+        """Try, or wait so many seconds; whether it is ours now."""
+        params = self._params()
+        params["wait_ms"] = None if wait is None else max(1, round(wait * 1000))
+        seconds = call_timeout if wait is None else wait + WAIT_MARGIN_SECONDS
+        rows = await self._session.fetch("lock/acquire", params, seconds)
+        return bool(rows[0][0])
+
+    async def holds(self, timeout: float) -> bool:
+        """What the database says now."""
+        classid, objid, objsubid = self._key.in_pg_locks
+        params = {
+            "pid": self.pid,
+            "nonce": self._nonce,
+            "classid": classid,
+            "objid": objid,
+            "objsubid": objsubid,
+            "shared": self._shared,
+        }
+        rows = await self._session.fetch("lock/holds", params, timeout)
+        return bool(rows[0][0])
+
+    async def release(self, timeout: float) -> bool:
+        """False: it was not ours."""
+        if self._whole_session:
+            rows = await self._session.fetch("lock/release", self._params(), timeout)
+            return bool(rows[0][0])
+        if not await self.holds(timeout):
+            return False
+        async with self._session.guarded(timeout):
+            await self._session.connection.execute("commit")
+        return True
+
+    def _params(self) -> dict[str, Any]:
+        return {
+            "key": self._key.key,
+            "class_id": self._key.class_id,
+            "object_id": self._key.object_id,
+            "shared": self._shared,
+            "session": self._whole_session,
+        }
+
+    def shut(self) -> None:
+        """End it at the socket: the server then frees the lock by itself."""
+        self._session.shut()
+
+    async def close(self) -> None:
+        await self._session.close()

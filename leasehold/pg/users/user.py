@@ -1,0 +1,310 @@
+"""Operations on a connection of the user's, inside the user's own transaction.
+
+Its encoding is the user's choice, too: all texts go as JSON in ASCII.
+
+Any of psycopg (Connection, AsyncConnection), asyncpg, SQLAlchemy (Session, Connection,
+AsyncSession, AsyncConnection; over psycopg or asyncpg) and a Django connection. None of them is
+imported here: whoever passes one has it. Over a sync driver these coroutines never suspend.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from leasehold.config import Limits
+from leasehold.errors import BadJob, LeaseholdError, LostClaim, LostLease, WrongConnection
+from leasehold.model.deadline import Level
+from leasehold.model.job import JobRequest, encode
+from leasehold.pg.connection.faults import translate
+from leasehold.pg.connection.words import json_in_ascii
+from leasehold.pg.sql import statement
+
+_IDLE_MS = 10_000
+"""So long may a transaction that holds a job's row be idle: its lock is gone then by the time that
+a dead node's jobs are looked for, and a pause between two statements has room."""
+_FAILED_TRANSACTION = "25P02"
+_REFUSED = "LH001"
+"""By ``leasehold.refuse``."""
+_HAS_FAILED = "the transaction has failed already"
+_ROLL_BACK = "Roll it back first"
+_PARAMETER = re.compile(r"%\((\w+)\)s")
+
+Rows = Sequence[Sequence[Any]]
+Run = Callable[[Any, str, dict[str, Any]], Awaitable[Rows]]
+
+
+class UserConnections:
+    """What the client and the contexts do with ``on=``."""
+
+    def __init__(self, schema: str) -> None:
+        self._schema = schema
+
+    async def enqueue(
+        self, connection: Any, jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int
+    ) -> list[tuple[UUID, bool]]:
+        """(id, created) per job. Commits with the user's transaction, or not at all."""
+        requests = [job.as_request(job_id, payload_limit) for job_id, job in jobs]
+        rows = await self.fetch(connection, "user/enqueue", {"jobs": json.dumps(requests)})
+        return [(UUID(str(row[0])), bool(row[1])) for row in rows]
+
+    async def assert_mine(self, connection: Any, job: UUID, node: UUID, token: int) -> None:
+        params = {"job": str(job), "node": str(node), "token": token, "idle_ms": _IDLE_MS}
+        await self.fetch(connection, "user/assert_mine", params)
+
+    async def complete(
+        self, connection: Any, job: UUID, node: UUID, token: int, result: Any
+    ) -> None:
+        text = None if result is None else encode("result", result, Limits.result_bytes)
+        params = {
+            "job": str(job),
+            "node": str(node),
+            "token": token,
+            "result": text and json_in_ascii(text),
+            "idle_ms": _IDLE_MS,
+            "now": None,
+        }
+        await self.fetch(connection, "user/complete", params)
+
+    async def arm_deadline(
+        self, connection: Any, deadline: UUID, name: str, levels: Sequence[Level]
+    ) -> tuple[UUID, bool]:
+        """(id, created). Armed when the user's transaction commits."""
+        wanted = json.dumps([level.as_json() for level in levels])
+        params = {"id": str(deadline), "name": json.dumps(name), "levels": wanted}
+        found, created = (await self.fetch(connection, "user/deadline_arm", params))[0]
+        return UUID(str(found)), bool(created)
+
+    async def find_deadline(self, connection: Any, name: str) -> UUID | None:
+        """As the user's transaction sees it."""
+        rows = await self.fetch(connection, "user/deadline_find", {"name": json.dumps(name)})
+        return UUID(str(rows[0][0])) if rows else None
+
+    async def end_deadline(self, connection: Any, deadline: UUID, verdict: str) -> str | None:
+        """The state of its last level then, if the transaction commits."""
+        params = {"id": str(deadline), "verdict": verdict}
+        state: str | None = (await self.fetch(connection, "user/deadline_end", params))[0][0]
+        return state
+
+    async def verify(self, connection: Any, name: str, token: int, idle_seconds: float) -> None:
+        """Hold a lease's fence until the user's transaction ends. Raises LostLease."""
+        idle_ms = max(1, round(idle_seconds * 1000))
+        params = {"name": json.dumps(name), "token": token, "idle_ms": idle_ms}
+        try:
+            await self.fetch(connection, "user/verify", params)
+        except LostClaim:
+            raise LostLease(
+                "the lease was lost: another may hold it by now", got=name, do=_ROLL_BACK
+            ) from None
+
+    def need_sync(self, connection: Any) -> None:
+        """Raises BadJob when calls on it have to be awaited. To be asked first: a call that is
+        given up half-way leaves the user's connection useless."""
+        if _runner(connection) in _ASYNC:
+            raise BadJob(
+                "code without a loop needs a connection of a sync driver",
+                got=type(connection).__module__ + "." + type(connection).__qualname__,
+                do="Pass a psycopg.Connection, a SQLAlchemy Session or a Django connection; "
+                "or use `await app.enqueue(..., on=connection)` and `async def` handlers",
+            )
+
+    async def fetch(self, connection: Any, name: str, params: dict[str, Any]) -> Rows:
+        """The rows of one statement of sql/, in the user's transaction. Raises WrongConnection."""
+        run = _runner(connection)
+        if not _in_loop():
+            self.need_sync(connection)
+        try:
+            return await run(connection, statement(name, self._schema), params)
+        except LeaseholdError:
+            raise
+        except Exception as error:
+            cause = _driver_error(error)
+            if cause is None:
+                raise
+            state = getattr(cause, "sqlstate", None)
+            if state == _FAILED_TRANSACTION:
+                raise WrongConnection(_HAS_FAILED, do=_ROLL_BACK) from error
+            if state == _REFUSED:
+                raise LostClaim("the job was taken away", do="Roll back") from error
+            raise translate(cause, sent=True) from error
+
+
+def _in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _driver_error(error: BaseException | None) -> Exception | None:
+    """The driver's own error, the innermost with an SQLSTATE: frameworks wrap it, or copy half."""
+    found: Exception | None = None
+    while isinstance(error, Exception):
+        if isinstance(error, psycopg.Error) or getattr(error, "sqlstate", None):
+            found = error
+        error = getattr(error, "orig", None) or error.__cause__
+    return found
+
+
+def _runner(connection: Any) -> Run:
+    """How to run a statement on it. Raises WrongConnection with what would be right."""
+    for kind in type(connection).__mro__:
+        run = _RUNNERS.get((kind.__module__.split(".")[0], kind.__name__))
+        if run:
+            return run
+    # django.db.connection is a proxy from django.utils; what it stands for is from django.db
+    if type(connection).__module__.startswith("django.") and hasattr(connection, "vendor"):
+        return _run_django
+    raise WrongConnection(
+        "on= cannot use this",
+        got=type(connection).__module__ + "." + type(connection).__qualname__,
+        do="Pass a psycopg or asyncpg connection, a SQLAlchemy Session or Connection (sync or "
+        "async), or django.db.connection",
+    )
+
+
+def _need(good: bool, what: str, do: str) -> None:
+    if not good:
+        raise WrongConnection(what, do=do)
+
+
+def _check_psycopg(connection: Any) -> None:
+    _need(not connection.closed, "the connection is closed", "Pass an open one")
+    status = connection.info.transaction_status
+    _need(
+        status != psycopg.pq.TransactionStatus.INERROR,
+        _HAS_FAILED,
+        _ROLL_BACK,
+    )
+    _need(
+        not connection.autocommit or status != psycopg.pq.TransactionStatus.IDLE,
+        "the connection is in autocommit and in no transaction: nothing would be all or nothing",
+        "Wrap the call in `with connection.transaction():`, or leave on= out",
+    )
+
+
+async def _run_psycopg(connection: Any, sql: str, params: dict[str, Any]) -> Rows:
+    _check_psycopg(connection)
+    cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+    cursor.execute(sql, params)
+    return cursor.fetchall()
+
+
+async def _run_psycopg_async(connection: Any, sql: str, params: dict[str, Any]) -> Rows:
+    _check_psycopg(connection)
+    cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
+    await cursor.execute(sql, params)
+    return await cursor.fetchall()
+
+
+async def _run_asyncpg(connection: Any, sql: str, params: dict[str, Any]) -> Rows:
+    holder = getattr(connection, "_con", connection)  # None: given back to its pool
+    _need(
+        holder is not None and not connection.is_closed(),
+        "the connection is closed",
+        "Pass an open one",
+    )
+    _need(
+        connection.is_in_transaction(),
+        "the asyncpg connection is in no transaction: nothing would be all or nothing",
+        "Wrap the call in `async with connection.transaction():`, or leave on= out",
+    )
+    order: list[str] = []
+
+    def number(match: re.Match[str]) -> str:
+        if match[1] not in order:
+            order.append(match[1])
+        return f"${order.index(match[1]) + 1}"
+
+    text = _PARAMETER.sub(number, sql)
+    rows: Rows = await connection.fetch(text, *[params[name] for name in order])
+    return rows
+
+
+async def _run_sqlalchemy(target: Any, sql: str, params: dict[str, Any]) -> Rows:
+    return _sqlalchemy(target, sql, params)
+
+
+async def _run_sqlalchemy_async(target: Any, sql: str, params: dict[str, Any]) -> Rows:
+    from sqlalchemy.exc import InvalidRequestError
+
+    session = target if hasattr(target, "run_sync") else target()  # async_scoped_session
+    try:
+        rows: Rows = await session.run_sync(_sqlalchemy, sql, params)
+    except InvalidRequestError as error:
+        raise _sqlalchemy_refuses(error) from error
+    return rows
+
+
+def _sqlalchemy(target: Any, sql: str, params: dict[str, Any]) -> Rows:
+    """On a Session or a Connection; begins their transaction if they have not."""
+    from sqlalchemy import text
+    from sqlalchemy.exc import InvalidRequestError
+
+    try:
+        connection = target.connection() if hasattr(target, "get_bind") else target
+        dialect = connection.dialect.name
+        _need(
+            dialect == "postgresql",
+            f"the connection speaks to {dialect}, not PostgreSQL",
+            "leasehold lives in PostgreSQL: pass a session on the database that has its schema",
+        )
+        _need(
+            not getattr(connection.connection.dbapi_connection, "autocommit", False),
+            "the connection is in autocommit: nothing would be all or nothing",
+            "Use a connection with a transaction, or leave on= out",
+        )
+        named = text(_PARAMETER.sub(r":\1", sql))
+        wanted = {name: params[name] for name in set(_PARAMETER.findall(sql))}
+        return [tuple(row) for row in connection.execute(named, wanted)]
+    except InvalidRequestError as error:
+        raise _sqlalchemy_refuses(error) from error
+
+
+def _sqlalchemy_refuses(error: Exception) -> WrongConnection:
+    return WrongConnection(
+        "SQLAlchemy cannot use the connection or session as it is",
+        got=str(error),
+        do="Pass an open one whose transaction has not failed",
+    )
+
+
+async def _run_django(connection: Any, sql: str, params: dict[str, Any]) -> Rows:
+    _need(
+        connection.vendor == "postgresql",
+        f"the connection speaks to {connection.vendor}, not PostgreSQL",
+        "leasehold lives in PostgreSQL: pass the connection of that database",
+    )
+    _need(
+        connection.in_atomic_block or not connection.get_autocommit(),
+        "the Django connection is in autocommit: nothing would be all or nothing",
+        "Wrap the call in `with transaction.atomic():`, or leave on= out",
+    )
+    _need(not connection.needs_rollback, _HAS_FAILED, "Leave the `atomic` block first")
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        rows: Rows = cursor.fetchall()
+    return rows
+
+
+_RUNNERS: dict[tuple[str, str], Run] = {
+    ("psycopg", "Connection"): _run_psycopg,
+    ("psycopg", "AsyncConnection"): _run_psycopg_async,
+    ("asyncpg", "Connection"): _run_asyncpg,
+    ("asyncpg", "PoolConnectionProxy"): _run_asyncpg,
+    ("sqlalchemy", "Session"): _run_sqlalchemy,
+    ("sqlalchemy", "scoped_session"): _run_sqlalchemy,
+    ("sqlalchemy", "Connection"): _run_sqlalchemy,
+    ("sqlalchemy", "AsyncSession"): _run_sqlalchemy_async,
+    ("sqlalchemy", "async_scoped_session"): _run_sqlalchemy_async,
+    ("sqlalchemy", "AsyncConnection"): _run_sqlalchemy_async,
+}
+_ASYNC = (_run_psycopg_async, _run_asyncpg, _run_sqlalchemy_async)

@@ -1,0 +1,126 @@
+"""Advisory locks in a transaction of the user's, on the user's own connection."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from leasehold.errors import Unavailable
+from leasehold.model.lock_key import LockKey
+from leasehold.pg.users.advisory import WAIT_MARGIN_SECONDS
+from leasehold.pg.users.user import Rows, UserConnections
+
+
+async def lock_on(
+    users: UserConnections,
+    connection: Any,
+    key: LockKey,
+    *,
+    shared: bool,
+    wait: float | None,
+    check: bool,
+) -> tuple[bool, bool]:
+    """(acquired, the server shows it). ``wait`` in seconds; None: try. ``check``: look at all.
+
+    A wait that ends without the lock leaves the transaction as it was. When the server does not
+    answer at all, the connection is ended at its socket. Raises WrongConnection, Conflict (a
+    deadlock, the role's statement_timeout), Unavailable.
+    """
+    classid, objid, objsubid = key.in_pg_locks
+    params = {
+        "key": key.key,
+        "class_id": key.class_id,
+        "object_id": key.object_id,
+        "shared": shared,
+        "wait_ms": None if wait is None else max(1, round(wait * 1000)),
+        "check": check,
+        "classid": classid,
+        "objid": objid,
+        "objsubid": objsubid,
+    }
+    if wait is None:
+        rows = await _take(users, connection, params)
+        return bool(rows[0][0]), bool(rows[0][1])
+    with _timer(wait + WAIT_MARGIN_SECONDS, await _ender(connection)) as late:
+        try:
+            rows = await _take(users, connection, params)
+        except Exception as error:
+            if late():
+                raise Unavailable(
+                    f"the database did not answer within {wait + WAIT_MARGIN_SECONDS:.3g} s; "
+                    "the connection was ended",
+                    sent=True,
+                ) from error
+            raise
+    return bool(rows[0][0]), bool(rows[0][1])
+
+
+async def _take(users: UserConnections, connection: Any, params: dict[str, Any]) -> Rows:
+    return await users.fetch(connection, "user/advisory_lock", params)
+
+
+@contextmanager
+def _timer(seconds: float, end: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+    """Ends the connection when the time is over; whoever waits on it gets an error at once. A
+    thread, because a sync driver stops the loop."""
+    over = threading.Event()
+
+    def fire() -> None:
+        over.set()
+        end()
+
+    timer = threading.Timer(seconds, fire)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield over.is_set
+    finally:
+        timer.cancel()
+
+
+async def _ender(connection: Any) -> Callable[[], None]:
+    """How to end it, found before it hangs."""
+    driver = await _driver(connection)
+    if hasattr(driver, "terminate"):  # asyncpg
+        loop = asyncio.get_running_loop()
+
+        def terminate() -> None:
+            with suppress(RuntimeError):  # the loop is closed: so is the connection
+                loop.call_soon_threadsafe(driver.terminate)
+
+        return terminate
+
+    def shut() -> None:
+        with (
+            suppress(Exception),
+            socket.socket(fileno=os.dup(driver.fileno())) as twin,
+        ):
+            twin.shutdown(socket.SHUT_RDWR)
+
+    return shut
+
+
+async def _driver(connection: Any) -> Any:
+    """The driver's own connection under a framework's; None when it cannot be had, and then the
+    statement that follows says why."""
+    with suppress(Exception):
+        if type(connection).__module__.startswith("sqlalchemy."):
+            if hasattr(connection, "sync_session") or hasattr(connection, "sync_connection"):
+                return await connection.run_sync(_of_sqlalchemy)
+            if type(connection).__name__ == "async_scoped_session":
+                return await connection().run_sync(_of_sqlalchemy)
+            return _of_sqlalchemy(connection)
+        if hasattr(connection, "vendor"):  # Django
+            return connection.connection
+        return connection
+    return None
+
+
+def _of_sqlalchemy(target: Any) -> Any:
+    connection = target.connection() if hasattr(target, "get_bind") else target
+    return connection.connection.driver_connection

@@ -1,0 +1,1 @@
+"""What people and their tools see: checks, status, the doctor and metrics; what operators do."""

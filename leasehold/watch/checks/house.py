@@ -1,0 +1,175 @@
+"""Checks of leasehold's own services, and of the database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from leasehold import errors
+from leasehold.errors import shorten
+from leasehold.watch.checks.registry import CHECKS, INFO, Check, Said, check, lately, since
+from leasehold.watch.facts import Facts, duration
+
+DEAF_SECONDS = 6.0
+"""A node that gets no wake-ups for longer does not merely start."""
+
+
+# -- the house -------------------------------------------------------------------------------------
+@check(
+    "service_failed",
+    "A service of leasehold failed within the last ten minutes.",
+    "leasehold events --kind service_failed",
+    page="events?kind=service_failed",
+)  # fmt: skip
+def _service_failed(facts: Facts) -> Iterator[str | Said]:
+    by_place: dict[tuple[str, str], dict[str, Any]] = {}
+    for service, events in lately(facts, "service_failed", "service"):
+        by_place |= {(service, str(event["worker_id"])): event for event in events}
+    for (service, worker), event in by_place.items():
+        error = shorten(str((event["fields"] or {}).get("error")))
+        yield f"The {service} of {worker} failed {since(facts, event)} ago: {error}"
+
+
+@check(
+    "wakeups_lost",
+    "A node gets no wake-ups and polls instead: LISTEN does not work.",
+    "leasehold events --kind listen_lost says why; if polling is what you want, LEASEHOLD_LISTEN=0",
+    page="nodes", alert="info", alert_after="1m",
+)  # fmt: skip
+def _wakeups_lost(facts: Facts) -> Iterator[str | Said]:
+    for node in facts.live_nodes:
+        seconds = (node["info"] or {}).get("deaf_seconds")
+        if isinstance(seconds, (int, float)) and seconds > DEAF_SECONDS:
+            yield (
+                f"Node {node['worker_id']} gets no wake-ups and polls instead: LISTEN does not work"
+            )
+
+
+@check(
+    "polling",
+    "Nodes come through a pooler, which passes on no notifications: new jobs are found by polling.",
+    "Nothing, unless jobs must start within milliseconds: then give the workers a direct "
+    "connection",
+    severity=INFO, page="nodes",
+)  # fmt: skip
+def _polling(facts: Facts) -> Iterator[str | Said]:
+    pooled = [node for node in facts.live_nodes if (node["info"] or {}).get("pooled")]
+    if pooled:
+        one = len(pooled) == 1
+        nodes = f"Node {pooled[0]['worker_id']} comes" if one else f"{len(pooled)} nodes come"
+        yield (
+            f"{nodes} through a pooler, which passes on no notifications: new jobs are found by "
+            "polling"
+        )
+
+
+@check(
+    "cannot_start",
+    "A node cannot start the processes or threads that its handlers run in.",
+    "Its jobs go back and wait. Raise its limits (ulimit -n, ulimit -u, memory), or give it fewer "
+    "slots",
+    page="nodes",
+)  # fmt: skip
+def _cannot_start(facts: Facts) -> Iterator[str | Said]:
+    for node in facts.live_nodes:
+        error = (node["info"] or {}).get("cannot_start")
+        if error:
+            yield (
+                f"Node {node['worker_id']} cannot start the processes or threads that its "
+                f"handlers run in: {shorten(str(error))}"
+            )
+
+
+@check(
+    "xmin_pinned",
+    "A transaction has been open for longer than pin_seconds (300 by default): no dead row is "
+    "removed, and claims grow slower.",
+    "{do}",
+    page="database", shared=True,
+)  # fmt: skip
+def _xmin_pinned(facts: Facts) -> Iterator[str | Said]:
+    old = [row for row in facts.pins if (row["seconds"] or 0.0) > facts.pin_seconds]
+    if old:
+        row = old[0]
+        named = " ".join(str(row[key]) for key in ("role", "application") if row[key])
+        end = f"End it: select pg_terminate_backend({row['pid']})"
+        yield Said(
+            f"A {row['what']} ({row['pid']}: {shorten(named)}, {row['state']}) is open for "
+            f"{duration(row['seconds'])}: no dead row is removed, and claims grow slower",
+            {"do": end if row["what"] == "transaction" else f"rollback prepared '{row['pid']}'"},
+        )
+
+
+@check(
+    "clock_jumped",
+    "The database's clock was set within the last ten minutes.",
+    "Leases do not depend on it; schedules and deadlines follow it. See the server's NTP",
+    page="events?kind=clock_jumped", shared=True,
+)  # fmt: skip
+def _clock_jumped(facts: Facts) -> Iterator[str | Said]:
+    for _, events in lately(facts, "clock_jumped", ""):
+        by = events[-1]["fields"].get("by")
+        seconds = float(by) if isinstance(by, (int, float)) else 0.0
+        way = "forward" if seconds > 0 else "back"
+        yield (
+            f"The database's clock was set {way} by {duration(abs(seconds))} "
+            f"({since(facts, events[-1])} ago)"
+        )
+
+
+@check(
+    "versions_differ",
+    "Live nodes run different versions of leasehold.",
+    "In a deployment this passes; else bring them to one version (leasehold nodes)",
+    page="nodes", alert="info", alert_after="1h",
+)  # fmt: skip
+def _versions_differ(facts: Facts) -> Iterator[str | Said]:
+    versions = sorted({str(node["version"]) for node in facts.live_nodes})
+    if len(versions) > 1:
+        yield f"Live nodes run different versions of leasehold: {', '.join(versions)}"
+
+
+# -- a database that cannot be asked ---------------------------------------------------------------
+_LOG = "Look at the server's log"
+
+
+def _error(kind: str, error: type[errors.LeaseholdError], meaning: str, hint: str = _LOG) -> None:
+    CHECKS[kind] = Check(kind, meaning, hint, error=error, alert="critical")
+
+
+# the first whose class fits is taken: a class before its base
+_error(
+    "schema_missing",
+    errors.SchemaMissing,
+    "The database has no leasehold schema.",
+    "Run: leasehold schema apply",
+)
+_error(
+    "schema_behind",
+    errors.SchemaTooOld,
+    "The schema lacks migrations that this version needs.",
+    "Run: leasehold schema apply",
+)
+_error(
+    "schema_ahead",
+    errors.SchemaTooNew,
+    "A newer version migrated the schema, and this one cannot work with it.",
+    "Run the newer version",
+)
+_error(
+    "database_read_only",
+    errors.ReadOnlyServer,
+    "The server is a replica, or read-only.",
+    "Give the primary's address, or add target_session_attrs=read-write to the DSN",
+)
+_error(
+    "database_refuses",
+    errors.ServerError,
+    "The database was reached and refuses to serve.",
+)
+_error(
+    "database_away",
+    errors.Unavailable,
+    "The database cannot be reached, or does not answer in time.",
+)
+_error("error", errors.LeaseholdError, "The look itself failed.")

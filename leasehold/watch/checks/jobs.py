@@ -1,0 +1,140 @@
+"""Checks of jobs and queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leasehold.config import DISCARDED_SHARE, FAILED_FEWEST, FAILED_SHARE, TROUBLE_SECONDS
+from leasehold.errors import error_line
+from leasehold.watch.checks.registry import Said, check, count, lately, seconds_of, since
+from leasehold.watch.facts import Facts, duration
+
+
+# -- jobs ------------------------------------------------------------------------------------------
+@check(
+    "jobs_discarded",
+    "Jobs of a task were discarded within the last ten minutes, and they are "
+    f"{DISCARDED_SHARE:.0%} or more of its jobs that finished in that time. In a quiet shop, with "
+    "fewer than a hundred jobs of that task in ten minutes, that is every discarded job.",
+    "leasehold jobs --state discarded --task {task}; once mended: leasehold jobs retry ID",
+    page="jobs?q=state:discarded", shared=True,
+)  # fmt: skip
+def _jobs_discarded(facts: Facts) -> Iterator[str | Said]:
+    for row in facts.failures:
+        finished = max(row["finished"], row["discarded"])
+        if row["discarded"] and row["discarded"] >= DISCARDED_SHARE * finished:
+            yield Said(
+                f"Jobs of the task {row['task']!r} are discarded: {row['discarded']:,} of "
+                f"{finished:,} that finished within {duration(TROUBLE_SECONDS)}. "
+                f"The newest error: {error_line(row['error'])}",
+                {"task": row["task"]},
+            )
+
+
+@check(
+    "jobs_failing",
+    f"{FAILED_FEWEST} attempts of a task or more failed within the last ten minutes and will be "
+    f"tried again, and they are {FAILED_SHARE:.0%} or more of all its attempts in that time.",
+    "leasehold jobs --state retryable --task {task} shows the errors",
+    page="jobs?q=state:retryable", shared=True,
+)  # fmt: skip
+def _jobs_failing(facts: Facts) -> Iterator[str | Said]:
+    for row in facts.failures:
+        attempts = row["failed"] + max(row["finished"], row["discarded"])
+        if row["failed"] >= FAILED_FEWEST and row["failed"] >= FAILED_SHARE * attempts:
+            yield Said(
+                f"Attempts of the task {row['task']!r} fail and are tried again: "
+                f"{row['failed']:,} of {attempts:,} within {duration(TROUBLE_SECONDS)}. "
+                f"The newest error: {error_line(row['error'])}",
+                {"task": row["task"]},
+            )
+
+
+@check(
+    "job_quarantined",
+    "Jobs are in quarantine: each killed its worker too often.",
+    "leasehold jobs --state quarantined; and once mended: leasehold jobs retry ID",
+    page="jobs?q=state:quarantined", shared=True,
+)  # fmt: skip
+def _job_quarantined(facts: Facts) -> Iterator[str | Said]:
+    if facts.summary.quarantined:
+        yield f"{count(facts.summary.quarantined)} in quarantine: each killed its worker too often"
+
+
+@check(
+    "job_overdue",
+    "A job runs longer than its timeout, or than an hour without one.",
+    "leasehold jobs cancel {job}, or give its task requeue_after=…",
+    page="jobs?q=state:running",
+)  # fmt: skip
+def _job_overdue(facts: Facts) -> Iterator[str | Said]:
+    for node in facts.nodes:
+        listed = (node["info"] or {}).get("overdue")
+        for job in listed if isinstance(listed, list) else []:
+            if isinstance(job, dict):
+                yield Said(
+                    f"Job {job.get('id')} ({job.get('task')}) runs longer than its timeout, or "
+                    f"than an hour without one: {seconds_of(job.get('seconds'))} on "
+                    f"{node['worker_id']}",
+                    {"job": job.get("id")},
+                )
+
+
+@check(
+    "task_unknown",
+    "Jobs are held back because no live node knows their task.",
+    "Start a worker of the version that has it; the jobs run by themselves then",
+    page="jobs?q=state:scheduled", shared=True,
+)  # fmt: skip
+def _task_unknown(facts: Facts) -> Iterator[str | Said]:
+    if facts.summary.unknown:
+        names = ", ".join(facts.summary.unknown_tasks) or "?"
+        yield f"{count(facts.summary.unknown)} held back, no live node knows the task: {names}"
+
+
+@check(
+    "job_unreadable",
+    "A worker could not read a job's arguments within the last ten minutes. The job is held back.",
+    "It is tried again every five minutes. If no worker will ever read it: "
+    "leasehold jobs cancel {job}",
+    page="events?kind=job_unreadable",
+)  # fmt: skip
+def _job_unreadable(facts: Facts) -> Iterator[str | Said]:
+    for _, events in lately(facts, "job_unreadable", ""):
+        job, task, error = (events[-1]["fields"].get(name) for name in ("job", "task", "error"))
+        yield Said(
+            f"Job {job} of task {task!r} is held back: {error} ({since(facts, events[-1])} ago)",
+            {"job": job},
+        )
+
+
+def _worked(facts: Facts) -> set[str]:
+    return {queue for node in facts.live_nodes if node["executes"] for queue in node["queues"]}
+
+
+@check(
+    "queue_unworked",
+    "A queue has jobs to run, and no live node works it.",
+    "leasehold worker MODULE:APP --queue {queue}=10",
+    page="now#queues", shared=True, alert="critical",
+)  # fmt: skip
+def _queue_unworked(facts: Facts) -> Iterator[str | Said]:
+    for queue in sorted(set(facts.summary.queues) - _worked(facts)):
+        yield Said(f"Queue {queue!r} has jobs to run, and no live node works it", {"queue": queue})
+
+
+@check(
+    "queue_overdue",
+    "A job of a queue that is worked has been due for longer than overdue_seconds (60 by default) "
+    "and waits for a free slot.",
+    "More workers or more slots (--queue {queue}=SLOTS); or see what the running jobs do. If such "
+    "a wait is normal here: LEASEHOLD_OVERDUE_SECONDS",
+    page="now#queues", shared=True,
+)  # fmt: skip
+def _queue_overdue(facts: Facts) -> Iterator[str | Said]:
+    for queue, seconds in sorted(facts.summary.oldest.items()):
+        if seconds > facts.overdue_seconds and queue in _worked(facts):
+            yield Said(
+                f"Queue {queue!r} is overdue: its oldest job has waited for {duration(seconds)}",
+                {"queue": queue},
+            )

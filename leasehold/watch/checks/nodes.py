@@ -1,0 +1,199 @@
+"""Checks of nodes, leaders and locks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+
+from leasehold.config import (
+    CRASH_LOOP_DEATHS,
+    CRASH_LOOP_SECONDS,
+    LATE_RENEWAL_SHARE,
+    TROUBLE_SECONDS,
+)
+from leasehold.errors import shorten
+from leasehold.ports import Rows
+from leasehold.watch.checks.registry import Said, age, check, jobs_of, lately, since
+from leasehold.watch.facts import Facts, duration, stale
+
+_HANDOVER = timedelta(seconds=1.0)
+"""What a node says of itself is as old as the statement that brought it."""
+_TAKEOVER = 1.5
+"""Of a lease: longer than a takeover may take. ``recover_within`` is a lease and a half."""
+
+
+# -- nodes -----------------------------------------------------------------------------------------
+@check(
+    "no_live_node",
+    "No process takes part: nothing is scheduled, and no job runs.",
+    "Start one: leasehold worker MODULE:APP",
+    page="nodes", alert="critical",
+)  # fmt: skip
+def _no_live_node(facts: Facts) -> Iterator[str | Said]:
+    if not facts.live_nodes:
+        yield "No live node: nothing is scheduled, and no job runs"
+
+
+@check(
+    "node_silent",
+    "A node has not renewed its lease for longer than the lease.",
+    "If its process is gone, the leader frees its jobs; if it stays, look whether the process is "
+    "stopped or cut off from the database",
+    page="nodes",
+)  # fmt: skip
+def _node_silent(facts: Facts) -> Iterator[str | Said]:
+    for node in facts.nodes:
+        if stale(node):
+            yield (
+                f"Node {node['worker_id']} was last heard of {age(node)} ago, "
+                f"its lease is {node['lease_seconds']:g} s"
+            )
+
+
+@check(
+    "renewal_late",
+    "Three renewals of a node's lease in a row are missing.",
+    "Its process hangs or is stopped, or the database does not answer it: see its log for "
+    "renew_failed. It stops its work by itself before its lease is over",
+    page="nodes",
+)  # fmt: skip
+def _renewal_late(facts: Facts) -> Iterator[str | Said]:
+    for node in facts.live_nodes:
+        age, lease = node["age_seconds"], node["lease_seconds"]
+        if age > LATE_RENEWAL_SHARE * lease:
+            yield (
+                f"Node {node['worker_id']} does not renew its lease: the last renewal was "
+                f"{duration(age)} ago, and one is due every {duration(lease / 5)}"
+            )
+
+
+@check(
+    "node_died",
+    "A node died: the leader saw it silent for a whole lease, or its parent saw the process end. "
+    "It is a problem for ten minutes, and then a note until a person has seen it, or for a day.",
+    "See why it died: leasehold events --kind node_died, and the log of its host. Once you have "
+    "seen it: leasehold nodes seen",
+    page="nodes",
+)  # fmt: skip
+def _node_died(facts: Facts) -> Iterator[str | Said]:
+    by_app: dict[str, Rows] = {}
+    for row in facts.died:
+        by_app.setdefault(row["app"], []).append(row)
+    for app, rows in sorted(by_app.items()):
+        seconds = facts.ago(rows[0]["died_at"])
+        rescued = jobs_of(sum(row["rescued"] for row in rows), "rescued")
+        if len(rows) == 1:
+            sentence = f"Node {rows[0]['worker_id']} died {duration(seconds)} ago, {rescued}"
+        else:
+            names = ", ".join(str(row["worker_id"]) for row in rows[:3])
+            more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""
+            sentence = (
+                f"{len(rows)} nodes of {app!r} died, the last one {duration(seconds)} ago, "
+                f"{rescued}: {names}{more}"
+            )
+        yield Said(sentence, info=seconds > TROUBLE_SECONDS)
+
+
+@check(
+    "crash_loop",
+    f"{CRASH_LOOP_DEATHS} nodes of one application, or more, died within "
+    f"{CRASH_LOOP_SECONDS / 60:g} minutes, and nobody has said that it was seen.",
+    "Something kills the workers again and again: a job, memory, the host. See their logs, and "
+    "leasehold events --kind job_rescued for the jobs that they ran",
+    page="nodes", alert="critical",
+)  # fmt: skip
+def _crash_loop(facts: Facts) -> Iterator[str | Said]:
+    lately = Counter(
+        row["app"] for row in facts.died if facts.ago(row["died_at"]) < CRASH_LOOP_SECONDS
+    )
+    for app, deaths in sorted(lately.items()):
+        if deaths >= CRASH_LOOP_DEATHS:
+            yield (
+                f"The workers of {app!r} crash again and again: {deaths} died within "
+                f"{duration(CRASH_LOOP_SECONDS)}"
+            )
+
+
+# -- leaders and locks -----------------------------------------------------------------------------
+@check(
+    "no_leader",
+    "An application has live nodes, and none of them has led for longer than a takeover may take.",
+    "A live node takes over within recover_within; if none does, look at its log",
+    page="leaders", alert="critical",
+)  # fmt: skip
+def _no_leader(facts: Facts) -> Iterator[str | Said]:
+    by_name = {leader["name"]: leader for leader in facts.leaders}
+    by_app: dict[str, Rows] = {}
+    for node in facts.live_nodes:
+        if node["app"]:  # one of no application is there for its process's leaders and locks alone
+            by_app.setdefault(node["app"], []).append(node)
+    for app, nodes in sorted(by_app.items()):
+        leader = by_name.get(app)
+        if leader is not None and leader["node"] is not None:
+            continue
+        free = max(facts.ago(node["started_at"]) for node in nodes)
+        if leader is not None and leader["age_seconds"] is not None:
+            free = min(free, leader["age_seconds"])
+        if free > _TAKEOVER * max(node["lease_seconds"] for node in nodes):
+            yield f"Nobody leads {app!r}: its schedules and delayed jobs stand still"
+
+
+@check(
+    "leader_silent",
+    "A leader has not renewed its lease for longer than the lease, and nobody has taken over.",
+    "A live node takes over within recover_within; if none does, start one",
+    page="leaders", alert="critical",
+)  # fmt: skip
+def _leader_silent(facts: Facts) -> Iterator[str | Said]:
+    for leader in facts.leaders:
+        if leader["node"] is not None and stale(leader):
+            yield (
+                f"The leader of {leader['name']!r}, {leader['holder'] or leader['node']}, was last "
+                f"heard of {age(leader)} ago, its lease is {leader['lease_seconds']:g} s"
+            )
+
+
+def claimants(facts: Facts) -> dict[str, Rows]:
+    """By leader: the live nodes that say that they lead it. What a node said before the present
+    term began does not count: it may have given it up since."""
+    found: dict[str, Rows] = {}
+    for leader in facts.leaders:
+        since = leader.get("acquired_at")
+        for node in facts.live_nodes:
+            led = (node["info"] or {}).get("leads")
+            term = led.get(leader["name"]) if isinstance(led, dict) else None
+            if term is None:
+                continue
+            old = term != leader["term"] and since and node["heartbeat"] <= since + _HANDOVER
+            if not old and not (term == leader["term"] and leader["node"] is None):
+                found.setdefault(leader["name"], []).append(node)
+    return found
+
+
+@check(
+    "two_claimants",
+    "Two live processes say that they lead the same. The fence lets one of them write.",
+    "See leasehold leaders, and the clocks of their machines",
+    page="leaders", alert="critical",
+)  # fmt: skip
+def _two_claimants(facts: Facts) -> Iterator[str | Said]:
+    for name, nodes in claimants(facts).items():
+        if len(nodes) > 1:
+            who = ", ".join(sorted(str(node["worker_id"]) for node in nodes))
+            yield f"{len(nodes)} processes believe that they lead {name!r}: {who}"
+
+
+@check(
+    "lock_lost",
+    "A process lost a lock that it held, within the last ten minutes.",
+    "Its code was told by lost and LostLock; see who has it now: leasehold locks",
+    page="events?kind=lock_lost", shared=True,
+)  # fmt: skip
+def _lock_lost(facts: Facts) -> Iterator[str | Said]:
+    for name, events in lately(facts, "lock_lost", "name"):
+        why = shorten(str(events[-1]["fields"].get("why")))
+        yield (
+            f"{events[-1]['worker_id']} lost the lock {shorten(name)!r}: {why} "
+            f"({since(facts, events[-1])} ago)"
+        )

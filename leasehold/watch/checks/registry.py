@@ -1,0 +1,164 @@
+"""How a check is declared, and the words that checks share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from leasehold import errors
+from leasehold.config import TROUBLE_SECONDS
+from leasehold.errors import shorten
+from leasehold.ports import Rows
+from leasehold.watch.facts import Facts, duration
+
+PROBLEM, INFO = "problem", "info"
+COUNT_CAP = 10_000
+"""The summary's counts stop here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One finding. ``kind`` is stable, for tools; ``sentence`` says what is wrong and ``do`` what
+    helps."""
+
+    kind: str
+    sentence: str
+    do: str
+    info: bool = False
+    """True: worth knowing, but nothing is wrong."""
+
+    @property
+    def docs(self) -> str:
+        return CHECKS[self.kind].docs
+
+    def as_json(self) -> dict[str, str]:
+        return {"kind": self.kind, "sentence": self.sentence, "do": self.do, "docs": self.docs}
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A sentence whose hint has gaps to fill, or that is less serious than its check."""
+
+    sentence: str
+    fill: dict[str, object] = field(default_factory=dict)
+    info: bool = False
+
+
+Find = Callable[[Facts], Iterator["str | Said"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    kind: str
+    meaning: str
+    """One sentence: when it speaks."""
+    hint: str
+    """What helps; ``{gaps}`` are filled by what was found."""
+    find: Find | None = None
+    severity: str = PROBLEM
+    """PROBLEM, or INFO: worth knowing, but nothing is wrong."""
+    shared: bool = False
+    """Judged over all applications, also when a person asks for one."""
+    page: str = ""
+    """Where the dashboard shows more."""
+    alert: str = "warning"
+    """The alert's severity: critical, warning or info."""
+    alert_after: str = "0s"
+    """How long the problem lasts before the alert fires."""
+    error: type[errors.LeaseholdError] | None = None
+    """The error that is this finding."""
+
+    @property
+    def docs(self) -> str:
+        """The page of the documentation, from its root."""
+        return f"reference/checks.md#{self.kind}"
+
+    @property
+    def advice(self) -> str:
+        """The hint for nobody in particular: its gaps are named."""
+        if self.hint == "{do}":
+            return "leasehold status says what to type"
+        return re.sub(r"\{(\w+)[^}]*\}", lambda gap: gap[1].upper(), self.hint)
+
+    def problem(self, said: str | Said) -> Problem:
+        said = Said(said) if isinstance(said, str) else said
+        hint = self.hint.format(**said.fill) if said.fill else self.hint
+        return Problem(self.kind, said.sentence, hint, said.info or self.severity == INFO)
+
+
+CHECKS: dict[str, Check] = {}
+"""All checks by their kind, in the order in which people read what they say."""
+
+
+def check(kind: str, meaning: str, hint: str, **options: Any) -> Callable[[Find], Find]:
+    """Declare the function below as a check."""
+
+    def declare(find: Find) -> Find:
+        CHECKS[kind] = Check(kind, meaning, hint, find, **options)
+        return find
+
+    return declare
+
+
+def problems(facts: Facts, apps: Collection[str] = ()) -> list[Problem]:
+    """What is wrong, then what is only worth knowing. ``apps``: only of these applications; what
+    all of them share is judged in any case."""
+    mine = facts.of_apps(apps)
+    found = [
+        one.problem(said)
+        for one in CHECKS.values()
+        if one.find
+        for said in one.find(facts if one.shared else mine)
+    ]
+    return sorted(found, key=lambda problem: problem.info)
+
+
+def database_problem(error: errors.LeaseholdError) -> Problem:
+    """The one problem there is to tell when the database could not be asked for more."""
+    one = next((c for c in CHECKS.values() if c.error and isinstance(error, c.error)), None)
+    what = error.what if error.got is ... else f"{error.what}: {shorten(error.got)}"
+    sentence = " ".join(what.split())
+    chosen = one or CHECKS["error"]
+    return Problem(chosen.kind, sentence[:1].upper() + sentence[1:], error.do or chosen.hint)
+
+
+# -- words -----------------------------------------------------------------------------------------
+def lately(facts: Facts, kind: str, subject: str) -> Iterator[tuple[str, Rows]]:
+    """By the field that is the subject, events of a kind that are young enough, the newest last."""
+    since = facts.now - timedelta(seconds=TROUBLE_SECONDS)
+    found: dict[str, Rows] = {}
+    for event in sorted(facts.events, key=lambda event: int(event["id"])):
+        if event["kind"] == kind and event["at"] > since:
+            name = (event["fields"] or {}).get(subject)
+            found.setdefault(str(name or ""), []).append({**event, "fields": event["fields"] or {}})
+    yield from sorted(found.items())
+
+
+def since(facts: Facts, event: dict[str, Any]) -> str:
+    return duration(facts.ago(event["at"]))
+
+
+def schedule_named(row: dict[str, Any]) -> str:
+    return f"{row['name']!r} of {row['app']!r}"
+
+
+def age(row: dict[str, Any]) -> str:
+    return seconds_of(row["age_seconds"])
+
+
+def seconds_of(value: object) -> str:
+    return duration(value) if isinstance(value, (int, float)) else "?"
+
+
+def jobs_of(number: int, verb: str) -> str:
+    """``1 job was rescued``, ``3 jobs were rescued``."""
+    return f"1 job was {verb}" if number == 1 else f"{number:,} jobs were {verb}"
+
+
+def count(number: int) -> str:
+    if number == 1:
+        return "1 job is"
+    return f"{number:,}{' or more' if number >= COUNT_CAP else ''} jobs are"

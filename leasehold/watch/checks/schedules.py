@@ -1,0 +1,163 @@
+"""Checks of schedules and deadlines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from leasehold.config import RESTART_SECONDS
+from leasehold.errors import error_line, shorten
+from leasehold.ports import Rows
+from leasehold.watch.checks.registry import (
+    INFO,
+    Said,
+    check,
+    lately,
+    schedule_named,
+    since,
+)
+from leasehold.watch.facts import Facts, duration
+
+SILENT_SCHEDULE_SECONDS = 10.0
+"""A schedule whose moment passed this long ago without a decision is silent."""
+
+
+# -- schedules and deadlines -----------------------------------------------------------------------
+@check(
+    "schedule_silent",
+    f"A schedule was due {SILENT_SCHEDULE_SECONDS:g} seconds ago, and nobody decided that moment.",
+    "See that a node of this application lives and leads: leasehold leaders",
+    page="schedules", alert="critical",
+)  # fmt: skip
+def _schedule_silent(facts: Facts) -> Iterator[str | Said]:
+    for schedule in facts.schedules:
+        due = schedule["next_at"]
+        if due is not None and not schedule["paused"]:
+            late = (facts.now - due).total_seconds()
+            if late > SILENT_SCHEDULE_SECONDS:
+                name = schedule_named(schedule)
+                yield f"Schedule {name} is silent: it was due {duration(late)} ago"
+
+
+@check(
+    "schedule_ahead",
+    "The last tick of a schedule lies ahead of the database's clock.",
+    "The database's clock was set back; it goes on when the clock has caught up",
+    page="schedules",
+)  # fmt: skip
+def _schedule_ahead(facts: Facts) -> Iterator[str | Said]:
+    for schedule in facts.schedules:
+        decided = schedule["high_water"]
+        if decided is None or schedule["paused"]:
+            continue
+        ahead = (decided - facts.now).total_seconds()
+        if ahead > SILENT_SCHEDULE_SECONDS:
+            yield (
+                f"Schedule {schedule_named(schedule)} is silent: its last tick lies "
+                f"{duration(ahead)} ahead of the clock"
+            )
+
+
+@check(
+    "schedule_failing",
+    "The newest job of a schedule was discarded or quarantined, and none of the jobs of its last "
+    "five ticks completed within ten minutes.",
+    "leasehold jobs show {job}; once its cause is mended: leasehold jobs retry {job}",
+    page="schedules",
+)  # fmt: skip
+def _schedule_failing(facts: Facts) -> Iterator[str | Said]:
+    for row in facts.failing:
+        error = error_line(row["error"])
+        yield Said(
+            f"Schedule {schedule_named(row)} fails: its last job was {row['state']} "
+            f"{duration(facts.ago(row['finished_at']))} ago" + (f": {error}" if error else ""),
+            {"job": row["job_id"]},
+        )
+
+
+@check(
+    "tick_missed",
+    "A schedule missed moments within the last ten minutes: they were later than its grace, and "
+    "its policy decided not to run them. It is a note if nothing ran at that time, for at most "
+    f"{RESTART_SECONDS:g} seconds: a deployment.",
+    "If it should have run, run it now: leasehold schedules run {name}. "
+    "leasehold schedules ticks {name} shows what was missed",
+    page="schedules",
+)  # fmt: skip
+def _tick_missed(facts: Facts) -> Iterator[str | Said]:
+    for name, events in lately(facts, "tick_missed", "schedule"):
+        # a deployment must not hide what was missed while a leader was there
+        serious = [event for event in events if not _restarted(event)]
+        newest = (serious or events)[-1]
+        first, last = newest["fields"].get("first"), newest["fields"].get("last")
+        when = f"of {first}" if first == last else f"from {first} to {last}"
+        why = "" if serious else ", while nothing ran"
+        yield Said(
+            f"Schedule {shorten(name)!r} missed its moments {when}{why} "
+            f"({since(facts, newest)} ago)",
+            {"name": shorten(name)},
+            info=not serious,
+        )
+
+
+def _restarted(event: dict[str, Any]) -> bool:
+    """Nothing ran when these moments were due, and not for long."""
+    stopped = event["fields"].get("stopped")
+    return isinstance(stopped, (int, float)) and stopped <= RESTART_SECONDS
+
+
+@check(
+    "schedule_paused",
+    "A person paused a schedule.",
+    "To go on: leasehold schedules resume {name}",
+    severity=INFO, page="schedules",
+)  # fmt: skip
+def _schedule_paused(facts: Facts) -> Iterator[str | Said]:
+    for schedule in facts.schedules:
+        if schedule["paused"]:
+            yield Said(f"Schedule {schedule_named(schedule)} is paused", {"name": schedule["name"]})
+
+
+@check(
+    "deadline_breached",
+    "A promised time passed within the last ten minutes.",
+    "Its callback {callback!r} was told. leasehold deadlines --state breached",
+    page="deadlines?state=breached", shared=True,
+)  # fmt: skip
+def _deadline_breached(facts: Facts) -> Iterator[str | Said]:
+    for name, events in lately(facts, "deadline_breached", "name"):
+        fields = events[-1]["fields"]
+        more = f", and {len(events) - 1} before it" if len(events) > 1 else ""
+        yield Said(
+            f"The deadline {shorten(name)!r} was missed: due {fields.get('due')}{more} "
+            f"({since(facts, events[-1])} ago)",
+            {"callback": fields.get("callback")},
+        )
+
+
+@check(
+    "breach_unhandled",
+    "A deadline was missed within the last days, and nobody was told: its callback waits for a "
+    "task that no live node knows, or ended without success.",
+    "{do}",
+    page="deadlines?state=breached", shared=True, alert="critical",
+)  # fmt: skip
+def _breach_unhandled(facts: Facts) -> Iterator[str | Said]:
+    by_task: dict[tuple[str, str], Rows] = {}
+    for row in facts.unhandled:
+        by_task.setdefault((row["task"], row["why"]), []).append(row)
+    for (task, why), rows in sorted(by_task.items()):
+        named = f"{rows[0]['name']!r}" + (f" and {len(rows) - 1} more" if len(rows) > 1 else "")
+        ids = ", ".join(str(row["callback_job"]) for row in rows[:3])
+        if why == "unknown":
+            yield Said(
+                f"Nobody is told that a deadline was missed ({named}): "
+                f"no live node knows the task {task!r}",
+                {"do": "Start a worker of the version that has it, on the queue of that task"},
+            )
+        else:
+            yield Said(
+                f"Nobody was told that a deadline was missed ({named}): its callback {task!r} "
+                f"was {why}",
+                {"do": f"leasehold jobs show {ids}; to tell again: leasehold jobs retry {ids}"},
+            )

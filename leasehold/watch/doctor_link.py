@@ -1,0 +1,230 @@
+"""The doctor on the way to the server: poolers, LISTEN, durability, timeouts, links, clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leasehold.config import CLOCK_RATE_ERROR, Settings
+from leasehold.ports.doctor import NEVER, TRANSACTION, Examination
+from leasehold.watch.facts import duration
+from leasehold.watch.finding import NOTE, OK, WRONG, Finding, alter
+
+OFFSET_SECONDS, FAR_OFFSET_SECONDS = 2.0, 60.0
+JUMP_SECONDS = 0.05
+
+
+def pooler(found: Examination, settings: Settings) -> Iterator[Finding]:
+    if found.pooler == NEVER:
+        yield Finding("pooler", OK, "No pooler between: the process that was promised answers")
+        return
+    mode = "transaction" if found.pooler == TRANSACTION else "session"
+    fast = settings.polling.blind
+    yield Finding(
+        "pooler",
+        NOTE,
+        f"A pooler in {mode} mode stands between: no LISTEN, nodes poll each {fast:g} s, session "
+        "advisory locks are refused; all else works",
+        "For wake-ups within milliseconds give the workers a DSN that goes to PostgreSQL itself",
+    )
+
+
+def listen(found: Examination, settings: Settings) -> Iterator[Finding]:
+    if found.pooler == TRANSACTION:
+        return
+    if "listen" in found.skipped or found.listen_seconds is None:
+        why = found.skipped.get("listen", "a notification to ourselves did not arrive")
+        yield Finding(
+            "listen",
+            WRONG,
+            f"LISTEN does not work: {why}",
+            "Go to PostgreSQL itself and not through a pooler; or accept polling: "
+            "LEASEHOLD_LISTEN=false",
+        )
+    else:
+        took = found.listen_seconds * 1000
+        yield Finding("listen", OK, f"A notification to ourselves arrived after {took:.1f} ms")
+    if not settings.listen:
+        yield Finding("listen", NOTE, "LISTEN is switched off here: nodes poll", "")
+
+
+def timeline(found: Examination) -> Iterator[Finding]:
+    """Tokens grow with it. What a server does not tell, a person must say."""
+    if not found.schema_number or "timeline" in found.skipped:
+        return  # the finding on privileges says what is missing
+    tokens = found.tokens
+    if tokens is None:
+        yield Finding(
+            "tokens",
+            WRONG,
+            "The row that keeps tokens growing is missing: nothing can be claimed or led",
+            "leasehold schema lift-tokens",
+        )
+        return
+    if tokens.server is None:
+        yield Finding(
+            "timeline",
+            NOTE,
+            "The server does not tell its timeline, as on some managed services. Nothing is "
+            "missing until a failover loses commits: then tokens could repeat",
+            "Only after such a failover: leasehold schema lift-tokens",
+        )
+    else:
+        yield Finding("timeline", OK, f"The server tells its timeline: {tokens.server}")
+    if tokens.claims is not None and tokens.next_claim <= tokens.claims:
+        yield Finding(
+            "tokens",
+            WRONG,
+            f"Tokens repeat: the next claim gets {tokens.next_claim}, and {tokens.claims} was "
+            "given before. The data were moved here without their sequences",
+            "leasehold schema lift-tokens",
+        )
+    else:
+        yield Finding("tokens", OK, f"The next claim's token is {tokens.next_claim}")
+
+
+def durability(found: Examination) -> Iterator[Finding]:
+    commit = found.settings.get("synchronous_commit")
+    role = found.server["role"]
+    if commit not in ("on", "remote_apply"):
+        own = (
+            "leasehold refuses to start through a pooler with it"
+            if found.pooler != NEVER
+            else "leasehold overrides it for itself; what your own transactions enqueue can be lost"
+        )
+        yield Finding(
+            "synchronous_commit",
+            WRONG,
+            f"synchronous_commit is {commit}: commits that were acknowledged can be lost ({own})",
+            alter(role, "synchronous_commit", "on"),
+        )
+    for name in ("fsync", "full_page_writes"):
+        if found.settings.get(name) == "off":
+            yield Finding(
+                "synchronous_commit",
+                WRONG,
+                f"{name} is off: a crash of the machine can lose or break everything",
+                f"In psql: alter system set {name} = on; select pg_reload_conf()",
+            )
+    if commit in ("on", "remote_apply") and found.settings.get("fsync") != "off":
+        standby = "a synchronous standby" if found.settings.get("synchronous_standby_names") else ""
+        where = f"; commits wait for {standby}" if standby else "; no synchronous standby"
+        yield Finding("synchronous_commit", OK, f"synchronous_commit is {commit}{where}")
+
+
+def isolation(found: Examination) -> Iterator[Finding]:
+    """Sessions of our own set it; behind a pooler they cannot."""
+    set_to = found.settings.get("default_transaction_isolation", "read committed")
+    if found.pooler != NEVER and set_to not in ("read committed", "read uncommitted"):
+        yield Finding(
+            "isolation",
+            WRONG,
+            f"default_transaction_isolation is {set_to}: leasehold refuses to start through a "
+            "pooler with it, for its statements must see what others commit",
+            alter(found.server["role"], "default_transaction_isolation", "read committed")
+            + "  -- or give leasehold a login of its own, if the application shares this one",
+        )
+
+
+def limits(found: Examination) -> Iterator[Finding]:
+    """Timeouts of the server: leasehold sets its own in sessions of its own, but not behind a
+    pooler, where they would leak to others."""
+    role, get = found.server["role"], found.settings.get
+    told = False
+    if found.pooler != NEVER and get("idle_in_transaction_session_timeout") in ("0", None):
+        told = True
+        yield Finding(
+            "timeouts",
+            NOTE,
+            "A pooler stands between, so that leasehold cannot set limits of its own: when a host "
+            "is cut off in the middle of a transaction, its locks stay until the pooler notices",
+            "If that matters: a login for leasehold alone (leasehold schema sql --roles), with "
+            "idle_in_transaction_session_timeout = '2s'. Not for a login that the application "
+            "shares: it would end the application's transactions",
+        )
+    for name in ("statement_timeout", "transaction_timeout"):
+        limit = _milliseconds(get(name))
+        if found.pooler != NEVER and limit and limit < 2000:
+            told = True
+            yield Finding(
+                "timeouts",
+                WRONG,
+                f"{name} is {limit:g} ms for this role: batches and migrations do not end in that",
+                alter(role, name, "30s"),
+            )
+    if not told:
+        yield Finding("timeouts", OK, "The server's timeouts leave leasehold's statements alone")
+
+
+def link(found: Examination) -> Iterator[Finding]:
+    tcp, get = found.tcp, found.settings.get
+    if tcp is None:
+        yield Finding("keepalives", OK, "A unix socket: no network that could be cut")
+        return
+    patience = tcp.get("user_timeout_ms", 0) / 1000
+    alive = tcp.get("idle", 0) + tcp.get("interval", 0) * tcp.get("count", 0)
+    if not tcp["keepalives"] or not patience or patience > 5 or alive > 10:
+        yield Finding(
+            "keepalives",
+            WRONG,
+            f"Our end notices a dead link after {duration(patience or 900)} and with keepalives "
+            f"{'after ' + duration(alive) if tcp['keepalives'] else 'off'}",
+            "Take tcp_user_timeout and keepalives… out of the DSN: leasehold's own are 2 s",
+        )
+    else:
+        yield Finding("keepalives", OK, f"Our end notices a dead link after {duration(patience)}")
+    idle = int(get("tcp_keepalives_idle") or 0) or 7200
+    if idle > 300 and found.pooler == NEVER:
+        yield Finding(
+            "keepalives",
+            NOTE,
+            f"The server's end looks after an idle client for the first time after "
+            f"{duration(idle)}; until then connections of a host that is gone count",
+            "In psql: alter system set tcp_keepalives_idle = 60; "
+            "alter system set tcp_keepalives_interval = 10; "
+            "alter system set tcp_keepalives_count = 3; select pg_reload_conf()",
+        )
+
+
+def clock(found: Examination) -> Iterator[Finding]:
+    clocks = found.clocks
+    if not clocks.round_trips:
+        return
+    off, error = clocks.offset, clocks.offset_error
+    words = f"The server's clock is {abs(off):.3f} s {'ahead of' if off > 0 else 'behind'} ours"
+    words += f" (± {error:.3f} s)"
+    if abs(off) - error > OFFSET_SECONDS:
+        far = abs(off) - error > FAR_OFFSET_SECONDS
+        yield Finding(
+            "clock",
+            WRONG if far else NOTE,
+            f"{words}. Schedules fire by the server's clock; who lives is decided by none",
+            "Let both hosts keep time: timedatectl set-ntp true, or chronyc makestep",
+        )
+    else:
+        yield Finding("clock", OK, words)
+    if abs(clocks.jump) > JUMP_SECONDS:
+        way = "forward" if clocks.jump > 0 else "back"
+        yield Finding(
+            "clock_step",
+            WRONG,
+            f"The server's clock stepped {way} by {abs(clocks.jump):.3f} s while it was watched",
+            "Let chrony slew instead of step (makestep only at the start), and look at the "
+            "hypervisor's time synchronisation",
+        )
+    elif abs(clocks.rate) - clocks.rate_error > CLOCK_RATE_ERROR:
+        yield Finding(
+            "clock_rate",
+            WRONG,
+            f"The two clocks run {abs(clocks.rate):.2%} apart (± {clocks.rate_error:.2%}); the "
+            f"lease allows for {CLOCK_RATE_ERROR:.1%}",
+            "Repair the clock source of the slower or faster host: "
+            "cat /sys/devices/system/clocksource/*/current_clocksource",
+        )
+    elif clocks.rate_error < CLOCK_RATE_ERROR:
+        yield Finding(
+            "clock_rate", OK, f"The two clocks run alike, to {abs(clocks.rate):.3%} as far as seen"
+        )
+
+
+def _milliseconds(value: str | None) -> float:
+    return float(value) if value and value.lstrip("-").isdigit() else 0.0

@@ -1,0 +1,174 @@
+"""The doctor on the state of the database and of the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from leasehold.config import Settings
+from leasehold.ports.doctor import Examination
+from leasehold.watch.advice import recommended, worst_gap, worst_trip
+from leasehold.watch.facts import duration
+from leasehold.watch.finding import OK, WRONG, Finding, quoted
+
+CONNECTIONS_A_NODE = 3
+PIN_SECONDS = 60.0
+"""A transaction that is open for longer keeps dead rows for too long."""
+_SHARE_FULL = 0.8
+_DEAD_ROWS = 100_000
+
+
+def connections(found: Examination, settings: Settings) -> Iterator[Finding]:
+    server = found.server
+    ours = sum(int(row["count"]) for row in found.connections)
+    each = CONNECTIONS_A_NODE - (not settings.listen) + settings.work_connections - 1
+    takes = f"a node takes {each}, and up to {settings.user_connections} more while your code calls"
+    words = (
+        f"{server['used']} of {server['most']} connections are taken, {ours} by leasehold's nodes; "
+        f"{takes}"
+    )
+    limits = [
+        ("the server", "max_connections", server["used"], server["most"]),
+        (f"role {server['role']!r}", "role", server["role_used"], server["role_most"]),
+        (
+            f"database {server['database']!r}",
+            "database",
+            server["database_used"],
+            server["database_most"],
+        ),
+    ]
+    full = [(who, what, used, most) for who, what, used, most in limits if _nearly(used, most)]
+    for who, what, used, most in full:
+        role, database = quoted(server["role"]), quoted(server["database"])
+        do = {
+            "role": f"In psql: alter role {role} connection limit {most * 2}",
+            "database": f"In psql: alter database {database} connection limit {most * 2}",
+        }.get(
+            what, f"In psql: alter system set max_connections = {most * 2}; then restart the server"
+        )
+        yield Finding(
+            "connections",
+            WRONG,
+            f"{used} of the {most} connections of {who} are taken; {takes}",
+            f"{do}; or put a pooler in front",
+        )
+    if not full:
+        yield Finding("connections", OK, words)
+
+
+def _nearly(used: int, most: int) -> bool:
+    return most > 0 and used >= most * _SHARE_FULL
+
+
+def pins(found: Examination) -> Iterator[Finding]:
+    pins = 0
+    for row in found.pins:
+        age, seconds = row["xmin_age"], row["open_seconds"]
+        if age is None or (seconds is None and row["what"] != "replication slot"):
+            continue
+        if seconds is not None and seconds < PIN_SECONDS:
+            continue
+        if row["what"] == "replication slot" and (row["state"] == "active" or age < _DEAD_ROWS):
+            continue
+        pins += 1
+        yield pin_finding(row)
+    if not pins and "tables" not in found.skipped and found.schema_number:
+        yield Finding("xmin", OK, "No open transaction keeps dead rows")
+
+
+def pin_finding(row: dict[str, Any]) -> Finding:
+    """``row``: as :meth:`leasehold.ports.Reports.transactions` gives it."""
+    since = f" open for {duration(row['open_seconds'])}" if row["open_seconds"] is not None else ""
+    who = f"{row['what']} {row['pid']}"
+    if row["what"] == "transaction":
+        who = f"the transaction of pid {row['pid']} ({row['role']}"
+        who += f", {row['application']}" if row["application"] else ""
+        who += f", {row['client']}, {row['state']})"
+    do = {
+        "prepared transaction": f"In psql: rollback prepared '{row['pid']}'",
+        "replication slot": f"In psql: select pg_drop_replication_slot('{row['pid']}')",
+    }.get(row["what"], f"In psql: select pg_terminate_backend({row['pid']})")
+    return Finding(
+        "xmin",
+        WRONG,
+        f"Dead rows cannot be removed: {who} is{since or ' left behind'} and pins xmin, "
+        f"{row['xmin_age']:,} transactions back",
+        do,
+    )
+
+
+def vacuum(found: Examination, settings: Settings) -> Iterator[Finding]:
+    if found.settings.get("autovacuum") == "off":
+        yield Finding(
+            "autovacuum",
+            WRONG,
+            "autovacuum is off: the tables of jobs grow without end, and claims become slow",
+            "In psql: alter system set autovacuum = on; select pg_reload_conf()",
+        )
+        return
+    late = [
+        row
+        for row in found.tables
+        if row["dead"] > _DEAD_ROWS and row["dead"] > row["live"] and row["name"] != "job_done"
+    ]
+    for row in late:
+        yield Finding(
+            "autovacuum",
+            WRONG,
+            f"Table {row['name']} has {row['dead']:,} dead rows beside {row['live']:,} live ones: "
+            "autovacuum does not keep up, or is held back by an open transaction",
+            f"In psql: vacuum (verbose) {settings.schema}.{row['name']}; and see the finding xmin",
+        )
+    if found.tables and not late:
+        yield Finding("autovacuum", OK, "autovacuum is on and keeps up")
+
+
+# -- the nodes -------------------------------------------------------------------------------------
+def versions(found: Examination, version: str) -> Iterator[Finding]:
+    versions = sorted({str(row["version"]) for row in found.nodes})
+    if versions and versions != [version]:
+        yield Finding(
+            "versions",
+            WRONG,
+            f"Versions differ: nodes run {', '.join(versions)}, this program is {version}",
+            "In a deployment this passes; else bring all to one version (leasehold nodes)",
+        )
+    elif versions:
+        yield Finding("versions", OK, f"All {len(found.nodes)} nodes run {version}")
+    leases = sorted({float(row["lease_seconds"]) for row in found.nodes})
+    if len(leases) > 1:
+        yield Finding(
+            "recover_within",
+            WRONG,
+            "Nodes have different leases: " + ", ".join(f"{lease:g} s" for lease in leases),
+            "Give all the same recover_within (LEASEHOLD_RECOVER_WITHIN)",
+        )
+
+
+def time(found: Examination, settings: Settings) -> Iterator[Finding]:
+    clocks = found.clocks
+    if not clocks.round_trips:
+        return
+    wanted = recommended(found, settings.recover_within)
+    seen = f"round trips up to {worst_trip(found) * 1000:.1f} ms"
+    gap = worst_gap(found)
+    if gap is not None:
+        seen += f", renewals up to {gap:.1f} s apart"
+    seen += f" in {clocks.watched:.1f} s"
+    fenced = found.trouble.get("node_fenced", 0)
+    if fenced:
+        seen += f", {fenced} nodes fenced in a day"
+    set_to = f"recover_within is {settings.recover_within:g} s"
+    if wanted.seconds > settings.recover_within:
+        yield Finding(
+            "recover_within",
+            WRONG,
+            f"{set_to}, and that is tight: {seen}; {wanted.why}",
+            f"LEASEHOLD_RECOVER_WITHIN={wanted.seconds:g} in every process",
+        )
+    else:
+        yield Finding(
+            "recover_within",
+            OK,
+            f"{set_to}; {wanted.least:g} s or more would hold, by what was seen ({seen})",
+        )

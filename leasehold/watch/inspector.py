@@ -1,0 +1,201 @@
+"""What operators read: nodes, leaders, schedules, events; and the few things they switch."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from leasehold import errors
+from leasehold.config import DEATH_SECONDS, TROUBLE_SECONDS, Settings, check_text
+from leasehold.env import Env
+from leasehold.model.deadline import STATES
+from leasehold.ports import Now, Rows, Store
+from leasehold.telemetry import CATALOGUE
+from leasehold.watch.checks import Problem, problems
+from leasehold.watch.facts import Facts
+
+MOST_ROWS = 10_000
+UNHANDLED_DAYS = 7
+"""How far back a breach without its callback counts."""
+LATELY = (
+    "service_failed",
+    "lock_lost",
+    "tick_missed",
+    "deadline_breached",
+    "clock_jumped",
+    "job_unreadable",
+)
+"""Events that the checks judge."""
+_SCHEDULES = 500
+"""Of so many schedules the last jobs are looked at."""
+_DEATHS = 50
+_SEEN_AT_ONCE = 1000
+"""How many of the newest events one look takes in."""
+
+
+class Inspector:
+    """Rows are dictionaries with the columns of the views of the same names."""
+
+    def __init__(self, store: Store, env: Env, settings: Settings) -> None:
+        self._store = store
+        self._env = env
+        self._settings = settings
+
+    async def nodes(self, limit: int = 1000) -> Rows:
+        """Every process that takes part, the oldest first."""
+        return await self._store.nodes(_checked(limit))
+
+    async def leaders(self, limit: int = 1000) -> Rows:
+        """Every election and who holds it."""
+        return await self._store.leaders(_checked(limit))
+
+    async def terms(self, name: str | None = None, limit: int = 50) -> Rows:
+        """The newest terms of an election, or of all."""
+        return await self._store.terms(name, _checked(limit))
+
+    async def locks(self, limit: int = 1000) -> Rows:
+        """Leases and advisory locks, held and waited for."""
+        return await self._store.locks(_checked(limit))
+
+    async def schedules(self, limit: int = 1000) -> Rows:
+        return await self._store.schedules(_checked(limit))
+
+    async def ticks(self, schedule: str | None = None, limit: int = 50) -> Rows:
+        """The newest entries of the ledger: what became of each due moment."""
+        return await self._store.ticks(schedule, _checked(limit))
+
+    async def deadlines(
+        self, state: str | None = None, name: str | None = None, limit: int = 50
+    ) -> Rows:
+        """The open deadlines, what is due first; then those with a verdict, newest first."""
+        if state is not None and state not in STATES:
+            raise errors.ConfigError("no such state", got=state, do=errors.suggest(state, STATES))
+        return await self._store.deadlines(state, name, _checked(limit))
+
+    async def unhandled_breaches(self, limit: int = 50) -> Rows:
+        """Breaches of the last days whose callback waits for a task that no live node knows, or
+        ended without success."""
+        now = self._env.due_now()
+        return await self._store.unhandled_breaches(UNHANDLED_DAYS, _checked(limit), now)
+
+    async def events(
+        self, kind: str | None = None, after: int | None = None, limit: int = 50
+    ) -> Rows:
+        """The newest events, the newest first; ``after`` an id. Raises ConfigError for a kind
+        that is not in the catalogue."""
+        check_kind(kind)
+        return await self._store.events(kind, after, _checked(limit))
+
+    def follow(self, kind: str | None = None) -> EventFeed:
+        """Events as they come."""
+        check_kind(kind)
+        return EventFeed(self._store, kind)
+
+    async def facts(self) -> Facts:
+        """What ``status`` judges, in a handful of short statements."""
+        store, now = self._store, self._env.due_now()
+        await store.check_schema()
+        return Facts(
+            now=await store.database_now(now),
+            summary=await store.summary(now),
+            nodes=await store.nodes(MOST_ROWS),
+            leaders=await store.leaders(MOST_ROWS),
+            schedules=await store.schedules(MOST_ROWS),
+            events=await store.lately(LATELY, TROUBLE_SECONDS, 500, now),
+            unhandled=await store.unhandled_breaches(UNHANDLED_DAYS, 100, now),
+            pins=await store.pins(0.0, 20, now),
+            failures=await self._failures(now),
+            failing=await store.failing_schedules(TROUBLE_SECONDS, _SCHEDULES, now),
+            died=await store.died(DEATH_SECONDS, _DEATHS, now),
+            pin_seconds=self._settings.pin_seconds,
+            overdue_seconds=self._settings.overdue_seconds,
+        )
+
+    async def _failures(self, now: Now) -> Rows:
+        """With the finished jobs that the history does not have yet: it counts whole minutes."""
+        rows = await self._store.failures(TROUBLE_SECONDS, now)
+        if rows:
+            newer = await self._store.finished(rows[0]["counted_until"])
+            for row in rows:
+                row["finished"] += newer.get(row["task"], 0)
+        return rows
+
+    async def problems(self) -> list[Problem]:
+        """What is wrong now, in words; see :mod:`leasehold.watch.checks`."""
+        return problems(await self.facts())
+
+    async def pause(self, schedule: str, app: str | None = None) -> str:
+        """Stop a schedule until :meth:`resume`; the application's name. ``app`` is needed only
+        where two applications have a schedule of that name. Raises BadSchedule."""
+        return await self._switch(schedule, app, paused=True)
+
+    async def resume(self, schedule: str, app: str | None = None) -> str:
+        """The moments in between are decided by the schedule's policy for missed ones."""
+        return await self._switch(schedule, app, paused=False)
+
+    async def _switch(self, name: str, app: str | None, paused: bool) -> str:
+        chosen = await self.app_of(name, app)
+        if not await self._store.pause_schedule(chosen, name, paused):
+            raise errors.BadSchedule(f"no schedule is named {name!r}")
+        return chosen
+
+    async def app_of(self, name: str, app: str | None = None) -> str:
+        """The application whose schedule is meant. Raises BadSchedule."""
+        check_text("a schedule's name", name, self._settings.limits.text_chars)
+        rows = await self._store.schedules(MOST_ROWS)
+        apps = sorted(row["app"] for row in rows if row["name"] == name)
+        if app is None and len(apps) > 1:
+            raise errors.BadSchedule(
+                f"{len(apps)} applications have a schedule {name!r}: {', '.join(apps)}",
+                do="Say which one: --app NAME",
+            )
+        chosen = app if app is not None else next(iter(apps), "")
+        if chosen not in apps:
+            known = [row["name"] for row in rows if app is None or row["app"] == app]
+            where = f" in the application {app!r}" if app is not None else ""
+            raise errors.BadSchedule(
+                f"no schedule is named {name!r}{where}", do=errors.suggest(name, known)
+            )
+        return chosen
+
+
+class EventFeed:
+    """Each event once, in the order of their ids as far as they are there.
+
+    An event with a smaller id may become visible after one with a larger id, so that each look
+    takes in the newest ones anew and leaves out those that were seen.
+    """
+
+    def __init__(self, store: Store, kind: str | None) -> None:
+        self._store = store
+        self._kind = kind
+        self._seen: set[int] | None = None
+
+    async def fresh(self, first: int = 10) -> tuple[Rows, bool]:
+        """What came since the last call, the oldest first (at the first call the newest
+        ``first``); and whether more came than one look takes in."""
+        rows: list[dict[str, Any]] = await self._store.events(self._kind, None, _SEEN_AT_ONCE)
+        ids = {int(row["id"]) for row in rows}
+        seen, self._seen = self._seen, ids
+        if seen is None:
+            return list(reversed(rows[:first])), False
+        # below the oldest one of the last look are those that it had no room for
+        floor = min(seen) if len(seen) >= _SEEN_AT_ONCE else -1
+        new = [row for row in rows if row["id"] not in seen and row["id"] > floor]
+        missed = len(rows) >= _SEEN_AT_ONCE and bool(new) and not ids & seen
+        return list(reversed(new)), missed
+
+    async def pause(self, seconds: float = 1.0) -> None:
+        await asyncio.sleep(seconds)
+
+
+def check_kind(kind: str | None) -> None:
+    """Raises ConfigError for an event that no version like this one writes."""
+    if kind is not None and kind not in CATALOGUE:
+        raise errors.ConfigError(f"no event is named {kind!r}", do=errors.suggest(kind, CATALOGUE))
+
+
+def _checked(limit: int) -> int:
+    if not 1 <= limit <= MOST_ROWS:
+        raise errors.ConfigError(f"limit must be from 1 to {MOST_ROWS:,}", got=limit)
+    return limit

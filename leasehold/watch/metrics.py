@@ -1,0 +1,204 @@
+"""What Prometheus is told, computed from the database when it asks: no process keeps a counter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from leasehold.errors import LeaseholdError
+from leasehold.model.history import Counts, class_bound, class_seconds
+from leasehold.ports import Reports, Rows, Store
+from leasehold.telemetry import CATALOGUE
+from leasehold.watch.checks import KINDS, Problem, claimants, database_problem, problems
+from leasehold.watch.facts import Facts
+from leasehold.watch.inspector import Inspector
+from leasehold.watch.metric_names import METRICS
+
+_CLASSES_A_BUCKET = 4
+"""A bucket is about twice as wide as the one before."""
+_BUCKETS = range(0, 101, _CLASSES_A_BUCKET)
+"""Their upper bounds are those of these classes of durations: from 1.2 ms to a day."""
+_JOB_COUNTS = ("completed", "cancelled", "discarded", "quarantined", "failed")
+
+
+@dataclass
+class Sheet:
+    """All series: by metric, labels' values → value; of histograms → buckets and the sum."""
+
+    series: dict[str, dict[tuple[str, ...], float]] = field(default_factory=dict)
+    durations: dict[str, dict[str, Counts]] = field(default_factory=dict)
+    """By histogram and queue: class of a duration → how many."""
+
+    def histogram(self, name: str, queue: str) -> tuple[list[tuple[str, float]], float]:
+        """(upper bound, how many are not longer) for each bucket, and the sum in seconds."""
+        counts = self.durations[name][queue]
+        buckets = [
+            (f"{class_bound(bound):.4g}", float(sum(n for c, n in counts.items() if c <= bound)))
+            for bound in _BUCKETS
+        ]
+        whole = float(sum(counts.values()))
+        return [*buckets, ("+Inf", whole)], sum(class_seconds(c) * n for c, n in counts.items())
+
+    def put(self, name: str, value: object, *labels: object) -> None:
+        """``labels``: in the order of the catalogue. Nothing is put for None."""
+        known = METRICS[name]
+        assert len(labels) == len(known.labels), name
+        if isinstance(value, (int, float)):
+            key = tuple(str(label) for label in labels)
+            self.series.setdefault(name, {})[key] = float(value)
+
+    def add(self, name: str, value: float, *labels: object) -> None:
+        key = tuple(str(label) for label in labels)
+        self.put(name, self.series.get(name, {}).get(key, 0.0) + value, *labels)
+
+
+async def read_metrics(inspector: Inspector, store: Store, reports: Reports) -> Sheet:
+    """One look. A database that cannot be asked is a sheet, too: it says so."""
+    sheet = Sheet()
+    for kind in KINDS:
+        sheet.put("leasehold_problems", 0, kind)
+        sheet.put("leasehold_notes", 0, kind)
+    try:
+        facts = await inspector.facts()
+        found = problems(facts)
+        _problems(sheet, found)
+        _nodes(sheet, facts)
+        _leases(sheet, facts, await reports.lease_counts(None))
+        _counts(sheet, await reports.counts())
+        _schedules(sheet, facts)
+        _queues(sheet, facts, await reports.queues(None))
+        _summary(sheet, facts)
+        _failures(sheet, facts)
+        for name, value in (await reports.lock_counts(None)).items():
+            sheet.put(_LOCKS[name], value)
+        for table in await reports.tables():
+            sheet.put("leasehold_table_dead_rows", table["dead"], table["name"])
+            sheet.put("leasehold_table_bytes", table["table_bytes"], table["name"])
+        sheet.put("leasehold_up", 1)
+    except LeaseholdError as error:
+        sheet.put("leasehold_up", 0)
+        _problems(sheet, [database_problem(error)])
+    return sheet
+
+
+_LOCKS = {
+    "held": "leasehold_locks_held",
+    "waiting": "leasehold_locks_waiting",
+    "oldest_wait_seconds": "leasehold_locks_oldest_wait_seconds",
+    "advisory_held": "leasehold_advisory_locks_held",
+    "advisory_waiting": "leasehold_advisory_locks_waiting",
+    "advisory_oldest_wait_seconds": "leasehold_advisory_locks_oldest_wait_seconds",
+}
+
+
+def _problems(sheet: Sheet, found: Iterable[Problem]) -> None:
+    for problem in found:
+        sheet.add("leasehold_notes" if problem.info else "leasehold_problems", 1, problem.kind)
+
+
+def _nodes(sheet: Sheet, facts: Facts) -> None:
+    for node in facts.live_nodes:
+        sheet.add("leasehold_nodes", 1, node["app"], node["version"])
+    for node in facts.nodes:
+        app = node["app"]
+        age, lease = node["age_seconds"] or 0.0, node["lease_seconds"]
+        name = "leasehold_node_renewal_age_ratio"
+        sheet.put(name, max(sheet.series.get(name, {}).get((app,), 0.0), age / lease), app)
+        info = node["info"] or {}
+        sheet.add("leasehold_jobs_running", info.get("running") or 0, app)
+        deaf = "leasehold_node_deaf_seconds"
+        longest = max(sheet.series.get(deaf, {}).get((app,), 0.0), info.get("deaf_seconds") or 0.0)
+        sheet.put(deaf, longest, app)
+
+
+def _leases(sheet: Sheet, facts: Facts, rows: Rows) -> None:
+    believers = claimants(facts)
+    for row in rows:
+        name = row["name"]
+        sheet.put("leasehold_leader_held", int(row["held"]), name)
+        sheet.put("leasehold_leader_term", row["term"], name)
+        sheet.put("leasehold_leader_claimants", len(believers.get(name, ())), name)
+        if row["held"]:
+            sheet.put("leasehold_leader_renewal_age_seconds", row["age_seconds"], name)
+        for event in ("acquired", "renewed", "resigned", "expired"):
+            sheet.put(f"leasehold_lease_{event}_total", row[event], name)
+        sheet.put("leasehold_lease_contended_total", 0, name)
+        sheet.put("leasehold_lease_leaderless_seconds_total", row["leaderless_seconds"], name)
+
+
+def _counts(sheet: Sheet, rows: Rows) -> None:
+    for kind in CATALOGUE:
+        if CATALOGUE[kind].stored or kind.startswith("deadline_"):
+            sheet.put("leasehold_events_total", 0, kind)
+    sheet.put("leasehold_locks_contended_total", 0)
+    for row in rows:
+        metric, subject, part, n = row["metric"], row["subject"], row["part"], row["n"]
+        if metric == "event":
+            if subject in CATALOGUE:
+                sheet.put("leasehold_events_total", n, subject)
+        elif metric == "lease_contended":
+            sheet.put("leasehold_lease_contended_total", n, subject)
+        elif metric == "lock_contended":
+            sheet.put("leasehold_locks_contended_total", n)
+        elif metric in ("wait", "run"):
+            queues = sheet.durations.setdefault(f"leasehold_job_{metric}_seconds", {})
+            queues.setdefault(subject, {})[int(part)] = int(n)
+        elif metric == "renew_failed":
+            sheet.put("leasehold_lease_renew_failed_total", n, subject)
+        elif metric.removeprefix("job_") in _JOB_COUNTS:
+            outcome = metric.removeprefix("job_")
+            if outcome == "failed":
+                sheet.put("leasehold_attempts_failed_total", n, subject, part)
+            else:
+                sheet.put("leasehold_jobs_finished_total", n, subject, part, outcome)
+
+
+def _schedules(sheet: Sheet, facts: Facts) -> None:
+    for row in facts.schedules:
+        labels = (row["app"], row["name"])
+        late = 0.0
+        if row["next_at"] is not None and not row["paused"]:
+            late = max(0.0, (facts.now - row["next_at"]).total_seconds())
+        ahead = 0.0
+        if row["high_water"] is not None:
+            ahead = max(0.0, (row["high_water"] - facts.now).total_seconds())
+        sheet.put("leasehold_schedule_late_seconds", late, *labels)
+        sheet.put("leasehold_schedule_ahead_seconds", ahead, *labels)
+        sheet.put("leasehold_schedule_paused", int(bool(row["paused"])), *labels)
+
+
+def _queues(sheet: Sheet, facts: Facts, rows: Rows) -> None:
+    for node in facts.live_nodes:
+        if node["executes"]:
+            for queue, slots in (node["queues"] or {}).items():
+                sheet.add("leasehold_queue_slots", int(slots), queue)
+                sheet.put("leasehold_queue_ready", 0, queue)
+                sheet.put("leasehold_queue_oldest_ready_seconds", 0, queue)
+    for row in rows:
+        queue = row["queue"]
+        sheet.put("leasehold_queue_ready", row["about"] or row["ready"], queue)
+        oldest = max(0.0, row["oldest_seconds"] or 0.0)
+        sheet.put("leasehold_queue_oldest_ready_seconds", oldest, queue)
+        sheet.add("leasehold_queue_slots", 0, queue)
+
+
+def _summary(sheet: Sheet, facts: Facts) -> None:
+    summary = facts.summary
+    sheet.put("leasehold_jobs_waiting", summary.waiting)
+    sheet.put("leasehold_jobs_unknown_task", summary.unknown)
+    sheet.put("leasehold_jobs_quarantined", summary.quarantined)
+    sheet.put("leasehold_breaches_unhandled", len(facts.unhandled))
+    oldest = max((row["seconds"] or 0.0 for row in facts.pins), default=0.0)
+    sheet.put("leasehold_xmin_pinned_seconds", oldest)
+
+
+def _failures(sheet: Sheet, facts: Facts) -> None:
+    for row in facts.failures:
+        sheet.put("leasehold_task_discarded", row["discarded"], row["task"])
+        sheet.put("leasehold_task_failed", row["failed"], row["task"])
+    failing = {(row["app"], row["name"]) for row in facts.failing}
+    for row in facts.schedules:
+        labels = (row["app"], row["name"])
+        sheet.put("leasehold_schedule_failing", int(labels in failing), *labels)
+    for app in {row["app"] for row in (*facts.nodes, *facts.died)}:
+        sheet.put("leasehold_nodes_died", sum(row["app"] == app for row in facts.died), app)

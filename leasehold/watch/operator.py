@@ -1,0 +1,264 @@
+"""What a person does, each act an event with who did it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+from leasehold import errors
+from leasehold.config import Settings, check_text
+from leasehold.env import Env
+from leasehold.jobs.client import job_id_of
+from leasehold.model.filter import JobFilter, ids_that_begin
+from leasehold.ports import Now, Reports, Rows, Store
+from leasehold.telemetry import log, make_event
+from leasehold.watch.inspector import Inspector
+from leasehold.watch.terms import with_ends
+
+MOST_AT_ONCE = 10_000
+"""Jobs that one bulk act takes in; then it is asked for again."""
+ACTS = ("retry", "cancel", "discard")
+_PAUSE_TRIES = 3
+_MOST_NODES = 10_000
+_SHOWN_IDS = 5
+_MOST_EVENTS = 5000
+
+
+class Operator:
+    """``who`` acts and by which way (``web``, ``cli``); reads nothing that others may not."""
+
+    def __init__(
+        self, store: Store, reports: Reports, env: Env, settings: Settings, who: str, via: str
+    ) -> None:
+        self.store = store
+        self.reports = reports
+        self.inspector = Inspector(store, env, settings)
+        self._env = env
+        self._settings = settings
+        self.who = errors.storable(who)[: settings.limits.text_chars]
+        self.via = via
+
+    # -- one job ---------------------------------------------------------------------------------
+    async def job_named(self, given: str) -> UUID:
+        """The job with this id, or the only one whose id begins so. Raises JobNotFound."""
+        ids = ids_that_begin(given)
+        if ids is None or ids[0] == ids[1]:
+            return job_id_of(given)
+        first, last = ids
+        found, _ = await self.reports.matching(JobFilter(first=first, last=last), _SHOWN_IDS)
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise errors.JobNotFound("no job's id begins so", got=given)
+        raise errors.JobNotFound(
+            "the ids of several jobs begin so",
+            got=given,
+            do=f"Give more of one of them: {', '.join(str(job) for job in found)}",
+        )
+
+    async def cancel(self, given: UUID | str, reason: str = "") -> str:
+        """``waiting`` (it ended), ``running`` (asked to), ``finished`` (nothing to do). Raises
+        JobNotFound, Conflict."""
+        job = job_id_of(given)
+        where = await self.store.cancel(job, self._reason("cancelled", reason), self._now())
+        return await self._told("cancel", job, where, unchanged="finished")
+
+    async def retry(self, given: UUID | str) -> str:
+        """``waiting`` or ``finished`` (it may run now), ``running`` (left). Raises JobNotFound,
+        Conflict."""
+        job = job_id_of(given)
+        where = await self.store.retry(job, self._now())
+        return await self._told("retry", job, where, unchanged="running")
+
+    async def discard(self, given: UUID | str, reason: str = "") -> str:
+        """``given up``, or the state because of which nothing was changed. Raises JobNotFound,
+        Conflict."""
+        job, why = job_id_of(given), self._reason("discarded", reason)
+        for _ in range(_PAUSE_TRIES):
+            given_up = await self.store.discard([job], why, self._now())
+            if given_up:
+                return await self._told("discard", job, "given up")
+            record = await self.store.get(job)
+            if record is None:
+                raise errors.JobNotFound("no such job", got=str(job))
+            if record.state == "running" or record.completed_at is not None:
+                return str(record.state)
+        raise errors.Conflict(
+            "a transaction holds the job's row", got=str(job), do="Try again when it has ended"
+        )
+
+    async def ask_stack(self, given: UUID | str) -> bool:
+        """Ask the node that runs it for the stack of its handler, which ``store.stack`` shows
+        after the node's next renewal. False: it does not run. Raises JobNotFound."""
+        job = job_id_of(given)
+        asked = await self.store.ask_stack(job, self._env.new_id(), self._now())
+        if not asked and await self.store.get(job) is None:
+            raise errors.JobNotFound("no such job", got=str(job))
+        if asked:
+            await self._record("look at the stack", f"job {job}", 1)
+        return asked
+
+    async def _told(self, act: str, job: UUID, where: str | None, unchanged: str = "") -> str:
+        if where is None:
+            raise errors.JobNotFound("no such job", got=str(job))
+        if where != unchanged:
+            await self._record(act, f"job {job}", 1)
+        return where
+
+    async def terms(self, limit: int) -> Rows:
+        """The newest terms of all elections, with how each ended: see :func:`with_ends`."""
+        rows = await self.inspector.terms(limit=limit)
+        if not rows:
+            return []
+        since = min(row["acquired_at"] for row in rows)
+        events = await self.reports.lease_events(since, _MOST_EVENTS)
+        leaders = await self.store.leaders(_MOST_NODES)
+        return with_ends(rows, events, leaders, await self.store.database_now(None))
+
+    # -- dead nodes -------------------------------------------------------------------------------
+    async def seen(self, worker_id: str | None = None) -> int:
+        """I have seen that this node died (None: all that did): ``status`` tells of it no more. How
+        many were unseen. Raises BadNode for a name that is none of them."""
+        count = await self.store.seen(worker_id, self._now())
+        if worker_id is not None and not count:
+            raise errors.BadNode(
+                "no dead node of this name waits to be seen",
+                got=worker_id,
+                do="leasehold status names them; without a name all of them are meant",
+            )
+        if count:
+            await self._record("seen", f"dead node {worker_id or '(all)'}", count)
+        return count
+
+    # -- many ------------------------------------------------------------------------------------
+    async def preview(self, wanted: JobFilter) -> tuple[int, bool]:
+        """How many jobs a filter matches, up to the most of one act; True: there may be more,
+        which the act would find."""
+        found, more = await self.reports.matching(wanted, MOST_AT_ONCE)
+        return len(found), more
+
+    async def bulk(self, act: str, wanted: JobFilter, words: str) -> int:
+        """``retry``, ``cancel`` or ``discard`` what matches, at most MOST_AT_ONCE; how many were
+        changed. ``words``: the filter as it was typed, for the record."""
+        if act not in ACTS:
+            raise errors.BadJob("no such act", got=act, do=errors.suggest(act, ACTS))
+        found, _ = await self.reports.matching(wanted, MOST_AT_ONCE, far=True)
+        size, changed = self._settings.limits.batch_rows, 0
+        try:
+            for start in range(0, len(found), size):
+                changed += len(await self._batch(act, found[start : start + size]))
+        finally:
+            if changed:
+                await self._record(act, f"jobs {words or 'of any kind'}", changed)
+        return changed
+
+    async def _batch(self, act: str, jobs: Sequence[UUID]) -> set[UUID]:
+        now, batch = self._now(), list(jobs)
+        acts: dict[str, Callable[[], Awaitable[set[UUID]]]] = {
+            "retry": lambda: self.store.retry_many(batch, now),
+            "cancel": lambda: self.store.cancel_many(batch, self._reason("cancelled", ""), now),
+            "discard": lambda: self.store.discard(batch, self._reason("discarded", ""), now),
+        }
+        return await acts[act]()
+
+    # -- schedules -------------------------------------------------------------------------------
+    async def pause(self, name: str, app: str | None = None) -> str:
+        """See :meth:`Inspector.pause`."""
+        chosen = await self.inspector.pause(name, app)
+        await self._record("pause", f"schedule {name} of {chosen}", 1)
+        return chosen
+
+    async def resume(self, name: str, app: str | None = None) -> str:
+        """See :meth:`Inspector.resume`."""
+        chosen = await self.inspector.resume(name, app)
+        await self._record("resume", f"schedule {name} of {chosen}", 1)
+        return chosen
+
+    async def run_now(self, name: str, app: str | None = None) -> UUID:
+        """Enqueue a schedule's job beside its ticks; the job. Raises BadSchedule."""
+        chosen = await self.inspector.app_of(name, app)
+        job = self._env.new_id()
+        if not await self.store.run_schedule(chosen, name, job, self._now()):
+            raise errors.BadSchedule(f"no schedule is named {name!r}")
+        await self._record("run now", f"schedule {name} of {chosen}", 1)
+        return job
+
+    async def remove_schedule(self, name: str, app: str | None = None) -> str:
+        """Take a schedule away, for one whose code is gone; what defines it brings it back within
+        a minute. Its application's name. Raises BadSchedule."""
+        chosen = await self.inspector.app_of(name, app)
+        if not await self.store.remove_schedule(chosen, name):
+            raise errors.BadSchedule(f"no schedule is named {name!r}")
+        await self._record("remove", f"schedule {name} of {chosen}", 1)
+        return chosen
+
+    # -- nodes -----------------------------------------------------------------------------------
+    async def halt(self, given: str) -> str:
+        """The node claims nothing from its next renewal on; what it runs goes on. ``given``: its
+        worker_id, or enough of its beginning; the worker_id. Raises BadNode."""
+        return await self._halt(given, "stop claiming", True)
+
+    async def resume_node(self, given: str) -> str:
+        """It claims again. Raises BadNode."""
+        return await self._halt(given, "claim again", False)
+
+    async def drain_node(self, given: str) -> tuple[str, bool]:
+        """It claims nothing, and a worker process finishes what it has and ends: (worker_id,
+        will it end). A web process does not: what started it ends it. Raises BadNode."""
+        worker_id = await self._halt(given, "drain", True)
+        node = await self._node(worker_id)
+        return worker_id, bool(await self.store.drain("", node["id"]))
+
+    async def _halt(self, given: str, act: str, halted: bool) -> str:
+        node = await self._node(given)
+        worker_id = await self.store.halt(node["id"], halted)
+        if worker_id is None:
+            raise errors.BadNode("this node is gone", got=given)
+        await self._record(act, f"node {worker_id}", 1)
+        return worker_id
+
+    async def _node(self, given: str) -> dict[str, Any]:
+        """The one that is named."""
+        nodes = await self.store.nodes(_MOST_NODES)
+        names = [str(node["worker_id"]) for node in nodes]
+        whole = [node for node in nodes if given in (node["worker_id"], str(node["id"]))]
+        found = whole or [n for n in nodes if given and str(n["worker_id"]).startswith(given)]
+        if not found:
+            raise errors.BadNode("no node is named so", got=given, do=errors.suggest(given, names))
+        if len(found) > 1:
+            several = ", ".join(str(node["worker_id"]) for node in found[:5])
+            raise errors.BadNode(f"{len(found)} nodes are named so: {several}", got=given)
+        return found[0]
+
+    # -- the record ------------------------------------------------------------------------------
+    async def refused_login(self, came_from: str) -> None:
+        await self._event("login_refused", came_from=came_from)
+
+    async def _record(self, act: str, on: str, count: int) -> None:
+        await self._event("person_acted", who=self.who, via=self.via, act=act, on=on, count=count)
+
+    async def _event(self, kind: str, **fields: object) -> None:
+        """A log line and a row. What was done is done, also if the row cannot be written."""
+        event = make_event(kind, fields, self._env.boot_now())
+        log(event, self.via)
+        row = {
+            "age": 0.0,
+            "kind": event.kind,
+            "level": event.level,
+            "node": None,
+            "worker_id": None,
+            "fields": event.fields,
+        }
+        # a login that only reads may refuse others and write nothing
+        with suppress(errors.Unavailable, errors.PermissionDenied):
+            await self.store.record([row], self._now())
+
+    def _reason(self, verb: str, given: str) -> str:
+        if given:
+            return check_text("reason", given, self._settings.limits.text_chars)
+        return f"{verb} by {self.who}"
+
+    def _now(self) -> Now:
+        return self._env.due_now()

@@ -1,0 +1,79 @@
+"""Why a job does not run, in words: a pure function from what was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from leasehold.model.job import JobRecord
+from leasehold.model.states import State
+from leasehold.ports import Rows
+from leasehold.watch.facts import duration
+
+MOST_AHEAD = 1000
+"""The count of those before it stops here."""
+
+
+def why_waiting(job: JobRecord, more: dict[str, Any] | None, nodes: Rows) -> list[str]:
+    """Sentences, the deciding one first; empty for a job that runs or has finished. ``more`` as
+    ``Reports.job`` gives it, ``nodes`` the live ones."""
+    if more is None or job.state not in (State.AVAILABLE, State.SCHEDULED, State.RETRYABLE):
+        return []
+    working = [node for node in nodes if node["executes"]]
+    if job.state is State.AVAILABLE:
+        return list(_available(job, more, working))
+    return list(_later(job, more, working, nodes))
+
+
+def _available(job: JobRecord, more: dict[str, Any], nodes: Rows) -> Iterator[str]:
+    workers = [node for node in nodes if job.queue in node["queues"]]
+    if not workers:
+        yield f"No live node works the queue {job.queue!r}."
+    knowing = [node for node in workers if job.task_name in node["tasks"]]
+    if workers and not knowing:
+        yield f"No live node that works this queue knows the task {job.task_name!r}."
+    ahead = more["ahead"]
+    slots = sum(int(node["queues"][job.queue]) for node in workers)
+    if ahead:
+        count = f"{ahead:,}" + (" or more" if ahead >= MOST_AHEAD else "")
+        come = "job of this queue comes" if ahead == 1 else "jobs of this queue come"
+        yield f"{count} {come} before it."
+    if slots:
+        working = "1 live node works" if len(workers) == 1 else f"{len(workers)} live nodes work"
+        yield f"{working} this queue, {slots} job{'' if slots == 1 else 's'} at once."
+    if job.crashes:
+        yield "Its worker died while it ran: it waits until it can run alone."
+    if knowing and not ahead and not job.crashes:
+        yield "It is next: a worker takes it as soon as a slot is free."
+
+
+def _later(job: JobRecord, more: dict[str, Any], working: Rows, nodes: Rows) -> Iterator[str]:
+    due, now = more["run_at"], more["now"]
+    left = (due - now).total_seconds()
+    if job.held_because == "unknown_task":
+        yield f"It was claimed by a node that does not know the task {job.task_name!r}."
+        if not any(job.task_name in node["tasks"] for node in working):
+            yield "No live node knows it: start a worker of the version that has it."
+    elif job.state is State.RETRYABLE:
+        tries = f"Attempt {job.attempt} of {job.max_attempts}"
+        yield f"{tries} failed; it is tried again {_when(left)}."
+    elif job.held_because == "no_process":
+        yield f"The worker that took it could not start a process; it is tried again {_when(left)}."
+    elif job.held_because == "unreadable":
+        yield f"The worker that took it could not read its arguments; it is tried {_when(left)}."
+    elif job.held_because == "snoozed":
+        yield f"Its handler put it off; it goes on {_when(left)}."
+    else:
+        yield f"It was scheduled for later: it is due {_when(left)}."
+    if left < -5 and not _led(nodes):
+        yield "No live node leads: nobody makes due jobs available."
+
+
+def _led(nodes: Rows) -> bool:
+    return any((node["info"] or {}).get("leads") for node in nodes)
+
+
+def _when(seconds: float) -> str:
+    if seconds <= 0:
+        return f"now (it was due {duration(-seconds)} ago)"
+    return f"in {duration(seconds)}"
