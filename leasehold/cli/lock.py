@@ -17,7 +17,7 @@ from leasehold.cli.asking import database, database_options
     "--wait",
     type=click.FloatRange(0),
     metavar="SECONDS",
-    help="Maximum time to wait for the lock; 0: try once. [default: 0]",
+    help="Maximum time to wait; 0: try once. [default: until the holder is seen alive]",
 )
 @click.option(
     "--fail", is_flag=True, help="Exit with status 1, not 0, if another process holds the lock."
