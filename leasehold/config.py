@@ -59,20 +59,20 @@ MAX_RECOVER_WITHIN = 3600.0
 
 @dataclass(frozen=True)
 class Timings:
-    """Seconds, all derived from ``recover_within``; T is stored in the lease's row and a
-    candidate waits by the row's T, never by its own."""
+    """Seconds, all derived from ``recover_within``. T is stored in the lease's row, and a candidate
+    waits by the row's T, never by its own."""
 
     recover_within: float
     lease: float
-    """T"""
+    """T: the length of a lease."""
     renew: float
-    """R: between two renewals; also a follower's poll, plus or minus a fifth."""
+    """R: between two renewals. A follower polls as often, plus or minus a fifth."""
     trust: float
-    """D: a holder trusts itself this long, counted from before it asked."""
+    """D: a holder trusts its lease this long, counted from before it sent the renewal."""
     call_timeout: float
-    """How long one call of the guard may take."""
+    """The time limit of one call of the guard."""
     grace: float
-    """G: what still runs this long after the deadline ends the process (where allowed)."""
+    """G: a worker process exits if work still runs this long after the deadline."""
     jitter: float = JITTER_SECONDS
 
     @classmethod
@@ -127,47 +127,47 @@ def wait_seconds(lease_seconds: float) -> float:
 
 @dataclass(frozen=True)
 class Limits:
-    """Everything has a limit. Bytes are of UTF-8 JSON, counts are rows."""
+    """The limits. Bytes are bytes of UTF-8 JSON, counts are rows."""
 
     payload_bytes: int = 1 << 20
-    """A job's arguments; the setting ``payload_limit`` is this for an application."""
+    """A job's arguments. The setting ``payload_limit`` sets it for an application."""
     result_bytes: int = 1 << 20
-    """What a handler returns; more is a failed attempt."""
+    """What a handler returns. A larger result discards the job."""
     json_depth: int = 200
-    """Of arguments and results: what every process can read, however deep its own calls are."""
+    """Nesting of arguments and results. Every process can read this, however deep its own calls."""
     error_chars: int = 8000
-    """An attempt's error with its traceback, and every text of an event."""
+    """Characters of an attempt's error with its traceback, and of every text of an event."""
     text_chars: int = 200
-    """Names of tasks, queues, schedules, leaders; progress notes."""
+    """Characters of names (tasks, queues, schedules, leaders) and of progress notes."""
     batch_rows: int = 500
-    """Rows in one statement. More than this and the planner may leave the nested loop."""
+    """Rows in one statement. With more, the planner may leave the nested loop."""
     batch_bytes: int = 1 << 20
-    """Outcomes or events in one statement, if they are more than one; fewer on a slow link."""
+    """Bytes of outcomes or events in one statement, unless it has only one; less on a slow link."""
     unrecorded_outcomes: int = 1000
-    """No new job starts while more finished ones than this are not yet recorded."""
+    """No new job starts while more finished jobs than this are not yet recorded."""
     flush_seconds: float = 0.02
-    """An outcome waits at most this long for its batch."""
+    """The longest time in seconds that an outcome waits for its batch."""
     enqueue_rows: int = 100_000
-    """Jobs in one call of ``enqueue_many``: all of them or none."""
+    """Jobs in one call of ``enqueue_many``, which inserts all of them or none."""
     max_crashes: int = 3
-    """A job that was running at so many crashes of its node, the last one alone, is
-    quarantined."""
+    """A job that was running at this many crashes of its node is quarantined. It ran alone at
+    the last one."""
     max_attempts: int = 32767
-    """The most that a task may ask for."""
+    """The highest ``max_attempts`` of a task."""
     run_seconds: float = 7 * 86400.0
-    """The longest timeout of a task."""
+    """The longest ``timeout`` of a task, in seconds."""
     concurrency: int = 10_000
-    """Jobs at once of one queue in one process."""
+    """Jobs of one queue that run at once in one process."""
 
 
 @dataclass(frozen=True)
 class Polling:
-    """Seconds between looks at the database when nothing calls."""
+    """Seconds between two polls of the database when no notification arrives."""
 
     listening: float = 5.0
-    """... while LISTEN is known to work."""
+    """While LISTEN is known to work."""
     blind: float = 0.5
-    """... while it does not (a pooler, a lost connection)."""
+    """While LISTEN does not work (a pooler, a lost connection, a full queue of notifications)."""
     stage: float = 1.0
     """How late a delayed job may become available."""
     listen_check: float = 30.0
@@ -176,19 +176,20 @@ class Polling:
 
 @dataclass(frozen=True)
 class Retention:
-    """How long things are kept after they are over."""
+    """How long records are kept."""
 
     finished_days: int = 7
-    """Finished jobs, with arguments and results; dropped by the day."""
+    """Finished jobs, with arguments and results. They are dropped by the day."""
     ticks_days: int = 30
     """The ledger of schedules."""
     events_days: int = 30
+    """Events."""
     attempts_days: int = 30
-    """Attempts that failed."""
+    """Failed attempts."""
     history_days: int = 14
-    """The counts of each minute; 0: none are made."""
+    """The counts for each minute. With 0, none are made."""
     catch_up_seconds: float = 86400.0
-    """A tick later than this is never fired, only recorded as missed."""
+    """Seconds. A tick that is later than this never fires; it is recorded as missed."""
 
 
 _RANGES: dict[str, tuple[float, float]] = {
@@ -204,8 +205,8 @@ _RANGES: dict[str, tuple[float, float]] = {
 
 
 OTHER_VARIABLES = {
-    "LEASEHOLD_HOME": "The folder in which embedded PostgreSQL servers keep their data.",
-    "LEASEHOLD_POSTGRES_BIN": "The folder with PostgreSQL's programs for `embedded`.",
+    "LEASEHOLD_HOME": "The directory for the data of embedded PostgreSQL servers.",
+    "LEASEHOLD_POSTGRES_BIN": "The directory with PostgreSQL's programs for `embedded`.",
     "LEASEHOLD_POSTGRES_VERSION": "The major version of PostgreSQL for `embedded`.",
     "LEASEHOLD_TEST_DSN": "The server on which `leasehold.testing` creates databases.",
     "LEASEHOLD_WEB_TOKEN": "The token that `leasehold web` asks for.",
@@ -232,34 +233,34 @@ class Settings:
     environment variable ``LEASEHOLD_<NAME>``; the argument wins."""
 
     dsn: str = field(default="", repr=False)
-    """``postgresql://…``, ``key=value …`` or ``embedded``."""
+    """The database: ``postgresql://…``, ``key=value …`` or ``embedded``."""
     name: str = "default"
-    """Separates applications that share one schema: each has its own leader and schedules."""
+    """The application's name. Applications that share a schema have a leader and schedules each."""
     schema: str = "leasehold"
-    """Of leasehold's tables: a plain lower-case SQL name."""
+    """The schema of leasehold's tables: a plain lower-case SQL name."""
     recover_within: float = 15.0
-    """Seconds within which a job of a dead node runs again; all intervals follow from it."""
+    """Seconds within which a job of a dead node runs again. All intervals are derived from it."""
     release: str = ""
-    """The name of this deployment; see ``App.once_per_deploy`` and blue/green in the docs."""
+    """The name of this deployment, for ``App.once_per_deploy`` and blue/green deployments."""
     work_connections: int = 1
-    """Connections of a node for claims and acks, beside one of the guard and one to listen."""
+    """Connections of a node for claims and acks. The guard and the listener have one each."""
     user_connections: int = 3
-    """The most connections that an event loop has for what code of yours calls: enqueue, cancel,
-    wait, progress. Each is opened when it is needed, and closed after a minute without use."""
+    """The most connections that an event loop opens for your code's calls: enqueue, cancel, wait,
+    progress. Each is opened when needed and closed after a minute without use."""
     listen: bool = True
-    """False: poll only, one connection less."""
+    """Whether to listen for notifications. With False, a node polls and has one connection less."""
     call_timeout: float = 10.0
-    """Seconds after which a call's socket is closed; an enqueue gets 10 more for each megabyte."""
+    """The time limit of a call, in seconds. An enqueue gets 10 more for each megabyte."""
     grace: float = 10.0
-    """Seconds that running jobs get to finish at a stop, before they are cancelled."""
+    """Seconds that running jobs get to finish at a stop before they are cancelled."""
     payload_limit: int = Limits.payload_bytes
-    """Bytes of a job's arguments as JSON."""
+    """The most bytes that a job's arguments have as JSON."""
     pin_seconds: float = 300.0
-    """Seconds that a transaction may keep dead rows alive, until ``status`` says so."""
+    """Seconds after which ``status`` reports a transaction that blocks vacuum."""
     overdue_seconds: float = 60.0
-    """Seconds that a job may wait for a free slot after it is due, until ``status`` says so."""
+    """Seconds after which ``status`` reports a due job that waits for a free slot."""
     log: str = "text"
-    """``text`` or ``json``: the form of log lines of the CLI's processes."""
+    """The format of log lines of the command's processes: ``text`` or ``json``."""
     limits: Limits = field(default_factory=Limits)
     polling: Polling = field(default_factory=Polling)
     retention: Retention = field(default_factory=Retention)

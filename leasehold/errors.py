@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 
 class LeaseholdError(Exception):
-    """The root. ``what`` happened, what it ``got`` (shown with repr), and what to ``do``."""
+    """The base class: ``what`` happened, what it ``got`` (shown with repr), what to ``do``."""
 
     def __init__(self, what: str, *, got: object = ..., do: str = "") -> None:
         self.what = what
@@ -29,15 +29,15 @@ class LeaseholdError(Exception):
 
 # -- what the caller got wrong: retrying the same call can not help ---------------------------
 class UsageError(LeaseholdError):
-    """The call, not the world, is wrong."""
+    """The call is wrong. Repeating the same call cannot help."""
 
 
 class ConfigError(UsageError):
-    """A setting is unknown, out of range, or contradicts another one."""
+    """A setting is unknown, out of range, or contradicts another setting."""
 
 
 class UnknownTask(UsageError):
-    """No task of that name is registered in this application."""
+    """This application has no task of that name."""
 
 
 class DuplicateTask(UsageError):
@@ -45,11 +45,11 @@ class DuplicateTask(UsageError):
 
 
 class BadSchedule(UsageError):
-    """A cron expression, an interval, a time or a time zone that cannot be understood."""
+    """A cron expression, an interval, a time or a time zone is invalid."""
 
 
 class BadPayload(UsageError):
-    """Arguments or a result that are not JSON, hold a NUL, or are over the limit."""
+    """Arguments or a result are not JSON, contain a NUL, or exceed the limit."""
 
 
 class BadJob(UsageError):
@@ -57,45 +57,45 @@ class BadJob(UsageError):
 
 
 class BadFilter(UsageError):
-    """A filter for jobs that cannot be understood."""
+    """A filter for jobs is invalid."""
 
 
 class BadDeadline(UsageError):
-    """A deadline in the past, an interval, reference or ``on_breach`` that cannot be."""
+    """A deadline is in the past, or its interval, reference or callback is invalid."""
 
 
 class DeadlineNotFound(UsageError):
-    """No deadline of that name or id stands alone."""
+    """No deadline without a job has that name or id."""
 
 
 class UniqueConflict(UsageError):
-    """``on_conflict="raise"`` and another job already holds the unique key."""
+    """Another job holds the unique key, and ``on_conflict`` is ``"raise"``."""
 
 
 class WrongConnection(UsageError):
-    """``on=`` got something that is not a connection leasehold can use, or one in a state
-    that would break the promise (autocommit, closed, aborted)."""
+    """``on=`` got something that is not a connection leasehold can use, or a connection without a
+    transaction that can commit (autocommit, closed, aborted)."""
 
 
 class WrongSelect(UsageError):
-    """A select whose rows cannot be claimed: a join that names no table, a lock of its own."""
+    """The rows of a select cannot be claimed: it is a join that names no table, or locks rows."""
 
 
 class BadNode(UsageError):
-    """No node, or more than one, is named so."""
+    """No node has that name, or more than one has."""
 
 
 class JobNotFound(UsageError):
-    """No job of that id exists, waiting, running or finished."""
+    """No job with that id waits or runs, or is kept as finished."""
 
 
 class LockNotAcquired(LeaseholdError):
-    """Somebody else holds the lock; with a ``timeout``: for the whole of it."""
+    """Somebody else holds the lock, or held it for the whole ``timeout``."""
 
 
 # -- what the server is or says: an operator must act -----------------------------------------
 class ServerError(LeaseholdError):
-    """The database was reached, and it cannot serve us as it is."""
+    """The database answers, but leasehold cannot work with it as it is."""
 
 
 class WrongDsn(ServerError):
@@ -111,11 +111,11 @@ class PermissionDenied(ServerError):
 
 
 class ReadOnlyServer(ServerError):
-    """A replica, or a primary set read-only. A node there never leads and never works."""
+    """The server is a replica or is set to read-only. A node there never leads or runs jobs."""
 
 
 class SchemaMissing(ServerError):
-    """The schema is not there."""
+    """The schema does not exist."""
 
 
 class SchemaTooOld(ServerError):
@@ -123,11 +123,11 @@ class SchemaTooOld(ServerError):
 
 
 class SchemaTooNew(ServerError):
-    """The schema was migrated by a newer version that this one cannot work with."""
+    """A newer version of leasehold migrated the schema, and this one cannot work with it."""
 
 
 class UnsafeServer(ServerError):
-    """A setting on the server takes away a promise, and leasehold cannot override it."""
+    """A setting of the server breaks a promise, and leasehold cannot override it."""
 
 
 class QueryFailed(ServerError):
@@ -138,7 +138,7 @@ class QueryFailed(ServerError):
 class Unavailable(LeaseholdError):
     """The database could not be reached, or did not answer in time.
 
-    ``sent`` tells whether the statement had been sent: then its outcome is unknown.
+    If ``sent`` is true, the statement had been sent, and its outcome is unknown.
     """
 
     def __init__(self, what: str, *, got: object = ..., do: str = "", sent: bool = False) -> None:
@@ -152,15 +152,15 @@ class Conflict(Unavailable):
 
 # -- what we no longer hold -------------------------------------------------------------------
 class LostLease(LeaseholdError):
-    """The lease (of a node, a leader or a lock) is not ours any more."""
+    """This process no longer holds the lease of its node, leadership or lock."""
 
 
 class LostLock(LostLease):
-    """An advisory lock was lost: the database does not show it any more, or does not answer."""
+    """An advisory lock was lost: the database no longer shows it, or does not answer."""
 
 
 class LostClaim(LostLease):
-    """The job was taken from us; what we write about it changes nothing."""
+    """The job was taken from this process, which can write nothing about it any more."""
 
 
 # -- what a job did -----------------------------------------------------------------------------
@@ -169,11 +169,11 @@ class JobError(LeaseholdError):
 
 
 class JobFailed(JobError):
-    """Waiting for a job that was discarded or quarantined; the message holds its last error."""
+    """The job that was waited for was discarded or quarantined. The message has its last error."""
 
 
 class JobCancelled(JobError):
-    """Waiting for a job that was cancelled; or the reason given to a cancelled handler."""
+    """The job that was waited for was cancelled. A cancelled handler gets the reason as this."""
 
 
 class JobTimeout(JobError):
@@ -181,15 +181,15 @@ class JobTimeout(JobError):
 
 
 class WaitTimeout(LeaseholdError):
-    """``job.wait(timeout=…)`` ended before the job did. The job goes on."""
+    """``job.wait(timeout=…)`` ended before the job finished. The job goes on."""
 
 
 class NotEnqueued(LeaseholdError, AssertionError):
-    """``leasehold.testing.assert_enqueued``: no such job."""
+    """``leasehold.testing.assert_enqueued`` found no such job."""
 
 
 class SameSession(LeaseholdError, AssertionError):
-    """``leasehold.testing.rival_session``: the two sessions are one, or a pooler's."""
+    """``leasehold.testing.rival_session`` got one session twice, or a pooler's."""
 
 
 # -- the embedded server ------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class EmbeddedError(LeaseholdError):
 
 # -- measuring ---------------------------------------------------------------------------------
 class MeasurementFailed(LeaseholdError):
-    """``leasehold bench``: jobs were lost, ran twice or did not finish, so no figure is told."""
+    """In ``leasehold bench`` jobs were lost, ran twice or did not finish, so it gives no figure."""
 
 
 def _sentence(text: str) -> str:

@@ -34,57 +34,71 @@ class Kind:
 
 CATALOGUE: dict[str, Kind] = {
     # nodes
-    "node_started": Kind("info", "a process takes part", ("app", "release", "queues")),
-    "node_stopped": Kind(
-        "info", "a process left in good order", ("given_back", "cancelled", "running")
+    "node_started": Kind("info", "a node started", ("app", "release", "queues")),
+    "node_stopped": Kind("info", "a node stopped cleanly", ("given_back", "cancelled", "running")),
+    "node_died": Kind(
+        "warning",
+        "a node did not renew its lease for a whole lease, and was declared dead",
+        ("dead", "silent"),
     ),
-    "node_died": Kind("warning", "a node was seen silent for a whole lease", ("dead", "silent")),
-    "node_certified": Kind("warning", "a parent saw its process die", ("dead", "how")),
+    "node_certified": Kind(
+        "warning", "a parent process certified the death of its child", ("dead", "how")
+    ),
     "node_fenced": Kind(
-        "error", "this process lost its lease and stopped its work", ("why", "running")
+        "error", "this node lost its lease and stopped its work", ("why", "running")
     ),
-    "node_exits": Kind("error", "work went on after the grace: hard exit", ("running",)),
+    "node_exits": Kind(
+        "error", "work did not stop within the grace, so the process exits", ("running",)
+    ),
     "node_overlaps": Kind(
         "error",
-        "work of a lost lease goes on beside its rescue; it can write nothing",
+        "work of a lost lease goes on while its jobs run elsewhere; it can write nothing",
         ("running",),
     ),
-    "node_halted": Kind("warning", "a person asked this node to claim nothing", ()),
-    "node_resumed": Kind("info", "a person asked this node to claim again", ()),
+    "node_halted": Kind("warning", "a person stopped this node from claiming", ()),
+    "node_resumed": Kind("info", "a person let this node claim again", ()),
     "loop_stuck": Kind("warning", "a handler blocks the event loop", ("seconds",)),
-    "loop_free": Kind("info", "the event loop runs again", ("seconds",)),
+    "loop_free": Kind("info", "the event loop is no longer blocked", ("seconds",)),
     # the command line's processes
     "worker_stopping": Kind("info", "a worker was asked to stop", ("signal",), stored=False),
-    "supervisor_stopping": Kind("info", "it was asked to stop all", ("signal",), stored=False),
+    "supervisor_stopping": Kind(
+        "info", "a supervisor was asked to stop its workers", ("signal",), stored=False
+    ),
     "worker_started": Kind(
         "info", "a supervisor started a worker", ("number", "pid"), stored=False
     ),
     "worker_ended": Kind(
-        "warning", "a worker ended otherwise than well", ("number", "pid", "how"), stored=False
+        "warning",
+        "a worker ended with an error or was killed",
+        ("number", "pid", "how"),
+        stored=False,
     ),
     "worker_drained": Kind(
-        "info", "a worker was drained, and is not started again", ("number", "pid"), stored=False
+        "info", "a worker was drained and will not be restarted", ("number", "pid"), stored=False
     ),
     "worker_killed": Kind(
-        "error", "a worker did not stop in its time", ("number", "pid"), stored=False
+        "error", "a worker did not stop in time and was killed", ("number", "pid"), stored=False
     ),
     "worker_not_started": Kind(
         "error", "a worker could not be started", ("number", "error"), stored=False
     ),
     "worker_dies_at_once": Kind(
         "error",
-        "a worker dies again and again; it is started after a pause",
+        "a worker dies soon after each start; it is restarted after a pause",
         ("number", "times", "pause"),
         stored=False,
     ),
     "children_live_on": Kind(
         "error",
-        "a dead worker's children live on: its lease must expire",
+        "child processes of a dead worker are alive, so its lease must expire first",
         ("number", "pid"),
         stored=False,
     ),
     "deaths_uncertified": Kind(
-        "warning", "not every death could be certified: those leases must expire", (), stored=False
+        "warning",
+        "some deaths could not be certified, so those leases must expire",
+        (),
+        stored=False,
     ),
     # leases
     "lease_acquired": Kind("info", "a leadership was acquired", ("name", "term")),
@@ -92,95 +106,131 @@ CATALOGUE: dict[str, Kind] = {
     "lease_resigned": Kind("info", "a leadership was given up", ("name", "term", "why", "seconds")),
     "lease_overlaps": Kind(
         "error",
-        "what ran under a lost leader or lock went on after the grace; the fence refuses it",
+        "work under a lost leadership or lock did not stop within the grace; the fence refuses it",
         ("name", "term"),
     ),
     "callback_failed": Kind(
         "error",
-        "a callback of the application failed: on_gain, on_loss, on_lost or on_drain",
+        "a callback of the application raised: on_gain, on_loss, on_lost or on_drain",
         ("name", "error"),
     ),
-    "lease_remade": Kind("error", "a leader or fence row had been deleted by hand", ("name",)),
+    "lease_remade": Kind(
+        "error", "a leader or fence row was deleted by hand and has been made again", ("name",)
+    ),
     "renew_failed": Kind(
         "warning",
-        "a renewal or a takeover got no answer; told the first, second, fourth, eighth, … time in "
-        "a row",
+        "a renewal or a takeover got no answer; reported the first, second, fourth, eighth, … "
+        "time in a row",
         ("error", "times"),
         stored=False,
     ),
     "renew_works": Kind(
-        "info", "renewals get answers again, after so many that got none", ("times", "seconds")
+        "info", "renewals get answers again; times: how many got none", ("times", "seconds")
     ),
     # locks
     "lock_lost": Kind("warning", "a lock was lost", ("name", "scope", "why", "term")),
     # jobs
     "job_failed": Kind("warning", "an attempt failed", ("job", "task", "attempt", "error")),
-    "job_discarded": Kind("error", "out of attempts, or given up", ("job", "task", "error")),
-    "job_lost": Kind("warning", "a running job was taken from us", ("job", "task", "why")),
-    "job_overdue": Kind("warning", "runs longer than it may", ("job", "task", "seconds")),
-    "job_requeued": Kind("warning", "taken from a node that lives", ("job", "task", "seconds")),
-    "job_rescued": Kind("warning", "a dead node's job goes on elsewhere", ("job", "dead")),
-    "job_quarantined": Kind("error", "a job killed its worker too often", ("job", "dead")),
+    "job_discarded": Kind(
+        "error",
+        "a job failed its last attempt, or its handler discarded it",
+        ("job", "task", "error"),
+    ),
+    "job_lost": Kind(
+        "warning", "a job was taken from this node while it ran", ("job", "task", "why")
+    ),
+    "job_overdue": Kind(
+        "warning",
+        "a job runs longer than its timeout, or than an hour without one",
+        ("job", "task", "seconds"),
+    ),
+    "job_requeued": Kind(
+        "warning",
+        "a job ran longer than its requeue_after and was taken from its live node",
+        ("job", "task", "seconds"),
+    ),
+    "job_rescued": Kind(
+        "warning", "a job of a dead node was freed to run elsewhere", ("job", "dead")
+    ),
+    "job_quarantined": Kind("error", "a job was running at too many crashes", ("job", "dead")),
     "loop_stopped": Kind(
         "error",
-        "the application's code stopped the worker's event loop; the worker goes on",
+        "a handler stopped the worker's event loop; the worker goes on",
         ("error",),
     ),
     "process_not_started": Kind(
         "error",
-        "the worker cannot start child processes or threads; jobs that need one go back",
+        "the worker cannot start child processes or threads; it gives back jobs that need one",
         ("error",),
     ),
     "job_unreadable": Kind(
-        "error", "no worker can read its arguments: held back", ("job", "task", "error")
+        "error", "a job is held back because its arguments cannot be read", ("job", "task", "error")
     ),
-    "job_unknown": Kind("warning", "no handler here for this task", ("job", "task")),
+    "job_unknown": Kind(
+        "warning",
+        "this node has no handler for a task and leaves its jobs to others",
+        ("job", "task"),
+    ),
     "ack_refused": Kind(
-        "warning", "a late outcome changed nothing", ("job", "task", "token", "outcome")
+        "warning", "an outcome under an old token was refused", ("job", "task", "token", "outcome")
     ),
-    "claim_unknown": Kind("warning", "a claim got no answer", ("given_back",)),
+    "claim_unknown": Kind(
+        "warning", "a claim got no answer, and its jobs were given back", ("given_back",)
+    ),
     # schedules
-    "schedules_synced": Kind("info", "schedules changed by code", ("kept", "dropped", "release")),
+    "schedules_synced": Kind(
+        "info",
+        "the schedules in the database were changed to match the code",
+        ("kept", "dropped", "release"),
+    ),
     "tick_missed": Kind(
         "warning",
-        "due moments were not fired; stopped: seconds for which nothing ran, if that was why",
+        "due moments were not fired; stopped: how many seconds nothing ran, if that was the cause",
         ("schedule", "first", "last", "stopped"),
     ),
     "schedule_undecidable": Kind(
         "error",
-        "this process cannot tell when it fires, or the database refuses its job; others go on",
+        "a schedule's moments cannot be computed, or its job is refused; others go on",
         ("schedule", "error"),
     ),
-    "clock_stepped": Kind("warning", "a tick lies ahead of the clock", ("ahead",)),
-    "clock_jumped": Kind("warning", "the database's clock was set forward or back", ("by",)),
+    "clock_stepped": Kind(
+        "warning", "a schedule's last tick is ahead of the database's clock", ("ahead",)
+    ),
+    "clock_jumped": Kind("warning", "the database's clock jumped forward or back", ("by",)),
     # deadlines; their rows are written with the verdict itself, in the same transaction
     "deadline_breached": Kind(
         "error",
-        "a promised time has passed; its callback is told",
+        "a deadline was missed; its callback was enqueued",
         ("deadline", "level", "name", "job", "due", "late", "callback", "callback_job"),
         stored=False,
     ),
     "deadline_late": Kind(
         "warning",
-        "met after its time, and before a sweep had seen it: no callback is told",
+        "a deadline was met late, before a sweep saw it, so no callback was enqueued",
         ("deadline", "level", "name", "job", "due", "late"),
         stored=False,
     ),
     # people
-    "person_acted": Kind("info", "a person did something", ("who", "via", "act", "on", "count")),
-    "login_refused": Kind("warning", "a wrong token or password", ("came_from",)),
+    "person_acted": Kind(
+        "info",
+        "a person acted: in the dashboard, the command or the API",
+        ("who", "via", "act", "on", "count"),
+    ),
+    "login_refused": Kind("warning", "a login to the dashboard was refused", ("came_from",)),
     # the house
-    "service_failed": Kind("error", "a service's round failed", ("service", "error")),
+    "service_failed": Kind(
+        "error", "an internal service raised an error and tries again", ("service", "error")
+    ),
     "database_lost": Kind("warning", "the database does not answer", ("service", "error")),
     "database_back": Kind("info", "the database answers again", ("service", "seconds")),
-    "listen_lost": Kind("warning", "wake-ups do not arrive; polling", ("why",)),
+    "listen_lost": Kind("warning", "notifications do not arrive, so the node polls", ("why",)),
     "note_refused": Kind(
         "warning",
-        "a notification that cannot be understood: somebody else's",
+        "a notification on leasehold's channel is not from leasehold",
         ("note", "error"),
         stored=False,
     ),
-    "listen_works": Kind("info", "wake-ups arrive", (), stored=False),
+    "listen_works": Kind("info", "notifications arrive", (), stored=False),
 }
 
 

@@ -32,15 +32,15 @@ NONE = "-"
 _MADE = "<!-- Made by `make reference` from the code: change it there. -->"
 
 _VIEWS = {
-    "jobs": "Every job that waits or runs, and every finished one that is kept, with its state.",
-    "nodes": "The processes that take part now.",
-    "leaders": "Every election, the application's own among them, and who holds it.",
-    "schedules": "Every schedule, when it is due next, and what became of its last moment.",
-    "ticks": "The ledger: what was decided for each due moment.",
-    "deadlines": "Promised times and their verdicts.",
-    "locks": "Leases and advisory locks, held and waited for.",
-    "events": "What happened: lost leases, missed ticks, refused writes, acts of people.",
-    "workers": "The id that people see for each node, also of those that died.",
+    "jobs": "Every job that waits or runs, and every finished job that is kept, with its state.",
+    "nodes": "The nodes that take part now.",
+    "leaders": "Every election and who holds it, the application's own leader included.",
+    "schedules": "Every schedule, its next moment, and the outcome of its last one.",
+    "ticks": "The ledger: the decision for each due moment.",
+    "deadlines": "Deadlines and their verdicts.",
+    "locks": "Locks: leases and advisory locks, their holders and who waits for them.",
+    "events": "Events: lost leases, missed ticks, refused writes, actions of people.",
+    "workers": "The readable id of each node, also of dead ones.",
 }
 
 
@@ -86,9 +86,9 @@ def settings_page() -> str:
         groups += [f"## {kind.__name__}", intro, table(["name", "default", "meaning"], lines)]
     return page(
         "Settings",
-        "Each one is an argument of `App` and an environment variable; the argument wins. An "
+        "Each setting is an argument of `App` and an environment variable. The argument wins. An "
         "unknown argument, or an unknown variable whose name begins with `LEASEHOLD_`, raises "
-        "ConfigError with the nearest known name.",
+        "ConfigError, which names the nearest known one.",
         table(["argument", "environment", "default", "meaning"], rows),
         "## Other environment variables",
         table(
@@ -98,9 +98,10 @@ def settings_page() -> str:
         "Variables that Kubernetes sets for a service named `leasehold`, such as "
         "`LEASEHOLD_SERVICE_HOST` and `LEASEHOLD_PORT_5432_TCP`, are ignored.",
         "## What follows from recover_within",
-        "Seconds. `recover_within` is the only setting for time in the lease protocol: a job of a "
-        "dead node runs again within it, also when the node that led died as well. It is from "
-        f"{config.MIN_RECOVER_WITHIN:g} to {config.MAX_RECOVER_WITHIN:g}.",
+        "`recover_within` is the only setting for time in the lease protocol: a job of a dead node "
+        "runs again within this time, even if the leader died with the node. It may be "
+        f"{config.MIN_RECOVER_WITHIN:g} to {config.MAX_RECOVER_WITHIN:g} seconds. All values are "
+        "in seconds; [Timings](../explanation/timings.md) explains them.",
         _timings(told),
         *groups,
     )
@@ -143,8 +144,8 @@ def _field_docs(source: str) -> dict[tuple[str, str], str]:
 def errors_page() -> str:
     return page(
         "Errors",
-        "All are in `leasehold.errors`. Names are stable; catch by class. A message says what "
-        "happened, what was got, and what to do.",
+        "All errors are in `leasehold.errors`. Catch them by class: the names are stable. A "
+        "message says what happened, what leasehold got, and what to do.",
         "\n".join(_errors(errors.LeaseholdError, 0)),
     )
 
@@ -161,8 +162,8 @@ def cli_page() -> str:
     parts = [part for path, command in _commands() for part in _command(path, command)]
     return page(
         "The command",
-        "`leasehold VERB`. Every reading verb has `--json`. Exit status: 0 well, 1 something is "
-        "wrong and it says what, 2 wrong usage.",
+        "`leasehold VERB`. Every verb that reads has `--json`. Exit status: 0 means success, 1 "
+        "means that something is wrong, and the output says what, 2 means wrong usage.",
         *parts,
     )
 
@@ -215,11 +216,12 @@ async def views_page(dsn: str) -> str:
         parts.append(table(["column", "type"], columns[view]))
     return page(
         "Views and SQL",
-        "The views are the contract for people and other tools: columns may be added, and are not "
-        "changed. The tables behind them are not part of it. "
-        "`select * from leasehold.enqueue(jsonb)` is the way in for SQL, triggers and other "
-        "languages: one object or an array of them with "
-        "`task` and `payload`, and the options of `task.job(…)`; it gives `id` and `created`.",
+        "The views are the public interface for people and other tools. New versions may add "
+        "columns, but do not change them. The tables behind the views are private.\n\n"
+        "To enqueue from SQL, triggers and other languages, call "
+        "`select * from leasehold.enqueue(jsonb)`. It takes one object or an array of objects with "
+        "`task`, `payload` and the options of `task.job(…)`, and returns `id` and `created` for "
+        "each.",
         *[part for part in parts if part],
     )
 
@@ -238,9 +240,10 @@ def events_page() -> str:
     ]
     return page(
         "Events",
-        "Names and fields are public: they may be added, not changed. *stored*: also a row of "
-        "`leasehold.events`, and counted in `leasehold_events_total`.",
-        table(["event", "level", "what", "fields", "stored"], rows),
+        "Every event is a log line. A *stored* event is also a row of `leasehold.events` and is "
+        "counted in `leasehold_events_total`. Names and fields are public: new versions may add "
+        "some, but do not change them.",
+        table(["event", "level", "meaning", "fields", "stored"], rows),
     )
 
 
@@ -252,11 +255,11 @@ def metrics_page() -> str:
     kinds = ", ".join(f"`{kind}`" for kind in KINDS)
     return page(
         "Metrics",
-        "What `/metrics` serves; see [Metrics and alerts](../howto/metrics.md). Names and labels "
-        "are public: they may be added, not changed.",
-        table(["metric", "type", "labels", "what"], rows),
-        f"The kinds of `leasehold_problems` and `leasehold_notes`: {kinds}. [Checks](checks.md) "
-        "describes each.",
+        "`/metrics` serves these metrics; see [Metrics and alerts](../howto/metrics.md). Names and "
+        "labels are public: new versions may add some, but do not change them.",
+        table(["metric", "type", "labels", "meaning"], rows),
+        f"The kinds of `leasehold_problems` and `leasehold_notes` are {kinds}. "
+        "[Checks](checks.md) describes each.",
     )
 
 
@@ -271,10 +274,10 @@ def checks_page() -> str:
         ]
     return page(
         "Checks",
-        "What `leasehold status`, the dashboard, the metric `leasehold_problems` and the alerts "
-        "say is wrong. Each check has a kind, which is stable. A *problem* makes `leasehold "
-        "status` end with 1; a check of the severity *info* gives a note. Where a share or a time "
-        "decides, it is here; the constants are in `leasehold/config.py`.",
+        "`leasehold status`, the dashboard, the metric `leasehold_problems` and the alerts report "
+        "the same checks. Each check has a stable kind. A *problem* makes `leasehold status` exit "
+        "with 1. A check of the severity *info* is only a note. The shares and times at which a "
+        "check reports something are constants in `leasehold/config.py`.",
         *parts,
     )
 
