@@ -14,6 +14,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from leasehold.version import VERSION
+
 if TYPE_CHECKING:
     from leasehold.app import App, Task
     from leasehold.errors import LeaseholdError
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from leasehold.model.deadline import Deadline
     from leasehold.model.outcome import Cancel, Discard, Snooze
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _WHERE = {
     "App": "leasehold.app",

@@ -20,7 +20,7 @@ from leasehold.pg.users.advisory import LockSession
 from leasehold.pg.users.user_lock import lock_on
 
 if TYPE_CHECKING:
-    from leasehold.app.core import App
+    from leasehold.app.home import Home
 
 VERIFY_SECONDS = 1.0
 """Between two questions to pg_locks."""
@@ -33,7 +33,7 @@ class AdvisoryLock:
 
     def __init__(
         self,
-        app: App,
+        app: Home,
         key: LockKey,
         *,
         scope: str,

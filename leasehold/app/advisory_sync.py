@@ -11,7 +11,7 @@ from leasehold.app.advisory import AdvisoryLock, not_acquired
 from leasehold.errors import LostLock
 
 if TYPE_CHECKING:
-    from leasehold.app.sync import SyncApp
+    from leasehold.app.home import Calls
 
 
 class SyncAdvisoryLock:
@@ -21,7 +21,7 @@ class SyncAdvisoryLock:
     :attr:`lost`. The lock is verified in leasehold's own thread meanwhile.
     """
 
-    def __init__(self, sync: SyncApp, lock: AdvisoryLock) -> None:
+    def __init__(self, sync: Calls, lock: AdvisoryLock) -> None:
         self._sync = sync
         self._lock = lock
         self.lost = threading.Event()
@@ -52,19 +52,19 @@ class SyncAdvisoryLock:
         lock = self._lock
         self.lost.clear()
         if lock.on is None:
-            return self._sync._call(lock.acquire())
+            return self._sync.call(lock.acquire())
         # in this thread, on the caller's connection; only the name goes over one of ours
-        self._sync._app.on_connection.need_sync(lock.on)
-        self._sync._call(self._sync._app._note_lock(lock.key))
-        return self._sync._here(lock.acquire_on())
+        self._sync.home.on_connection.need_sync(lock.on)
+        self._sync.call(self._sync.home._note_lock(lock.key))
+        return self._sync.here(lock.acquire_on())
 
     def release(self) -> None:
         """Raises LostLock when it was not ours any more. Nothing with ``on=``."""
-        self._sync._call(self._lock.release())
+        self._sync.call(self._lock.release())
 
     def verify(self) -> None:
         """Ask the database now. Raises LostLock."""
-        self._sync._call(self._lock.verify())
+        self._sync.call(self._lock.verify())
 
     def __enter__(self) -> SyncAdvisoryLock:
         """Raises LockNotAcquired."""

@@ -15,7 +15,6 @@ from typing import Any
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
-from leasehold import __version__
 from leasehold.app.advisory_locks import AdvisoryLocks
 from leasehold.app.deadlines import StandingDeadline, standing_deadline
 from leasehold.app.definitions import Definitions, Task
@@ -38,6 +37,7 @@ from leasehold.pg.connection.listener import Listener
 from leasehold.pg.stores.store import PgStore, Stores
 from leasehold.pg.users.user import UserConnections
 from leasehold.telemetry import logger
+from leasehold.version import VERSION
 from leasehold.watch.inspector import Inspector
 from leasehold.watch.operator import Operator
 
@@ -249,7 +249,7 @@ class App(Definitions, AdvisoryLocks):
         settings = await self.located()
         store = await self.work_store()
         plan = NodePlan(
-            version=__version__,
+            version=VERSION,
             release=self.release,
             queues=self._check_queues(queues) if execute else {},
             planned=tuple(self._planned.values()) if schedules else (),

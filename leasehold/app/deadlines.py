@@ -13,7 +13,7 @@ from leasehold.errors import BadDeadline, DeadlineNotFound, Unavailable
 from leasehold.model.deadline import Deadline, Level, as_levels, check_name
 
 if TYPE_CHECKING:
-    from leasehold.app.core import App
+    from leasehold.app.home import Home
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class StandingDeadline:
     name: str
     created: bool
     """False: it was there before."""
-    _app: App
+    _app: Home
 
     async def met(self, *, on: Any = None) -> bool:
         """The promise is kept. ``on``: a connection of yours; it is met if that transaction
@@ -75,7 +75,7 @@ class SyncStandingDeadline:
 
 
 async def standing_deadline(
-    app: App, name: str, due: object, on_breach: Any, on: Any
+    app: Home, name: str, due: object, on_breach: Any, on: Any
 ) -> StandingDeadline:
     """See ``App.deadline``."""
     check_name(name)
@@ -104,7 +104,7 @@ async def standing_deadline(
     return StandingDeadline(armed, name, armed == new_id, app)
 
 
-def _levels(app: App, due: object, on_breach: Any) -> tuple[Level, ...]:
+def _levels(app: Home, due: object, on_breach: Any) -> tuple[Level, ...]:
     if isinstance(due, datetime):
         due = Deadline(at=due, on_breach=on_breach)
     elif isinstance(due, timedelta):
@@ -128,7 +128,7 @@ def _levels(app: App, due: object, on_breach: Any) -> tuple[Level, ...]:
     return app.registry.levels(given)
 
 
-async def _patiently(app: App, call: Callable[[], Awaitable[T]]) -> T:
+async def _patiently(app: Home, call: Callable[[], Awaitable[T]]) -> T:
     """Try again while the database is away for a moment: each of these may be repeated."""
     for attempt in range(_TRIES - 1):
         try:

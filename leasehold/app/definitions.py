@@ -29,7 +29,7 @@ from leasehold.model.schedule import every as every_spec
 from leasehold.model.schedule import once as once_spec
 
 if TYPE_CHECKING:
-    from leasehold.app.core import App
+    from leasehold.app.home import Home
 
 LONGEST_DEFAULT_GRACE = 5.0
 CLAIMS = ("rows", "advisory")
@@ -39,7 +39,7 @@ _SOME_MOMENT = datetime(2024, 1, 1, tzinfo=UTC)
 class Task:
     """A function that jobs can name. Call it to run it here and now, as if undecorated."""
 
-    def __init__(self, app: App, function: TaskFunction) -> None:
+    def __init__(self, app: Home, function: TaskFunction) -> None:
         self.app = app
         self.function = function
         self.__doc__ = function.function.__doc__
@@ -150,7 +150,7 @@ class Definitions:
             self._check_in_time(f"the task {full_name!r}", for_jobs=True)
             if executor == "process":
                 check_importable(function)
-            return Task(cast("App", self), self.registry.add(full_name, function, options))
+            return Task(cast("Home", self), self.registry.add(full_name, function, options))
 
         return register(function) if function is not None else register
 
@@ -227,7 +227,7 @@ class Definitions:
         known = self.registry.find(name) or self.registry.add(
             name, task.function.function, task.function.options
         )
-        return Task(cast("App", self), known)
+        return Task(cast("Home", self), known)
 
     def _scheduled(self, spec: Spec, options: dict[str, Any]) -> Callable[[Any], Task]:
         allowed = ("name", "missed", "grace_seconds", "arguments", *JOB_OPTIONS)

@@ -12,15 +12,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from leasehold import __version__
 from leasehold.config import Settings
 from leasehold.lease.guard import Guard
 from leasehold.node.light import LightNode, LightTools, MakeWakeups
 from leasehold.pg.connection.listener import Listener
 from leasehold.pg.stores.store import PgStore
+from leasehold.version import VERSION
 
 if TYPE_CHECKING:
-    from leasehold.app.core import App
+    from leasehold.app.home import Home
 
 LINGER_SECONDS = 2.0
 """A light node stays so long after its last user: the next one may come at once."""
@@ -29,7 +29,7 @@ LINGER_SECONDS = 2.0
 class Desk:
     """Safe from any thread."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: Home) -> None:
         self._app = app
         self._lock = threading.Lock()
         self._begun: Future[None] | None = None
@@ -104,7 +104,7 @@ class Desk:
 
     def _start(self, begun: Future[None]) -> None:
         try:
-            light = LightNode(self._tools(), self._app.env, __version__)
+            light = LightNode(self._tools(), self._app.env, VERSION)
             light.start()
         except BaseException as error:
             with self._lock:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from leasehold import __version__, errors
+from leasehold import errors
 from leasehold.config import Settings, wait_seconds
 from leasehold.env import Env
 from leasehold.pg.schema.examination import examine
 from leasehold.ports.doctor import Examination
+from leasehold.version import VERSION
 from leasehold.watch.advice import recommended, worst_gap, worst_trip
 from leasehold.watch.doctor import findings
 from leasehold.watch.finding import NOTE, WRONG, Finding
@@ -54,7 +55,7 @@ class Diagnosis:
 async def diagnose(settings: Settings, env: Env, seconds: float, role: str) -> Diagnosis:
     """Examine for so many seconds. ``role``: what the login is for."""
     examination = await examine(settings, env, seconds)
-    found = findings(examination, settings, role, __version__)
+    found = findings(examination, settings, role, VERSION)
     if examination.schema_number and "tables" not in examination.skipped:
         found += await _running(settings, env)
     return Diagnosis(found, examination, settings, _figures(examination, settings))

@@ -11,7 +11,7 @@ from leasehold.errors import BadJob, ConfigError, LostLease
 from leasehold.lease.bids import Bid, Lost
 
 if TYPE_CHECKING:
-    from leasehold.app.core import App
+    from leasehold.app.home import Home
     from leasehold.lease.guard import Guard
 
 VERIFY_IDLE_SECONDS = 3.0
@@ -21,7 +21,7 @@ T = TypeVar("T")
 class Held:
     """One name, and the term of it that this process has or had last."""
 
-    def __init__(self, app: App, prefix: str, name: str) -> None:
+    def __init__(self, app: Home, prefix: str, name: str) -> None:
         check_text("the name of a leader or a lock", name, Limits.text_chars)
         self._app = app
         self._prefix = prefix

@@ -17,7 +17,7 @@ from leasehold.lease.bids import Bid, Patience
 
 if TYPE_CHECKING:
     from leasehold.app.advisory import AdvisoryLock
-    from leasehold.app.core import App
+    from leasehold.app.home import Home
     from leasehold.lease.guard import Guard
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class Leader(Held):
 
     def __init__(
         self,
-        app: App,
+        app: Home,
         name: str,
         *,
         on_gain: Callback | None = None,

@@ -13,7 +13,7 @@ from leasehold.errors import ConfigError, LeaseholdError, LockNotAcquired, LostL
 from leasehold.lease.bids import Patience
 
 if TYPE_CHECKING:
-    from leasehold.app.core import App
+    from leasehold.app.home import Home
 
 
 def check_timeout(timeout: float | None) -> None:
@@ -37,7 +37,7 @@ class Lock(Held):
     """
 
     def __init__(
-        self, app: App, name: str, *, timeout: float | None = None, cancel: bool = True
+        self, app: Home, name: str, *, timeout: float | None = None, cancel: bool = True
     ) -> None:
         super().__init__(app, LOCK_PREFIX, name)
         check_timeout(timeout)

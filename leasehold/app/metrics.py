@@ -11,7 +11,7 @@ from leasehold.watch.metric_names import COUNTER, HISTOGRAM, METRICS
 from leasehold.watch.metrics import Sheet, read_metrics
 
 if TYPE_CHECKING:
-    from leasehold.app.core import App
+    from leasehold.app.home import Home
 
 OLDEST_SECONDS = 1.0
 """Who asks within this time gets the same answer: many who ask cost no more than one."""
@@ -21,7 +21,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 class Exposition:
     """The endpoint's text, of one event loop."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: Home) -> None:
         self._app = app
         self._lock: asyncio.Lock | None = None
         self._made_at = float("-inf")

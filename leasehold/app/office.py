@@ -11,7 +11,7 @@ from leasehold.pg.stores.reports import PgReports
 from leasehold.watch.operator import Operator
 
 if TYPE_CHECKING:
-    from leasehold.app.core import App
+    from leasehold.app.home import Home
 
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ def of_closed_loops(kept: WeakKeyDictionary[asyncio.AbstractEventLoop, T]) -> li
 class Office:
     """Opens nothing before somebody asks; each event loop has its own."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: Home) -> None:
         self._app = app
         self._pid = os.getpid()
         self._reports: WeakKeyDictionary[asyncio.AbstractEventLoop, PgReports] = WeakKeyDictionary()

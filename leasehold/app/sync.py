@@ -20,7 +20,7 @@ from leasehold.jobs.client import Client, Job
 from leasehold.model.job import JobRecord, JobRequest
 
 if TYPE_CHECKING:
-    from leasehold.app.core import App
+    from leasehold.app.home import Home
 
 T = TypeVar("T")
 
@@ -32,8 +32,8 @@ class SyncApp:
     calling thread, on the caller's connection.
     """
 
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, app: Home) -> None:
+        self.home = app
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
         self._thread: int | None = None
@@ -45,34 +45,34 @@ class SyncApp:
 
     def enqueue_many(self, requests: Iterable[JobRequest], *, on: Any = None) -> list[Job]:
         if on is not None:
-            self._app.on_connection.need_sync(on)
+            self.home.on_connection.need_sync(on)
             return without_loop(self._enqueue_on(requests, on))
         self._need_no_loop()
         # a generator of the caller's runs in the caller's thread
-        given = list(islice(requests, self._app.settings.limits.enqueue_rows + 1))
-        return self._call(self._app.enqueue_many(given))
+        given = list(islice(requests, self.home.settings.limits.enqueue_rows + 1))
+        return self.call(self.home.enqueue_many(given))
 
     async def _enqueue_on(self, requests: Iterable[JobRequest], on: Any) -> list[Job]:
-        app = self._app
+        app = self.home
         # nothing of leasehold's own is touched: neither a store nor a connection
         client = Client(_NO_STORE, app.env, app.settings, app.on_connection, app.client)
         return await client.enqueue_many(requests, on)
 
     def get(self, job: UUID | str) -> JobRecord:
-        return self._call(self._app.get(job))
+        return self.call(self.home.get(job))
 
     def jobs(self, **filters: Any) -> list[JobRecord]:
-        return self._call(self._app.jobs(**filters))
+        return self.call(self.home.jobs(**filters))
 
     def cancel(self, job: UUID | str, reason: str = "cancelled") -> bool:
-        return self._call(self._app.cancel(job, reason))
+        return self.call(self.home.cancel(job, reason))
 
     def retry(self, job: UUID | str) -> bool:
-        return self._call(self._app.retry(job))
+        return self.call(self.home.retry(job))
 
     def deadline(self, name: str, **options: Any) -> SyncStandingDeadline:
         """As ``App.deadline``; with ``on=`` a connection of a sync driver."""
-        return SyncStandingDeadline(self._over(self._app.deadline, options)(name), self._over)
+        return SyncStandingDeadline(self._over(self.home.deadline, options)(name), self._over)
 
     def _over(self, call: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
         """``call`` with these options: here, over the user's connection, or in our loop."""
@@ -80,8 +80,8 @@ class SyncApp:
 
         def run(*arguments: Any) -> Any:
             if on is None:
-                return self._call(call(*arguments, **options))
-            self._app.on_connection.need_sync(on)
+                return self.call(call(*arguments, **options))
+            self.home.on_connection.need_sync(on)
             return without_loop(call(*arguments, **options))
 
         return run
@@ -90,27 +90,27 @@ class SyncApp:
         """Wait until a job has finished; its result. See :meth:`Job.wait`."""
 
         async def wait() -> Any:
-            return await (await self._app.client()).wait(job, timeout)
+            return await (await self.home.client()).wait(job, timeout)
 
-        return self._call(wait())
+        return self.call(wait())
 
     def advisory_lock(self, target: Any, **options: Any) -> SyncAdvisoryLock:
         """As :meth:`App.advisory_lock`, for ``with``; nothing is cancelled when it is lost."""
-        return SyncAdvisoryLock(self, self._app.advisory_lock(target, cancel=False, **options))
+        return SyncAdvisoryLock(self, self.home.advisory_lock(target, cancel=False, **options))
 
-    def _here(self, work: Coroutine[Any, Any, T]) -> T:
+    def here(self, work: Coroutine[Any, Any, T]) -> T:
         """In this thread, on a connection of the caller's."""
         return without_loop(work)
 
     def leader(self, name: str, **options: Any) -> SyncLeader:
         """As :meth:`App.leader`, for threads: ``with app.sync.leader("engine") as lead:``."""
-        return SyncLeader(self._app, name, **options)
+        return SyncLeader(self.home, name, **options)
 
     def lock(self, name: str, **options: Any) -> SyncLock:
         """As :meth:`App.lock`, for threads: ``with app.sync.lock("nightly") as lock:``."""
-        return SyncLock(self._app, name, **options)
+        return SyncLock(self.home, name, **options)
 
-    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
         try:
             self._need_no_loop()
         except ConfigError:
@@ -121,7 +121,7 @@ class SyncApp:
     def close(self) -> None:
         """Close what these calls have opened. The app can be used again."""
         if self._loop is not None and self._pid == os.getpid():
-            self._call(self._app.close())
+            self.call(self.home.close())
 
     def background(self) -> asyncio.AbstractEventLoop:
         with self._lock:

@@ -25,7 +25,7 @@ from leasehold.lease.bids import Bid, Patience
 
 if TYPE_CHECKING:
     from leasehold.app.advisory_sync import SyncAdvisoryLock
-    from leasehold.app.core import App
+    from leasehold.app.home import Home
     from leasehold.lease.guard import Guard
 
 _RETRY_SECONDS = 0.5
@@ -35,7 +35,7 @@ class SyncLock(Held):
     """As :class:`leasehold.app.lock.Lock`; its block cannot be cancelled, and raises LostLease at
     its end when the lock was lost meanwhile."""
 
-    def __init__(self, app: App, name: str, *, timeout: float | None = None) -> None:
+    def __init__(self, app: Home, name: str, *, timeout: float | None = None) -> None:
         super().__init__(app, LOCK_PREFIX, name)
         check_timeout(timeout)
         self._timeout = timeout
@@ -118,7 +118,7 @@ class SyncLeader(Held):
 
     def __init__(
         self,
-        app: App,
+        app: Home,
         name: str,
         *,
         on_gain: Callable[[SyncLeader], Any] | None = None,

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from leasehold import __version__
 from leasehold.cli.asking import Group
 from leasehold.cli.deadlines import deadlines
 from leasehold.cli.doctor import doctor
@@ -19,6 +18,7 @@ from leasehold.cli.schema import schema
 from leasehold.cli.web import web
 from leasehold.cli.work.run import worker
 from leasehold.errors import LeaseholdError
+from leasehold.version import VERSION
 
 _EPILOG = """\
 --dsn or LEASEHOLD_DSN names the database: postgresql://…, or embedded for a local PostgreSQL that
@@ -65,7 +65,7 @@ class Root(Group):
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, prog_name="leasehold", message="%(prog)s %(version)s")
+@click.version_option(VERSION, prog_name="leasehold", message="%(prog)s %(version)s")
 def root() -> None:
     """Run scheduled tasks and background jobs once across all your processes, on PostgreSQL."""
 

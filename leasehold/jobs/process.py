@@ -21,7 +21,7 @@ from leasehold.config import Limits
 from leasehold.env import Env
 from leasehold.jobs.attempt import describe
 from leasehold.jobs.process_child import Message, find
-from leasehold.jobs.process_handle import Child, Gone
+from leasehold.jobs.process_handle import ChildHandle, Gone
 from leasehold.jobs.running import Claim, timed_out
 from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import TaskFunction
@@ -74,14 +74,14 @@ def _check_found(function: Callable[..., Any]) -> None:
         )
 
 
-class _Stop:
+class _Asked:
     """What ``claim.stop`` calls: kills the child at once, and breaks off the run, once."""
 
     def __init__(self) -> None:
         self._task = asyncio.current_task()
         self.deaf = False
         """The run is at its end: there is nothing left to break off."""
-        self.child: Child | None = None
+        self.child: ChildHandle | None = None
 
     def __call__(self) -> None:
         if self.child:
@@ -109,8 +109,8 @@ class ProcessPool:
         self._progress = progress
         self._worker_id = worker_id
         self._room = asyncio.Semaphore(slots)
-        self._busy: dict[Child, Claim] = {}
-        self._idle: list[Child] = []
+        self._busy: dict[ChildHandle, Claim] = {}
+        self._idle: list[ChildHandle] = []
         self._leaving: set[asyncio.Task[int]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -145,7 +145,7 @@ class ProcessPool:
             _check_found(task.function)
         except errors.BadJob as error:
             return Fail(str(error))
-        stop = _Stop()
+        stop = _Asked()
         claim.stop = claim.place = stop
         try:
             async with self._room:
@@ -154,13 +154,13 @@ class ProcessPool:
             claim.stop = None
 
     # -- one attempt -----------------------------------------------------------------------------
-    async def _run(self, task: TaskFunction, claim: Claim, stop: _Stop) -> Outcome:
+    async def _run(self, task: TaskFunction, claim: Claim, stop: _Asked) -> Outcome:
         request = self._request(task, claim)
         while True:
             if claim.stop_reason:
                 raise asyncio.CancelledError
             try:
-                child = self._take() or Child()
+                child = self._take() or ChildHandle()
             except (OSError, MemoryError) as error:
                 return await self.starts.failed(f"no child process could be started: {error}")
             self.starts.succeeded()
@@ -212,7 +212,7 @@ class ProcessPool:
             "error_chars": self._limits.error_chars,
         }
 
-    async def _begin(self, child: Child, request: Message) -> Message:
+    async def _begin(self, child: ChildHandle, request: Message) -> Message:
         """Ends when the child has found the handler, or failed to; its first message."""
         limit = asyncio.timeout(LOAD_SECONDS)
         try:
@@ -223,7 +223,7 @@ class ProcessPool:
             module = request["module"]
             raise Gone(f"took longer than {LOAD_SECONDS:g} s to import {module}") from None
 
-    async def _converse(self, child: Child, claim: Claim, message: Message) -> Outcome:
+    async def _converse(self, child: ChildHandle, claim: Claim, message: Message) -> Outcome:
         """From the child's first message to its outcome, for as long as the job may take."""
         limit = asyncio.timeout(claim.job.timeout)
         try:
@@ -255,7 +255,7 @@ class ProcessPool:
         return {"answer": answer}
 
     # -- children --------------------------------------------------------------------------------
-    def _take(self) -> Child | None:
+    def _take(self) -> ChildHandle | None:
         """The child that became idle last, so that those too many grow old."""
         while self._idle:
             child = self._idle.pop()
@@ -264,7 +264,7 @@ class ProcessPool:
             child.hang_up()
         return None
 
-    async def _put_back(self, child: Child, well: bool) -> None:
+    async def _put_back(self, child: ChildHandle, well: bool) -> None:
         """Keep it for the next job, let it go, or, if it is not ``well``, see it dead."""
         try:
             if not well:
@@ -278,7 +278,7 @@ class ProcessPool:
         finally:
             del self._busy[child]
 
-    def _dismiss(self, child: Child) -> None:
+    def _dismiss(self, child: ChildHandle) -> None:
         task = own.start(child.end(LEAVE_SECONDS))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)

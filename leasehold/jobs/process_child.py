@@ -97,7 +97,7 @@ class Channel:
         return bytes(parts)
 
 
-class Link:
+class ParentLink:
     """One run's use of the channel. Once the outcome is sent nothing more may be: a thread that
     the handler left behind would speak in the name of the next job."""
 
@@ -130,7 +130,7 @@ class Link:
 class _Store:
     """What a context needs of the store, by way of the parent."""
 
-    def __init__(self, link: Link, in_loop: bool) -> None:
+    def __init__(self, link: ParentLink, in_loop: bool) -> None:
         self._link = link
         self._in_loop = in_loop
 
@@ -151,7 +151,7 @@ class _Store:
 class _OnConnection:
     """The app's own operations on a user's connection; a completion is told to the parent."""
 
-    def __init__(self, link: Link, app: Any, handler: str) -> None:
+    def __init__(self, link: ParentLink, app: Any, handler: str) -> None:
         self._link = link
         self._app = app
         self._handler = handler
@@ -184,7 +184,7 @@ def _drive(work: Awaitable[Any]) -> Any:
     raise errors.BadJob("a plain function in a child process cannot wait in a loop")
 
 
-def _context(request: Message, link: Link, app: Any, in_loop: bool) -> Context:
+def _context(request: Message, link: ParentLink, app: Any, in_loop: bool) -> Context:
     fields = dict(request["job"])
     fields.update((name, UUID(fields[name])) for name in request["uuids"])
     fields.update((name, datetime.fromisoformat(fields[name])) for name in request["times"])
@@ -200,7 +200,7 @@ def _context(request: Message, link: Link, app: Any, in_loop: bool) -> Context:
     return SyncContext(claim, request["worker_id"], store, on, _drive)
 
 
-def _call(request: Message, link: Link) -> Any:
+def _call(request: Message, link: ParentLink) -> Any:
     function, app = find(request["module"], request["qualname"])
     is_async = inspect.iscoroutinefunction(function)
     arguments = (_context(request, link, app, is_async),) if request["takes_context"] else ()
@@ -223,7 +223,7 @@ def _outcome(returned: Any, request: Message) -> list[Any]:
 
 
 def _serve(request: Message, channel: Channel) -> None:
-    link, pid = Link(channel), os.getpid()
+    link, pid = ParentLink(channel), os.getpid()
     try:
         outcome = _outcome(_call(request, link), request)
     except BaseException as error:  # SystemExit and KeyboardInterrupt are the handler's as well

@@ -33,7 +33,7 @@ class Gone(errors.JobError):
     """The child ended, or can not be spoken to, before it gave an outcome."""
 
 
-class Child:
+class ChildHandle:
     """One child process and the socket to it. Raises OSError or MemoryError when the system has
     no descriptor, memory or process left for it."""
 

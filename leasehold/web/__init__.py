@@ -5,8 +5,8 @@
 It needs the extra ``web``: starlette and jinja2 (and uvicorn for ``leasehold web``).
 """
 
+from leasehold.web.application import dashboard
 from leasehold.web.login import Login
 from leasehold.web.probes import probes
-from leasehold.web.site import dashboard
 
 __all__ = ["Login", "dashboard", "probes"]

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from leasehold.web.login import Login, Session, Sessions
+from leasehold.web.login import Login, LoginSession, Sessions
 
 COOKIE = "leasehold_session"
 MOST_BODY_BYTES = 64 * 1024
@@ -109,7 +109,7 @@ class Gate:
             return await self._stop_post(request, session, entering)
         return None
 
-    async def _session(self, request: Request, kept: Session | None) -> Session | None:
+    async def _session(self, request: Request, kept: LoginSession | None) -> LoginSession | None:
         """Whose request it is. Without a login everybody has a session, for its form token."""
         rules = self._rules
         if rules.login is None:
@@ -124,7 +124,7 @@ class Gate:
         return self._sessions.new(who) if who else None
 
     async def _stop_post(
-        self, request: Request, session: Session, entering: bool
+        self, request: Request, session: LoginSession, entering: bool
     ) -> Response | None:
         if self._rules.read_only and not entering and _path(request) != "/logout":
             return _refusal(403, "This dashboard is read-only")

@@ -35,7 +35,7 @@ class Overlap:
 
 
 @dataclass
-class Election:
+class ElectionRow:
     name: str
     row: dict[str, Any]
     beliefs: list[tuple[str, int, bool]] = field(default_factory=list)
@@ -68,12 +68,12 @@ async def listing(site: Site, request: Request) -> Response:
 
 def election(
     row: dict[str, Any], terms: Rows, events: Rows, nodes: Rows, since: datetime, now: datetime
-) -> Election:
+) -> ElectionRow:
     """``terms``: those of this election, any order."""
     name = row["name"]
     terms = sorted(terms, key=lambda t: int(t["token"]))
     held, believed = stretches(name, row, terms, events, now)
-    found = Election(name, row, terms=_newest(row, terms, events, now))
+    found = ElectionRow(name, row, terms=_newest(row, terms, events, now))
     found.overlaps = [o for o in overlaps(name, believed) if o.last >= since]
     for node in nodes:
         token = ((node["info"] or {}).get("leads") or {}).get(name)

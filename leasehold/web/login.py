@@ -75,7 +75,7 @@ def _slow_key(secret: str) -> bytes:
 
 
 @dataclass(frozen=True)
-class Session:
+class LoginSession:
     who: str
     nonce: str
 
@@ -87,25 +87,25 @@ class Sessions:
         self._env = env
         self._key = _slow_key(secret)
 
-    def new(self, who: str) -> Session:
-        return Session(who, self._env.nonce())
+    def new(self, who: str) -> LoginSession:
+        return LoginSession(who, self._env.nonce())
 
-    def pack(self, session: Session) -> str:
+    def pack(self, session: LoginSession) -> str:
         """The cookie of a session."""
         return self.sign("session", [session.who, session.nonce], SESSION_SECONDS)
 
-    def unpack(self, cookie: str) -> Session | None:
+    def unpack(self, cookie: str) -> LoginSession | None:
         """None when it is not ours, was changed, or is over."""
         parts = self.read("session", cookie)
         if isinstance(parts, list) and len(parts) == 2 and all(isinstance(p, str) for p in parts):
-            return Session(*parts)
+            return LoginSession(*parts)
         return None
 
-    def form_token(self, session: Session) -> str:
+    def form_token(self, session: LoginSession) -> str:
         """What each form of this session carries; another site can not know it."""
         return self._mac("form", session.nonce)
 
-    def right_form_token(self, session: Session, given: str) -> bool:
+    def right_form_token(self, session: LoginSession, given: str) -> bool:
         return _same(given, self.form_token(session))
 
     def sign(self, what: str, value: object, seconds: float) -> str:

@@ -1,31 +1,23 @@
-"""The dashboard's ASGI application: routes, templates, and how errors look."""
+"""What the pages of the dashboard share: templates, sessions, and the way back after an act."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote, urlencode
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
 
-from leasehold import __version__, errors
-from leasehold.watch.checks import database_problem
+from leasehold.version import VERSION
 from leasehold.watch.operator import Operator
 from leasehold.web import words
-from leasehold.web.gate import COOKIE, Gate, Rules, Who, keep
-from leasehold.web.login import SESSION_SECONDS, Login, Sessions
-from leasehold.web.probes import Probes
+from leasehold.web.gate import COOKIE, Gate, Rules, keep
+from leasehold.web.login import SESSION_SECONDS, Sessions
 from leasehold.web.pulse import Pulse
 
 if TYPE_CHECKING:
@@ -80,7 +72,7 @@ class Site:
             lstrip_blocks=True,
         )
         self.templates.filters.update(words.FILTERS)
-        self.templates.globals.update(pages=pages, version=__version__, static=_stamp())
+        self.templates.globals.update(pages=pages, version=VERSION, static=_stamp())
 
     async def operator(self, request: Request) -> Operator:
         return await self.app.operator(request.state.session.who, "web")
@@ -130,94 +122,3 @@ def _stamp() -> str:
     for name in ("dash.css", "dash.js", "htmx.min.js"):
         digest.update(folder.joinpath(name).read_bytes())
     return digest.hexdigest()[:10]
-
-
-def dashboard(
-    app: App,
-    *,
-    login: Login | None = None,
-    unprotected: bool = False,
-    who: Who | None = None,
-    read_only: bool = False,
-    hosts: frozenset[str] | None = None,
-    extra: Extra | None = None,
-) -> Gate:
-    """The dashboard of an application, to be mounted or run.
-
-    It wants a ``login``; or ``who``, a function from the request to the name of who asks (None:
-    nobody), for an application that has logins of its own; or ``unprotected=True`` where
-    something in front of it decides who comes in. ``read_only`` refuses every act. ``hosts``: the
-    host names under which it is served; others are refused. ``extra``: pages of leasehold's own
-    demo. Raises ConfigError.
-    """
-    if sum((login is not None, who is not None, unprotected)) != 1:
-        raise errors.ConfigError(
-            "the dashboard needs one of login=, who= and unprotected=True",
-            do="dashboard(app, login=Login(token=…)); it shows arguments and can end jobs",
-        )
-    rules = Rules(login, read_only, who, hosts)
-    secret = login.secret if login else app.settings.dsn
-    sessions = Sessions(app.env, secret)
-    site = Site(app, rules, sessions, extra)
-
-    async def refused(came_from: str) -> None:
-        await (await app.operator("nobody", "web")).refused_login(came_from)
-
-    from leasehold.web.routes import routes
-
-    table: list[Route | Mount] = [
-        Route(path, _safely(site, page), methods=["POST"] if post else ["GET"])
-        for path, page, post in (*routes(), *(extra.routes if extra else ()))
-    ]
-    static = StaticFiles(directory=Path(str(files("leasehold.web").joinpath("static"))))
-    inside = Starlette(
-        routes=[*table, *Probes(app).routes(), Mount("/static", static)],
-        exception_handlers={
-            HTTPException: partial(_missing, site),
-            Exception: partial(_broken, site),
-        },
-    )
-    gate = Gate(inside, rules, sessions, refused)
-    site.gate = gate
-    return gate
-
-
-def _safely(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
-    """Errors of ours become pages that say what to do."""
-
-    async def run(request: Request) -> Response:
-        try:
-            return await page(site, request)
-        except errors.JobNotFound as error:
-            return await _problem(site, request, 404, "Not found", error)
-        except errors.UsageError as error:
-            return await _problem(site, request, 400, "Invalid request", error)
-        except errors.Conflict as error:
-            return await _problem(site, request, 409, "Conflict", error)
-        except errors.LeaseholdError as error:
-            told = database_problem(error)
-            title = told.sentence.partition(" LINE ")[0]  # of a statement of ours
-            return await site.render(request, "problem.html", 503, page="", title=title, do=told.do)
-
-    return run
-
-
-async def _problem(
-    site: Site, request: Request, status: int, title: str, error: errors.LeaseholdError
-) -> Response:
-    return await site.render(request, "problem.html", status, page="", title=title, do=str(error))
-
-
-async def _missing(site: Site, request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 404
-    if not hasattr(request.state, "session"):  # a static file
-        return Response(status_code=status)
-    title = "Page not found" if status == 404 else "Not allowed"
-    return await site.render(request, "problem.html", status, page="", title=title, do="")
-
-
-async def _broken(site: Site, request: Request, error: Exception) -> Response:
-    return await site.render(
-        request, "problem.html", 500, page="", title="Internal error",
-        do="See the log of the dashboard for the traceback.",
-    )  # fmt: skip

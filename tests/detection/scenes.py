@@ -25,7 +25,7 @@ APP = "tests.detection.app:app"
 PIN_SECONDS = OVERDUE_SECONDS = 3.0
 _OTHER_VERSION = """
 import leasehold.app.core
-leasehold.app.core.__version__ = "0.9.9"
+leasehold.app.core.VERSION = "0.9.9"
 from leasehold.cli import main
 main()
 """

@@ -1,4 +1,4 @@
-"""The pages of nodes, the database's health, and events."""
+"""The pages that are lists: nodes, locks, deadlines, the database's health, and events."""
 
 from __future__ import annotations
 

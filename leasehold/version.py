@@ -1,0 +1,3 @@
+"""The version of leasehold."""
+
+VERSION = "0.1.0"
