@@ -22,6 +22,7 @@ from leasehold.model.missed import STEP_TOLERANCE_SECONDS, Missed, Moments, plan
 from leasehold.model.schedule import Spec
 from leasehold.ports import (
     DueSchedule,
+    LeftOut,
     OperatorStore,
     ScheduleStore,
     Store,
@@ -171,10 +172,11 @@ class Periodic(Service):
         self._watch_clock(ahead)
         return min(max(next_in, 0.0) + 0.001, 5.0) if next_in is not None else 5.0
 
-    def _left_out(self) -> list[DueSchedule]:
+    def _left_out(self) -> list[LeftOut]:
         """Not for ever: a zone may be installed meanwhile."""
         boot_now = self._env.boot_now()
-        return [bad for bad, again_at in self._undecidable.values() if boot_now < again_at]
+        left_out = [bad for bad, again_at in self._undecidable.values() if boot_now < again_at]
+        return [LeftOut(bad.name, bad.mark, bad.missed) for bad in left_out]
 
     def _try_to_decide(self, schedule: DueSchedule, share: int) -> TickPlan | None:
         """None: this host lacks its time zone, or a newer release wrote what we cannot read."""

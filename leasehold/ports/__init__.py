@@ -21,6 +21,7 @@ from leasehold.ports.operation import Operation
 from leasehold.ports.operator import OperatorStore, Summary
 from leasehold.ports.schedules import (
     DueSchedule,
+    LeftOut,
     ScheduleDefinition,
     ScheduleStore,
     Synced,
@@ -40,6 +41,7 @@ __all__ = [
     "Heartbeat",
     "JobPage",
     "JobStore",
+    "LeftOut",
     "LockSeen",
     "LockStore",
     "NodeIdentity",

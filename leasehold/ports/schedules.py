@@ -30,6 +30,15 @@ class DueSchedule:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A definition that is not looked at, as long as it is what it was."""
+
+    name: str
+    mark: int
+    missed: str
+
+
+@dataclass(frozen=True, slots=True)
 class TickDecision:
     """One entry of the ledger."""
 
@@ -81,14 +90,14 @@ class Synced:
 class ScheduleStore(Operations):
     @operation("schedule/due")
     async def due_schedules(
-        self, app: str, limit: int, now: Now, without: Sequence[DueSchedule] = ()
+        self, app: str, limit: int, now: Now, without: Sequence[LeftOut] = ()
     ) -> list[DueSchedule]:
         """The longest due first; not those of ``without``, as long as their definitions are what
         they were."""
 
     @operation("schedule/next")
     async def next_schedule(
-        self, app: str, now: Now, without: Sequence[DueSchedule] = ()
+        self, app: str, now: Now, without: Sequence[LeftOut] = ()
     ) -> tuple[float | None, float]:
         """Seconds until the next moment (None: there is none), and how many seconds the
         furthest decided moment lies ahead of the clock (0 or less: it does not)."""

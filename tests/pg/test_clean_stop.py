@@ -12,7 +12,7 @@ import psycopg
 
 from leasehold import App, Context, SyncContext
 from leasehold.duties.leading import free_the_dead
-from leasehold.errors import LostClaim
+from leasehold.errors import JobCancelled, LostClaim
 from leasehold.model.states import State
 from tests.support.wait import forever, until_async
 
@@ -34,7 +34,7 @@ async def test_a_thread_that_outlives_three_stops_is_neither_blamed_nor_quaranti
             let_go.wait(120)
             try:
                 ctx.progress(0.9)
-            except (LostClaim, RuntimeError) as error:  # its loop may be gone
+            except (JobCancelled, LostClaim, RuntimeError) as error:  # its loop may be gone
                 late.append(type(error))
 
         async with one.node():

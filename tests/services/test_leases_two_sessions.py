@@ -266,7 +266,7 @@ async def test_a_tick_whose_ledger_entry_was_pruned_is_not_fired_again(two):
 
 def plans() -> Jsonb:
     fired = tick("each")
-    ticks = [{"fire_at": str(MOMENT), "state": "fired", "job_id": str(fired.ticks[0].job)}]
+    ticks = [{"at": str(MOMENT), "state": "fired", "job": str(fired.ticks[0].job)}]
     plan = {"name": "each", "release": "r", "seen": None, "ticks": ticks}
     return Jsonb([{**plan, "high_water": str(MOMENT), "next_at": str(fired.next_at)}])
 

@@ -13,6 +13,7 @@ from zlib import crc32
 from leasehold.errors import QueryFailed
 from leasehold.ports import (
     DueSchedule,
+    LeftOut,
     Now,
     ScheduleDefinition,
     ScheduleStore,
@@ -35,7 +36,7 @@ class SimSchedules(ScheduleStore):
     db: SimDatabase
 
     async def due_schedules(
-        self, app: str, limit: int, now: Now, without: Sequence[DueSchedule] = ()
+        self, app: str, limit: int, now: Now, without: Sequence[LeftOut] = ()
     ) -> list[DueSchedule]:
         moment = self.db.at(now)
         found = [
@@ -57,7 +58,7 @@ class SimSchedules(ScheduleStore):
         return sorted(found, key=lambda due: due.next_at)[:limit]
 
     async def next_schedule(
-        self, app: str, now: Now, without: Sequence[DueSchedule] = ()
+        self, app: str, now: Now, without: Sequence[LeftOut] = ()
     ) -> tuple[float | None, float]:
         moment = self.db.at(now)
         going = [row for row in self._going(app, without) if row.next_at is not None]
@@ -68,7 +69,7 @@ class SimSchedules(ScheduleStore):
         ahead = (max(marks) - moment).total_seconds() if marks else 0.0
         return (next_at - moment).total_seconds(), ahead
 
-    def _going(self, app: str, without: Sequence[DueSchedule]) -> list[ScheduleRow]:
+    def _going(self, app: str, without: Sequence[LeftOut]) -> list[ScheduleRow]:
         left_out = [(given.name, given.mark, given.missed) for given in without]
         return [
             row
