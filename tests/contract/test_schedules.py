@@ -30,6 +30,16 @@ async def test_schedules_follow_the_code(world: World):
     assert (await sync(world, planned("b"), app="another")).dropped == []
 
 
+async def test_a_schedule_that_the_code_drops_takes_its_undecided_moments_along(world: World):
+    await sync(world, planned("a"), planned("b", next_at=at(99)))
+    assert [due.name for due in await world.a.store.due_schedules("default", 10, world.now)] == [
+        "a"
+    ]
+    assert (await sync(world, planned("b", next_at=at(99)))).dropped == ["a"]
+    await sync(world, planned("a", next_at=at(99)), planned("b", next_at=at(99)))
+    assert await world.a.store.due_schedules("default", 10, world.now) == []
+
+
 async def test_the_same_moments_stay_due_and_new_ones_begin_anew(world: World):
     await sync(world)
     await sync(world, planned(missed="skip", next_at=at(99)))

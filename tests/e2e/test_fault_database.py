@@ -144,6 +144,8 @@ def test_when_the_database_stands_still_every_node_fences_itself_and_nothing_ove
     scene.check_overlaps()
     assert all(len(scene.history("end", job=job)) == 1 for job in jobs)
     assert scene.check_ticks() > 1.5 * T
+    crashes = scene.one("select min(crashes) from leasehold.job_done where task_name = 'nap'")
+    assert crashes >= 1, "a lease that is lost counts like a death"
 
 
 @together
