@@ -19,110 +19,126 @@ class Metric:
 
 
 METRICS: dict[str, Metric] = {
-    "leasehold_up": Metric("1: the database answered, and its schema fits."),
-    "leasehold_problems": Metric(
-        "Problems of this kind, as leasehold status says them.", ("kind",)
-    ),
-    "leasehold_notes": Metric(
-        "What is only worth knowing, as leasehold status says it.", ("kind",)
-    ),
+    "leasehold_up": Metric("1 if the database answered and its schema fits."),
+    "leasehold_problems": Metric("Number of problems of this kind in leasehold status.", ("kind",)),
+    "leasehold_notes": Metric("Number of notes of this kind in leasehold status.", ("kind",)),
     # nodes
-    "leasehold_nodes": Metric("Processes that renew their lease.", ("app", "version")),
+    "leasehold_nodes": Metric("Number of nodes that renew their lease.", ("app", "version")),
     "leasehold_nodes_died": Metric(
-        "Nodes that died within a day and that nobody has seen yet.", ("app",)
+        "Number of nodes that died within a day and are not marked as seen.", ("app",)
     ),
     "leasehold_node_renewal_age_ratio": Metric(
-        "Of the node that renewed longest ago: the age of its renewal by its lease; 1 is dead.",
+        "The longest time since a node's last renewal, as a share of its lease. 1 is dead.",
         ("app",),
     ),
     "leasehold_node_deaf_seconds": Metric(
-        "For how long a node has got no wake-ups, the longest.", ("app",)
+        "The longest time for which a node has received no wake-ups.", ("app",)
     ),
-    "leasehold_jobs_running": Metric("Jobs that run, as the nodes say.", ("app",)),
+    "leasehold_jobs_running": Metric("Number of running jobs, as the nodes report them.", ("app",)),
     # leases
-    "leasehold_leader_held": Metric("1: a lease is in force; 0: nobody leads.", ("name",)),
+    "leasehold_leader_held": Metric("1 if a lease is in force, 0 if nobody leads.", ("name",)),
     "leasehold_leader_term": Metric("The newest term.", ("name",)),
     "leasehold_leader_claimants": Metric(
-        "Live nodes that believe that they lead: more than 1 must not be.", ("name",)
+        "Number of live nodes that believe that they lead. It must not exceed 1.", ("name",)
     ),
-    "leasehold_leader_renewal_age_seconds": Metric("Since the leader's renewal.", ("name",)),
-    "leasehold_lease_acquired_total": Metric("Terms that began.", ("name",), COUNTER),
-    "leasehold_lease_renewed_total": Metric("Renewals.", ("name",), COUNTER),
+    "leasehold_leader_renewal_age_seconds": Metric(
+        "Seconds since the leader's last renewal.", ("name",)
+    ),
+    "leasehold_lease_acquired_total": Metric("Number of terms that began.", ("name",), COUNTER),
+    "leasehold_lease_renewed_total": Metric("Number of renewals.", ("name",), COUNTER),
     "leasehold_lease_renew_failed_total": Metric(
-        "Calls of a node's guard that got no answer, told with the next one that did.",
+        "Calls of a node's guard that got no answer, counted with the next call that did.",
         ("app",),
         COUNTER,
     ),
     "leasehold_lease_expired_total": Metric(
-        "Terms that ended without a resignation.", ("name",), COUNTER
+        "Number of terms that ended without a resignation.", ("name",), COUNTER
     ),
-    "leasehold_lease_resigned_total": Metric("Terms that were given up.", ("name",), COUNTER),
+    "leasehold_lease_resigned_total": Metric(
+        "Number of terms that ended with a resignation.", ("name",), COUNTER
+    ),
     "leasehold_lease_contended_total": Metric(
-        "Attempts to acquire for which somebody else was quicker.", ("name",), COUNTER
+        "Number of attempts to acquire that another node won.", ("name",), COUNTER
     ),
     "leasehold_lease_leaderless_seconds_total": Metric(
-        "Seconds between two terms with nobody whose lease was in force.", ("name",), COUNTER
+        "Seconds without a lease in force, the present vacancy included.", ("name",), COUNTER
     ),
     # locks
-    "leasehold_locks_held": Metric("Locks (app.lock) that are held."),
-    "leasehold_locks_waiting": Metric("Processes that wait for a lock."),
-    "leasehold_locks_oldest_wait_seconds": Metric("For how long the first of them has waited."),
-    "leasehold_locks_contended_total": Metric(
-        "Processes that had to wait for a lock, or came too late for it.", (), COUNTER
+    "leasehold_locks_held": Metric("Number of locks (app.lock) that are held."),
+    "leasehold_locks_waiting": Metric("Number of processes that wait for a lock."),
+    "leasehold_locks_oldest_wait_seconds": Metric(
+        "Longest wait for a lock so far, of those that wait now."
     ),
-    "leasehold_advisory_locks_held": Metric("Advisory locks of this database that are held."),
-    "leasehold_advisory_locks_waiting": Metric("Sessions that wait for an advisory lock."),
+    "leasehold_locks_contended_total": Metric(
+        "Number of times that a process had to wait for a lock, or did not get it.", (), COUNTER
+    ),
+    "leasehold_advisory_locks_held": Metric(
+        "Number of advisory locks of this database that are held."
+    ),
+    "leasehold_advisory_locks_waiting": Metric(
+        "Number of sessions that wait for an advisory lock."
+    ),
     "leasehold_advisory_locks_oldest_wait_seconds": Metric(
-        "For how long the first of them has waited."
+        "Longest wait for an advisory lock so far, of the sessions that wait now."
     ),
     # jobs
     "leasehold_queue_ready": Metric(
-        "Jobs that are due, running ones too; an estimate beyond some thousands.", ("queue",)
+        "Number of due jobs, running ones included. Above some thousands it is an estimate.",
+        ("queue",),
     ),
     "leasehold_queue_oldest_ready_seconds": Metric(
-        "For how long the oldest job that could run has been due.", ("queue",)
+        "How long the oldest job that could run has been due.", ("queue",)
     ),
-    "leasehold_queue_slots": Metric("Jobs that live nodes run at once.", ("queue",)),
-    "leasehold_jobs_waiting": Metric("Jobs for later, or to be retried; at most 10,000."),
-    "leasehold_jobs_unknown_task": Metric("Jobs whose task no live node knows; at most 10,000."),
-    "leasehold_jobs_quarantined": Metric("Jobs in quarantine; at most 10,000."),
+    "leasehold_queue_slots": Metric("Number of jobs that live nodes can run at once.", ("queue",)),
+    "leasehold_jobs_waiting": Metric(
+        "Number of jobs that are scheduled or will be retried, up to 10,000."
+    ),
+    "leasehold_jobs_unknown_task": Metric(
+        "Number of jobs whose task no live node knows, up to 10,000."
+    ),
+    "leasehold_jobs_quarantined": Metric("Number of jobs in quarantine, up to 10,000."),
     "leasehold_jobs_finished_total": Metric(
-        "Finished jobs, counted by whole minutes.", ("queue", "task", "outcome"), COUNTER
+        "Number of finished jobs, counted by whole minutes.", ("queue", "task", "outcome"), COUNTER
     ),
     "leasehold_attempts_failed_total": Metric(
-        "Attempts that failed or crashed, counted by whole minutes.", ("queue", "task"), COUNTER
+        "Number of attempts that failed or crashed, counted by whole minutes.",
+        ("queue", "task"),
+        COUNTER,
     ),
     "leasehold_job_wait_seconds": Metric(
-        "From due to started, of finished jobs, counted by whole minutes.", ("queue",), HISTOGRAM
+        "Time from due to start of finished jobs, counted by whole minutes.", ("queue",), HISTOGRAM
     ),
     "leasehold_job_run_seconds": Metric(
-        "From started to finished, counted by whole minutes.", ("queue",), HISTOGRAM
+        "Time from start to end, counted by whole minutes.", ("queue",), HISTOGRAM
     ),
     "leasehold_task_discarded": Metric(
-        "Jobs discarded within ten minutes; tasks without any have no series.", ("task",)
+        "Number of jobs discarded within ten minutes. A task without any has no series.", ("task",)
     ),
     "leasehold_task_failed": Metric(
-        "Attempts that failed within ten minutes and will be tried again.", ("task",)
+        "Number of attempts that failed within ten minutes and will be retried.", ("task",)
     ),
     # schedules and deadlines
     "leasehold_schedule_late_seconds": Metric(
-        "How long ago its next moment was due.", ("app", "schedule")
+        "How long the schedule's next moment has been due.", ("app", "schedule")
     ),
     "leasehold_schedule_ahead_seconds": Metric(
-        "How far its last tick lies ahead of the database's clock.", ("app", "schedule")
+        "How far the schedule's last tick is ahead of the database's clock.", ("app", "schedule")
     ),
     "leasehold_schedule_failing": Metric(
-        "1: its newest job failed for good, and none completed lately.", ("app", "schedule")
+        "1 if the newest job was discarded or quarantined and none completed lately.",
+        ("app", "schedule"),
     ),
-    "leasehold_schedule_paused": Metric("1: paused.", ("app", "schedule")),
+    "leasehold_schedule_paused": Metric("1 if the schedule is paused.", ("app", "schedule")),
     "leasehold_breaches_unhandled": Metric(
-        "Breaches of the last days of which nobody was told; at most 100."
+        "Number of recent breaches whose callback failed or cannot run, up to 100."
     ),
     # the house
-    "leasehold_events_total": Metric("Events of this kind that were stored.", ("kind",), COUNTER),
+    "leasehold_events_total": Metric("Number of stored events of this kind.", ("kind",), COUNTER),
     "leasehold_xmin_pinned_seconds": Metric(
-        "For how long the oldest transaction has kept dead rows from being removed."
+        "How long the oldest transaction has been blocking vacuum."
     ),
-    "leasehold_table_dead_rows": Metric("Dead rows, as the server's statistics say.", ("table",)),
-    "leasehold_table_bytes": Metric("Size without indexes.", ("table",)),
-}  # fmt: skip
+    "leasehold_table_dead_rows": Metric(
+        "Number of dead rows, by the server's statistics.", ("table",)
+    ),
+    "leasehold_table_bytes": Metric("The table's size in bytes, without indexes.", ("table",)),
+}
