@@ -25,7 +25,7 @@ BLOCKS_SECONDS = 0.4
 MARK: ContextVar[str] = ContextVar("MARK")
 COPYING = """
     select pid from pg_stat_activity
-    where application_name = 'leasehold work' and query ilike 'copy%' and state = 'active'
+    where application_name = 'leasehold user' and query ilike 'copy%' and state = 'active'
 """
 
 

@@ -29,7 +29,7 @@ from tests.pg.bench import Bench
 from tests.support.wait import until_async
 
 LIMIT = 1 << 20
-BACKEND = "select pid from pg_stat_activity where application_name = 'leasehold work'"
+BACKEND = "select pid from pg_stat_activity where application_name = 'leasehold user'"
 WAITS = f"{BACKEND} and wait_event_type = 'Lock'"
 ALIVE = "select 1 from pg_stat_activity where pid = %(pid)s"
 
@@ -98,7 +98,7 @@ async def late(direct_dsn: str, migrated: str, request: Any) -> AsyncIterator[Pg
     """With an open connection, of a role whose transactions have this by default."""
     isolation = request.param.replace(" ", "\\ ")
     options = f"-c default_transaction_isolation={isolation}"
-    store = PgStore(Settings(dsn=make_conninfo(direct_dsn, options=options)), "work")
+    store = PgStore(Settings(dsn=make_conninfo(direct_dsn, options=options)), "user")
     await store.deaths(1)
     yield store
     await store.close()

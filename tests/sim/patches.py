@@ -90,13 +90,17 @@ def no_drain() -> Iterator[None]:
 _tick = Periodic.tick
 
 
+class Unheard(BaseException):
+    """No loop catches it, and nobody hears of it."""
+
+
 @contextmanager
 def periodic_dies() -> Iterator[None]:
     async def tick(self: Periodic, now: datetime | None) -> float:
         try:
             return await _tick(self, now)
         except Unavailable:
-            raise asyncio.CancelledError from None  # nobody hears of it
+            raise Unheard from None
 
     with _patched(Periodic, "tick", tick):
         yield

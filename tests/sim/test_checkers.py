@@ -100,7 +100,7 @@ def test_a_lease_without_a_row_is_told():
 def test_a_row_without_a_process_and_a_death_that_is_not_settled_are_told():
     host, dead = Host(), uuid4()
     db = tables(host.me, dead)
-    db.deaths[uuid4()] = DeathRow("w", NOW)
+    db.deaths[uuid4()] = DeathRow("w", NOW, "default")
     assert said(db, host) == [
         "NoStuck: 1 deaths are not settled",
         f"NoStuck: node {dead} is dead, and its row is there",
