@@ -6,12 +6,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 from leasehold.model.filter import JobFilter
 from leasehold.ports.common import Now, Rows
 from leasehold.ports.operation import Operations, first, named, operation, value
+from leasehold.ports.operator import EVENTS
+
+SERIES = 20_000
+"""Series of one metric that are read."""
 
 
 class DashboardStore(Operations):
@@ -89,14 +93,17 @@ class JobPage:
     """So many rows were looked at; fewer than there are, if ``more`` without a full page."""
 
 
-class Reports(Protocol):
+class Reports(Operations):
     """Read-only questions that only people ask. Over connections of its own, so that no claim
     ever waits behind one of them; every answer is bounded."""
 
-    async def queues(self, now: Now) -> Rows:
+    @operation(
+        "web/queues", answer=named("queue ready running capped oldest_seconds oldest_id about")
+    )
+    async def queues(self, now: Now, most: int = 5_000) -> Rows:
         """queue; ready, and how many of these run (both at least, if capped); capped;
         oldest_seconds and oldest_id, of the available job that has been due for longest; about,
-        an estimate of ready (None: not known)."""
+        an estimate of ready (None: not known). ``most``: jobs that are counted."""
 
     async def job_page(self, wanted: JobFilter, after: str | None, limit: int) -> JobPage: ...
 
@@ -106,18 +113,42 @@ class Reports(Protocol):
         """The ids that a filter matches, at most so many; and whether there may be more. One
         look, as for a page; ``far``: as many as it takes, up to a million jobs."""
 
-    async def job(self, job: UUID) -> dict[str, Any] | None:
+    @operation(
+        "web/job",
+        answer=first(
+            "run_at claimed_at started_at node unique_key requeue_seconds timeout_seconds history "
+            "ready held_because schedule tick_at ahead now"
+        ),
+    )
+    async def job(self, job: UUID, now: Now = None) -> dict[str, Any] | None:
         """One job with what the view does not show: claimed_at, run_at, unique_key, ahead."""
 
+    @operation("web/job_events", answer=EVENTS)
     async def job_events(self, job: UUID, since: datetime, until: datetime, limit: int) -> Rows: ...
 
+    @operation(
+        "web/schedules",
+        answer=named(
+            "app name spec described task_name missed paused next_at high_water release updated_at "
+            "last_fire_at last_state last_job_id"
+        ),
+    )
     async def schedules(self, limit: int) -> Rows: ...
 
-    async def ticks(self, each: int) -> Rows:
+    @operation(
+        "web/ticks",
+        answer=named(
+            "app schedule fire_at until state job_id term decided_at lateness_seconds outcome "
+            "ran_seconds"
+        ),
+    )
+    async def ticks(self, each: int, now: Now = None) -> Rows:
         """The newest ticks of every schedule."""
 
+    @operation("web/lease_events", answer=EVENTS)
     async def lease_events(self, since: datetime, limit: int) -> Rows: ...
 
+    @operation("web/terms", answer=named("name token node worker_id acquired_at"))
     async def terms(self, since: datetime, limit: int) -> Rows: ...
 
     async def events(
@@ -125,23 +156,49 @@ class Reports(Protocol):
     ) -> tuple[Rows, int | None]:
         """The newest before an id; and the id from which to go on, if there is more."""
 
-    async def tables(self) -> Rows: ...
+    @operation(
+        "web/tables",
+        answer=named(
+            "name live dead table_bytes index_bytes vacuumed_seconds updates hot_updates parts"
+        ),
+    )
+    async def tables(self, now: Now = None) -> Rows: ...
 
-    async def transactions(self, limit: int) -> Rows: ...
+    @operation(
+        "web/transactions",
+        answer=named("pid what role application client state open_seconds xmin_age query"),
+    )
+    async def transactions(self, limit: int, now: Now = None) -> Rows: ...
 
-    async def waits(self, limit: int) -> Rows: ...
+    @operation("web/waits", answer=named("pid role application waits_for seconds blocked_by query"))
+    async def waits(self, limit: int, now: Now = None) -> Rows: ...
 
-    async def counts(self) -> Rows:
+    @operation("metrics/counts", answer=named("metric subject part n"))
+    async def counts(self, limit: int = SERIES) -> Rows:
         """What only grows: metric, subject, part, n."""
 
-    async def lease_counts(self, now: Now) -> Rows:
+    @operation(
+        "metrics/leases",
+        answer=named(
+            "name held term age_seconds acquired renewed resigned expired leaderless_seconds"
+        ),
+    )
+    async def lease_counts(self, now: Now, limit: int = SERIES) -> Rows:
         """Of each leader: name, held, term, age_seconds, acquired, renewed, resigned, expired,
         leaderless_seconds."""
 
+    @operation(
+        "metrics/locks",
+        answer=first(
+            "held waiting oldest_wait_seconds advisory_held advisory_waiting "
+            "advisory_oldest_wait_seconds"
+        ),
+    )
     async def lock_counts(self, now: Now) -> dict[str, Any]:
         """held, waiting, oldest_wait_seconds, and the same of advisory locks."""
 
-    async def names(self) -> dict[str, list[str]]:
+    @operation("web/names")
+    async def names(self) -> tuple[list[str], list[str]]:
         """What there is to be suggested: queues and tasks."""
 
     async def close(self) -> None: ...

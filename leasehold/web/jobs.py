@@ -70,8 +70,8 @@ async def _values(operator: Any, key: str) -> list[str]:
     if key == "node":
         return [str(node["worker_id"]) for node in await operator.store.nodes(200)]
     if key in ("queue", "task"):
-        names: dict[str, list[str]] = await operator.reports.names()
-        return names[key]
+        queues, tasks = await operator.reports.names()
+        return list(queues if key == "queue" else tasks)
     return []
 
 

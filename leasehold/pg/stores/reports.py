@@ -11,9 +11,11 @@ from leasehold.config import Settings
 from leasehold.errors import BadFilter
 from leasehold.model.filter import JobFilter
 from leasehold.model.states import FINISHED, WAITING, State
+from leasehold.pg.stores.execution import PgOperations
 from leasehold.pg.stores.store import PgStore
-from leasehold.ports import JobPage, Now, Rows
+from leasehold.ports import JobPage, Reports, Rows
 from leasehold.ports.operation import named
+from leasehold.ports.operator import EVENTS
 
 CALL_SECONDS = 5.0
 LOOK_ROWS = 5_000
@@ -22,10 +24,7 @@ BAD_ROWS = 3_000
 """The same among those that did not complete: each lies on another page of the table."""
 LANE_ROWS = 10_000
 """How many at the heads of all queues together, to find those that run."""
-COUNT_ROWS = 5_000
-"""How many of them are counted."""
 EVENT_ROWS = 10_000
-COUNT_SERIES = 20_000
 FAR_ROWS = 1_000_000
 """How many jobs a bulk act looks at, in several looks."""
 _LAST = UUID(int=(1 << 128) - 1)
@@ -40,7 +39,7 @@ Look = tuple[list[UUID], list[str], str | None, int]
 """Ids, the cursor behind each, the cursor behind all that was looked at (None: all), how many."""
 
 
-class PgReports:
+class PgReports(PgOperations, Reports):
     """Belongs to one event loop; ``connections`` at most. ``store`` goes over the same ones."""
 
     def __init__(self, settings: Settings, connections: int = 2) -> None:
@@ -51,7 +50,6 @@ class PgReports:
     async def close(self) -> None:
         await self.store.close()
 
-    # -- jobs ------------------------------------------------------------------------------------
     async def job_page(self, wanted: JobFilter, after: str | None, limit: int) -> JobPage:
         scan = _scan(wanted) if _narrow(wanted) else limit + 1
         ids, cursors, end, looked = await self._look(wanted, after, limit + 1, scan)
@@ -123,51 +121,6 @@ class PgReports:
             return None
         return [row[0] for row in await self._pool.fetch("web/nodes_named", {"name": name})]
 
-    async def job(self, job: UUID) -> dict[str, Any] | None:
-        params = {"job": job, "now": None}
-        names = (
-            "run_at claimed_at started_at node unique_key requeue_seconds timeout_seconds history "
-            "ready held_because schedule tick_at ahead now"
-        )
-        rows = named(names)(await self._pool.fetch("web/job", params))
-        return rows[0] if rows else None
-
-    async def job_events(self, job: UUID, since: datetime, until: datetime, limit: int) -> Rows:
-        params = {"job": job, "since": since, "until": until, "limit": limit}
-        return named(_EVENT)(await self._pool.fetch("web/job_events", params))
-
-    async def queues(self, now: Now) -> Rows:
-        params = {"most": COUNT_ROWS, "now": now}
-        rows = await self._pool.fetch("web/queues", params)
-        return named("queue ready running capped oldest_seconds oldest_id about")(rows)
-
-    async def names(self) -> dict[str, list[str]]:
-        queues, tasks = (await self._pool.fetch("web/names", {}))[0]
-        return {"queue": queues, "task": tasks}
-
-    # -- schedules, leases, events ---------------------------------------------------------------
-    async def schedules(self, limit: int) -> Rows:
-        names = (
-            "app name spec described task_name missed paused next_at high_water release updated_at "
-            "last_fire_at last_state last_job_id"
-        )
-        return named(names)(await self._pool.fetch("web/schedules", {"limit": limit}))
-
-    async def ticks(self, each: int) -> Rows:
-        names = (
-            "app schedule fire_at until state job_id term decided_at lateness_seconds outcome "
-            "ran_seconds"
-        )
-        return named(names)(await self._pool.fetch("web/ticks", {"each": each, "now": None}))
-
-    async def terms(self, since: datetime, limit: int) -> Rows:
-        rows = await self._pool.fetch("web/terms", {"since": since, "limit": limit})
-        return named("name token node worker_id acquired_at")(rows)
-
-    async def lease_events(self, since: datetime, limit: int) -> Rows:
-        params = {"since": since, "limit": limit}
-        return named(_EVENT)(await self._pool.fetch("web/lease_events", params))
-
     async def events(
         self, kind: str | None, level: str | None, before: int | None, limit: int
     ) -> tuple[Rows, int | None]:
@@ -177,45 +130,10 @@ class PgReports:
         }  # fmt: skip
         rows = await self._pool.fetch("web/events", params)
         looked, last = rows[0][:2]
-        found = named(_EVENT)([row[2:] for row in rows if row[2] is not None])
+        found = EVENTS([row[2:] for row in rows if row[2] is not None])
         if len(found) > limit:
             return found[:limit], int(found[limit - 1]["id"])
         return found, int(last) if looked >= scan else None
-
-    # -- counts ----------------------------------------------------------------------------------
-    async def counts(self) -> Rows:
-        params = {"limit": COUNT_SERIES}
-        return named("metric subject part n")(await self._pool.fetch("metrics/counts", params))
-
-    async def lease_counts(self, now: Now) -> Rows:
-        names = "name held term age_seconds acquired renewed resigned expired leaderless_seconds"
-        params = {"limit": COUNT_SERIES, "now": now}
-        return named(names)(await self._pool.fetch("metrics/leases", params))
-
-    async def lock_counts(self, now: Now) -> dict[str, Any]:
-        names = (
-            "held waiting oldest_wait_seconds advisory_held advisory_waiting "
-            "advisory_oldest_wait_seconds"
-        )
-        return named(names)(await self._pool.fetch("metrics/locks", {"now": now}))[0]
-
-    # -- the database ----------------------------------------------------------------------------
-    async def tables(self) -> Rows:
-        names = "name live dead table_bytes index_bytes vacuumed_seconds updates hot_updates parts"
-        return named(names)(await self._pool.fetch("web/tables", {"now": None}))
-
-    async def transactions(self, limit: int) -> Rows:
-        names = "pid what role application client state open_seconds xmin_age query"
-        params = {"limit": limit, "now": None}
-        return named(names)(await self._pool.fetch("web/transactions", params))
-
-    async def waits(self, limit: int) -> Rows:
-        names = "pid role application waits_for seconds blocked_by query"
-        params = {"limit": limit, "now": None}
-        return named(names)(await self._pool.fetch("web/waits", params))
-
-
-_EVENT = "id at kind level worker_id fields"
 
 
 def _narrow(wanted: JobFilter) -> bool:

@@ -1,27 +1,19 @@
-"""The Store on PostgreSQL: it executes the declarations of ports/."""
+"""The Store on PostgreSQL."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, is_dataclass
-from functools import partial
-from typing import Any
-
-from psycopg.types.json import Jsonb
-
 from leasehold.config import USER_IDLE_SECONDS, Settings
-from leasehold.pg.connection.exchange import Row
 from leasehold.pg.connection.pool import Pool
-from leasehold.pg.connection.session import Params, ServerFacts
-from leasehold.pg.connection.words import fetch_told, has_words
+from leasehold.pg.connection.session import ServerFacts
+from leasehold.pg.stores.execution import PgOperations
 from leasehold.pg.stores.store_deadlines import PgDeadlines
 from leasehold.pg.stores.store_jobs import PgJobs
 from leasehold.pg.stores.store_nodes import PgNodes
 from leasehold.pg.stores.store_operator import PgOperator
-from leasehold.ports import Operation, Store, Term
+from leasehold.ports import Store
 
 
-class PgStore(PgNodes, PgJobs, PgDeadlines, PgOperator, Store):
+class PgStore(PgOperations, PgNodes, PgJobs, PgDeadlines, PgOperator, Store):
     """All operations over one pool; belongs to one event loop."""
 
     def __init__(
@@ -52,14 +44,6 @@ class PgStore(PgNodes, PgJobs, PgDeadlines, PgOperator, Store):
         notifications is half full, and none are sent."""
         return bool((await self._pool.fetch("session/notify", {"message": message}))[0][0])
 
-    async def execute(
-        self, operation: Operation, params: Params, timeout: float | None
-    ) -> list[Row]:
-        sent = _sent(params, operation.documents)
-        if has_words(sent):
-            return await fetch_told(self._pool, operation.sql, sent, timeout)
-        return await self._pool.fetch(operation.sql, sent, timeout, operation.aside)
-
     def shut(self) -> None:
         self._pool.shut()
 
@@ -87,26 +71,3 @@ class Stores:
     async def close(self) -> None:
         await self.users.close()
         await self.work.close()
-
-
-def _sent(params: Params, documents: frozenset[str]) -> Params:
-    """As psycopg takes them. A Term is two parameters: leader and term."""
-    sent: Params = {}
-    for name, value in params.items():
-        if isinstance(value, Term):
-            sent["leader"], sent["term"] = value
-        elif name in documents:
-            sent[name] = Jsonb(value, _dumps)
-        elif isinstance(value, (tuple, set, frozenset)):
-            sent[name] = list(value)
-        else:
-            sent[name] = value
-    return sent
-
-
-def _plain(value: Any) -> Any:
-    """What JSON does not know: records, moments and ids."""
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
-
-
-_dumps = partial(json.dumps, default=_plain)

@@ -1,0 +1,54 @@
+"""Executes the declarations of ports/ on PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, is_dataclass
+from functools import partial
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from leasehold.pg.connection.exchange import Row
+from leasehold.pg.connection.pool import Pool
+from leasehold.pg.connection.session import Params
+from leasehold.pg.connection.words import fetch_told, has_words
+from leasehold.ports import Operation, Term
+from leasehold.ports.operation import Operations
+
+
+class PgOperations(Operations):
+    """Over one pool."""
+
+    _pool: Pool
+
+    async def execute(
+        self, operation: Operation, params: Params, timeout: float | None
+    ) -> list[Row]:
+        sent = _sent(params, operation.documents)
+        if has_words(sent):
+            return await fetch_told(self._pool, operation.sql, sent, timeout)
+        return await self._pool.fetch(operation.sql, sent, timeout, operation.aside)
+
+
+def _sent(params: Params, documents: frozenset[str]) -> Params:
+    """As psycopg takes them. A Term is two parameters: leader and term."""
+    sent: Params = {}
+    for name, value in params.items():
+        if isinstance(value, Term):
+            sent["leader"], sent["term"] = value
+        elif name in documents:
+            sent[name] = Jsonb(value, _dumps)
+        elif isinstance(value, (tuple, set, frozenset)):
+            sent[name] = list(value)
+        else:
+            sent[name] = value
+    return sent
+
+
+def _plain(value: Any) -> Any:
+    """What JSON does not know: records, moments and ids."""
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
+
+
+_dumps = partial(json.dumps, default=_plain)
