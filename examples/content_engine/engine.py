@@ -1,6 +1,6 @@
-"""A content engine: it publishes posts through an outside API that allows only so many, and does
-its daily and weekly chores. Blue and green may run at once, each with as many processes as it
-likes: every tick and every post is handled once.
+"""A content engine that publishes posts through a rate-limited external API and runs daily and
+weekly tasks. A blue and a green release may run at once, each with any number of processes. Every
+tick and every post is handled once.
 
     LEASEHOLD_RELEASE=blue leasehold worker engine:app --processes 2
 """
@@ -24,7 +24,7 @@ app = App(name="content-engine")
 
 
 def schedule(cron: str, hours: float) -> Callable[..., Task]:
-    """By the clock in Seoul; in a time lapse (an hour of fewer seconds) as an interval."""
+    """A cron schedule in Seoul's time, or an interval if ``ENGINE_HOUR_SECONDS`` is set."""
     if HOUR_SECONDS == 3600:
         return app.periodic(cron, timezone="Asia/Seoul")
     return app.every(seconds=max(1.0, hours * HOUR_SECONDS))
@@ -34,7 +34,7 @@ def schedule(cron: str, hours: float) -> Callable[..., Task]:
 @schedule("0 */4 * * *", hours=4)
 @app.task(queue="content")
 async def sweep(ctx: Context) -> None:
-    """Choose posts and enqueue their publication. One transaction with the end of this job: a
+    """Choose posts and enqueue their publication, in one transaction with the end of this job. A
     sweep that is killed has chosen nothing, and no post is chosen twice."""
     async with await posts.connect() as connection:
         chosen = await posts.choose(connection, ctx.scheduled_for, POSTS_PER_SWEEP)
@@ -44,8 +44,8 @@ async def sweep(ctx: Context) -> None:
 
 @app.task(queue="content", timeout=60, max_attempts=20)
 async def publish(ctx: Context, post: int) -> Snooze | None:
-    """Publish one post. We may be killed after the API has it and before we have noted that;
-    then this runs again, and the key tells the API that it is the same post."""
+    """Publish one post. If this process is killed after the API has received the post and before
+    that is recorded, the job runs again. The key tells the API that it is the same post."""
     headers = {"Idempotency-Key": f"post-{post}", "User-Agent": f"{app.release}/{os.getpid()}"}
     content = {"post": post, "body": await posts.body(post)}
     async with httpx.AsyncClient(base_url=API, timeout=30) as api:
@@ -66,7 +66,7 @@ def retry_after(answer: httpx.Response) -> float:
     return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
 
 
-# -- the other jobs of the service ---------------------------------------------------------------
+# -- other tasks of the service ------------------------------------------------------------------
 @schedule("0 9 * * *", hours=24)
 @app.task(queue="content")
 async def daily_top3() -> list[dict]:

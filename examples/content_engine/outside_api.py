@@ -1,14 +1,13 @@
-"""The outside API that posts are published to, as a local stand-in.
+"""A local stand-in for the external API that publishes posts.
 
     python outside_api.py --port 8099 --limit 2 --per 1.0
 
-POST /posts          publish; the header Idempotency-Key makes a repeated call harmless: it is
-                     answered with the first result. More than --limit in --per seconds: 429 with
-                     Retry-After.
-GET  /journal        what happened: posts published, calls answered from memory, calls refused
-GET  /models/NAME    whether a model is well
-POST /hold, /release keep the answers back after the posts have arrived, to see what happens to a
-                     client that dies in between
+POST /posts          publish a post. A call that repeats an Idempotency-Key gets the first result.
+                     More than --limit posts in --per seconds get 429 with Retry-After.
+GET  /journal        published posts, repeated calls and refused calls
+GET  /models/NAME    whether a model is available
+POST /hold, /release hold back answers after posts have arrived, then send them. This shows what
+                     happens to a client that dies in between
 """
 
 import argparse
@@ -21,7 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Api:
-    """What it has been sent; safe from several threads."""
+    """What the API received. Thread-safe."""
 
     def __init__(self, limit: int, per_seconds: float) -> None:
         self.limit = limit
@@ -128,9 +127,9 @@ class Server(ThreadingHTTPServer):
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--port", type=int, default=8099, help="0: any free one")
-    parser.add_argument("--limit", type=int, default=2, help="posts ...")
-    parser.add_argument("--per", type=float, default=1.0, help="... in so many seconds")
+    parser.add_argument("--port", type=int, default=8099, help="0 takes any free port")
+    parser.add_argument("--limit", type=int, default=2, help="posts accepted in --per seconds")
+    parser.add_argument("--per", type=float, default=1.0, help="period of --limit in seconds")
     options = parser.parse_args()
     Handler.api = Api(options.limit, options.per)
     with Server(("127.0.0.1", options.port), Handler) as server:

@@ -1,4 +1,4 @@
-"""The posts: a table of the service's own, in the database that also has the jobs."""
+"""The posts: a table that belongs to the service, in the same database as the jobs."""
 
 import os
 from datetime import datetime
@@ -20,13 +20,13 @@ create table example_post (
 
 
 async def connect() -> psycopg.AsyncConnection[dict]:
-    """A connection; ``async with`` it: one transaction, committed at its end."""
+    """A connection. ``async with`` makes it one transaction, which commits at the end."""
     dsn = os.environ["LEASEHOLD_DSN"]
     return await psycopg.AsyncConnection.connect(dsn, row_factory=dict_row)
 
 
 async def make(count: int) -> None:
-    """A new table, with so many posts that wait."""
+    """Create a new table with ``count`` waiting posts."""
     async with await connect() as connection:
         await connection.execute("drop table if exists example_post")
         await connection.execute(TABLE)
@@ -40,7 +40,7 @@ async def make(count: int) -> None:
 async def choose(
     connection: psycopg.AsyncConnection[dict], sweep: datetime, most: int
 ) -> list[int]:
-    """The ids of the oldest posts that no sweep has chosen yet; they are chosen now."""
+    """Choose the oldest posts that no sweep has chosen yet, and return their ids."""
     cursor = await connection.execute(
         """
         update example_post set sweep = %s
@@ -81,7 +81,7 @@ async def top(count: int, days: int) -> list[dict]:
 
 
 async def summary() -> dict:
-    """Counts, and the mean of likes."""
+    """Counts of posts, and their mean likes."""
     async with await connect() as connection:
         cursor = await connection.execute(
             """
@@ -101,7 +101,7 @@ async def drained() -> bool:
 
 
 async def sweeps() -> dict[datetime, int]:
-    """How many posts each sweep has chosen."""
+    """Number of posts that each sweep chose."""
     async with await connect() as connection:
         cursor = await connection.execute(
             "select sweep, count(*) as posts from example_post where sweep is not null group by 1"

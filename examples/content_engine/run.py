@@ -1,5 +1,5 @@
-"""All of it with one command, in a time lapse: the outside API, posts that wait, a blue and a
-green service at once, and what the API saw.
+"""Run the whole example with short hours: the external API, waiting posts, and a blue and a green
+service at once. Print what the API received.
 
     python run.py [--posts 8] [--kill] [--json]
 """
@@ -30,7 +30,7 @@ LEASEHOLD = [sys.executable, "-m", "leasehold"]
 
 
 def start(stack: ExitStack, out: Any, *command: str, **env: str) -> None:
-    """A process that ends with us; its output goes to ``out``."""
+    """Start a process that ends with this one. Its output goes to ``out``."""
     process = subprocess.Popen(
         command, cwd=HERE, env=os.environ | env, stdout=out, stderr=subprocess.STDOUT
     )
@@ -48,7 +48,7 @@ def wait_for(met: Callable[[], Any], what: str, seconds: float = 60) -> Any:
 
 
 def kill_a_publisher(api: httpx.Client) -> None:
-    """Kill -9 a process whose post has arrived at the API and that has no answer yet."""
+    """Send SIGKILL to a process whose post has reached the API and that has no answer yet."""
     journal = wait_for(lambda: (j := api.get("/journal").json())["waiting"] and j, "a post")
     release, _, pid = journal["posts"][-1]["client"].partition("/")
     os.kill(int(pid), signal.SIGKILL)
@@ -74,7 +74,7 @@ def report(journal: dict) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--posts", type=int, default=8)
-    parser.add_argument("--kill", action="store_true", help="kill -9 one in mid-publication")
+    parser.add_argument("--kill", action="store_true", help="kill -9 a process while it publishes")
     parser.add_argument("--json", action="store_true", help="only the JSON")
     options = parser.parse_args()
     if os.environ.get("LEASEHOLD_DSN", "embedded") == "embedded":

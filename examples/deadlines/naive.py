@@ -1,9 +1,9 @@
-"""The hand-made version: each scheduler reads the deadlines that have passed, pages, and notes it.
+"""The hand-made version: each scheduler reads the missed deadlines, pages, and marks them.
 
     python naive.py --deadlines 20 --schedulers 2
 
-Between the read and the note there is time, and the other scheduler reads as well: two pages. A
-scheduler that dies in between leaves the same gap. Prints how many pages came of how many.
+Between the read and the mark another scheduler reads the same deadline, so there are two pages. A
+scheduler that dies in between has the same effect. Prints the number of deadlines and of pages.
 """
 
 import argparse
@@ -23,7 +23,7 @@ class Pager:
         self.pages: list[uuid.UUID] = []
 
     def page(self, deadline: uuid.UUID) -> None:
-        time.sleep(0.01)  # the other side takes its time
+        time.sleep(0.01)  # the pager needs some time
         self.pages.append(deadline)
 
 

@@ -1,12 +1,13 @@
-"""The on-call service and the bank's repair desk, as a local stand-in.
+"""A local stand-in for the on-call service and the bank's repair desk.
 
     python oncall.py --port 8098
 
 POST /pages     page somebody; a second page with the same "key" opens no second incident
-POST /repairs   repair something under a "token"; one that is lower than a token that was seen for
-                the same "deadline" is refused with 409
-GET  /journal   what happened: incidents, pages that repeated one, repairs, refused repairs
-POST /hold, /release   keep the answers to pages back, to see what happens to a caller that dies
+POST /repairs   request a repair with a "token". Answers 409 if it has seen a higher token for the
+                same "deadline"
+GET  /journal   incidents, repeated pages, repairs and refused repairs
+POST /hold, /release   hold back answers to pages, then send them. This shows what happens to a
+                caller that dies in between
 """
 
 import argparse
@@ -16,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Desk:
-    """What it has been told; safe from several threads."""
+    """The pages and repairs that were received. Thread-safe."""
 
     def __init__(self) -> None:
         self.incidents: dict[str, dict] = {}
@@ -107,7 +108,7 @@ class Server(ThreadingHTTPServer):
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--port", type=int, default=8098, help="0: any free one")
+    parser.add_argument("--port", type=int, default=8098, help="0 takes any free port")
     options = parser.parse_args()
     Handler.desk = Desk()
     with Server(("127.0.0.1", options.port), Handler) as server:

@@ -1,4 +1,5 @@
-"""All of it with one command: a settlement that hangs, a page, a kill right after it, a repair.
+"""Run the whole example: a settlement hangs, somebody is paged, the process is killed right after
+the page, and the other process requests the repair.
 
 python run.py
 """
@@ -43,7 +44,7 @@ def main() -> None:
         print(json.dumps({kind: len(found[kind]) for kind in ("incidents", "repeated", "repairs")}))
         subprocess.run([*LEASEHOLD, "deadlines"])
     finally:
-        # the settlement hangs, and the two are not asked to wait for it
+        # one settlement hangs; do not wait for it
         workers.terminate()
         try:
             workers.wait(5)
@@ -53,7 +54,7 @@ def main() -> None:
 
 
 async def prepare(app: object) -> str:
-    """The schema; and the DSN, that all processes use the same embedded server."""
+    """Apply the schema, and return the DSN, so that all processes use the same server."""
     await app.apply_schema()
     return await app.dsn()
 

@@ -1,4 +1,4 @@
-"""A settlement that has to be done in time; when it is not, somebody is paged and it is repaired.
+"""A settlement with a deadline. If it is late, a job pages somebody and requests a repair.
 
 leasehold worker settlement:app --processes 2
 """
@@ -18,10 +18,10 @@ PROMISED_SECONDS = float(os.environ.get("PROMISED_SECONDS", "2"))
 
 @app.task(queue="oncall", max_attempts=50, backoff=Backoff(base=0.5, longest=10))
 def page_and_repair(ctx: Context, breach: dict) -> None:
-    """The callback of a breach. It may run twice: its process may be killed between two lines.
+    """The callback of a breach. It may run twice, because its process can be killed at any line.
 
-    The deadline's id never changes, so a second page is known for the first one's. The token grows
-    with each run, so a repair by a process that was taken for dead, and is not, is refused.
+    The deadline's id never changes, so the pager recognises a second page. The token grows with
+    each run, so the repair desk refuses a process that was declared dead and is still alive.
     """
     deadline = breach["deadline"]
     post("/pages", {"key": deadline, "text": f"{breach['name']} is late", "by": ctx.worker_id})

@@ -1,4 +1,4 @@
-"""The work itself, the same for both services: it costs CPU time here and money elsewhere."""
+"""The work that both services do. Here it costs CPU time, in production also money."""
 
 import hashlib
 import json
@@ -7,11 +7,11 @@ import time
 from datetime import datetime
 
 COST_WON = 120
-"""What one run costs, in calls of a model."""
+"""Cost of one run in won, for calls of a model."""
 
 
 def analyse(due: datetime) -> None:
-    """One run for the moment ``due``, recorded as a line of JSON in the file ``ANALYSIS_LOG``."""
+    """Run once for the moment ``due``, and record it as a line of JSON in ``ANALYSIS_LOG``."""
     before = time.thread_time()
     for user in range(20):
         hashlib.pbkdf2_hmac("sha256", b"profile", str(user).encode(), 5_000)

@@ -1,5 +1,5 @@
-"""Both services side by side, each under gunicorn with four workers: what was due, what ran,
-what it cost.
+"""Run both services side by side, each under gunicorn with four workers, and compare the moments
+that were due, the runs and their cost.
 
     python compare.py --seconds 20 [--json]
 """
@@ -25,7 +25,7 @@ DAYS = 30
 
 
 class Service:
-    """One of the two services: its gunicorn, and the runs that it has recorded."""
+    """One of the two services: its gunicorn process and the runs that it recorded."""
 
     def __init__(self, module: str, config: str, folder: Path) -> None:
         self.log = folder / f"{module}.jsonl"
@@ -55,8 +55,7 @@ class Service:
             time.sleep(0.05)
 
     def cpu_seconds(self) -> float:
-        """Of the arbiter and all that it has started, so far. Not a number where there is no
-        /proc."""
+        """CPU seconds that the arbiter and its workers have used so far. NaN without /proc."""
         if not Path("/proc/self/stat").exists():
             return math.nan
         arbiter = self.gunicorn.pid
@@ -73,7 +72,7 @@ class Service:
 
 
 def measure(services: list[Service], seconds: int) -> list[dict]:
-    """Count the runs of the same stretch of time in all services."""
+    """Count the runs of all services in the same period."""
     for service in services:
         service.wait_until(bool, "a first run")
     services[0].wait_until(lambda runs: len({run["pid"] for run in runs}) == 4, "the 4th worker")

@@ -1,4 +1,4 @@
-# gunicorn calls these two: it knows first that a worker is dead, and says so to the database
+# gunicorn is the first to know that a worker is dead; these hooks record it in the database
 from leasehold.integrations.gunicorn import child_exit, pre_fork  # noqa: F401
 
 workers = 4

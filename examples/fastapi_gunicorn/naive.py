@@ -1,4 +1,4 @@
-"""The same service with a scheduler in its lifespan: each of the workers runs every analysis."""
+"""The same service with a scheduler in its lifespan: every worker runs every analysis."""
 
 import os
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The service with leasehold: each worker takes part, and each due moment runs once."""
+"""The service with leasehold: every worker takes part, and each due moment runs once."""
 
 import os
 
@@ -11,7 +11,7 @@ app = App(os.environ.get("LEASEHOLD_DSN", "embedded"), name="profiles")
 
 every_seconds = os.environ.get("ANALYSIS_EVERY_SECONDS")
 daily = (
-    app.every(seconds=float(every_seconds))  # to be seen in a minute, not in a month
+    app.every(seconds=float(every_seconds))  # to see results within a minute
     if every_seconds
     else app.periodic("0 15 * * *", timezone="Asia/Seoul")
 )

@@ -1,4 +1,4 @@
-"""All of it with one command: the store, two workers, a job, and what is kept in the end.
+"""Run the whole example: the store, two workers and a job. Print what the store keeps.
 
 python run.py [--json]
 """

@@ -1,11 +1,12 @@
-"""An outside store that a database's transaction does not reach, as a local stand-in.
+"""A local stand-in for an external store, which no database transaction covers.
 
     python store.py --port 8098
 
-PUT /fenced/NAME     {"token": 7, "value": …}: kept, unless a higher token was seen: then 409
-PUT /trusting/NAME   the same, and whoever comes last wins
-GET /fenced/NAME     what is kept (404: nothing)
-GET /journal         every write and what became of it
+PUT /fenced/NAME     {"token": 7, "value": …}: keeps the value, or answers 409 if the store has seen
+                     a higher token
+PUT /trusting/NAME   the same without the check: the last write wins
+GET /fenced/NAME     the value that the store keeps, or 404
+GET /journal         every write, and whether it was accepted
 """
 
 import argparse
@@ -15,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Store:
-    """What it was sent; safe from several threads."""
+    """The documents that the store received. Thread-safe."""
 
     def __init__(self) -> None:
         self.kept: dict[str, dict] = {}
@@ -23,8 +24,8 @@ class Store:
         self._lock = threading.Lock()
 
     def put(self, path: str, document: dict) -> bool:
-        """Compare and write in one step. All that the receiver has to do: remember the highest
-        token of each name, and refuse a lower one (the same again is the same writer's retry)."""
+        """Compare and write in one step. The receiver only has to remember the highest token of
+        each name and refuse a lower one. An equal token is a retry by the same writer."""
         with self._lock:
             seen = self.kept.get(path, {"token": -1})["token"]
             accepted = path.startswith("/trusting/") or document["token"] >= seen

@@ -1,4 +1,4 @@
-"""A job that writes to an outside store, and whose first worker comes back too late."""
+"""A job that writes to an external store. Its first worker comes back too late."""
 
 import json
 import os
@@ -24,9 +24,9 @@ def call(method: str, path: str, document: dict | None = None) -> tuple[int, dic
 
 @app.task(queue="reports", requeue_after=1.0)
 def publish(ctx: SyncContext, name: str) -> dict:
-    """Runs in a thread, which nobody can stop: after a second the job is taken away from it and
-    runs again somewhere else, with a higher token. The first one wakes up after the second has
-    written, and writes as well."""
+    """Runs in a thread, which cannot be stopped. After a second the job is taken away and runs
+    again elsewhere with a higher token. The first attempt wakes up after the second has written,
+    and writes as well."""
     if ctx.attempt == 1:
         hang_until_somebody_else_has_written(name, ctx.token)
     document = {"token": ctx.token, "value": f"as attempt {ctx.attempt} made it"}
@@ -37,7 +37,7 @@ def publish(ctx: SyncContext, name: str) -> dict:
 
 
 def hang_until_somebody_else_has_written(name: str, token: int) -> None:
-    """Stands for a pause of any length: a garbage collector, a slow disk, a frozen container."""
+    """Stands for a pause of any length: garbage collection, a slow disk, a frozen container."""
     give_up_at = time.monotonic() + 60
     while time.monotonic() < give_up_at:
         status, kept = call("GET", f"/fenced/{name}")

@@ -1,4 +1,4 @@
-"""Enqueue jobs, and with --wait wait until all have finished.
+"""Enqueue jobs. With --wait, wait until all have finished.
 
 python produce.py --emails 200 --reports 6 --payments 20 --failing 4 --wait
 """
@@ -26,7 +26,7 @@ async def produce(emails: int, reports: int, payments: int, failing: int) -> lis
 
 
 async def wait_for(jobs: list[Job]) -> None:
-    """Wait until each has finished, and say what became of them."""
+    """Wait until all jobs have finished, and print how many ended in which state."""
     ends: Counter[tuple[str, str]] = Counter()
     for job in jobs:
         with suppress(JobFailed):  # it is counted like the others

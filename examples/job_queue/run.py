@@ -1,4 +1,4 @@
-"""All of it with one command: three workers, jobs for them, and a look at what they did.
+"""Run the whole example: start three workers, enqueue jobs, and show what the workers did.
 
 python run.py
 """

@@ -1,4 +1,4 @@
-"""Three kinds of jobs, each in a queue of its own.
+"""Three tasks, each with a queue of its own.
 
 leasehold worker tasks:app
 """

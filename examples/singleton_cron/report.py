@@ -1,4 +1,4 @@
-"""The nightly report: must not run twice at once, and need not run twice a night."""
+"""The nightly report. It must not run twice at the same time, and once a night is enough."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Syncs customers with an outside API that allows one client at a time.
+"""Syncs customers with an external API that allows one client at a time.
 
-The lock is keyed on the API's endpoint, not on this job: whatever else of ours talks to it takes
-the same lock. The API is a file here; it notes who was there, and refuses a token that is lower
-than the last.
+The lock is keyed on the API's endpoint and not on this job, so other code that calls the API can
+take the same lock. Here the API is a file. It records its callers and refuses a token that is lower
+than the last one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ app = App()
 
 
 def call_api(token: int, what: str) -> None:
-    """The outside system: one line a call. It knows nothing of leases but the token."""
+    """The external system. It writes one line for each call, and knows only the token."""
     with API.open("a+") as log:
         fcntl.flock(log, fcntl.LOCK_EX)
         log.seek(0)

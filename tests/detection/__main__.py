@@ -18,44 +18,54 @@ from tests.support import postgres as servers
 _PAGE = """\
 # How soon trouble is detected
 
-The measurement makes each of twenty troubles for real processes: it kills or freezes a worker, ends
-a session, sets a clock, lets jobs fail. From then on four look again and again:
+This page shows how many seconds pass until leasehold reports a problem. The measurement causes
+twenty problems in real processes: it kills or freezes a worker, terminates a session, sets a clock,
+or makes jobs fail. From that moment four observers look repeatedly:
 
-- `leasehold status`, which must end with exit status 1 and the sentence;
-- the dashboard's page *now*, which must show the sentence;
-- the metric `leasehold_problems{{kind="…"}}`, which must be more than 0;
-- a Prometheus that scrapes two endpoints and evaluates the rules of `leasehold metrics rules` each
-  second: the alert must be active, and active once.
+- `leasehold status` must exit with status 1 and print the sentence;
+- the dashboard's page *Now* must show the sentence;
+- the metric `leasehold_problems{{kind="…"}}` must be greater than 0;
+- Prometheus scrapes two endpoints and evaluates the rules of `leasehold metrics rules` every
+  second. There must be exactly one active alert.
 
-The table has the seconds until each of them said it. The aim is {limit:g} s. The time of a look is
-part of it: on a busy machine the command alone takes some seconds to start.
+The table has the seconds until each of them reported the problem. The target is {limit:g} s.
+It includes the time that the observer takes: on a busy machine the command alone needs some seconds
+to start.
 
-| what happens | kind | status | dashboard | metric | alert |
+| problem | kind | status | dashboard | metric | alert |
 |---|---|---:|---:|---:|---:|
 {rows}
 
-The sentences that `status` said:
+`leasehold status` printed these sentences:
 
 {sentences}
 
-Measured with `recover_within=15`, the default, on {cpus} CPUs that were also busy with other
-work (load {load:.1f} at the end).
+These figures were measured with the default, `recover_within=15`, on {cpus} CPUs that also had
+other work (load {load:.1f} at the end).
 
-From when the seconds count:
+## When the measurement starts
 
-- A frozen or silent node is told when three renewals in a row are missing, 6 s at the default; a
-  dead one after its whole lease, 10 s, or at once if its parent saw it die.
-- A missed moment counts from the stop that held the leader up for 4 s.
-- A transaction counts from when it is older than `pin_seconds`, and a waiting job from when it has
-  waited for longer than `overdue_seconds`: 300 s and 60 s by default, {pin:g} s here.
+The seconds count from the moment when the problem is caused, with these exceptions:
+
+- A transaction counts from the moment when it is older than `pin_seconds`, and a waiting job from
+  the moment when it has waited for longer than `overdue_seconds`. The defaults are 300 s and 60 s.
+  The measurement uses {pin:g} s.
 - A deadline counts from its due time.
-- A deaf link, another version and a failing schedule count from when the worker that brings them
-  takes part.
-- The alerts `LeaseholdWakeupsLost` and `LeaseholdVersionsDiffer` are active at once and fire after
+- A missed moment counts from the start of the 4 s for which the leader is stopped.
+- Lost notifications, another version and a failing schedule count from the moment when the worker
+  that causes them has started.
+
+## What bounds the time
+
+- A node that does not renew its lease is reported when three renewals in a row are missing, which
+  is 6 s by default. It is declared dead after its whole lease, 10 s, or at once if its parent saw
+  it die.
+- The alerts `LeaseholdWakeupsLost` and `LeaseholdVersionsDiffer` are active at once, but fire after
   a minute and after an hour. All others fire at once.
 
-Repeat it with `make detection`; `ARGS="poison_job"` measures one. `make healthy` is the other
-side: it runs a healthy, busy application with deployments, and reports each problem that is said.
+Run the measurement with `make detection`. `ARGS="poison_job"` measures one problem. `make healthy`
+checks the opposite: it runs a healthy, busy application with deployments and reports every false
+problem.
 """
 
 

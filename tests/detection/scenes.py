@@ -309,7 +309,7 @@ SCENES: dict[str, Scene] = {
         "lock_lost", "lost the lock '?engine", lock_lost,
     ),
     "renewals_failing": Scene(
-        "the database does not answer a node any more",
+        "the database no longer answers a node",
         "renewal_late", "does not renew its lease|died", renewals_failing, later="node_died",
     ),
     "worker_frozen": Scene(
@@ -317,24 +317,24 @@ SCENES: dict[str, Scene] = {
         "renewal_late", "does not renew its lease|died", worker_frozen, later="node_died",
     ),
     "queue_unworked": Scene(
-        "a queue with jobs that no worker works",
+        "a queue has jobs, and no worker runs them",
         "queue_unworked", "Queue 'reports' has jobs to run, and no live node", queue_unworked,
     ),
     "unknown_task": Scene(
-        "a job whose task no worker knows",
+        "no worker knows the task of a job",
         "task_unknown", "no live node knows the task: nowhere", unknown_task,
     ),
     "poison_job": Scene(
-        "a job that kills each worker that runs it",
+        "a job kills every worker that runs it",
         "job_quarantined", "in quarantine: each killed its worker", poison_job,
     ),
     "tick_missed": Scene(
-        "the leader is held up, and moments of a schedule pass",
+        "the leader is stopped for 4 s, and moments of a schedule pass",
         "tick_missed", "Schedule '?each-second'? missed its moments", tick_missed,
         {"DETECTION_SCHEDULE": "1"},
     ),
     "deadline_breached": Scene(
-        "a promised time passes", "deadline_breached", "The deadline '?report'? was missed",
+        "a deadline passes", "deadline_breached", "The deadline '?report'? was missed",
         deadline_breached,
     ),
     "xmin_pinned": Scene(
@@ -347,7 +347,7 @@ SCENES: dict[str, Scene] = {
         "clock_jumped", "clock was set forward by (1 h|59 min)", clock_stepped, clock=True,
     ),
     "notifications_lost": Scene(
-        "a worker's link passes on no notifications",
+        "a worker's connection delivers no notifications",
         "wakeups_lost", "gets no wake-ups and polls instead: LISTEN", notifications_lost,
     ),
     "schema_behind": Scene(
