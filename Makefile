@@ -18,21 +18,21 @@ PIP := $(BIN)/python -m pip install -qq
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-demo: .venv/.has-embedded  ## watch leasehold at work and break it (SECONDS=20: no dashboard, ends by itself; REPORT=demo.json)
+demo: .venv/.has-embedded  ## watch leasehold work, and break it (SECONDS=20 stops by itself, without a dashboard; REPORT=demo.json)
 	@$(BIN)/leasehold demo $(if $(SECONDS),--seconds "$(SECONDS)") $(if $(REPORT),--report "$(REPORT)")
 
-demo-show: .venv/.has-test  ## press every button of the demo in a browser, and wait for what comes of it (TO=build/shots)
+demo-show: .venv/.has-test  ## press every button of the demo in a browser and wait for each recovery (TO=build/shots)
 	@mkdir -p "$(or $(TO),build/shots)"
 	@LEASEHOLD_LONG=1 LEASEHOLD_SHOTS="$(abspath $(or $(TO),build/shots))" $(BIN)/python -m pytest -q -s tests/web/test_demo_show.py
 
-# Three files at a time, also on two cores: most tests wait for something. WORKERS=0 runs one after the
-# other, for -s. In the order of the folders: the files with the longest tests have few, and must not come last.
+# Three files run at a time, even on two cores, because most tests wait. WORKERS=0 runs one file after another,
+# for -s. Files run in the order of the folders: the files with the longest tests have few, and must not come last.
 WORKERS ?= 3
 BY_FILE := --dist loadfile --no-loadscope-reorder
-# The other Pythons that PATH or pyenv offers: each runs the tests that are marked `everywhere`.
+# The other Pythons that PATH or pyenv offers. Each runs the tests marked `everywhere`.
 PYTHONS ?= $(if $(ARGS),,$(shell scripts/make-venv --others))
 
-test: .venv/.has-test  ## all checks and all tests (ARGS="-k lease -x" goes to pytest; WORKERS=0 for -s; PYTHONS=3.13)
+test: .venv/.has-test  ## run all checks and all tests (ARGS="-k lease -x" goes to pytest; WORKERS=0 for -s; PYTHONS=3.13)
 	@scripts/test-setup
 	@$(MAKE) lint
 	@rm -rf build/tests
@@ -43,73 +43,73 @@ test-all:
 	@scripts/run-tests .venv "all tests" -n $(WORKERS) $(BY_FILE) $(ARGS)
 
 test-3.%: .venv-3.%/.has-test
-	@scripts/run-tests .venv-3.$* "what is marked everywhere" -n 2 $(BY_FILE) -m everywhere $(ARGS)
+	@scripts/run-tests .venv-3.$* "tests marked everywhere" -n 2 $(BY_FILE) -m everywhere $(ARGS)
 
-bench: .venv/.has-test  ## measure side by side with the raw SQL loop (ARGS="drain --jobs 50000 --rounds 3"; no ARGS: what there is)
+bench: .venv/.has-test  ## compare with a raw SQL loop (ARGS="drain --jobs 50000 --rounds 3"; without ARGS: list the benchmarks)
 	@$(BIN)/python -m bench $(or $(ARGS),--help)
 
-prove: .venv/.has-test  ## ten minutes of real faults for real processes (SEED=7; REPORT=prove.html)
+prove: .venv/.has-test  ## inject faults into real processes for ten minutes (SEED=7; REPORT=prove.html)
 	@scripts/test-setup
 	@$(BIN)/leasehold chaos --gate $(if $(SEED),--seed "$(SEED)") --report "$(or $(REPORT),build/prove.html)" --json build/prove.json
 
-soak: .venv/.has-test  ## the same for an hour
+soak: .venv/.has-test  ## the same as prove, for an hour
 	@scripts/test-setup
 	@$(BIN)/leasehold chaos --soak $(if $(SEED),--seed "$(SEED)") --report "$(or $(REPORT),build/soak.html)" --json build/soak.json
 
-mutants: .venv/.has-test  ## broken builds, which the campaign must catch (ARGS="no-fence" for one)
+mutants: .venv/.has-test  ## check that the chaos campaign catches broken builds (ARGS="no-fence" for one)
 	@scripts/test-setup
 	@$(BIN)/python -m tests.mutants $(ARGS)
 
-mutants-sim: .venv/.has-test  ## broken builds against the simulation: how many seeds find each (ARGS="--only NoFence")
+mutants-sim: .venv/.has-test  ## count the simulation seeds that catch each broken build (ARGS="--only NoFence")
 	@$(BIN)/python -m tests.sim.search $(ARGS)
 
-web-speed: .venv/.has-test  ## every page of the dashboard with ten million finished jobs (some minutes, 6 GB)
+web-speed: .venv/.has-test  ## time every dashboard page with ten million finished jobs (takes minutes and 6 GB)
 	@LEASEHOLD_LONG=1 $(BIN)/python -m pytest -s tests/web/test_speed.py
 
-web-shots: .venv/.has-test  ## pictures of every page of the dashboard, light and dark, wide and narrow (TO=build/shots)
+web-shots: .venv/.has-test  ## take screenshots of every dashboard page, light and dark, wide and narrow (TO=build/shots)
 	@mkdir -p "$(or $(TO),build/shots)"
 	@LEASEHOLD_SHOTS="$(abspath $(or $(TO),build/shots))" $(BIN)/python -m pytest -q tests/web/test_browser.py -k usable
 
 .PHONY: docs reference workshop docs-shots
-docs: .venv/.has-docs  ## build the site into build/site; a link that leads nowhere fails
+docs: .venv/.has-docs  ## build the site into build/site; a broken link is an error
 	@$(BIN)/zensical build --strict -f mkdocs.yml
 
-reference: .venv/.has-test  ## write docs/reference from the code
+reference: .venv/.has-test  ## generate docs/reference from the code
 	@$(BIN)/python -m scripts.reference
 
-workshop: .venv/.has-test  ## do all that the workshop's pages say (some minutes)
+workshop: .venv/.has-test  ## run every step of the workshop's pages (takes minutes)
 	@LEASEHOLD_LONG=1 $(BIN)/python -m pytest -q tests/docs/test_workshop.py $(ARGS)
 
-docs-shots: .venv/.has-test  ## take the pictures of docs/images anew
+docs-shots: .venv/.has-test  ## retake the screenshots in docs/images
 	@$(MAKE) web-shots TO=build/shots
 	@$(BIN)/python -m scripts.pictures build/shots docs/images
 
 .PHONY: detection healthy
-healthy: .venv/.has-test  ## a healthy, busy application for an hour: any problem that is said is false (MINUTES=10)
+healthy: .venv/.has-test  ## run a healthy, busy application for an hour; any reported problem is a failure (MINUTES=10)
 	@scripts/test-setup
 	@$(BIN)/python -m tests.detection.healthy --minutes $(or $(MINUTES),60)
 
-detection: .venv/.has-test  ## twenty troubles, and the seconds until status, dashboard, metric and alert say them (PAGE=docs/explanation/detection.md)
+detection: .venv/.has-test  ## cause twenty problems and time how soon status, dashboard, metric and alert report them (PAGE=docs/explanation/detection.md)
 	@scripts/test-setup
 	@$(BIN)/python -m tests.detection $(if $(PAGE),--page "$(PAGE)") $(ARGS)
 
 .PHONY: failover hosts
-failover: .venv/.has-failover  ## kill, hand over and freeze the primary of three servers under Patroni (REPORT=failover.json; ARGS="sync-kill" for one)
+failover: .venv/.has-failover  ## kill, switch over and freeze the primary of three servers under Patroni (REPORT=failover.json; ARGS="sync-kill" for one)
 	@scripts/test-setup
 	@$(BIN)/python -m tests.failover --report "$(or $(REPORT),build/failover.json)" $(ARGS)
 
-hosts: .venv/.has-test  ## hosts in network namespaces that lose their links, one way at a time (as root)
+hosts: .venv/.has-test  ## cut the links of hosts in network namespaces, one direction at a time (as root)
 	@scripts/test-setup
 	@$(BIN)/python -m pytest tests/hosts/all_hosts.py -s $(ARGS)
 
-lint: .venv/.has-test  ## style, types, and who may import whom
+lint: .venv/.has-test  ## check style, types and import rules
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python -m scripts.house
 
-fmt: .venv/.has-test  ## format the code and fix what can be fixed by itself
+fmt: .venv/.has-test  ## format the code and apply automatic fixes
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
@@ -117,7 +117,7 @@ clean:  ## remove the venv, caches and build output
 	@rm -rf .venv .venv-3.* build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# -- set-up: each stamp lies in the venv and goes away with it ---------------------------------
+# -- setup: each stamp is in the venv and is deleted with it ---------------------------------
 .venv/.python:
 	@scripts/make-venv
 

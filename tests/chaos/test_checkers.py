@@ -27,7 +27,7 @@ def test_a_history_in_which_all_is_well_has_no_violation_and_everything_was_look
 
 
 def test_a_check_that_looked_at_nothing_has_not_held(world: World) -> None:
-    check = Check("lost", "each acknowledged enqueue is a job")
+    check = Check("lost", "every acknowledged enqueue has its job")
     assert check.verdict == "idle"
     check.looked_at = 1
     assert check.verdict == "held"

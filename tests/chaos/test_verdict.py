@@ -72,12 +72,12 @@ def test_a_check_that_had_nothing_to_look_at_is_told_apart(
     world = World()
     good = result(world, world.tables)
     page = to_html([good], good.counts, [])
-    row = r'<tr class="idle"><td>overlap</td>.*?<td class="n">0</td><td>nothing to look at</td>'
+    row = r'<tr class="idle"><td>overlap</td>.*?<td class="n">0</td><td>nothing to check</td>'
     assert re.search(row, page), page
     _tell(Verdict([good], good.counts, []))
     told = capsys.readouterr().out.splitlines()
-    assert "18 of 22 checks held, 4 had nothing to look at" in told[0]
-    assert told[-1].startswith("Everything held. Nothing to look at: overlap, ")
+    assert "18 of 22 checks held, 4 had nothing to check" in told[0]
+    assert told[-1].startswith("Every promise held. Nothing to check: overlap, ")
     start = next(entry for entry in world.two.lines if entry["kind"] == "start")
     world.two.lines.append({**start, "token": 99, "at": 9.0})
     busy = result(world, world.tables)
@@ -88,7 +88,7 @@ def test_a_check_that_had_nothing_to_look_at_is_told_apart(
 
 def test_the_gate_is_not_for_somebodys_application() -> None:
     refused = CliRunner().invoke(chaos, ["shop.jobs:app", "--gate"])
-    assert refused.exit_code == 2 and "own application" in refused.output
+    assert refused.exit_code == 2 and "without MODULE:APP" in refused.output
 
 
 @pytest.mark.parametrize(

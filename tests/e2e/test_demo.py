@@ -92,7 +92,7 @@ def test_the_demo_keeps_its_promises_and_leaves_nothing_behind(procs, home, tmp_
     demo.wait_for(r"started pid \d+ in its place")
     assert "LEASEHOLD_DSN=postgresql://" in demo.output
     assert "leasehold status" in demo.output
-    assert "ok: nothing was lost, and nothing ran again without a cause" in demo.output
+    assert "ok: nothing was lost, and nothing was repeated without a cause" in demo.output
     for enqueued, done in re.findall(r"jobs (\d+) enqueued, (\d+) done", demo.output):
         assert int(done) <= int(enqueued), demo.output
     ran = demo.wait_for(r"while it ran (\d+) job")
@@ -117,7 +117,7 @@ def test_a_real_database_is_one_variable_away_and_ctrl_c_ends_with_a_scorecard(p
         demo.wait_for(FIRST_JOB, START_SECONDS)
         second = start_demo(procs, home, "--seconds", "5", LEASEHOLD_DSN=dsn)
         assert second.wait(20) == 1
-        assert "another demo works on this database" in second.output
+        assert "another demo is using this database" in second.output
 
         page = httpx.get(demo.wait_for(r"The show: (http://\S+)")[1]).text
         buttons = dict(re.findall(r'<button name="act" value="([^"]+)"([^>]*)>', page))
@@ -128,7 +128,7 @@ def test_a_real_database_is_one_variable_away_and_ctrl_c_ends_with_a_scorecard(p
         demo.wait_for(r"had started again elsewhere after", START_SECONDS)
         demo.kill(signal.SIGINT)
         assert demo.wait(END_SECONDS) == 0, demo.tail()
-        assert "ok: nothing was lost, and nothing ran again without a cause" in demo.output
+        assert "ok: nothing was lost, and nothing was repeated without a cause" in demo.output
         schemas = connection.execute(
             "select nspname from pg_namespace where nspname like 'leasehold%'"
         ).fetchall()

@@ -67,7 +67,7 @@ def test_the_laboratory_adds_its_commands(wheels, dependencies, tmp_path):
     assert all(f"\n  {name} " in told.stdout for name in ("bench", "chaos", "demo", "sim"))
     done = leasehold(tmp_path, dependencies, "sim", "--seed", "1")
     assert done.returncode == 0, done.stderr
-    assert "all held" in done.stdout
+    assert "every invariant held" in done.stdout
 
 
 def test_no_file_is_in_both_wheels(wheels):

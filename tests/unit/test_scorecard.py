@@ -132,7 +132,7 @@ def test_a_job_that_nobody_ran_is_lost():
 def test_a_job_that_began_and_never_ended_is_lost():
     card = verdict(runs=[r for r in GOOD.runs if not (r.job == job(3) and r.attempt == 2)])
     assert card.lost == 1 and not card.ok
-    assert card.recovery_seconds is None and "a recovery was not seen" in card.problems
+    assert card.recovery_seconds is None and "a recovery was not observed" in card.problems
 
 
 def test_a_job_that_ran_twice_is_not_ok():
@@ -222,7 +222,7 @@ def test_what_a_frozen_process_held_may_run_again_and_nothing_else_may():
 def test_what_was_not_well_again_is_a_problem_and_acts_are_in_the_report():
     held = replace(FROZEN, held=DEATH.held)
     assert verdict(acts=[held], deaths=[]).problems == (), "somebody broke something else"
-    card = verdict(acts=[replace(FROZEN, failed=True, outcome="not well again within 25 s")])
-    assert card.problems == ("pid 11 was frozen (SIGSTOP): not well again within 25 s",)
+    card = verdict(acts=[replace(FROZEN, failed=True, outcome="did not recover within 25 s")])
+    assert card.problems == ("pid 11 was frozen (SIGSTOP): did not recover within 25 s",)
     [act] = verdict(acts=[FROZEN]).to_json()["acts"]
     assert act["kind"] == "freeze" and act["at_seconds"] == 2.0

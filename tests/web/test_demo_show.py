@@ -126,20 +126,20 @@ def test_each_button_breaks_what_it_says_and_the_page_shows_the_recovery(show: S
     show.shoot("broken")
     usable_on_a_phone(show)
     check_forms(show)
-    show.page.click("text=End the show and count")
+    show.page.click("text=Stop and show the scorecard")
     show.page.wait_for_selector("#card", timeout=2 * RECOVERY)
-    assert "Nothing was lost, and nothing ran again without a cause" in show.page.inner_text(
+    assert "Nothing was lost, and nothing was repeated without a cause" in show.page.inner_text(
         "#card"
     )
     show.shoot("card")
     with show.page.expect_download() as download:
-        show.page.click("text=Keep the report")
+        show.page.click("text=Download the report")
     check_report(Path(download.value.path()).read_text())
     show.page.close()  # else its console complains of the server's end
     assert show.process.running, "the page stays until somebody ends it"
     show.process.kill(signal.SIGINT)
     assert show.process.wait(60) == 0, show.process.tail()
-    assert "ok: nothing was lost, and nothing ran again without a cause" in show.process.output
+    assert "ok: nothing was lost, and nothing was repeated without a cause" in show.process.output
     check_report((tmp_path / "demo.html").read_text())
     until(lambda: not show.pids(), 30, "the end of every process")
 
@@ -223,6 +223,6 @@ def check_forms(show: Show) -> None:
 
 
 def check_report(text: str) -> None:
-    assert "Nothing was lost, and nothing ran again without a cause" in text and "<svg" in text
+    assert "Nothing was lost, and nothing was repeated without a cause" in text and "<svg" in text
     assert "kill -9 of pid" in text and "PostgreSQL was crashed" in text
     assert not re.search(r"(src|href)=|@import|url\(", text), "it needs nothing from anywhere"

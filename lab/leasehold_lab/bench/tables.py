@@ -78,7 +78,7 @@ async def make_anew(settings: Settings) -> None:
 async def drop(settings: Settings) -> None:
     """Remove the schema. Raises ConfigError as :func:`make_anew` does."""
     if settings.schema != SCHEMA:
-        raise ConfigError(f"only {SCHEMA} is the measurement's to drop", got=settings.schema)
+        raise ConfigError(f"the benchmark only drops the schema {SCHEMA}", got=settings.schema)
     session = await Session.open(settings, "bench")
     try:
         if session.facts.schema_number is not None:
@@ -93,7 +93,7 @@ async def _refuse_if_alive(session: Session, settings: Settings) -> None:
     alive = await session.fetch("leasehold_lab:bench/alive", {}, settings.call_timeout)
     if alive:
         raise ConfigError(
-            "another measurement works on this database",
+            "another benchmark is using this database",
             got=", ".join(row[0] for row in alive),
-            do=f"End it first; if it was killed, wait {settings.timings.lease:g} seconds",
+            do=f"Stop it first. If it was killed, wait {settings.timings.lease:g} seconds",
         )

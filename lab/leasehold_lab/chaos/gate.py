@@ -93,7 +93,7 @@ async def _several(
         results.append(await _with_faults(this, number, say))
     for number in range(len(profiles), len(profiles) + _MORE_RUNS):
         if missing(_shown(results), minimum):
-            say("too little happened: once more")
+            say("too little happened; running it again")
             results.append(await _with_faults(replace(calm, profile="all"), number, say))
     total = _shown(results)
     return Verdict(results, total, void + missing(total, minimum))

@@ -17,13 +17,13 @@ from leasehold_lab.chaos.timeline import Timeline
 
 _WORST = ("violated", "unknown", "held", "idle")
 """Of several runs: what one of them has looked at was looked at."""
-_VERDICTS = {"idle": "nothing to look at"}
+_VERDICTS = {"idle": "nothing to check"}
 _WORDS = {
     "faults": "faults",
     "acknowledged": "acknowledged enqueues",
     "terms": "terms",
     "unknown": "unknown outcomes",
-    "recovered": "of them found done",
+    "recovered": "of them had succeeded",
     "stale": "stale completions refused",
     "fenced": "duties fenced",
     "runs": "handler runs",
@@ -89,14 +89,14 @@ def to_html(results: Sequence[Result], total: Counts, void: Sequence[str]) -> st
     """One page that needs nothing from anywhere."""
     verdict = verdict_of(results, void)
     head = {
-        "held": "Everything held",
+        "held": "Every promise held",
         "violated": "A promise was broken",
-        "void": "Too little happened to prove anything",
-        "unknown": "The database could not be read: nothing is known",
+        "void": "Too little happened for a verdict",
+        "unknown": "The database could not be read, so there is no verdict",
     }[verdict]
     parts = [
         *[f'<p class="void">Void: {escape(text)}.</p>' for text in void],
-        "<h2>How much happened</h2>",
+        "<h2>Totals</h2>",
         _figures(total),
         "<h2>Checks</h2>",
         _checks(results),
@@ -174,7 +174,7 @@ def _gaps(results: Sequence[Result]) -> str:
                 f"</td></tr>"
             )
     if not rows:
-        return "<p>There was none.</p>"
+        return "<p>None.</p>"
     timings = results[0].settings.timings
     note = (
         f"<p>The bound is for a process that is well (it renews its own lease, and nothing is done "

@@ -185,7 +185,7 @@ async def make_anew(settings: Settings) -> None:
     """Drop the schema of an earlier campaign, and make a fresh one with the campaign's tables.
     Raises ConfigError for any other schema."""
     if settings.schema != SCHEMA:
-        raise ConfigError(f"only {SCHEMA} is the campaign's to drop", got=settings.schema)
+        raise ConfigError(f"the campaign only drops the schema {SCHEMA}", got=settings.schema)
     session = await Session.open(settings, "chaos")
     try:
         async with session.guarded(settings.call_timeout):

@@ -8,29 +8,35 @@ from leasehold.cli.asking import database_options, given
 
 
 @click.command()
-@click.option("--jobs", type=click.IntRange(100, 1_000_000), default=20_000, show_default=True)
+@click.option("--jobs", type=click.IntRange(100, 1_000_000), default=20_000, show_default=True,
+              help="Number of jobs in each round.")  # fmt: skip
 @click.option(
-    "--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes."
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Number of worker processes.",
 )
-@click.option("--rounds", type=click.IntRange(1, 20), default=3, show_default=True)
+@click.option("--rounds", type=click.IntRange(1, 20), default=3, show_default=True,
+              help="Number of rounds; the results are medians.")  # fmt: skip
 @click.option(
     "--idle",
     "idle_seconds",
     type=click.FloatRange(1, 600),
     default=15.0,
     show_default=True,
-    help="Seconds to watch a worker that has nothing to do.",
+    help="Seconds for which an idle worker is measured.",
 )
-@click.option("--json", "as_json", is_flag=True, help="For tools.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @database_options
 def bench(
     jobs: int, workers: int, rounds: int, idle_seconds: float, as_json: bool, **_: object
 ) -> None:
-    """Measure enqueue, drain, latency and idle cost, and what they cost the database.
+    """Measure enqueue and drain rates, latency and idle cost, including the database's CPU time.
 
-    Works in a schema of its own, leasehold_bench, which it makes and drops; without --dsn on the
-    PostgreSQL that leasehold starts by itself. Takes about a minute and writes the disk: keep
-    away from a production server.
+    The benchmark creates the schema leasehold_bench and drops it at the end. Without --dsn, it uses
+    a PostgreSQL server that leasehold starts for it. It takes about a minute and writes a lot to
+    disk. Do not run it on a production server.
     """
     from leasehold_lab.bench.run import Plan, run
 

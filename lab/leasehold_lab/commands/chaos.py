@@ -31,7 +31,7 @@ class _Campaign(click.Command):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            click.echo("Stopped before there was a verdict.", err=True)
+            click.echo("Stopped before a verdict was reached.", err=True)
         except LeaseholdError as error:
             click.echo(f"leasehold: {' '.join(str(error).split())}", err=True)
         except (click.ClickException, click.exceptions.Exit):
@@ -43,27 +43,35 @@ class _Campaign(click.Command):
 
 @click.command(
     cls=_Campaign,
-    epilog="Exit status: 0 all held, 1 a promise was broken, 2 usage, 3 nothing was shown: void, "
-    "unknown, or broken off.",
+    epilog="Exit status: 0 every promise held, 1 a promise was broken, 2 wrong usage, 3 no verdict "
+    "(too little happened, the database could not be read, or the campaign was interrupted).",
 )
 @click.argument("target", metavar="[MODULE:APP]", required=False)
 @click.option("--seconds", type=click.FloatRange(5, 7200), default=65.0, show_default=True,
-              help="So long with faults; then it drains.")  # fmt: skip
+              help="Duration of the faults. The queues are drained afterwards.")  # fmt: skip
 @click.option(
-    "--seed", type=click.IntRange(0), help="Of what is drawn: kinds and lengths, not moments."
+    "--seed",
+    type=click.IntRange(0),
+    help="Random seed for the kinds and durations of faults. It does not fix their timing.",
 )
 @click.option("--profile", type=click.Choice(_PROFILES), default="all", show_default=True)
-@click.option("--processes", "-p", type=click.IntRange(2, 50), help="Nodes. [default: 4]")
-@click.option("--postgres", metavar="MAJOR", help="Of its own server. [default: the newest]")
+@click.option("--processes", "-p", type=click.IntRange(2, 50), help="Number of nodes. [default: 4]")
 @click.option(
-    "--recover-within", type=float, help="Of its own application, in seconds. [default: 9]"
+    "--postgres", metavar="MAJOR", help="Version of the server that is started. [default: newest]"
 )
-@click.option("--gate", is_flag=True, help="60 s without faults, then each profile: ten minutes.")
-@click.option("--soak", is_flag=True, help="The same for an hour, on three servers.")
-@click.option("--report", type=_FILE, help="A page for people.")
-@click.option("--json", "json_file", type=_FILE, help="For tools.")
+@click.option(
+    "--recover-within",
+    type=float,
+    help="recover_within of the built-in application, in seconds. [default: 9]",
+)
+@click.option(
+    "--gate", is_flag=True, help="Run 60 s without faults, then every profile (ten minutes)."
+)
+@click.option("--soak", is_flag=True, help="Run the gate for an hour, on three servers.")
+@click.option("--report", type=_FILE, help="Write an HTML report.")
+@click.option("--json", "json_file", type=_FILE, help="Write a JSON report.")
 @click.option("--keep", type=click.Path(file_okay=False, path_type=Path),
-              help="Keep histories and logs in this folder.")  # fmt: skip
+              help="Keep histories and logs in this directory.")  # fmt: skip
 @database_options
 def chaos(
     target: str | None,
@@ -80,11 +88,12 @@ def chaos(
     keep: Path | None,
     **_: Any,
 ) -> None:
-    """Kill, stop and cut off real processes, and check what is promised.
+    """Kill, freeze and disconnect real processes, and check every promise.
 
-    Without MODULE:APP the campaign's own nodes and producers run on a PostgreSQL that is started
-    for it, or in the schema leasehold_chaos of --dsn. With MODULE:APP workers of that application
-    are started on its own database and the same is done to them: for staging, not for production.
+    Without MODULE:APP, the campaign runs its built-in application, either on a PostgreSQL server
+    that it starts or in the schema leasehold_chaos of --dsn. With MODULE:APP, it starts workers of
+    your application on your application's database and injects the same faults. Use a staging
+    environment, never production.
     """
     from leasehold.config import MIN_RECOVER_WITHIN, Timings
     from leasehold.env import Env
@@ -93,7 +102,7 @@ def chaos(
     from leasehold_lab.chaos.gate import play
 
     if target and (gate or soak):
-        raise click.UsageError("--gate and --soak are for the campaign's own application")
+        raise click.UsageError("--gate and --soak only work without MODULE:APP")
     drawn = Env().rng.randrange(_SEEDS) if seed is None else seed
     plan = Plan(nodes=processes) if processes else Plan()
     within = Timings.derive(recover_within or MIN_RECOVER_WITHIN).recover_within
@@ -126,7 +135,9 @@ def _aim(order: Order, target: str, plan: Any) -> None:
     if database():
         app.configure(**database())
     if app.settings.dsn == "embedded":
-        raise ConfigError("the workers could not share it", got="embedded", do="Give --dsn")
+        raise ConfigError(
+            "workers cannot share the embedded PostgreSQL", got="embedded", do="Pass --dsn"
+        )
     order.dsn = asyncio.run(app.dsn())
     order.settings = app.settings
     order.plan = replace(plan, target=target, producers=0)
@@ -154,7 +165,7 @@ def _tell(verdict: Verdict) -> None:
         click.echo(
             f"{campaign.profile:9} seed {campaign.seed:<8} {result.counts.faults:4} faults, "
             f"{held} of {len(result.checks)} checks held"
-            + (f", {idle} had nothing to look at" if idle else "")
+            + (f", {idle} had nothing to check" if idle else "")
         )
         for check in result.checks:
             if check.unknown:
@@ -165,16 +176,16 @@ def _tell(verdict: Verdict) -> None:
         f"{total.faults} faults",
         f"{total.acknowledged:,} acknowledged enqueues",
         f"{total.terms} terms",
-        f"{total.unknown} unknown outcomes ({total.recovered} found done)",
+        f"{total.unknown} unknown outcomes ({total.recovered} had succeeded)",
         f"{total.stale} stale completions",
         f"{total.fenced} fenced duties",
     )
     click.echo(", ".join(figures))
     for text in verdict.void:
         click.echo(f"VOID: {text}")
-    words = {0: "Everything held.", 1: "A promise was broken.", 3: "This proves nothing."}
+    words = {0: "Every promise held.", 1: "A promise was broken.", 3: "No verdict."}
     unseen = [check.name for check in verdict.results[0].checks if _idle(verdict, check.name)]
-    apart = f" Nothing to look at: {', '.join(unseen)}." if unseen else ""
+    apart = f" Nothing to check: {', '.join(unseen)}." if unseen else ""
     click.echo(words[verdict.exit_code] + apart)
 
 

@@ -9,21 +9,27 @@ import click
 
 
 @click.command()
-@click.option("--seconds", type=click.IntRange(1), help="End by itself. [default: at Ctrl-C]")
+@click.option(
+    "--seconds", type=click.IntRange(1), help="Stop after this many seconds. [default: at Ctrl-C]"
+)
 @click.option(
     "--report",
     "reports",
     multiple=True,
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Keep the scorecard: a page (.html) or JSON. May be given twice.",
+    help="Write the scorecard to this file, as HTML (.html) or JSON. Repeatable.",
 )
 @click.option(
     "--web/--no-web",
     default=None,
-    help="With a dashboard whose buttons break things. [default: unless --seconds]",
+    help="Serve a dashboard with buttons that inject faults. [default: on without --seconds]",
 )
-@click.option("--port", type=click.IntRange(0, 65535), help="The dashboard's. [default: any free]")
-@click.option("--no-browser", is_flag=True, help="Print the dashboard's address only.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="Port of the dashboard. [default: any free port]"
+)
+@click.option(
+    "--no-browser", is_flag=True, help="Print the dashboard's address without opening a browser."
+)
 def demo(
     seconds: int | None,
     reports: tuple[Path, ...],
@@ -31,8 +37,10 @@ def demo(
     port: int | None,
     no_browser: bool,
 ) -> None:
-    """Watch four processes share one schedule and one queue, and break them: kill the leader,
-    freeze a worker, cut off a node, crash PostgreSQL, deploy."""
+    """Watch four processes share one schedule and one queue, and break them.
+
+    You can kill the leader, freeze a worker, disconnect a node, crash PostgreSQL and deploy a new
+    release."""
     from leasehold_lab.demo import run
 
     sys.exit(run(seconds, reports, web=web, port=port, browse=not no_browser))

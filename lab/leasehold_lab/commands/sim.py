@@ -29,16 +29,20 @@ _TOLD = {
 }
 
 
-@click.command(epilog="Exit status: 0 all held, 1 an invariant was violated, 2 wrong usage.")
-@click.option("--seeds", type=click.IntRange(1), default=1000, show_default=True, help="How many.")
+@click.command(epilog="Exit status: 0 every invariant held, 1 one was violated, 2 wrong usage.")
+@click.option(
+    "--seeds", type=click.IntRange(1), default=1000, show_default=True, help="Number of seeds."
+)
 @click.option("--first", type=click.IntRange(0), default=0, show_default=True,
-              help="The first of them.")  # fmt: skip
-@click.option("--seed", type=click.IntRange(0), help="This one alone.")
-@click.option("--trace", is_flag=True, help="With --seed: every step of it.")
-@click.option("--profile", type=click.Choice(_PROFILES), help="By default the seed chooses.")
+              help="First seed.")  # fmt: skip
+@click.option("--seed", type=click.IntRange(0), help="Run this seed only.")
+@click.option("--trace", is_flag=True, help="Print every step. Requires --seed.")
+@click.option(
+    "--profile", type=click.Choice(_PROFILES), help="Kind of faults. [default: the seed chooses]"
+)
 @click.option("--processes", "-p", type=click.IntRange(1, 256),
-              help="At once. [default: one a core]")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="For tools.")
+              help="Number of processes. [default: one per core]")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def sim(
     seeds: int,
     first: int,
@@ -50,12 +54,12 @@ def sim(
 ) -> None:
     """Run the real services in a simulated world, and check every promise.
 
-    Each seed is a run of its own: processes crash, stall and are deployed, calls are lost, late or
-    answered when nobody waits any more, clocks step, the database fails over. The same seed is the
-    same run each time; what fails is named with the command that shows it step by step.
+    Each seed is one run. Processes crash, stall and are deployed. Calls are lost or answered late.
+    Clocks step, and the database fails over. A seed always gives the same run. For each failure,
+    the command prints how to replay it step by step.
     """
     if trace and seed is None:
-        raise click.UsageError("--trace goes with --seed")
+        raise click.UsageError("--trace requires --seed")
     if seed is not None:
         sys.exit(_one(seed, profile, trace, as_json))
     sys.exit(_many(seeds, first, profile, processes or os.cpu_count() or 1, as_json))
@@ -73,7 +77,9 @@ def _one(seed: int, profile: str | None, trace: bool, as_json: bool) -> int:
     for violation in result.violations:
         click.echo(f"VIOLATED {violation}")
     told = f"Seed {seed} ({result.profile}), {result.seconds:.0f} virtual seconds"
-    click.echo(f"{told}: {'an invariant was violated' if result.violations else 'all held'}.")
+    click.echo(
+        f"{told}: {'an invariant was violated' if result.violations else 'every invariant held'}."
+    )
     return 1 if result.violations else 0
 
 
@@ -117,7 +123,7 @@ def _failed(result: Result, profile: str | None) -> dict[str, Any]:
 def _tell(failed: dict[str, Any]) -> None:
     for violation in failed["violations"]:
         click.echo(f"VIOLATED seed {failed['seed']} ({failed['profile']}): {violation}")
-    click.echo(f"  see it: {failed['replay']}")
+    click.echo(f"  replay: {failed['replay']}")
 
 
 def _sum_up(seeds: int, seconds: float, totals: Counter[str], failed: int) -> None:

@@ -44,7 +44,7 @@ def run(
     env = Env()
     started_at = env.boot_now()
     if seconds is not None and not 1 <= seconds <= MAX_SECONDS:
-        raise ConfigError(f"the demo takes from 1 to {MAX_SECONDS} seconds", got=seconds)
+        raise ConfigError(f"--seconds must be from 1 to {MAX_SECONDS}", got=seconds)
     for report in reports:
         _check_writable(report)
     lacks = _lacks_for_web()
@@ -61,7 +61,7 @@ def run(
     except asyncio.CancelledError:
         ending = None
     if ending is None:
-        print("Stopped before there was anything to count.")
+        print("Stopped before the first job ran.")
         return 1
     for report in reports:
         _write(report, ending)
@@ -138,5 +138,5 @@ def _check_writable(report: Path) -> None:
         report.open("a").close()
     except OSError as error:
         raise ConfigError(
-            "the report cannot be written there", got=f"{report}: {error.strerror}"
+            "the report cannot be written", got=f"{report}: {error.strerror}"
         ) from None

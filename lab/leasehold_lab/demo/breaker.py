@@ -1,4 +1,4 @@
-"""What a person may break: each act is done for real, and then watched until all is well again."""
+"""Faults that a person can cause. Each is real, and is watched until all has recovered."""
 
 from __future__ import annotations
 
@@ -56,21 +56,21 @@ class Breaker:
     def why_not(self, kind: str) -> str:
         """Why a button does nothing here; "": it works."""
         if kind == "restart" and self._database.server is None:
-            return "Your own database is not the demo's to restart."
+            return "The demo does not restart your own database."
         if kind in ("cut", "mend") and not self._stage.fleet.links:
-            return "Only the way to the demo's own database can be cut."
+            return "Only connections to the demo's own database can be cut."
         return ""
 
     async def press(self, kind: str, whom: str = "") -> Said:
         """``kind`` as in :class:`Act`; ``whom``: ``leader`` or ``worker``."""
         if self._stage.stop.is_set() or self._stage.picture.phase != "running":
-            return "Not now: the processes start, or are stopping.", True
+            return "The processes are starting or stopping. Try again in a moment.", True
         if why := self.why_not(kind):
             return why, True
         try:
             return await self._press(kind, whom)
         except Unavailable:
-            return "The database does not answer at this moment.", True
+            return "The database does not answer at the moment.", True
 
     async def _press(self, kind: str, whom: str) -> Said:
         match kind:
@@ -81,7 +81,7 @@ class Breaker:
             case "thaw" | "mend":
                 return self._press_undo(kind)
             case "restart":
-                return self._once(kind, self._restart, "PostgreSQL is crashed and started again.")
+                return self._once(kind, self._restart, "PostgreSQL crashes and restarts.")
             case "deploy":
                 return self._once(kind, self._deploy, "The next release starts beside this one.")
         return "There is no such button.", True
@@ -106,7 +106,7 @@ class Breaker:
             await asyncio.wait(self._under_way, timeout=2 * self._limit)
         for act in self._stage.acts:
             if not act.outcome:
-                act.outcome, act.failed = "it was not seen to be well again", True
+                act.outcome, act.failed = "it did not recover before the end", True
 
     @property
     def _limit(self) -> float:
@@ -124,7 +124,7 @@ class Breaker:
     def _once(self, kind: str, work: Callable[[], Work], words: str) -> Said:
         """Not while the same is under way."""
         if kind in self._busy:
-            return "That is under way already.", True
+            return "This fault is already in progress.", True
         self._busy.add(kind)
         self._watch(work())
         return words, False
@@ -142,16 +142,16 @@ class Breaker:
         act.failed = found is None
         took = seconds if seconds is not None else self._stage.seconds - act.at
         act.seconds = None if found is None else round(took, 2)
-        act.outcome = found or f"not well again within {self._limit:g} s"
+        act.outcome = found or f"did not recover within {self._limit:g} s"
         self._stage.tell(f"{act.words}: {act.outcome}")
 
     # -- kill -9 of the leader -------------------------------------------------------------------
     async def _press_kill(self) -> Said:
         worker, term = await self._stage.leader()
         if worker is None or "kill" in self._busy:
-            return "Nobody leads at this moment: wait for the next leader.", True
+            return "There is no leader at the moment. Wait for the next one.", True
         if not worker.well:
-            return f"pid {worker.pid} leads, but something is done to it already.", True
+            return f"pid {worker.pid} leads, but it already has a fault.", True
         self._busy.add("kill")
         self._watch(self._kill(worker, term))
         return f"pid {worker.pid} was killed.", False
@@ -193,11 +193,11 @@ class Breaker:
         well = [worker for worker in self._stage.fleet.workers if worker.well]
         leader, term = await self._stage.leader()
         if len(well) <= _LEAST_WELL:
-            return f"{_LEAST_WELL} processes must be left, to take over.", True
+            return f"{_LEAST_WELL} processes must remain to take over.", True
         if whom == "leader":
             worker = leader
             if worker is None or not worker.well:
-                return "No leader is there to do that to: wait for the next one.", True
+                return "There is no leader at the moment. Wait for the next one.", True
         else:
             worker, term = next((w for w in well if w is not leader), None), 0
             if worker is None:
@@ -230,7 +230,7 @@ class Breaker:
         how = await stage.until(self._limit, gone)
         dead_at = stage.seconds
         if how == "back":
-            self._ends(act, "it was back before its lease was over: nobody had to take over")
+            self._ends(act, "it came back before its lease expired, so nobody took over")
             return
         led = await stage.until(self._limit, lambda: next_term(stage, term)) if term else None
         again = await stage.until(self._limit, lambda: self._again(act))
@@ -266,7 +266,7 @@ class Breaker:
             if (earlier.kind, earlier.lane, earlier.until) == (done, act.lane, None):
                 earlier.until = act.at
         if self._stage.stop.is_set():
-            act.outcome, act.seconds = "the show ended", 0.0
+            act.outcome, act.seconds = "the demo ended", 0.0
         return act
 
     async def _back(self, act: Act, worker: Worker) -> None:
@@ -281,15 +281,15 @@ class Breaker:
             return None
 
         how = await self._stage.until(self._limit, renewed)
-        late = " What it still held of its old life was refused." if how == "as a new node" else ""
-        self._ends(act, f"it takes part again, {how}.{late}" if how else None)
+        late = " Writes under its old lease were refused." if how == "as a new node" else ""
+        self._ends(act, f"it rejoined {how}.{late}" if how else None)
 
     # -- the database ----------------------------------------------------------------------------
     async def _restart(self) -> None:
         stage, server = self._stage, self._database.server
         assert server
         try:
-            act = self._begin("restart", None, "PostgreSQL was crashed and started again")
+            act = self._begin("restart", None, "PostgreSQL crashed and restarted")
             # whatever runs at this moment may not be able to say that it has ended
             act.held = await self._held(None)
             stage.database_away = True
@@ -314,7 +314,7 @@ class Breaker:
             if back and await stage.until(self._limit, well):
                 found = (
                     f"it answered after {up - act.at:.1f} s; all processes renew their leases, "
-                    "one leads, and jobs run"
+                    "there is a leader, and jobs run"
                 )
             self._ends(act, found)
         finally:
@@ -355,7 +355,7 @@ class Breaker:
             act.until = stage.seconds
             good = all_there and heir and ends.done()
             self._ends(act, f"{heir} of {release} led {led_at - stopped_at:.1f} s after {before} "
-                       f"was told to stop; {before} finished what it had"
+                       f"was told to stop; {before} finished its running jobs"
                        if good else None)  # fmt: skip
         finally:
             self._busy.discard("deploy")

@@ -14,7 +14,7 @@ from leasehold.env import Env
 from leasehold_lab.demo.tables import SCHEMA
 
 _PREFIX = "demo-"
-_REAL = "A real database is one environment variable away: LEASEHOLD_DSN=postgresql://…"
+_REAL = "To use your own database, set LEASEHOLD_DSN=postgresql://…"
 _REAPER_SECONDS = 3.0
 
 
@@ -35,7 +35,7 @@ class DemoDatabase:
         """
         dsn = os.environ.get("LEASEHOLD_DSN", "")
         if dsn and dsn != "embedded":
-            return cls(dsn, f"the one of LEASEHOLD_DSN, schema {SCHEMA}", "")
+            return cls(dsn, f"from LEASEHOLD_DSN, schema {SCHEMA}", "")
         home = default_folder(find_binaries().major).parent
         _remove_leftovers(home)
         folder = home / f"{_PREFIX}{env.pid}-{env.new_id().hex[-8:]}"
@@ -44,7 +44,7 @@ class DemoDatabase:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        title = f"PostgreSQL {server.version}, started just now; nothing had to be installed"
+        title = f"PostgreSQL {server.version}, started for this demo"
         return cls(server.dsn, title, _REAL, server)
 
     @property

@@ -38,14 +38,14 @@ _LEAST_SPAN = timedelta(seconds=30)
 _KILL = timedelta(seconds=0.4)
 _MOST_TERMS = 200
 _BUTTONS = (
-    ("kill", "Kill the leader", "kill -9, in the midst of its jobs.", (("kill", "Kill -9"),)),
-    ("freeze", "Freeze a process", "SIGSTOP: it is there, and does nothing. Later it wakes up and "
-     "believes that no time has passed.",
+    ("kill", "Kill the leader", "kill -9 while it runs jobs.", (("kill", "Kill -9"),)),
+    ("freeze", "Freeze a process", "SIGSTOP: the process stays but does nothing. When it wakes "
+     "up, it believes that no time has passed.",
      (("freeze:worker", "Freeze"), ("freeze:leader", "The leader"), ("thaw", "Thaw"))),
-    ("cut", "Cut a network", "One node reaches the database no more, and is told nothing.",
+    ("cut", "Cut a network", "One node can no longer reach the database and gets no error.",
      (("cut:worker", "Cut off"), ("cut:leader", "The leader"), ("mend", "Mend"))),
-    ("restart", "Restart PostgreSQL", "A crash: every connection breaks, and it recovers from its "
-     "log.", (("restart", "Crash it"),)),
+    ("restart", "Restart PostgreSQL", "A crash: every connection breaks, and the server recovers "
+     "from its log.", (("restart", "Crash it"),)),
     ("deploy", "Deploy the next release", "Green starts beside blue; then blue is told to stop.",
      (("deploy", "Deploy"),)),
 )  # fmt: skip
@@ -142,12 +142,14 @@ class Front:
 
     async def _end(self, site: Site, request: Request) -> Response:
         self._stage.stop.set()
-        return site.back(request, "demo", "No more jobs: what is under way comes to its end.")
+        return site.back(request, "demo", "No more jobs are enqueued. The running jobs finish.")
 
     async def _report(self, site: Site, request: Request) -> Response:
         card = self._stage.card
         if card is None:
-            return site.back(request, "demo", "The report is made at the end.", bad=True)
+            return site.back(
+                request, "demo", "The report is available when the demo has ended.", bad=True
+            )
         text = to_html(card, await Recording.of(self._stage), None)
         headers = {"content-disposition": 'attachment; filename="leasehold-demo.html"'}
         return Response(text, media_type="text/html", headers=headers)

@@ -38,7 +38,7 @@ async def _kill_leader(stage: Stage) -> None:
     stage.hunting = False
     if busy is None:
         if not stage.stop.is_set():
-            stage.troubles.append("no leader with running jobs was there to be killed")
+            stage.troubles.append("there was no leader with running jobs to kill")
         return
     worker, term = busy
     stage.killing = True

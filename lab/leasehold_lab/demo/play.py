@@ -189,7 +189,7 @@ class Play:
             # a kill that has begun comes to its end; the stream goes on for it
             await asyncio.wait([killer], timeout=_KILL_SECONDS)
             if self.breaker:
-                self._phase("waiting until all is well again")
+                self._phase("waiting for recovery")
                 await self.breaker.finish()
         stage.stop.set()
         await asyncio.wait([enqueuer])
@@ -208,7 +208,7 @@ class Play:
         for task in (joined, stopped):
             task.cancel()
         if not done:
-            stage.troubles.append(f"not all processes took part within {_JOIN_SECONDS:g} s")
+            stage.troubles.append(f"not all processes joined within {_JOIN_SECONDS:g} s")
         return joined in done and not stage.stop.is_set()
 
     async def _enqueue(self) -> None:

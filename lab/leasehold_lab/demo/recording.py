@@ -55,7 +55,7 @@ class Recording:
         lives = []
         for worker in stage.fleet.workers:
             ended = worker.ended_at - stage.started_at if worker.ended_at else end
-            how = "killed" if worker.killed else "stopped in good order" if worker.retired else ""
+            how = "killed" if worker.killed else "stopped cleanly" if worker.retired else ""
             lives.append(Life(stage.lane(worker), worker.started_at - stage.started_at, ended, how))
         rows = await (await stage.demo.app.store()).terms(NAME, _MOST_TERMS)
         rows = sorted(rows, key=lambda row: int(row["term"]))
@@ -77,7 +77,9 @@ class Recording:
 def to_html(card: Scorecard, recording: Recording, first_job_seconds: float | None) -> str:
     """One page that needs nothing from anywhere."""
     head = (
-        "Nothing was lost, and nothing ran again without a cause" if card.ok else "Not as promised"
+        "Nothing was lost, and nothing was repeated without a cause"
+        if card.ok
+        else "A promise was broken"
     )
     rows = "".join(
         f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>"
@@ -87,7 +89,7 @@ def to_html(card: Scorecard, recording: Recording, first_job_seconds: float | No
         *[f'<p class="void">{escape(problem)}</p>' for problem in card.problems],
         "<h2>Scorecard</h2>",
         f'<div class="wide"><table>{rows}</table></div>',
-        "<h2>What was broken</h2>",
+        "<h2>Faults</h2>",
         _acts(recording.acts),
         "<h2>Who led when</h2>",
         _LEGEND,
@@ -115,7 +117,7 @@ def _acts(acts: Sequence[Act]) -> str:
         f"<td>{escape(act.words)}</td><td>{escape(act.outcome)}</td></tr>"
         for act in acts
     )
-    head = '<tr><th class="n">at</th><th>what was done</th><th>what came of it</th></tr>'
+    head = '<tr><th class="n">at</th><th>fault</th><th>outcome</th></tr>'
     return f'<div class="wide"><table>{head}{rows}</table></div>'
 
 

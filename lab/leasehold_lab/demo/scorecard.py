@@ -154,11 +154,11 @@ def score(evidence: Evidence) -> Scorecard:
     if not enqueued:
         problems.append("no job was enqueued")
     if not evidence.deaths and not evidence.acts:
-        problems.append("the run ended before a process was killed")
+        problems.append("the demo ended before it killed a process")
     if evidence.open_jobs:
         problems.append(f"{evidence.open_jobs} jobs had not finished at the end")
     if evidence.bad_jobs:
-        problems.append(f"{evidence.bad_jobs} jobs ended otherwise than completed")
+        problems.append(f"{evidence.bad_jobs} jobs finished without being completed")
     problems += [f"{act.words}: {act.outcome}" for act in evidence.acts if act.failed]
     return Scorecard(
         due=due,
@@ -264,7 +264,7 @@ def _worst(
         return None
     known = [value for value in measured if value is not None]
     if len(known) < len(measured):
-        problems.append(f"a {what} was not seen")
+        problems.append(f"a {what} was not observed")
         return None
     worst = max(known)
     if worst > evidence.limit_seconds:

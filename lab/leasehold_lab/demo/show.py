@@ -25,7 +25,10 @@ _LINE_SECONDS = 1.0
 def next_steps() -> str:
     program = _program()
     lines = [
-        (f"LEASEHOLD_DSN=postgresql://…  {program} demo", f"the same in yours (schema {SCHEMA})"),
+        (
+            f"LEASEHOLD_DSN=postgresql://…  {program} demo",
+            f"the same in your database (schema {SCHEMA})",
+        ),
         (f"LEASEHOLD_DSN=postgresql://…  {program} status", "who leads, what runs, what waits"),
         ("README.md", "your first app in 20 lines"),
     ]
@@ -237,7 +240,9 @@ def print_scorecard(card: Scorecard, first_job_seconds: float | None) -> None:
     console.print(table)
     if card.ok:
         console.print(
-            Text("ok: nothing was lost, and nothing ran again without a cause", style="bold green")
+            Text(
+                "ok: nothing was lost, and nothing was repeated without a cause", style="bold green"
+            )
         )
     for problem in card.problems:
         console.print(Text(f"NOT OK: {problem}", style="bold red"), soft_wrap=True)
@@ -256,10 +261,10 @@ def lines(card: Scorecard, first_job_seconds: float | None) -> list[tuple[str, s
             "jobs",
             f"{card.enqueued} enqueued, {card.done} done, {card.lost} lost",
         ),
-        ("run again because of what was broken", _rerun(card)),
-        ("run again without a cause", str(card.ran_twice)),
-        ("a new leader after the kill -9", _seconds(card.takeover_seconds)),
-        ("its running jobs started again", _seconds(card.recovery_seconds)),
+        ("repeated because of a fault", _rerun(card)),
+        ("repeated without a cause", str(card.ran_twice)),
+        ("new leader after kill -9", _seconds(card.takeover_seconds)),
+        ("its running jobs restarted", _seconds(card.recovery_seconds)),
         (
             "first job after the start",
             _seconds(first_job_seconds and round(first_job_seconds, 1)),

@@ -115,7 +115,7 @@ async def make_anew(settings: Settings) -> None:
     Raises ConfigError for any other schema, and while another demo's workers are alive.
     """
     if settings.schema != SCHEMA:
-        raise ConfigError(f"only {SCHEMA} is the demo's to drop", got=settings.schema)
+        raise ConfigError(f"the demo only drops the schema {SCHEMA}", got=settings.schema)
     session = await Session.open(settings, "demo")
     try:
         if session.facts.schema_number is not None:
@@ -133,7 +133,7 @@ async def _refuse_if_alive(session: Session, settings: Settings) -> None:
     alive = await session.fetch("leasehold_lab:demo/alive", {}, settings.call_timeout)
     if alive:
         raise ConfigError(
-            "another demo works on this database",
+            "another demo is using this database",
             got=", ".join(row[0] for row in alive),
-            do=f"End it first; if it was killed, wait {settings.timings.lease:g} seconds",
+            do=f"Stop it first. If it was killed, wait {settings.timings.lease:g} seconds",
         )
