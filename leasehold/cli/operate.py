@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,9 +27,12 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from leasehold.app import App
+    from leasehold.ports import LeaderView, NodeView
+    from leasehold.watch.terms import EndedTerm
 
 
-def _show(rows: list[dict[str, Any]], columns: list[Column], empty: str) -> None:
+def _show(found: Sequence[Any], columns: list[Column], empty: str) -> None:
+    rows = [row if isinstance(row, dict) else row._asdict() for row in found]
     if given("as_json"):
         show_json(rows)
     else:
@@ -169,7 +173,7 @@ def ticks(name: str | None, limit: int, **_: Any) -> None:
 def leaders(terms: bool, limit: int, **_: Any) -> None:
     """List elections and their leaders."""
 
-    async def work(app: App) -> list[dict[str, Any]]:
+    async def work(app: App) -> Sequence[LeaderView | EndedTerm]:
         acting = await operator(app)
         if terms:
             return await acting.terms(limit)
@@ -201,7 +205,7 @@ def nodes(limit: int, **_: Any) -> None:
     if click.get_current_context().invoked_subcommand:
         return
 
-    async def work(app: App) -> list[dict[str, Any]]:
+    async def work(app: App) -> list[NodeView]:
         return await (await app.inspect()).nodes(limit)
 
     _show(ask(work), tables.NODES, "No nodes.")

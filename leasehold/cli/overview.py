@@ -11,6 +11,7 @@ import click
 
 from leasehold.cli.output import heading, show_pairs, text
 from leasehold.errors import LeaseholdError
+from leasehold.ports import NodeView
 from leasehold.watch.checks import COUNT_CAP, Problem, database_problem, problems
 from leasehold.watch.facts import Facts, duration
 
@@ -46,12 +47,12 @@ def of_facts(everything: Facts, schema: str, only: Collection[str] = ()) -> Over
     facts = everything.of_apps(only)
     summary = facts.summary
     running = sum(_running(node) for node in facts.live_nodes)
-    apps = Counter(node["app"] for node in facts.live_nodes)
+    apps = Counter(node.app for node in facts.live_nodes)
     figures = {
         "database_time": facts.now,
         "schema": schema,
         "nodes": {"live": len(facts.live_nodes), "all": len(facts.nodes), "by_app": dict(apps)},
-        "leaders": facts.leaders,
+        "leaders": [leader._asdict() for leader in facts.leaders],
         "jobs": {
             "available_or_running": summary.ready,
             "running": running,
@@ -76,12 +77,12 @@ def _lines(facts: Facts, running: int, apps: Counter[str]) -> dict[str, str]:
     )
     lines = {"nodes": f"{len(facts.live_nodes)} live" + (f" ({named})" if named else "")}
     for leader in facts.leaders:
-        if leader["node"] is None:
-            lines[f"leader of {leader['name']}"] = "none"
+        if leader.node is None:
+            lines[f"leader of {leader.name}"] = "none"
             continue
-        lines[f"leader of {leader['name']}"] = (
-            f"{leader['holder']}, term {leader['term']}, "
-            f"renewed {duration(max(0.0, leader['age_seconds'] or 0.0))} ago"
+        lines[f"leader of {leader.name}"] = (
+            f"{leader.holder}, term {leader.term}, "
+            f"renewed {duration(max(0.0, leader.age_seconds or 0.0))} ago"
         )
     lines["jobs"] = (
         f"{_count(max(summary.ready - running, 0), summary.ready)} available, {running:,} running, "
@@ -91,8 +92,8 @@ def _lines(facts: Facts, running: int, apps: Counter[str]) -> dict[str, str]:
     return lines
 
 
-def _running(node: dict[str, Any]) -> int:
-    value = (node["info"] or {}).get("running")
+def _running(node: NodeView) -> int:
+    value = (node.info or {}).get("running")
     return value if isinstance(value, int) else 0
 
 

@@ -19,6 +19,7 @@ from leasehold.ports.locks import LockStore
 from leasehold.ports.nodes import Heartbeat, LockSeen, NodeIdentity, NodeSeen, NodeStore, Signal
 from leasehold.ports.operation import Operation
 from leasehold.ports.operator import OperatorStore, Summary
+from leasehold.ports.rows import DeathView, LeaderView, NodeView, TermView
 from leasehold.ports.schedules import (
     DueSchedule,
     LeftOut,
@@ -37,16 +38,19 @@ __all__ = [
     "Completion",
     "DashboardStore",
     "DeadlineStore",
+    "DeathView",
     "DueSchedule",
     "Heartbeat",
     "JobPage",
     "JobStore",
+    "LeaderView",
     "LeftOut",
     "LockSeen",
     "LockStore",
     "NodeIdentity",
     "NodeSeen",
     "NodeStore",
+    "NodeView",
     "Now",
     "Operation",
     "OperatorStore",
@@ -62,6 +66,7 @@ __all__ = [
     "Swept",
     "Synced",
     "Term",
+    "TermView",
     "TickDecision",
     "TickPlan",
     "Wake",

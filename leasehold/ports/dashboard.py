@@ -13,6 +13,7 @@ from leasehold.model.filter import JobFilter
 from leasehold.ports.common import Now, Rows
 from leasehold.ports.operation import Operations, first, named, operation, value
 from leasehold.ports.operator import EVENTS
+from leasehold.ports.rows import TermView
 
 SERIES = 20_000
 """Series of one metric that are read."""
@@ -148,8 +149,9 @@ class Reports(Operations):
     @operation("web/lease_events", answer=EVENTS)
     async def lease_events(self, since: datetime, limit: int) -> Rows: ...
 
-    @operation("web/terms", answer=named("name token node worker_id acquired_at"))
-    async def terms(self, since: datetime, limit: int) -> Rows: ...
+    @operation("web/terms")
+    async def terms(self, since: datetime, limit: int) -> list[TermView]:
+        """Those since then, and of each election the last one before; the newest first."""
 
     async def events(
         self, kind: str | None, level: str | None, before: int | None, limit: int

@@ -8,6 +8,7 @@ from typing import Any
 
 from leasehold.errors import LeaseholdError
 from leasehold.ports.common import Rows
+from leasehold.ports.rows import NodeView
 
 NEVER, TRANSACTION, SESSION = "none", "transaction", "session"
 """What stands between: nothing, a pooler that lends a connection for a transaction, or one that
@@ -88,7 +89,7 @@ class Examination:
     tokens: Tokens | None = None
     """None: somebody deleted the row, or it was not looked at."""
     clocks: Clocks = field(default_factory=Clocks)
-    nodes: Rows = field(default_factory=list)
+    nodes: list[NodeView] = field(default_factory=list)
     gaps: list[Gaps] = field(default_factory=list)
     trouble: dict[str, int] = field(default_factory=dict)
     """Kind of event -> how many in the last day, of those that speak of late renewals."""

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from leasehold.model.lease import Seen
-from leasehold.ports.common import Now, Rows, Term
-from leasehold.ports.operation import Operations, count, named, operation, value
+from leasehold.ports.common import Now, Term
+from leasehold.ports.operation import Operations, count, operation, value
+from leasehold.ports.rows import DeathView
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +127,9 @@ class NodeStore(Operations):
     async def deaths(self, limit: int, skip: int = 0) -> list[tuple[UUID, str]]:
         """Dead nodes whose jobs were not all freed, but for the first ``skip``: (id, worker_id)."""
 
-    @operation("node/died", answer=named("node worker_id app died_at rescued"))
-    async def died(self, seconds: float, limit: int, now: Now) -> Rows:
-        """Nodes that died within that time and that no person has seen yet, the newest first:
-        node, worker_id, app, died_at, rescued (jobs)."""
+    @operation("node/died")
+    async def died(self, seconds: float, limit: int, now: Now) -> list[DeathView]:
+        """Nodes that died within that time and that no person has seen yet, the newest first."""
 
     @operation("node/seen", answer=count)
     async def seen(self, worker_id: str | None, now: Now) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 from leasehold.ports.common import Now, Rows
 from leasehold.ports.operation import Operations, named, operation, value
+from leasehold.ports.rows import LeaderView, NodeView, TermView
 
 EVENTS = named("id at kind level worker_id fields")
 
@@ -50,23 +51,14 @@ class OperatorStore(Operations):
     @operation("status/summary")
     async def summary(self, now: Now) -> Summary: ...
 
-    @operation(
-        "node/list",
-        answer=named(
-            "worker_id id app release version executes queues tasks started_at heartbeat "
-            "age_seconds lease_seconds info halted"
-        ),
-    )
-    async def nodes(self, limit: int) -> Rows: ...
+    @operation("node/list")
+    async def nodes(self, limit: int) -> list[NodeView]: ...
 
-    @operation(
-        "leader/list",
-        answer=named("name holder term heartbeat age_seconds lease_seconds acquired_at node"),
-    )
-    async def leaders(self, limit: int) -> Rows: ...
+    @operation("leader/list")
+    async def leaders(self, limit: int) -> list[LeaderView]: ...
 
-    @operation("leader/terms", answer=named("name term holder acquired_at"))
-    async def terms(self, name: str | None, limit: int) -> Rows: ...
+    @operation("leader/terms")
+    async def terms(self, name: str | None, limit: int) -> list[TermView]: ...
 
     @operation(
         "schedule/list",

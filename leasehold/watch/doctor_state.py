@@ -125,7 +125,7 @@ def vacuum(found: Examination, settings: Settings) -> Iterator[Finding]:
 
 # -- the nodes -------------------------------------------------------------------------------------
 def versions(found: Examination, version: str) -> Iterator[Finding]:
-    versions = sorted({str(row["version"]) for row in found.nodes})
+    versions = sorted({row.version for row in found.nodes})
     if versions and versions != [version]:
         yield Finding(
             "versions",
@@ -135,7 +135,7 @@ def versions(found: Examination, version: str) -> Iterator[Finding]:
         )
     elif versions:
         yield Finding("versions", OK, f"All {len(found.nodes)} nodes run {version}")
-    leases = sorted({float(row["lease_seconds"]) for row in found.nodes})
+    leases = sorted({float(row.lease_seconds) for row in found.nodes})
     if len(leases) > 1:
         yield Finding(
             "recover_within",

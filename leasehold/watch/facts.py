@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
 
-from leasehold.ports import Rows, Summary
+from leasehold.ports import DeathView, LeaderView, NodeView, Rows, Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +17,8 @@ class Facts:
     now: datetime
     """The database's time."""
     summary: Summary
-    nodes: Rows
-    leaders: Rows
+    nodes: list[NodeView]
+    leaders: list[LeaderView]
     schedules: Rows
     events: Rows
     """The newest, any order."""
@@ -31,7 +30,7 @@ class Facts:
     """Failed attempts and discarded jobs, by task."""
     failing: Rows = field(default_factory=list)
     """Schedules whose jobs fail."""
-    died: Rows = field(default_factory=list)
+    died: list[DeathView] = field(default_factory=list)
     """Dead nodes that no person has seen yet, the newest first."""
     pin_seconds: float = 300.0
     """How long a transaction may pin dead rows."""
@@ -39,22 +38,22 @@ class Facts:
     """How long an available job may wait."""
 
     @property
-    def live_nodes(self) -> Rows:
+    def live_nodes(self) -> list[NodeView]:
         return [node for node in self.nodes if not stale(node)]
 
     def of_apps(self, apps: Collection[str]) -> Facts:
         """Nodes, leaders, schedules and events of these applications alone; all without any."""
         if not apps:
             return self
-        nodes = [node for node in self.nodes if node["app"] in apps]
-        died = [row for row in self.died if row["app"] in apps]
-        ids = {node["id"] for node in nodes}
-        workers = {node["worker_id"] for node in (*nodes, *died)}
+        nodes = [node for node in self.nodes if node.app in apps]
+        died = [row for row in self.died if row.app in apps]
+        ids = {node.id for node in nodes}
+        workers = {row.worker_id for row in nodes} | {row.worker_id for row in died}
         return replace(
             self,
             nodes=nodes,
             died=died,
-            leaders=[row for row in self.leaders if row["name"] in apps or row["node"] in ids],
+            leaders=[row for row in self.leaders if row.name in apps or row.node in ids],
             schedules=[row for row in self.schedules if row["app"] in apps],
             failing=[row for row in self.failing if row["app"] in apps],
             events=[event for event in self.events if event["worker_id"] in workers],
@@ -79,7 +78,6 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
-def stale(row: dict[str, Any]) -> bool:
+def stale(row: NodeView | LeaderView) -> bool:
     """Its renewal is older than its lease."""
-    age = row["age_seconds"]
-    return age is None or bool(age > row["lease_seconds"])
+    return row.age_seconds is None or row.age_seconds > row.lease_seconds

@@ -9,7 +9,7 @@ from leasehold import errors
 from leasehold.config import DEATH_SECONDS, TROUBLE_SECONDS, Settings, check_text
 from leasehold.env import Env
 from leasehold.model.deadline import STATES
-from leasehold.ports import Now, Rows, Store
+from leasehold.ports import LeaderView, NodeView, Now, Rows, Store, TermView
 from leasehold.telemetry import CATALOGUE
 from leasehold.watch.checks import Problem, problems
 from leasehold.watch.facts import Facts
@@ -34,22 +34,22 @@ _SEEN_AT_ONCE = 1000
 
 
 class Inspector:
-    """Rows are dictionaries with the columns of the views of the same names."""
+    """Rows have the columns of the views of the same names, as attributes."""
 
     def __init__(self, store: Store, env: Env, settings: Settings) -> None:
         self._store = store
         self._env = env
         self._settings = settings
 
-    async def nodes(self, limit: int = 1000) -> Rows:
+    async def nodes(self, limit: int = 1000) -> list[NodeView]:
         """Every process that takes part, the oldest first."""
         return await self._store.nodes(_checked(limit))
 
-    async def leaders(self, limit: int = 1000) -> Rows:
+    async def leaders(self, limit: int = 1000) -> list[LeaderView]:
         """Every election and who holds it."""
         return await self._store.leaders(_checked(limit))
 
-    async def terms(self, name: str | None = None, limit: int = 50) -> Rows:
+    async def terms(self, name: str | None = None, limit: int = 50) -> list[TermView]:
         """The newest terms of an election, or of all."""
         return await self._store.terms(name, _checked(limit))
 

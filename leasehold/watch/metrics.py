@@ -98,13 +98,13 @@ def _problems(sheet: Sheet, found: Iterable[Problem]) -> None:
 
 def _nodes(sheet: Sheet, facts: Facts) -> None:
     for node in facts.live_nodes:
-        sheet.add("leasehold_nodes", 1, node["app"], node["version"])
+        sheet.add("leasehold_nodes", 1, node.app, node.version)
     for node in facts.nodes:
-        app = node["app"]
-        age, lease = node["age_seconds"] or 0.0, node["lease_seconds"]
+        app = node.app
+        age, lease = node.age_seconds or 0.0, node.lease_seconds
         name = "leasehold_node_renewal_age_ratio"
         sheet.put(name, max(sheet.series.get(name, {}).get((app,), 0.0), age / lease), app)
-        info = node["info"] or {}
+        info = node.info or {}
         sheet.add("leasehold_jobs_running", info.get("running") or 0, app)
         deaf = "leasehold_node_deaf_seconds"
         longest = max(sheet.series.get(deaf, {}).get((app,), 0.0), info.get("deaf_seconds") or 0.0)
@@ -169,8 +169,8 @@ def _schedules(sheet: Sheet, facts: Facts) -> None:
 
 def _queues(sheet: Sheet, facts: Facts, rows: Rows) -> None:
     for node in facts.live_nodes:
-        if node["executes"]:
-            for queue, slots in (node["queues"] or {}).items():
+        if node.executes:
+            for queue, slots in node.queues.items():
                 sheet.add("leasehold_queue_slots", int(slots), queue)
                 sheet.put("leasehold_queue_ready", 0, queue)
                 sheet.put("leasehold_queue_oldest_ready_seconds", 0, queue)
@@ -200,5 +200,5 @@ def _failures(sheet: Sheet, facts: Facts) -> None:
     for row in facts.schedules:
         labels = (row["app"], row["name"])
         sheet.put("leasehold_schedule_failing", int(labels in failing), *labels)
-    for app in {row["app"] for row in (*facts.nodes, *facts.died)}:
-        sheet.put("leasehold_nodes_died", sum(row["app"] == app for row in facts.died), app)
+    for app in {row.app for row in facts.nodes} | {row.app for row in facts.died}:
+        sheet.put("leasehold_nodes_died", sum(row.app == app for row in facts.died), app)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any
 from uuid import UUID
 
 from leasehold import errors
@@ -12,10 +11,10 @@ from leasehold.config import Settings, check_text
 from leasehold.env import Env
 from leasehold.jobs.client import job_id_of
 from leasehold.model.filter import JobFilter, ids_that_begin
-from leasehold.ports import Now, Reports, Rows, Store
+from leasehold.ports import NodeView, Now, Reports, Store
 from leasehold.telemetry import log, make_event
 from leasehold.watch.inspector import Inspector
-from leasehold.watch.terms import with_ends
+from leasehold.watch.terms import EndedTerm, with_ends
 
 MOST_AT_ONCE = 10_000
 """Jobs that one bulk act takes in; then it is asked for again."""
@@ -107,12 +106,12 @@ class Operator:
             await self._record(act, f"job {job}", 1)
         return where
 
-    async def terms(self, limit: int) -> Rows:
+    async def terms(self, limit: int) -> list[EndedTerm]:
         """The newest terms of all elections, with how each ended: see :func:`with_ends`."""
         rows = await self.inspector.terms(limit=limit)
         if not rows:
             return []
-        since = min(row["acquired_at"] for row in rows)
+        since = min(row.acquired_at for row in rows)
         events = await self.reports.lease_events(since, _MOST_EVENTS)
         leaders = await self.store.leaders(_MOST_NODES)
         return with_ends(rows, events, leaders, await self.store.database_now(None))
@@ -209,26 +208,26 @@ class Operator:
         will it end). A web process does not: what started it ends it. Raises BadNode."""
         worker_id = await self._halt(given, "drain", True)
         node = await self._node(worker_id)
-        return worker_id, bool(await self.store.drain("", node["id"]))
+        return worker_id, bool(await self.store.drain("", node.id))
 
     async def _halt(self, given: str, act: str, halted: bool) -> str:
         node = await self._node(given)
-        worker_id = await self.store.halt(node["id"], halted)
+        worker_id = await self.store.halt(node.id, halted)
         if worker_id is None:
             raise errors.BadNode("this node is gone", got=given)
         await self._record(act, f"node {worker_id}", 1)
         return worker_id
 
-    async def _node(self, given: str) -> dict[str, Any]:
+    async def _node(self, given: str) -> NodeView:
         """The one that is named."""
         nodes = await self.store.nodes(_MOST_NODES)
-        names = [str(node["worker_id"]) for node in nodes]
-        whole = [node for node in nodes if given in (node["worker_id"], str(node["id"]))]
-        found = whole or [n for n in nodes if given and str(n["worker_id"]).startswith(given)]
+        names = [node.worker_id for node in nodes]
+        whole = [node for node in nodes if given in (node.worker_id, str(node.id))]
+        found = whole or [n for n in nodes if given and n.worker_id.startswith(given)]
         if not found:
             raise errors.BadNode("no node is named so", got=given, do=errors.suggest(given, names))
         if len(found) > 1:
-            several = ", ".join(str(node["worker_id"]) for node in found[:5])
+            several = ", ".join(node.worker_id for node in found[:5])
             raise errors.BadNode(f"{len(found)} nodes are named so: {several}", got=given)
         return found[0]
 

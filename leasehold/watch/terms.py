@@ -4,42 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
-from leasehold.ports import Rows
+from leasehold.ports import LeaderView, Rows, TermView
 
 _WORDS = {"lease_lost": "lost", "lease_resigned": "resigned"}
 _DEATHS = ("node_died", "node_certified")
 
 
+class EndedTerm(NamedTuple):
+    """A term, and how it ended."""
+
+    name: str
+    term: int
+    holder: str
+    acquired_at: datetime
+    ended_at: datetime | None
+    """None: it is held, or nobody knows."""
+    seconds: float | None
+    """How long it lasted so far; None: nobody knows."""
+    ended: str
+    """``held``, or why it ended."""
+
+
 def with_ends(
-    terms: Iterable[dict[str, Any]], events: Rows, leaders: Rows, now: datetime
-) -> list[dict[str, Any]]:
-    """Terms (name, term, holder, acquired_at) with ended_at (None: it is held, or nobody knows),
-    seconds (None: nobody knows) and ended: ``held``, or why it ended."""
+    terms: Iterable[TermView], events: Rows, leaders: Iterable[LeaderView], now: datetime
+) -> list[EndedTerm]:
+    """The newest first."""
     ends = {
         (event["fields"].get("name"), event["fields"].get("term")): event
         for event in events
         if event["kind"] in _WORDS
     }
     deaths = {str(e["fields"].get("dead")): e for e in events if e["kind"] in _DEATHS}
-    held = {(row["name"], row["term"]) for row in leaders if row["node"] is not None}
+    held = {(row.name, row.term) for row in leaders if row.node is not None}
     following: dict[str, datetime] = {}
     found = []
-    for row in sorted(terms, key=lambda row: -int(row["term"])):
-        key = (row["name"], row["term"])
-        began, after = row["acquired_at"], following.get(row["name"])
-        following[row["name"]] = began
+    for row in sorted(terms, key=lambda row: -row.term):
+        key = (row.name, row.term)
+        began, after = row.acquired_at, following.get(row.name)
+        following[row.name] = began
         if key in ends:
             ended_at, why = _said(ends[key], began)
         elif key in held:
             ended_at, why = None, "held"
         else:
-            ended_at, why = _unsaid(deaths.get(str(row["holder"])), began, after)
+            ended_at, why = _unsaid(deaths.get(row.holder), began, after)
         last = now if why == "held" else ended_at
         seconds = max(0.0, (last - began).total_seconds()) if last else None
-        found.append({**row, "ended_at": ended_at, "seconds": seconds, "ended": why})
-    return sorted(found, key=lambda row: (row["acquired_at"], row["term"]), reverse=True)
+        found.append(EndedTerm(*row, ended_at, seconds, why))
+    return sorted(found, key=lambda row: (row.acquired_at, row.term), reverse=True)
 
 
 def _said(event: dict[str, Any], began: datetime) -> tuple[datetime, str]:

@@ -7,33 +7,33 @@ from typing import Any
 
 from leasehold.model.job import JobRecord
 from leasehold.model.states import State
-from leasehold.ports import Rows
+from leasehold.ports import NodeView
 from leasehold.watch.facts import duration
 
 MOST_AHEAD = 1000
 """The count of those before it stops here."""
 
 
-def why_waiting(job: JobRecord, more: dict[str, Any] | None, nodes: Rows) -> list[str]:
+def why_waiting(job: JobRecord, more: dict[str, Any] | None, nodes: list[NodeView]) -> list[str]:
     """Sentences, the deciding one first; empty for a job that runs or has finished. ``more`` as
     ``Reports.job`` gives it, ``nodes`` the live ones."""
     if more is None or job.state not in (State.AVAILABLE, State.SCHEDULED, State.RETRYABLE):
         return []
-    working = [node for node in nodes if node["executes"]]
+    working = [node for node in nodes if node.executes]
     if job.state is State.AVAILABLE:
         return list(_available(job, more, working))
     return list(_later(job, more, working, nodes))
 
 
-def _available(job: JobRecord, more: dict[str, Any], nodes: Rows) -> Iterator[str]:
-    workers = [node for node in nodes if job.queue in node["queues"]]
+def _available(job: JobRecord, more: dict[str, Any], nodes: list[NodeView]) -> Iterator[str]:
+    workers = [node for node in nodes if job.queue in node.queues]
     if not workers:
         yield f"No live node works the queue {job.queue!r}."
-    knowing = [node for node in workers if job.task_name in node["tasks"]]
+    knowing = [node for node in workers if job.task_name in node.tasks]
     if workers and not knowing:
         yield f"No live node that works this queue knows the task {job.task_name!r}."
     ahead = more["ahead"]
-    slots = sum(int(node["queues"][job.queue]) for node in workers)
+    slots = sum(int(node.queues[job.queue]) for node in workers)
     if ahead:
         count = f"{ahead:,}" + (" or more" if ahead >= MOST_AHEAD else "")
         come = "job of this queue comes" if ahead == 1 else "jobs of this queue come"
@@ -47,12 +47,14 @@ def _available(job: JobRecord, more: dict[str, Any], nodes: Rows) -> Iterator[st
         yield "It is next: a worker takes it as soon as a slot is free."
 
 
-def _later(job: JobRecord, more: dict[str, Any], working: Rows, nodes: Rows) -> Iterator[str]:
+def _later(
+    job: JobRecord, more: dict[str, Any], working: list[NodeView], nodes: list[NodeView]
+) -> Iterator[str]:
     due, now = more["run_at"], more["now"]
     left = (due - now).total_seconds()
     if job.held_because == "unknown_task":
         yield f"It was claimed by a node that does not know the task {job.task_name!r}."
-        if not any(job.task_name in node["tasks"] for node in working):
+        if not any(job.task_name in node.tasks for node in working):
             yield "No live node knows it: start a worker of the version that has it."
     elif job.state is State.RETRYABLE:
         tries = f"Attempt {job.attempt} of {job.max_attempts}"
@@ -69,8 +71,8 @@ def _later(job: JobRecord, more: dict[str, Any], working: Rows, nodes: Rows) -> 
         yield "No live node leads: nobody makes due jobs available."
 
 
-def _led(nodes: Rows) -> bool:
-    return any((node["info"] or {}).get("leads") for node in nodes)
+def _led(nodes: list[NodeView]) -> bool:
+    return any((node.info or {}).get("leads") for node in nodes)
 
 
 def _when(seconds: float) -> str:

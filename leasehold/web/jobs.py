@@ -16,6 +16,7 @@ from leasehold.model.job import JobRecord
 from leasehold.model.masking import SECRET
 from leasehold.model.states import FINISHED
 from leasehold.ports import Rows
+from leasehold.watch.facts import stale
 from leasehold.watch.operator import ACTS, MOST_AT_ONCE, Operator
 from leasehold.watch.why import why_waiting
 from leasehold.web.site import Site
@@ -64,14 +65,14 @@ async def suggest(site: Site, request: Request) -> Response:
     return await site.render(request, "suggest.html", found=found, shown=hits[:_SUGGESTED])
 
 
-async def _values(operator: Any, key: str) -> list[str]:
+async def _values(operator: Operator, key: str) -> list[str]:
     if key == "state":
         return list(filters.STATES)
     if key == "node":
-        return [str(node["worker_id"]) for node in await operator.store.nodes(200)]
+        return [node.worker_id for node in await operator.store.nodes(200)]
     if key in ("queue", "task"):
         queues, tasks = await operator.reports.names()
-        return list(queues if key == "queue" else tasks)
+        return queues if key == "queue" else tasks
     return []
 
 
@@ -116,7 +117,7 @@ async def one(site: Site, request: Request) -> Response:
     until = (record.completed_at or now) + timedelta(minutes=2)
     since = record.created_at - timedelta(seconds=2)
     events = await operator.reports.job_events(job_id, since, until, 200)
-    nodes = [n for n in await operator.store.nodes(1000) if _lives(n)]
+    nodes = [n for n in await operator.store.nodes(1000) if not stale(n)]
     return await site.render(
         request,
         "job.html",
@@ -147,10 +148,6 @@ def job_of(request: Request) -> UUID:
         raise errors.JobNotFound(
             "a job's id is a UUID", got=request.path_params["job"][:60]
         ) from None
-
-
-def _lives(node: dict[str, Any]) -> bool:
-    return node["age_seconds"] is not None and node["age_seconds"] <= node["lease_seconds"]
 
 
 _OUTCOMES = {

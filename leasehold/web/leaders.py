@@ -10,8 +10,8 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leasehold.ports import Rows
-from leasehold.watch.terms import with_ends
+from leasehold.ports import LeaderView, NodeView, Rows, TermView
+from leasehold.watch.terms import EndedTerm, with_ends
 from leasehold.web.charts import Bar, lane, ruler
 from leasehold.web.site import Site
 from leasehold.web.words import full, term
@@ -37,13 +37,13 @@ class Overlap:
 @dataclass
 class ElectionRow:
     name: str
-    row: dict[str, Any]
+    row: LeaderView
     beliefs: list[tuple[str, int, bool]] = field(default_factory=list)
     """(worker, the term that it believes to hold, does the database agree)"""
     overlaps: list[Overlap] = field(default_factory=list)
     lanes: list[tuple[str, Markup]] = field(default_factory=list)
     hidden: int = 0
-    terms: Rows = field(default_factory=list)
+    terms: list[EndedTerm] = field(default_factory=list)
 
 
 async def listing(site: Site, request: Request) -> Response:
@@ -57,7 +57,7 @@ async def listing(site: Site, request: Request) -> Response:
     leaders = await operator.store.leaders(100)
     nodes = await operator.store.nodes(1000)
     elections = [
-        election(row, [t for t in terms if t["name"] == row["name"]], events, nodes, since, now)
+        election(row, [t for t in terms if t.name == row.name], events, nodes, since, now)
         for row in leaders
     ]
     return await site.render(
@@ -67,19 +67,25 @@ async def listing(site: Site, request: Request) -> Response:
 
 
 def election(
-    row: dict[str, Any], terms: Rows, events: Rows, nodes: Rows, since: datetime, now: datetime
+    row: LeaderView,
+    terms: list[TermView],
+    events: Rows,
+    nodes: list[NodeView],
+    since: datetime,
+    now: datetime,
 ) -> ElectionRow:
     """``terms``: those of this election, any order."""
-    name = row["name"]
-    terms = sorted(terms, key=lambda t: int(t["token"]))
+    name = row.name
+    terms = sorted(terms, key=lambda t: t.term)
     held, believed = stretches(name, row, terms, events, now)
-    found = ElectionRow(name, row, terms=_newest(row, terms, events, now))
+    newest = with_ends(terms, events, [row], now)[:_TERMS_LISTED]
+    found = ElectionRow(name, row, terms=newest)
     found.overlaps = [o for o in overlaps(name, believed) if o.last >= since]
     for node in nodes:
-        token = ((node["info"] or {}).get("leads") or {}).get(name)
+        token = ((node.info or {}).get("leads") or {}).get(name)
         if token is not None:
-            agrees = node["id"] == row["node"] and token == row["term"]
-            found.beliefs.append((node["worker_id"], int(token), agrees))
+            agrees = node.id == row.node and token == row.term
+            found.beliefs.append((node.worker_id, int(token), agrees))
     workers = list(dict.fromkeys(w for w, bar in reversed(held) if bar.last >= since))
     found.hidden = max(len(workers) - _MOST_LANES, 0)
     for worker in workers[:_MOST_LANES]:
@@ -93,20 +99,11 @@ def election(
     return found
 
 
-def _newest(row: dict[str, Any], terms: Rows, events: Rows, now: datetime) -> Rows:
-    """The newest terms of an election, and how each ended."""
-    plain = [
-        {"name": t["name"], "term": t["token"], "holder": t["worker_id"],
-         "acquired_at": t["acquired_at"]} for t in terms
-    ]  # fmt: skip
-    return with_ends(plain, events, [row], now)[:_TERMS_LISTED]
-
-
 Stretch = tuple[str, Bar]
 
 
 def stretches(
-    name: str, row: dict[str, Any], terms: Rows, events: Rows, now: datetime
+    name: str, row: LeaderView, terms: list[TermView], events: Rows, now: datetime
 ) -> tuple[list[Stretch], list[Stretch]]:
     """(worker, bar) of each term: as the database has it, and as the process said."""
     ends = {
@@ -122,11 +119,11 @@ def stretches(
     held: list[Stretch] = []
     believed: list[Stretch] = []
     for place, one in enumerate(terms):
-        token, worker, first = int(one["token"]), one["worker_id"], one["acquired_at"]
+        token, worker, first = one.term, one.holder, one.acquired_at
         following: datetime | None = None
         if place + 1 < len(terms):
-            following = terms[place + 1]["acquired_at"]
-        current = row["term"] == token and row["node"] is not None
+            following = terms[place + 1].acquired_at
+        current = row.term == token and row.node is not None
         said: datetime | None = ends[token]["at"] if token in ends else None
         by_row: datetime = following or (now if current else said or first)
         label = f"term {term(token)}"

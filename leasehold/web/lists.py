@@ -10,6 +10,7 @@ from starlette.responses import Response
 from leasehold import errors
 from leasehold.model.deadline import STATES
 from leasehold.telemetry import CATALOGUE
+from leasehold.watch.facts import stale
 from leasehold.watch.inspector import check_kind
 from leasehold.web.site import Site
 
@@ -27,11 +28,10 @@ async def nodes(site: Site, request: Request) -> Response:
     operator = await site.operator(request)
     now = await operator.store.database_now(None)
     rows = await operator.store.nodes(1000)
-    for row in rows:
-        row["silent"] = row["age_seconds"] is None or row["age_seconds"] > row["lease_seconds"]
-        row["slots"] = sum(int(slots) for slots in (row["queues"] or {}).values())
-        row["info"] = row["info"] or {}
-    return await site.render(request, "nodes.html", page="nodes", now=now, nodes=rows)
+    return await site.render(
+        request, "nodes.html", page="nodes", now=now,
+        nodes=[(n, n.info or {}, stale(n), sum(n.queues.values())) for n in rows],
+    )  # fmt: skip
 
 
 async def locks(site: Site, request: Request) -> Response:

@@ -148,8 +148,8 @@ def _queues(rows: Rows, by_queue: dict[str, Rate], facts: Facts) -> list[dict[st
     ready = {row["queue"]: row for row in rows}
     slots: dict[str, int] = {}
     for node in facts.live_nodes:
-        for queue, number in (node["queues"] or {}).items():
-            slots[queue] = slots.get(queue, 0) + (int(number) if node["executes"] else 0)
+        for queue, number in node.queues.items():
+            slots[queue] = slots.get(queue, 0) + (int(number) if node.executes else 0)
     names = sorted({*ready, *by_queue, *slots})
     return [
         _queue(name, ready.get(name, {}), slots.get(name, 0), by_queue.get(name, Rate(name)))

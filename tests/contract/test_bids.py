@@ -74,11 +74,11 @@ async def test_of_a_lock_the_newest_term_is_kept_and_of_an_election_each(world: 
     await world.a.store.ensure_election(LOCK, LEASE)
     terms = [await take(s) for s in (world.a, world.b, world.a)]
     kept = await world.a.store.terms(LOCK, 10)
-    assert [term["term"] for term in kept] == [terms[-1].token]
+    assert [term.term for term in kept] == [terms[-1].token]
     await world.a.lead()
     await world.b.lead()
     assert len(await world.a.store.terms("default", 10)) == 2
-    assert [row["name"] for row in await world.a.store.leaders(10)] == ["default"]
+    assert [row.name for row in await world.a.store.leaders(10)] == ["default"]
 
 
 async def test_what_a_buried_node_held_is_free(world: World):

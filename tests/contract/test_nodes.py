@@ -158,8 +158,8 @@ async def test_terms_are_listed_newest_first(world: World):
     world.now = at(1)
     await world.b.lead()
     terms = await world.a.store.terms(ELECTION, 10)
-    assert [term["term"] for term in terms] == [world.b.term.token, world.a.term.token]
-    assert [term["holder"] for term in terms] == [s.identity.worker_id for s in (world.b, world.a)]
+    assert [term.term for term in terms] == [world.b.term.token, world.a.term.token]
+    assert [term.holder for term in terms] == [s.identity.worker_id for s in (world.b, world.a)]
     assert await world.a.store.terms("another", 10) == []
 
 
@@ -246,9 +246,9 @@ async def test_a_halted_node_hears_of_it_with_its_renewal_and_is_shown_to_work_n
     assert not (await world.a.beat()).halted
     assert await world.b.store.halt(world.a.id, True) == world.a.identity.worker_id
     assert [(await s.beat()).halted for s in (world.a, world.b, world.a)] == [True, False, True]
-    shown = {row["id"]: row for row in await world.a.store.nodes(10)}
-    assert shown[world.a.id]["halted"] and not shown[world.a.id]["executes"]
-    assert not shown[world.b.id]["halted"] and shown[world.b.id]["executes"]
+    shown = {row.id: row for row in await world.a.store.nodes(10)}
+    assert shown[world.a.id].halted and not shown[world.a.id].executes
+    assert not shown[world.b.id].halted and shown[world.b.id].executes
     world.a.token += 1
     assert not (await world.a.beat()).halted, "only with a renewal"
     world.a.token -= 1

@@ -68,14 +68,14 @@ async def test_the_summary_counts(world: World):
 async def test_nodes_and_leaders_are_listed(world: World):
     await world.a.lead()
     await world.a.beat(world.a.term, info={"running": 1})
-    [node] = [n for n in await world.b.store.nodes(10) if n["id"] == world.a.id]
-    assert (node["worker_id"], node["app"]) == (world.a.identity.worker_id, "default")
-    assert (node["heartbeat"], node["lease_seconds"], node["info"]) == (
+    [node] = [n for n in await world.b.store.nodes(10) if n.id == world.a.id]
+    assert (node.worker_id, node.app) == (world.a.identity.worker_id, "default")
+    assert (node.heartbeat, node.lease_seconds, node.info) == (
         world.now, LEASE, {"running": 1},
     )  # fmt: skip
     [leader] = await world.b.store.leaders(10)
-    assert (leader["holder"], leader["term"]) == (node["worker_id"], world.a.term.token)
-    assert (leader["node"], leader["acquired_at"]) == (world.a.id, world.now)
+    assert (leader.holder, leader.term) == (node.worker_id, world.a.term.token)
+    assert (leader.node, leader.acquired_at) == (world.a.id, world.now)
 
 
 async def test_a_dead_nodes_name_is_remembered(world: World):
@@ -134,14 +134,14 @@ async def test_a_node_that_died_is_told_until_a_person_has_seen_it(world: World)
     assert await store.died(DAY, 10, None) == []
     await store.certify(b.id, 10.0, process=True)
     [dead] = await store.died(DAY, 10, None)
-    assert (dead["node"], dead["worker_id"], dead["app"]) == (b.id, b.identity.worker_id, "default")
-    assert dead["rescued"] == 0
+    assert (dead.node, dead.worker_id, dead.app) == (b.id, b.identity.worker_id, "default")
+    assert dead.rescued == 0
     await store.certify(c.id, 10.0, process=True)
-    assert {row["node"] for row in await store.died(DAY, 10, None)} == {b.id, c.id}
+    assert {row.node for row in await store.died(DAY, 10, None)} == {b.id, c.id}
     assert len(await store.died(DAY, 1, None)) == 1
     assert await store.seen("nobody:1:abcdef", None) == 0
     assert await store.seen(b.identity.worker_id, None) == 1
-    assert [row["node"] for row in await store.died(DAY, 10, None)] == [c.id]
+    assert [row.node for row in await store.died(DAY, 10, None)] == [c.id]
     assert await store.seen(None, None) == 1
     assert await store.seen(None, None) == 0
     assert await store.died(DAY, 10, None) == []

@@ -55,7 +55,7 @@ async def test_an_application_a_leader_and_a_lock_of_one_name_do_not_meet(databa
         await until_async(node.leads, 30)
         assert lock.held
         rows = await (await app.inspect()).leaders()
-        assert {row["name"] for row in rows} == {"billing", "leader:billing"}
+        assert {row.name for row in rows} == {"billing", "leader:billing"}
 
 
 async def test_two_that_stand_in_one_process_lead_one_after_the_other(database):

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from leasehold import errors
 from leasehold.lease.clock_watch import ClockWatch
-from leasehold.ports import Summary
+from leasehold.ports import DeathView, LeaderView, NodeView, Summary
 from leasehold.watch.checks import CHECKS, KINDS, Problem, database_problem, problems
 from leasehold.watch.facts import Facts, duration
+from tests.support.rows import DEATH, LEADER, NODE, NOW
 
-NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 CALM = Summary(
     ready=0,
     waiting=0,
@@ -25,32 +25,12 @@ CALM = Summary(
 )
 
 
-def node(**changes: Any) -> dict[str, Any]:
-    row = {
-        "worker_id": "web1:10:abcdef",
-        "id": "n1",
-        "app": "shop",
-        "version": "1.0",
-        "executes": True,
-        "queues": {"default": 100},
-        "age_seconds": 1.0,
-        "lease_seconds": 10.0,
-        "started_at": NOW - timedelta(hours=1),
-        "info": {"running": 1, "overdue": []},
-    }
-    return {**row, **changes}
+def node(**changes: Any) -> NodeView:
+    return NODE._replace(**changes)
 
 
-def leader(**changes: Any) -> dict[str, Any]:
-    row = {
-        "name": "shop",
-        "holder": "web1:10:abcdef",
-        "term": 3,
-        "age_seconds": 1.0,
-        "lease_seconds": 10.0,
-        "node": "n1",
-    }
-    return {**row, **changes}
+def leader(**changes: Any) -> LeaderView:
+    return LEADER._replace(**changes)
 
 
 def schedule(**changes: Any) -> dict[str, Any]:
@@ -115,7 +95,7 @@ def test_a_leader_whose_renewal_is_older_than_its_lease_is_named():
 
 def test_a_leader_whose_worker_is_forgotten_is_named_by_its_node():
     problem = only(wrong(leaders=[leader(holder=None, age_seconds=95.0)]), "leader_silent")
-    assert "n1" in problem.sentence
+    assert str(NODE.id) in problem.sentence
 
 
 def test_an_election_of_ones_own_without_a_holder_is_no_problem():
@@ -287,11 +267,11 @@ def test_two_live_nodes_that_say_they_lead_are_named():
     assert "web1:10:abcdef, web2:11:fedcba" in sentence
     assert wrong(nodes=[one], leaders=[led]) == []
     # what it said before the other's term began counts for nothing: it has resigned since
-    before = {**other, "heartbeat": began}
+    before = other._replace(heartbeat=began)
     assert wrong(nodes=[one, before], leaders=[led]) == []
     # nor does what a dead one said
     assert "two_claimants" not in {
-        p.kind for p in wrong(nodes=[one, {**other, "age_seconds": 11.0}], leaders=[led])
+        p.kind for p in wrong(nodes=[one, other._replace(age_seconds=11.0)], leaders=[led])
     }
 
 
@@ -397,12 +377,9 @@ def test_failed_attempts_are_a_problem_from_five_and_one_in_ten_on(failed, finis
     assert [p.kind for p in found] == (["jobs_failing"] if said else [])
 
 
-def dead(number: int, seconds_ago: float, **changes: Any) -> dict[str, Any]:
-    row = {
-        "node": f"d{number}", "worker_id": f"web{number}:7:abcdef", "app": "shop",
-        "died_at": NOW - timedelta(seconds=seconds_ago), "rescued": 2,
-    }  # fmt: skip
-    return {**row, **changes}
+def dead(number: int, seconds_ago: float, **changes: Any) -> DeathView:
+    died_at, worker_id = NOW - timedelta(seconds=seconds_ago), f"web{number}:7:abcdef"
+    return DEATH._replace(worker_id=worker_id, died_at=died_at, **changes)
 
 
 def test_a_dead_node_is_a_problem_for_ten_minutes_and_then_a_note():

@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from leasehold.ports import TermView
 from leasehold.watch.terms import with_ends
+from tests.support.rows import LEADER, NODE
 
 T = datetime(2026, 11, 23, 12, tzinfo=UTC)
 
@@ -14,19 +16,19 @@ def at(seconds: float) -> datetime:
     return T + timedelta(seconds=seconds)
 
 
-def term(number: int, seconds: float, holder: str = "a") -> dict[str, Any]:
-    return {"name": "shop", "term": number, "holder": holder, "acquired_at": at(seconds)}
+def term(number: int, seconds: float, holder: str = "a") -> TermView:
+    return TermView("shop", number, holder, at(seconds))
 
 
 def event(kind: str, moment: float, /, **fields: Any) -> dict[str, Any]:
     return {"kind": kind, "at": at(moment), "fields": fields}
 
 
-def ended(terms: list[dict[str, Any]], events: list[dict[str, Any]], node: str | None = "n") -> Any:
-    newest = max(row["term"] for row in terms)
-    leaders = [{"name": "shop", "term": newest, "node": node}]
-    rows = with_ends(terms, events, leaders, at(100))
-    return [(row["term"], row["ended_at"], row["seconds"], row["ended"]) for row in rows]
+def ended(terms: list[TermView], events: list[dict[str, Any]], held: bool = True) -> Any:
+    newest = max(row.term for row in terms)
+    leader = LEADER._replace(term=newest, node=NODE.id if held else None)
+    rows = with_ends(terms, events, [leader], at(100))
+    return [(row.term, row.ended_at, row.seconds, row.ended) for row in rows]
 
 
 def test_a_lost_term_has_its_reason_and_ends_by_the_holders_own_clock():
@@ -40,7 +42,9 @@ def test_a_lost_term_has_its_reason_and_ends_by_the_holders_own_clock():
 def test_a_resigned_term_says_so_and_nobody_follows():
     resigned = event("lease_resigned", 30, name="shop", term=1, why="stopping", seconds=30)
     other = event("lease_lost", 5, name="mail", term=1, why="fenced", seconds=5)
-    assert ended([term(1, 0)], [other, resigned], None) == [(1, at(30), 30.0, "resigned: stopping")]
+    assert ended([term(1, 0)], [other, resigned], held=False) == [
+        (1, at(30), 30.0, "resigned: stopping")
+    ]
 
 
 def test_a_term_of_a_dead_process_ends_with_it_and_one_without_a_word_with_the_next():
@@ -50,4 +54,4 @@ def test_a_term_of_a_dead_process_ends_with_it_and_one_without_a_word_with_the_n
         (2, at(50), 29.0, "taken over; no record of its end"),
         (1, at(20), 20.0, "its process died: killed by SIGKILL"),
     ]
-    assert ended([term(1, 0)], [], None) == [(1, None, None, "no record of its end")]
+    assert ended([term(1, 0)], [], held=False) == [(1, None, None, "no record of its end")]

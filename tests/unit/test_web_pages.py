@@ -13,12 +13,15 @@ from leasehold.model.job import JobRecord
 from leasehold.model.masking import MASK, masked
 from leasehold.model.schedule import cron, every
 from leasehold.model.states import State
+from leasehold.ports import TermView
 from leasehold.watch.why import why_waiting
 from leasehold.web.charts import bars
 from leasehold.web.jobs import quoted, timeline
 from leasehold.web.leaders import election
 from leasehold.web.schedules import next_day, told
 from leasehold.web.words import FILTERS, inline, short, term
+from tests.support import rows as support
+from tests.support.rows import LEADER
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -29,11 +32,8 @@ def at(minutes: float) -> datetime:
 
 
 # -- leaders ---------------------------------------------------------------------------------------
-def led(token: int, worker: str, minutes: float) -> dict[str, Any]:
-    return {
-        "name": "app", "token": token, "node": UUID(int=token), "worker_id": worker,
-        "acquired_at": at(minutes),
-    }  # fmt: skip
+def led(token: int, worker: str, minutes: float) -> TermView:
+    return TermView("app", token, worker, at(minutes))
 
 
 def said(kind: str, worker: str, minutes: float, **fields: Any) -> dict[str, Any]:
@@ -41,8 +41,8 @@ def said(kind: str, worker: str, minutes: float, **fields: Any) -> dict[str, Any
 
 
 def seen(events: list[dict[str, Any]], leads: dict[str, int] | None = None) -> Any:
-    row = {"name": "app", "node": UUID(int=2), "term": 2, "lease_seconds": 10.0}
-    node = {"id": UUID(int=2), "worker_id": "b", "info": {"leads": leads or {"app": 2}}}
+    row = LEADER._replace(name="app", holder="b", term=2)
+    node = support.NODE._replace(worker_id="b", info={"leads": leads or {"app": 2}})
     terms = [led(2, "b", -10), led(1, "a", -30)]
     return election(row, terms, events, [node], NOW - HOUR, NOW)
 
@@ -94,13 +94,13 @@ JOB = JobRecord(
     max_attempts=5, claim_token=None, worker_id=None, last_error=None, result=None, progress=None,
     progress_note=None, cancel_requested=False, crashes=0, held_because=None,
 )  # fmt: skip
-NODE = {"executes": True, "queues": {"mail": 5}, "tasks": ["send"], "info": {"leads": {"app": 1}}}
+NODE = support.NODE._replace(queues={"mail": 5}, info={"leads": {"app": 1}})
 MORE = {"run_at": NOW, "now": NOW, "ahead": 0}
 
 
 def test_why_an_available_job_waits():
     assert "No live node works the queue 'mail'" in why_waiting(JOB, MORE, [])[0]
-    ignorant = {**NODE, "tasks": ["other"]}
+    ignorant = NODE._replace(tasks=["other"])
     assert "knows the task 'send'" in why_waiting(JOB, MORE, [ignorant])[0]
     busy = why_waiting(JOB, {**MORE, "ahead": 12}, [NODE])
     assert busy == [
@@ -119,9 +119,9 @@ def test_why_a_job_for_later_waits():
     tried = replace(JOB, state=State.RETRYABLE, held_because="retryable", attempt=2)
     assert "Attempt 2 of 5 failed; it is tried again in 1 h" in why_waiting(tried, more, [NODE])[0]
     late = {**MORE, "run_at": NOW - HOUR}
-    assert "No live node leads" in why_waiting(later, late, [{**NODE, "info": {}}])[-1]
+    assert "No live node leads" in why_waiting(later, late, [NODE._replace(info={})])[-1]
     unknown = replace(JOB, state=State.SCHEDULED, held_because="unknown_task")
-    assert "start a worker" in why_waiting(unknown, more, [{**NODE, "tasks": []}])[-1]
+    assert "start a worker" in why_waiting(unknown, more, [NODE._replace(tasks=[])])[-1]
 
 
 def test_what_runs_or_has_finished_waits_for_nothing():

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
 from leasehold.errors import Unavailable
-from leasehold.ports import Rows
+from leasehold.ports import NodeView
 from leasehold_lab.demo.database import DemoDatabase
 from leasehold_lab.demo.fleet import Worker
 from leasehold_lab.demo.kill import busy_leader, kill_process, next_term
@@ -221,10 +221,10 @@ class Breaker:
         act.cut = await self._interrupted(act.worker)
 
         async def gone() -> str | None:
-            nodes = {row["id"]: row for row in await self._nodes()}
+            nodes = {row.id: row for row in await self._nodes()}
             if identity not in nodes:
                 return "dead"
-            fresh = nodes[identity]["age_seconds"] < stage.seconds - (act.until or 0.0)
+            fresh = nodes[identity].age_seconds < stage.seconds - (act.until or 0.0)
             return "back" if act.until is not None and fresh else None
 
         how = await stage.until(self._limit, gone)
@@ -275,9 +275,9 @@ class Breaker:
 
         async def renewed() -> str | None:
             for row in await self._nodes():
-                fresh = row["age_seconds"] < self._stage.seconds - act.at
-                if fresh and self._stage.fleet.find(row["worker_id"]) is worker:
-                    return "as a new node" if row["id"] != before else "as the same node"
+                fresh = row.age_seconds < self._stage.seconds - act.at
+                if fresh and self._stage.fleet.find(row.worker_id) is worker:
+                    return "as a new node" if row.id != before else "as the same node"
             return None
 
         how = await self._stage.until(self._limit, renewed)
@@ -303,8 +303,8 @@ class Breaker:
 
             async def well() -> bool:
                 nodes = await self._nodes()
-                fresh = {stage.fleet.find(row["worker_id"]) for row in nodes
-                         if row["age_seconds"] < stage.seconds - up}  # fmt: skip
+                fresh = {stage.fleet.find(row.worker_id) for row in nodes
+                         if row.age_seconds < stage.seconds - up}  # fmt: skip
                 leader, _ = await stage.leader()
                 there = {worker for worker in stage.fleet.workers if worker.well}
                 look = await stage.demo.evidence.look(1)
@@ -334,7 +334,7 @@ class Breaker:
             new = [await stage.fleet.spawn(release) for _ in range(len(old))]
 
             async def joined() -> bool:
-                there = {stage.fleet.find(row["worker_id"]) for row in await self._nodes()}
+                there = {stage.fleet.find(row.worker_id) for row in await self._nodes()}
                 return there.issuperset(new)
 
             all_there = await stage.until(_JOIN_SECONDS, joined)
@@ -361,7 +361,7 @@ class Breaker:
             self._busy.discard("deploy")
 
     # -- looking ---------------------------------------------------------------------------------
-    async def _nodes(self) -> Rows:
+    async def _nodes(self) -> list[NodeView]:
         return await (await self._stage.demo.app.store()).nodes(100)
 
     async def _sure(self, look: Callable[[], Awaitable[T]]) -> T:

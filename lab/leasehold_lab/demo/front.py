@@ -178,11 +178,11 @@ class Front:
             return
         operator = await site.operator(request)
         since = self._stage.moment(0.0)
-        row = next((r for r in await operator.store.leaders(10) if r["name"] == NAME), None)
+        row = next((r for r in await operator.store.leaders(10) if r.name == NAME), None)
         if row is None:
             return
         every = await operator.reports.terms(since, _MOST_TERMS)
-        terms = sorted((t for t in every if t["name"] == NAME), key=lambda t: int(t["token"]))
+        terms = sorted((t for t in every if t.name == NAME), key=lambda t: t.term)
         events = await operator.reports.lease_events(since, 1000)
         now = self._stage.moment(self._stage.seconds)
         held, believed = stretches(NAME, row, terms, events, now)

@@ -100,11 +100,11 @@ async def kill_process(stage: Stage, worker: Worker, term: int) -> Death:
 async def next_term(stage: Stage, term: int) -> tuple[int, str, datetime] | None:
     """The first term after this one: number, holder, moment of its acquisition."""
     store = await stage.demo.app.store()
-    later = [row for row in await store.terms(NAME, 20) if row["term"] > term]
+    later = [row for row in await store.terms(NAME, 20) if row.term > term]
     if not later:
         return None
-    row = min(later, key=lambda row: int(row["term"]))
-    return row["term"], row["holder"], row["acquired_at"]
+    row = min(later, key=lambda row: row.term)
+    return row.term, row.holder, row.acquired_at
 
 
 async def _recovery(stage: Stage, death: Death) -> float | None:

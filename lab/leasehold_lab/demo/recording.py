@@ -58,19 +58,17 @@ class Recording:
             how = "killed" if worker.killed else "stopped cleanly" if worker.retired else ""
             lives.append(Life(stage.lane(worker), worker.started_at - stage.started_at, ended, how))
         rows = await (await stage.demo.app.store()).terms(NAME, _MOST_TERMS)
-        rows = sorted(rows, key=lambda row: int(row["term"]))
+        rows = sorted(rows, key=lambda row: row.term)
         ends = {life.lane: life.end for life in lives}
         terms = []
         for place, row in enumerate(rows):
-            worker_ = stage.fleet.find(row["holder"])
+            worker_ = stage.fleet.find(row.holder)
             if worker_ is None:
                 continue
             lane = stage.lane(worker_)
-            following = (
-                stage.since(rows[place + 1]["acquired_at"]) if place + 1 < len(rows) else end
-            )
-            start = stage.since(row["acquired_at"])
-            terms.append(Tenure(lane, row["term"], start, min(following, ends[lane])))
+            following = stage.since(rows[place + 1].acquired_at) if place + 1 < len(rows) else end
+            start = stage.since(row.acquired_at)
+            terms.append(Tenure(lane, row.term, start, min(following, ends[lane])))
         return cls(lives, terms, list(stage.acts), list(stage.picture.stories), end)
 
 

@@ -77,9 +77,9 @@ class Stage:
         """Who leads, if it is one of ours and alive, and the term."""
         store = await self.demo.app.store()
         for row in await store.leaders(100):
-            if row["name"] == NAME:
-                worker = self.fleet.find(row["holder"])
-                return (worker if worker in self.fleet.alive else None), row["term"]
+            if row.name == NAME:
+                worker = self.fleet.find(row.holder)
+                return (worker if worker in self.fleet.alive else None), row.term
         return None, 0
 
     async def pause(self, seconds: float) -> None:

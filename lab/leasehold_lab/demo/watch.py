@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 
 from leasehold.errors import Unavailable
-from leasehold.ports import Rows
+from leasehold.ports import NodeView
 from leasehold_lab.demo.fleet import Worker
 from leasehold_lab.demo.show import LAST_TICKS, Row, Screen
 from leasehold_lab.demo.stage import Stage
@@ -54,13 +54,13 @@ class Watcher:
         if self._leader and self._nodes.issuperset(stage.fleet.workers):
             self.joined.set()
 
-    def _take_in(self, rows: Rows) -> frozenset[Worker]:
+    def _take_in(self, rows: list[NodeView]) -> frozenset[Worker]:
         """Who takes part; a process that lost its lease has another identity by now."""
         found = set()
         for row in rows:  # the newest last
-            worker = self._stage.fleet.find(row["worker_id"])
+            worker = self._stage.fleet.find(row.worker_id)
             if worker:
-                worker.identity, worker.worker_id = row["id"], row["worker_id"]
+                worker.identity, worker.worker_id = row.id, row.worker_id
                 found.add(worker)
         return frozenset(found)
 

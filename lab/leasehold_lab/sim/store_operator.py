@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, TypeVar
 
-from leasehold.ports import Now, OperatorStore, Rows, Summary
+from leasehold.ports import LeaderView, NodeView, Now, OperatorStore, Rows, Summary, TermView
 from leasehold_lab.sim.enqueue import LATE
 from leasehold_lab.sim.rows import NodeRow, SimDatabase, TickRow
 
@@ -140,60 +140,52 @@ class SimOperators(OperatorStore):
                 )
         return found
 
-    async def nodes(self, limit: int) -> Rows:
+    async def nodes(self, limit: int) -> list[NodeView]:
         rows = sorted(self.db.nodes.values(), key=lambda row: row.started_at)
         return [self._node(row) for row in rows[:limit]]
 
-    def _node(self, row: NodeRow) -> dict[str, Any]:
+    def _node(self, row: NodeRow) -> NodeView:
         me = row.identity
-        return {
-            "worker_id": me.worker_id,
-            "id": me.id,
-            "app": me.app,
-            "release": me.release,
-            "version": me.version,
-            "executes": me.executes and not row.halted,
-            "queues": me.queues,
-            "tasks": list(me.tasks),
-            "started_at": row.started_at,
-            "heartbeat": row.renewed_at,
-            "age_seconds": self._age(row.renewed_at),
-            "lease_seconds": row.lease_seconds,
-            "info": row.info,
-            "halted": row.halted,
-        }
+        return NodeView(
+            worker_id=me.worker_id,
+            id=me.id,
+            app=me.app,
+            release=me.release,
+            version=me.version,
+            executes=me.executes and not row.halted,
+            queues=me.queues,
+            tasks=list(me.tasks),
+            started_at=row.started_at,
+            heartbeat=row.renewed_at,
+            age_seconds=self._age(row.renewed_at),
+            lease_seconds=row.lease_seconds,
+            info=row.info,
+            halted=row.halted,
+        )
 
-    def _age(self, moment: datetime | None) -> float | None:
-        return (self.db.clock() - moment).total_seconds() if moment else None
+    def _age(self, moment: datetime) -> float:
+        return (self.db.clock() - moment).total_seconds()
 
-    async def leaders(self, limit: int) -> Rows:
+    async def leaders(self, limit: int) -> list[LeaderView]:
         return [
-            {
-                "name": name,
-                "holder": self.db.worker_id(row.node),
-                "term": row.token,
-                "heartbeat": row.renewed_at,
-                "age_seconds": self._age(row.renewed_at),
-                "lease_seconds": row.lease_seconds,
-                "acquired_at": row.acquired_at,
-                "node": row.node,
-            }
+            LeaderView(
+                name=name,
+                holder=self.db.worker_id(row.node),
+                term=row.token,
+                heartbeat=row.renewed_at,
+                age_seconds=self._age(row.renewed_at) if row.renewed_at else None,
+                lease_seconds=row.lease_seconds,
+                acquired_at=row.acquired_at,
+                node=row.node,
+            )
             for name, row in sorted(self.db.leaders.items())[:limit]
             if not name.startswith("lock:")
         ]
 
-    async def terms(self, name: str | None, limit: int) -> Rows:
+    async def terms(self, name: str | None, limit: int) -> list[TermView]:
         rows = [row for row in self.db.terms.values() if name is None or row.name == name]
         rows.sort(key=lambda row: row.acquired_at, reverse=True)
-        return [
-            {
-                "name": row.name,
-                "term": row.token,
-                "holder": row.worker_id,
-                "acquired_at": row.acquired_at,
-            }
-            for row in rows[:limit]
-        ]
+        return [TermView(r.name, r.token, r.worker_id, r.acquired_at) for r in rows[:limit]]
 
     async def schedules(self, limit: int) -> Rows:
         plain = ["app", "name", "described", "task_name", "missed", "paused", "next_at", "release"]

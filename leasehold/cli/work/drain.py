@@ -35,7 +35,7 @@ async def _drain(app: App) -> int:
         while asked and left > 0:
             await asyncio.sleep(_LOOK_SECONDS)
             left -= _LOOK_SECONDS
-            here: set[UUID] = {node["id"] for node in await store.nodes(10_000)}
+            here: set[UUID] = {node.id for node in await store.nodes(10_000)}
             for node in [node for node in asked if node not in here]:
                 click.echo(f"{asked.pop(node)} has stopped.")
     finally:

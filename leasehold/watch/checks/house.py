@@ -38,10 +38,10 @@ def _service_failed(facts: Facts) -> Iterator[str | Said]:
 )  # fmt: skip
 def _wakeups_lost(facts: Facts) -> Iterator[str | Said]:
     for node in facts.live_nodes:
-        seconds = (node["info"] or {}).get("deaf_seconds")
+        seconds = (node.info or {}).get("deaf_seconds")
         if isinstance(seconds, (int, float)) and seconds > DEAF_SECONDS:
             yield (
-                f"Node {node['worker_id']} gets no wake-ups and polls instead: LISTEN does not work"
+                f"Node {node.worker_id} gets no wake-ups and polls instead: LISTEN does not work"
             )
 
 
@@ -53,10 +53,10 @@ def _wakeups_lost(facts: Facts) -> Iterator[str | Said]:
     severity=INFO, page="nodes",
 )  # fmt: skip
 def _polling(facts: Facts) -> Iterator[str | Said]:
-    pooled = [node for node in facts.live_nodes if (node["info"] or {}).get("pooled")]
+    pooled = [node for node in facts.live_nodes if (node.info or {}).get("pooled")]
     if pooled:
         one = len(pooled) == 1
-        nodes = f"Node {pooled[0]['worker_id']} comes" if one else f"{len(pooled)} nodes come"
+        nodes = f"Node {pooled[0].worker_id} comes" if one else f"{len(pooled)} nodes come"
         yield (
             f"{nodes} through a pooler, which passes on no notifications: new jobs are found by "
             "polling"
@@ -72,10 +72,10 @@ def _polling(facts: Facts) -> Iterator[str | Said]:
 )  # fmt: skip
 def _cannot_start(facts: Facts) -> Iterator[str | Said]:
     for node in facts.live_nodes:
-        error = (node["info"] or {}).get("cannot_start")
+        error = (node.info or {}).get("cannot_start")
         if error:
             yield (
-                f"Node {node['worker_id']} cannot start the processes or threads that its "
+                f"Node {node.worker_id} cannot start the processes or threads that its "
                 f"handlers run in: {shorten(str(error))}"
             )
 
@@ -124,7 +124,7 @@ def _clock_jumped(facts: Facts) -> Iterator[str | Said]:
     page="nodes", alert="info", alert_after="1h",
 )  # fmt: skip
 def _versions_differ(facts: Facts) -> Iterator[str | Said]:
-    versions = sorted({str(node["version"]) for node in facts.live_nodes})
+    versions = sorted({node.version for node in facts.live_nodes})
     if len(versions) > 1:
         yield f"Live nodes run different versions of leasehold: {', '.join(versions)}"
 

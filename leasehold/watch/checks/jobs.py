@@ -69,13 +69,13 @@ def _job_quarantined(facts: Facts) -> Iterator[str | Said]:
 )  # fmt: skip
 def _job_overdue(facts: Facts) -> Iterator[str | Said]:
     for node in facts.nodes:
-        listed = (node["info"] or {}).get("overdue")
+        listed = (node.info or {}).get("overdue")
         for job in listed if isinstance(listed, list) else []:
             if isinstance(job, dict):
                 yield Said(
                     f"Job {job.get('id')} ({job.get('task')}) runs longer than its timeout, or "
                     f"than an hour without one: {seconds_of(job.get('seconds'))} on "
-                    f"{node['worker_id']}",
+                    f"{node.worker_id}",
                     {"job": job.get("id")},
                 )
 
@@ -109,7 +109,7 @@ def _job_unreadable(facts: Facts) -> Iterator[str | Said]:
 
 
 def _worked(facts: Facts) -> set[str]:
-    return {queue for node in facts.live_nodes if node["executes"] for queue in node["queues"]}
+    return {queue for node in facts.live_nodes if node.executes for queue in node.queues}
 
 
 @check(

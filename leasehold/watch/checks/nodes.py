@@ -13,7 +13,7 @@ from leasehold.config import (
     TROUBLE_SECONDS,
 )
 from leasehold.errors import shorten
-from leasehold.ports import Rows
+from leasehold.ports import DeathView, NodeView
 from leasehold.watch.checks.registry import Said, age, check, jobs_of, lately, since
 from leasehold.watch.facts import Facts, duration, stale
 
@@ -46,8 +46,8 @@ def _node_silent(facts: Facts) -> Iterator[str | Said]:
     for node in facts.nodes:
         if stale(node):
             yield (
-                f"Node {node['worker_id']} was last heard of {age(node)} ago, "
-                f"its lease is {node['lease_seconds']:g} s"
+                f"Node {node.worker_id} was last heard of {age(node)} ago, "
+                f"its lease is {node.lease_seconds:g} s"
             )
 
 
@@ -60,10 +60,10 @@ def _node_silent(facts: Facts) -> Iterator[str | Said]:
 )  # fmt: skip
 def _renewal_late(facts: Facts) -> Iterator[str | Said]:
     for node in facts.live_nodes:
-        age, lease = node["age_seconds"], node["lease_seconds"]
+        age, lease = node.age_seconds, node.lease_seconds
         if age > LATE_RENEWAL_SHARE * lease:
             yield (
-                f"Node {node['worker_id']} does not renew its lease: the last renewal was "
+                f"Node {node.worker_id} does not renew its lease: the last renewal was "
                 f"{duration(age)} ago, and one is due every {duration(lease / 5)}"
             )
 
@@ -77,16 +77,16 @@ def _renewal_late(facts: Facts) -> Iterator[str | Said]:
     page="nodes",
 )  # fmt: skip
 def _node_died(facts: Facts) -> Iterator[str | Said]:
-    by_app: dict[str, Rows] = {}
+    by_app: dict[str, list[DeathView]] = {}
     for row in facts.died:
-        by_app.setdefault(row["app"], []).append(row)
+        by_app.setdefault(row.app, []).append(row)
     for app, rows in sorted(by_app.items()):
-        seconds = facts.ago(rows[0]["died_at"])
-        rescued = jobs_of(sum(row["rescued"] for row in rows), "rescued")
+        seconds = facts.ago(rows[0].died_at)
+        rescued = jobs_of(sum(row.rescued for row in rows), "rescued")
         if len(rows) == 1:
-            sentence = f"Node {rows[0]['worker_id']} died {duration(seconds)} ago, {rescued}"
+            sentence = f"Node {rows[0].worker_id} died {duration(seconds)} ago, {rescued}"
         else:
-            names = ", ".join(str(row["worker_id"]) for row in rows[:3])
+            names = ", ".join(row.worker_id for row in rows[:3])
             more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""
             sentence = (
                 f"{len(rows)} nodes of {app!r} died, the last one {duration(seconds)} ago, "
@@ -104,9 +104,7 @@ def _node_died(facts: Facts) -> Iterator[str | Said]:
     page="nodes", alert="critical",
 )  # fmt: skip
 def _crash_loop(facts: Facts) -> Iterator[str | Said]:
-    lately = Counter(
-        row["app"] for row in facts.died if facts.ago(row["died_at"]) < CRASH_LOOP_SECONDS
-    )
+    lately = Counter(row.app for row in facts.died if facts.ago(row.died_at) < CRASH_LOOP_SECONDS)
     for app, deaths in sorted(lately.items()):
         if deaths >= CRASH_LOOP_DEATHS:
             yield (
@@ -123,19 +121,19 @@ def _crash_loop(facts: Facts) -> Iterator[str | Said]:
     page="leaders", alert="critical",
 )  # fmt: skip
 def _no_leader(facts: Facts) -> Iterator[str | Said]:
-    by_name = {leader["name"]: leader for leader in facts.leaders}
-    by_app: dict[str, Rows] = {}
+    by_name = {leader.name: leader for leader in facts.leaders}
+    by_app: dict[str, list[NodeView]] = {}
     for node in facts.live_nodes:
-        if node["app"]:  # one of no application is there for its process's leaders and locks alone
-            by_app.setdefault(node["app"], []).append(node)
+        if node.app:  # one of no application is there for its process's leaders and locks alone
+            by_app.setdefault(node.app, []).append(node)
     for app, nodes in sorted(by_app.items()):
         leader = by_name.get(app)
-        if leader is not None and leader["node"] is not None:
+        if leader is not None and leader.node is not None:
             continue
-        free = max(facts.ago(node["started_at"]) for node in nodes)
-        if leader is not None and leader["age_seconds"] is not None:
-            free = min(free, leader["age_seconds"])
-        if free > _TAKEOVER * max(node["lease_seconds"] for node in nodes):
+        free = max(facts.ago(node.started_at) for node in nodes)
+        if leader is not None and leader.age_seconds is not None:
+            free = min(free, leader.age_seconds)
+        if free > _TAKEOVER * max(node.lease_seconds for node in nodes):
             yield f"Nobody leads {app!r}: its schedules and delayed jobs stand still"
 
 
@@ -147,27 +145,27 @@ def _no_leader(facts: Facts) -> Iterator[str | Said]:
 )  # fmt: skip
 def _leader_silent(facts: Facts) -> Iterator[str | Said]:
     for leader in facts.leaders:
-        if leader["node"] is not None and stale(leader):
+        if leader.node is not None and stale(leader):
             yield (
-                f"The leader of {leader['name']!r}, {leader['holder'] or leader['node']}, was last "
-                f"heard of {age(leader)} ago, its lease is {leader['lease_seconds']:g} s"
+                f"The leader of {leader.name!r}, {leader.holder or leader.node}, was last "
+                f"heard of {age(leader)} ago, its lease is {leader.lease_seconds:g} s"
             )
 
 
-def claimants(facts: Facts) -> dict[str, Rows]:
+def claimants(facts: Facts) -> dict[str, list[NodeView]]:
     """By leader: the live nodes that say that they lead it. What a node said before the present
     term began does not count: it may have given it up since."""
-    found: dict[str, Rows] = {}
+    found: dict[str, list[NodeView]] = {}
     for leader in facts.leaders:
-        since = leader.get("acquired_at")
+        since = leader.acquired_at
         for node in facts.live_nodes:
-            led = (node["info"] or {}).get("leads")
-            term = led.get(leader["name"]) if isinstance(led, dict) else None
+            led = (node.info or {}).get("leads")
+            term = led.get(leader.name) if isinstance(led, dict) else None
             if term is None:
                 continue
-            old = term != leader["term"] and since and node["heartbeat"] <= since + _HANDOVER
-            if not old and not (term == leader["term"] and leader["node"] is None):
-                found.setdefault(leader["name"], []).append(node)
+            old = term != leader.term and since and node.heartbeat <= since + _HANDOVER
+            if not old and not (term == leader.term and leader.node is None):
+                found.setdefault(leader.name, []).append(node)
     return found
 
 
@@ -180,7 +178,7 @@ def claimants(facts: Facts) -> dict[str, Rows]:
 def _two_claimants(facts: Facts) -> Iterator[str | Said]:
     for name, nodes in claimants(facts).items():
         if len(nodes) > 1:
-            who = ", ".join(sorted(str(node["worker_id"]) for node in nodes))
+            who = ", ".join(sorted(node.worker_id for node in nodes))
             yield f"{len(nodes)} processes believe that they lead {name!r}: {who}"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from leasehold import errors
 from leasehold.config import TROUBLE_SECONDS
 from leasehold.errors import shorten
-from leasehold.ports import Rows
+from leasehold.ports import LeaderView, NodeView, Rows
 from leasehold.watch.facts import Facts, duration
 
 PROBLEM, INFO = "problem", "info"
@@ -145,8 +145,8 @@ def schedule_named(row: dict[str, Any]) -> str:
     return f"{row['name']!r} of {row['app']!r}"
 
 
-def age(row: dict[str, Any]) -> str:
-    return seconds_of(row["age_seconds"])
+def age(row: NodeView | LeaderView) -> str:
+    return seconds_of(row.age_seconds)
 
 
 def seconds_of(value: object) -> str:

@@ -1,7 +1,7 @@
 -- The terms since then, and of each election the last one before.
 -- locks: none
 -- index: a scan of term
-select name, token, node, worker_id, acquired_at from (
+select name, token, worker_id, acquired_at from (
     select t.*, row_number() over (partition by name order by token desc) as place,
            lead(acquired_at) over (partition by name order by token) as next_at
     from leasehold.term t) t

@@ -1,0 +1,38 @@
+"""Rows as people read them, of a healthy application: tests replace what they are about."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from leasehold.ports import DeathView, LeaderView, NodeView
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+NODE = NodeView(
+    worker_id="web1:10:abcdef",
+    id=UUID(int=1),
+    app="shop",
+    release="",
+    version="1.0",
+    executes=True,
+    queues={"default": 100},
+    tasks=["send"],
+    started_at=NOW - timedelta(hours=1),
+    heartbeat=NOW - timedelta(seconds=1),
+    age_seconds=1.0,
+    lease_seconds=10.0,
+    info={"running": 1, "overdue": []},
+    halted=False,
+)
+LEADER = LeaderView(
+    name="shop",
+    holder=NODE.worker_id,
+    term=3,
+    heartbeat=NODE.heartbeat,
+    age_seconds=1.0,
+    lease_seconds=10.0,
+    acquired_at=NODE.started_at,
+    node=NODE.id,
+)
+DEATH = DeathView(node=UUID(int=7), worker_id="web7:7:abcdef", app="shop", died_at=NOW, rescued=2)
