@@ -224,5 +224,5 @@ def check_forms(show: Show) -> None:
 
 def check_report(text: str) -> None:
     assert "Nothing was lost, and nothing was repeated without a cause" in text and "<svg" in text
-    assert "kill -9 of pid" in text and "PostgreSQL was crashed" in text
+    assert "kill -9 of pid" in text and "PostgreSQL crashed" in text
     assert not re.search(r"(src|href)=|@import|url\(", text), "it needs nothing from anywhere"
