@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +12,7 @@ from leasehold.cli.tables import fields
 
 if TYPE_CHECKING:
     from leasehold.app import App
+    from leasehold.ports import EventView
 
 _PAUSE_SECONDS = 0.5
 _PAUSE_AWAY_SECONDS = 2.0
@@ -38,12 +39,12 @@ async def follow_events(app: App, kind: str | None, limit: int, as_json: bool) -
             click.echo("leasehold: more events occurred than are shown", err=True)
         for row in rows:
             if as_json:
-                show_json(row, line=True)
+                show_json(row._asdict(), line=True)
             else:
                 click.echo(_line(row))
         await feed.pause(_PAUSE_SECONDS)
 
 
-def _line(row: dict[str, Any]) -> str:
-    words = [row["at"], row["level"], row["kind"], f"worker={row['worker_id']}", fields(row)]
+def _line(row: EventView) -> str:
+    words = [row.at, row.level, row.kind, f"worker={row.worker_id}", fields(row._asdict())]
     return " ".join(text(word) for word in words if word != "")

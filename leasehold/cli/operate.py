@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from leasehold.app import App
-    from leasehold.ports import LeaderView, NodeView
+    from leasehold.ports import EventView, LeaderView, NodeView, ScheduleView, TickView
     from leasehold.watch.terms import EndedTerm
 
 
@@ -79,7 +79,7 @@ def schedules(**_: Any) -> None:
 
 
 def _list_schedules() -> None:
-    async def work(app: App) -> list[dict[str, Any]]:
+    async def work(app: App) -> list[ScheduleView]:
         return await (await app.inspect()).schedules()
 
     _show(ask(work), tables.SCHEDULES, "No schedules.")
@@ -159,7 +159,7 @@ def remove_schedule(name: str, app_name: str | None, **_: Any) -> None:
 def ticks(name: str | None, limit: int, **_: Any) -> None:
     """List ticks and their outcomes, newest first."""
 
-    async def work(app: App) -> list[dict[str, Any]]:
+    async def work(app: App) -> list[TickView]:
         return await (await app.inspect()).ticks(name, limit)
 
     _show(ask(work), tables.TICKS, "No ticks.")
@@ -285,7 +285,7 @@ def events(kind: str | None, follow: bool, limit: int, **_: Any) -> None:
         except KeyboardInterrupt:
             return
 
-    async def work(app: App) -> list[dict[str, Any]]:
+    async def work(app: App) -> list[EventView]:
         return (await (await app.inspect()).events(kind, limit=limit))[::-1]
 
     _show(ask(work), tables.EVENTS, "No events.")

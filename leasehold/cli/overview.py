@@ -63,7 +63,7 @@ def of_facts(everything: Facts, schema: str, only: Collection[str] = ()) -> Over
         },
         "schedules": {
             "all": len(facts.schedules),
-            "paused": sum(bool(row["paused"]) for row in facts.schedules),
+            "paused": sum(bool(row.paused) for row in facts.schedules),
         },
     }
     return Overview(figures, _lines(facts, running, apps), problems(everything, only))

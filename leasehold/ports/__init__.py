@@ -19,7 +19,17 @@ from leasehold.ports.locks import LockStore
 from leasehold.ports.nodes import Heartbeat, LockSeen, NodeIdentity, NodeSeen, NodeStore, Signal
 from leasehold.ports.operation import Operation
 from leasehold.ports.operator import OperatorStore, Summary
-from leasehold.ports.rows import DeathView, LeaderView, NodeView, TermView
+from leasehold.ports.rows import (
+    DeathView,
+    EventView,
+    FailingSchedule,
+    LeaderView,
+    NodeView,
+    ScheduleDetail,
+    ScheduleView,
+    TermView,
+    TickView,
+)
 from leasehold.ports.schedules import (
     DueSchedule,
     LeftOut,
@@ -40,6 +50,8 @@ __all__ = [
     "DeadlineStore",
     "DeathView",
     "DueSchedule",
+    "EventView",
+    "FailingSchedule",
     "Heartbeat",
     "JobPage",
     "JobStore",
@@ -58,7 +70,9 @@ __all__ = [
     "Rescued",
     "Rows",
     "ScheduleDefinition",
+    "ScheduleDetail",
     "ScheduleStore",
+    "ScheduleView",
     "Signal",
     "Staged",
     "Store",
@@ -69,6 +83,7 @@ __all__ = [
     "TermView",
     "TickDecision",
     "TickPlan",
+    "TickView",
     "Wake",
     "Wakeups",
 ]

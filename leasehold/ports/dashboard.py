@@ -12,8 +12,7 @@ from uuid import UUID
 from leasehold.model.filter import JobFilter
 from leasehold.ports.common import Now, Rows
 from leasehold.ports.operation import Operations, first, named, operation, value
-from leasehold.ports.operator import EVENTS
-from leasehold.ports.rows import TermView
+from leasehold.ports.rows import EventView, ScheduleDetail, TermView, TickView
 
 SERIES = 20_000
 """Series of one metric that are read."""
@@ -124,30 +123,20 @@ class Reports(Operations):
     async def job(self, job: UUID, now: Now = None) -> dict[str, Any] | None:
         """One job with what the view does not show: claimed_at, run_at, unique_key, ahead."""
 
-    @operation("web/job_events", answer=EVENTS)
-    async def job_events(self, job: UUID, since: datetime, until: datetime, limit: int) -> Rows: ...
+    @operation("web/job_events")
+    async def job_events(
+        self, job: UUID, since: datetime, until: datetime, limit: int
+    ) -> list[EventView]: ...
 
-    @operation(
-        "web/schedules",
-        answer=named(
-            "app name spec described task_name missed paused next_at high_water release updated_at "
-            "last_fire_at last_state last_job_id"
-        ),
-    )
-    async def schedules(self, limit: int) -> Rows: ...
+    @operation("web/schedules")
+    async def schedules(self, limit: int) -> list[ScheduleDetail]: ...
 
-    @operation(
-        "web/ticks",
-        answer=named(
-            "app schedule fire_at until state job_id term decided_at lateness_seconds outcome "
-            "ran_seconds"
-        ),
-    )
-    async def ticks(self, each: int, now: Now = None) -> Rows:
+    @operation("web/ticks")
+    async def ticks(self, each: int, now: Now = None) -> list[TickView]:
         """The newest ticks of every schedule."""
 
-    @operation("web/lease_events", answer=EVENTS)
-    async def lease_events(self, since: datetime, limit: int) -> Rows: ...
+    @operation("web/lease_events")
+    async def lease_events(self, since: datetime, limit: int) -> list[EventView]: ...
 
     @operation("web/terms")
     async def terms(self, since: datetime, limit: int) -> list[TermView]:
@@ -155,7 +144,7 @@ class Reports(Operations):
 
     async def events(
         self, kind: str | None, level: str | None, before: int | None, limit: int
-    ) -> tuple[Rows, int | None]:
+    ) -> tuple[list[EventView], int | None]:
         """The newest before an id; and the id from which to go on, if there is more."""
 
     @operation(

@@ -9,9 +9,15 @@ from typing import Any
 
 from leasehold.ports.common import Now, Rows
 from leasehold.ports.operation import Operations, named, operation, value
-from leasehold.ports.rows import LeaderView, NodeView, TermView
-
-EVENTS = named("id at kind level worker_id fields")
+from leasehold.ports.rows import (
+    EventView,
+    FailingSchedule,
+    LeaderView,
+    NodeView,
+    ScheduleView,
+    TermView,
+    TickView,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,28 +66,15 @@ class OperatorStore(Operations):
     @operation("leader/terms")
     async def terms(self, name: str | None, limit: int) -> list[TermView]: ...
 
-    @operation(
-        "schedule/list",
-        answer=named(
-            "app name described task_name missed paused next_at last_fire_at last_state "
-            "release high_water"
-        ),
-    )
-    async def schedules(self, limit: int) -> Rows: ...
+    @operation("schedule/list")
+    async def schedules(self, limit: int) -> list[ScheduleView]: ...
 
-    @operation(
-        "schedule/ticks",
-        answer=named(
-            "app schedule fire_at until state job_id term decided_at lateness_seconds outcome "
-            "ran_seconds"
-        ),
-    )
-    async def ticks(self, schedule: str | None, limit: int, now: Now = None) -> Rows:
-        """The newest entries of the ledger. ``outcome``: what became of the job, ``missed``, or
-        ``unknown`` where nothing is kept of it; ``ran_seconds``: so far, if it runs."""
+    @operation("schedule/ticks")
+    async def ticks(self, schedule: str | None, limit: int, now: Now = None) -> list[TickView]:
+        """The newest entries of the ledger."""
 
-    @operation("event/list", answer=EVENTS)
-    async def events(self, kind: str | None, after: int | None, limit: int) -> Rows: ...
+    @operation("event/list")
+    async def events(self, kind: str | None, after: int | None, limit: int) -> list[EventView]: ...
 
     @operation("status/pins", answer=named("pid what role application state seconds"))
     async def pins(self, seconds: float, limit: int, now: Now) -> Rows:
@@ -103,17 +96,18 @@ class OperatorStore(Operations):
     async def finished(self, since: datetime, most: int = 20_000) -> dict[str, int]:
         """Jobs of each task that finished since then; so many are counted."""
 
-    @operation(
-        "status/failing_schedules",
-        answer=named("app name task_name job_id state finished_at error"),
-    )
-    async def failing_schedules(self, seconds: float, limit: int, now: Now) -> Rows:
+    @operation("status/failing_schedules")
+    async def failing_schedules(
+        self, seconds: float, limit: int, now: Now
+    ) -> list[FailingSchedule]:
         """Schedules whose newest job failed for good, while none of their last five completed
-        within that time: app, name, task_name, job_id, state, finished_at, error."""
+        within that time."""
 
     async def check_schema(self) -> None:
         """Raises SchemaTooOld or SchemaTooNew."""
 
-    @operation("event/lately", answer=EVENTS)
-    async def lately(self, kinds: Sequence[str], seconds: float, limit: int, now: Now) -> Rows:
+    @operation("event/lately")
+    async def lately(
+        self, kinds: Sequence[str], seconds: float, limit: int, now: Now
+    ) -> list[EventView]:
         """Events of these kinds not older than that, the newest first."""

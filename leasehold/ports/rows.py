@@ -67,3 +67,82 @@ class DeathView(NamedTuple):
     died_at: datetime
     rescued: int
     """Jobs that were freed."""
+
+
+class ScheduleView(NamedTuple):
+    """A schedule, with its last tick."""
+
+    app: str
+    name: str
+    described: str
+    task_name: str
+    missed: str
+    """What becomes of moments that were missed."""
+    paused: bool
+    next_at: datetime | None
+    """The first moment that was not decided yet; None: never again."""
+    last_fire_at: datetime | None
+    last_state: str | None
+    """``fired``, ``missed`` or ``manual``."""
+    release: str
+    high_water: datetime | None
+    """The newest moment that was decided."""
+
+
+class ScheduleDetail(NamedTuple):
+    """A schedule with its definition."""
+
+    app: str
+    name: str
+    spec: dict[str, Any]
+    described: str
+    task_name: str
+    missed: str
+    paused: bool
+    next_at: datetime | None
+    last_fire_at: datetime | None
+    last_state: str | None
+
+
+class TickView(NamedTuple):
+    """An entry of the ledger: what became of a due moment."""
+
+    app: str
+    schedule: str
+    fire_at: datetime
+    until: datetime | None
+    """One entry for many missed moments: the last of them."""
+    state: str
+    """``fired``, ``missed`` or ``manual``."""
+    job_id: UUID | None
+    term: int | None
+    decided_at: datetime
+    lateness_seconds: float
+    outcome: str
+    """What became of the job, ``missed``, or ``unknown`` where nothing is kept of it."""
+    ran_seconds: float | None
+    """Until now, if the job runs."""
+
+
+class EventView(NamedTuple):
+    """Something that happened."""
+
+    id: int
+    at: datetime
+    kind: str
+    level: str
+    """``info``, ``warning`` or ``error``."""
+    worker_id: str | None
+    fields: dict[str, Any]
+
+
+class FailingSchedule(NamedTuple):
+    """A schedule whose newest job failed for good."""
+
+    app: str
+    name: str
+    task_name: str
+    job_id: UUID
+    state: str
+    finished_at: datetime
+    error: str | None

@@ -6,7 +6,16 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from leasehold.ports import DeathView, LeaderView, NodeView, Rows, Summary
+from leasehold.ports import (
+    DeathView,
+    EventView,
+    FailingSchedule,
+    LeaderView,
+    NodeView,
+    Rows,
+    ScheduleView,
+    Summary,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +28,8 @@ class Facts:
     summary: Summary
     nodes: list[NodeView]
     leaders: list[LeaderView]
-    schedules: Rows
-    events: Rows
+    schedules: list[ScheduleView]
+    events: list[EventView]
     """The newest, any order."""
     unhandled: Rows = field(default_factory=list)
     """Breaches whose callback waits for an unknown task, or ended without success."""
@@ -28,7 +37,7 @@ class Facts:
     """Who keeps dead rows from being removed, the oldest first."""
     failures: Rows = field(default_factory=list)
     """Failed attempts and discarded jobs, by task."""
-    failing: Rows = field(default_factory=list)
+    failing: list[FailingSchedule] = field(default_factory=list)
     """Schedules whose jobs fail."""
     died: list[DeathView] = field(default_factory=list)
     """Dead nodes that no person has seen yet, the newest first."""
@@ -54,9 +63,9 @@ class Facts:
             nodes=nodes,
             died=died,
             leaders=[row for row in self.leaders if row.name in apps or row.node in ids],
-            schedules=[row for row in self.schedules if row["app"] in apps],
-            failing=[row for row in self.failing if row["app"] in apps],
-            events=[event for event in self.events if event["worker_id"] in workers],
+            schedules=[row for row in self.schedules if row.app in apps],
+            failing=[row for row in self.failing if row.app in apps],
+            events=[event for event in self.events if event.worker_id in workers],
         )
 
     def ago(self, moment: datetime) -> float:

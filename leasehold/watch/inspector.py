@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from leasehold import errors
 from leasehold.config import DEATH_SECONDS, TROUBLE_SECONDS, Settings, check_text
 from leasehold.env import Env
 from leasehold.model.deadline import STATES
-from leasehold.ports import LeaderView, NodeView, Now, Rows, Store, TermView
+from leasehold.ports import (
+    EventView,
+    LeaderView,
+    NodeView,
+    Now,
+    Rows,
+    ScheduleView,
+    Store,
+    TermView,
+    TickView,
+)
 from leasehold.telemetry import CATALOGUE
 from leasehold.watch.checks import Problem, problems
 from leasehold.watch.facts import Facts
@@ -57,10 +66,10 @@ class Inspector:
         """Leases and advisory locks, held and waited for."""
         return await self._store.locks(_checked(limit))
 
-    async def schedules(self, limit: int = 1000) -> Rows:
+    async def schedules(self, limit: int = 1000) -> list[ScheduleView]:
         return await self._store.schedules(_checked(limit))
 
-    async def ticks(self, schedule: str | None = None, limit: int = 50) -> Rows:
+    async def ticks(self, schedule: str | None = None, limit: int = 50) -> list[TickView]:
         """The newest entries of the ledger: what became of each due moment."""
         return await self._store.ticks(schedule, _checked(limit))
 
@@ -80,7 +89,7 @@ class Inspector:
 
     async def events(
         self, kind: str | None = None, after: int | None = None, limit: int = 50
-    ) -> Rows:
+    ) -> list[EventView]:
         """The newest events, the newest first; ``after`` an id. Raises ConfigError for a kind
         that is not in the catalogue."""
         check_kind(kind)
@@ -143,7 +152,7 @@ class Inspector:
         """The application whose schedule is meant. Raises BadSchedule."""
         check_text("a schedule's name", name, self._settings.limits.text_chars)
         rows = await self._store.schedules(MOST_ROWS)
-        apps = sorted(row["app"] for row in rows if row["name"] == name)
+        apps = sorted(row.app for row in rows if row.name == name)
         if app is None and len(apps) > 1:
             raise errors.BadSchedule(
                 f"{len(apps)} applications have a schedule {name!r}: {', '.join(apps)}",
@@ -151,7 +160,7 @@ class Inspector:
             )
         chosen = app if app is not None else next(iter(apps), "")
         if chosen not in apps:
-            known = [row["name"] for row in rows if app is None or row["app"] == app]
+            known = [row.name for row in rows if app is None or row.app == app]
             where = f" in the application {app!r}" if app is not None else ""
             raise errors.BadSchedule(
                 f"no schedule is named {name!r}{where}", do=errors.suggest(name, known)
@@ -171,17 +180,17 @@ class EventFeed:
         self._kind = kind
         self._seen: set[int] | None = None
 
-    async def fresh(self, first: int = 10) -> tuple[Rows, bool]:
+    async def fresh(self, first: int = 10) -> tuple[list[EventView], bool]:
         """What came since the last call, the oldest first (at the first call the newest
         ``first``); and whether more came than one look takes in."""
-        rows: list[dict[str, Any]] = await self._store.events(self._kind, None, _SEEN_AT_ONCE)
-        ids = {int(row["id"]) for row in rows}
+        rows = await self._store.events(self._kind, None, _SEEN_AT_ONCE)
+        ids = {row.id for row in rows}
         seen, self._seen = self._seen, ids
         if seen is None:
             return list(reversed(rows[:first])), False
         # below the oldest one of the last look are those that it had no room for
         floor = min(seen) if len(seen) >= _SEEN_AT_ONCE else -1
-        new = [row for row in rows if row["id"] not in seen and row["id"] > floor]
+        new = [row for row in rows if row.id not in seen and row.id > floor]
         missed = len(rows) >= _SEEN_AT_ONCE and bool(new) and not ids & seen
         return list(reversed(new)), missed
 

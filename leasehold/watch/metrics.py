@@ -155,16 +155,16 @@ def _counts(sheet: Sheet, rows: Rows) -> None:
 
 def _schedules(sheet: Sheet, facts: Facts) -> None:
     for row in facts.schedules:
-        labels = (row["app"], row["name"])
+        labels = (row.app, row.name)
         late = 0.0
-        if row["next_at"] is not None and not row["paused"]:
-            late = max(0.0, (facts.now - row["next_at"]).total_seconds())
+        if row.next_at is not None and not row.paused:
+            late = max(0.0, (facts.now - row.next_at).total_seconds())
         ahead = 0.0
-        if row["high_water"] is not None:
-            ahead = max(0.0, (row["high_water"] - facts.now).total_seconds())
+        if row.high_water is not None:
+            ahead = max(0.0, (row.high_water - facts.now).total_seconds())
         sheet.put("leasehold_schedule_late_seconds", late, *labels)
         sheet.put("leasehold_schedule_ahead_seconds", ahead, *labels)
-        sheet.put("leasehold_schedule_paused", int(bool(row["paused"])), *labels)
+        sheet.put("leasehold_schedule_paused", int(bool(row.paused)), *labels)
 
 
 def _queues(sheet: Sheet, facts: Facts, rows: Rows) -> None:
@@ -196,9 +196,9 @@ def _failures(sheet: Sheet, facts: Facts) -> None:
     for row in facts.failures:
         sheet.put("leasehold_task_discarded", row["discarded"], row["task"])
         sheet.put("leasehold_task_failed", row["failed"], row["task"])
-    failing = {(row["app"], row["name"]) for row in facts.failing}
-    for row in facts.schedules:
-        labels = (row["app"], row["name"])
+    failing = {(row.app, row.name) for row in facts.failing}
+    for schedule in facts.schedules:
+        labels = (schedule.app, schedule.name)
         sheet.put("leasehold_schedule_failing", int(labels in failing), *labels)
     for app in {row.app for row in facts.nodes} | {row.app for row in facts.died}:
         sheet.put("leasehold_nodes_died", sum(row.app == app for row in facts.died), app)

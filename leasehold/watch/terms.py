@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from leasehold.ports import LeaderView, Rows, TermView
+from leasehold.ports import EventView, LeaderView, TermView
 
 _WORDS = {"lease_lost": "lost", "lease_resigned": "resigned"}
 _DEATHS = ("node_died", "node_certified")
@@ -28,15 +28,18 @@ class EndedTerm(NamedTuple):
 
 
 def with_ends(
-    terms: Iterable[TermView], events: Rows, leaders: Iterable[LeaderView], now: datetime
+    terms: Iterable[TermView],
+    events: Iterable[EventView],
+    leaders: Iterable[LeaderView],
+    now: datetime,
 ) -> list[EndedTerm]:
     """The newest first."""
     ends = {
-        (event["fields"].get("name"), event["fields"].get("term")): event
+        (event.fields.get("name"), event.fields.get("term")): event
         for event in events
-        if event["kind"] in _WORDS
+        if event.kind in _WORDS
     }
-    deaths = {str(e["fields"].get("dead")): e for e in events if e["kind"] in _DEATHS}
+    deaths = {str(e.fields.get("dead")): e for e in events if e.kind in _DEATHS}
     held = {(row.name, row.term) for row in leaders if row.node is not None}
     following: dict[str, datetime] = {}
     found = []
@@ -56,22 +59,22 @@ def with_ends(
     return sorted(found, key=lambda row: (row.acquired_at, row.term), reverse=True)
 
 
-def _said(event: dict[str, Any], began: datetime) -> tuple[datetime, str]:
+def _said(event: EventView, began: datetime) -> tuple[datetime, str]:
     """By the holder's own account; it may have been unable to write it down at once."""
-    fields = event["fields"]
-    seconds, at = fields.get("seconds"), event["at"]
+    fields = event.fields
+    seconds, at = fields.get("seconds"), event.at
     if isinstance(seconds, (int, float)) and 0 <= seconds < 1e9:
         at = min(at, began + timedelta(seconds=seconds))
     why = fields.get("why")
-    return at, f"{_WORDS[event['kind']]}: {why}" if why else _WORDS[event["kind"]]
+    return at, f"{_WORDS[event.kind]}: {why}" if why else _WORDS[event.kind]
 
 
 def _unsaid(
-    death: dict[str, Any] | None, began: datetime, after: datetime | None
+    death: EventView | None, began: datetime, after: datetime | None
 ) -> tuple[datetime | None, str]:
-    if death and death["at"] >= began and (after is None or death["at"] <= after):
-        how = death["fields"].get("how")
-        return death["at"], f"its process died{f': {how}' if how else ''}"
+    if death and death.at >= began and (after is None or death.at <= after):
+        how = death.fields.get("how")
+        return death.at, f"its process died{f': {how}' if how else ''}"
     if after is not None:
         return after, "taken over; no record of its end"
     return None, "no record of its end"

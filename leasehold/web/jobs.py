@@ -15,7 +15,7 @@ from leasehold.model.filter import JobFilter
 from leasehold.model.job import JobRecord
 from leasehold.model.masking import SECRET
 from leasehold.model.states import FINISHED
-from leasehold.ports import Rows
+from leasehold.ports import EventView, Rows
 from leasehold.watch.facts import stale
 from leasehold.watch.operator import ACTS, MOST_AT_ONCE, Operator
 from leasehold.watch.why import why_waiting
@@ -161,7 +161,7 @@ _OUTCOMES = {
 
 
 def timeline(
-    job: JobRecord, more: dict[str, Any] | None, attempts: Rows, events: Rows
+    job: JobRecord, more: dict[str, Any] | None, attempts: Rows, events: list[EventView]
 ) -> list[dict[str, Any]]:
     """Moments of a job, the oldest first: at, what, tone, worker, detail, took."""
     due = more["run_at"] if more else job.scheduled_for
@@ -171,7 +171,7 @@ def timeline(
     for tried in attempts:
         found += _attempt(tried)
     found += _claim(job, more)
-    found += [_noted(event) for event in events if event["kind"] not in _SAID_ALREADY]
+    found += [_noted(event) for event in events if event.kind not in _SAID_ALREADY]
     known = {tried["token"] for tried in attempts}
     if job.completed_at and job.started_at and job.claim_token not in known:
         said = f"claim {term(job.claim_token)}"
@@ -202,12 +202,12 @@ def _attempt(tried: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def _noted(event: dict[str, Any]) -> dict[str, Any]:
+def _noted(event: EventView) -> dict[str, Any]:
     left_out = ("job", "task", "on", "count")
-    said = [f"{name}: {value}" for name, value in event["fields"].items() if name not in left_out]
-    tone = {"error": "bad", "warning": "warn"}.get(event["level"], "")
-    what = event["kind"].replace("_", " ")
-    return _moment(event["at"], what, "  ".join(said), tone, event["worker_id"])
+    said = [f"{name}: {value}" for name, value in event.fields.items() if name not in left_out]
+    tone = {"error": "bad", "warning": "warn"}.get(event.level, "")
+    what = event.kind.replace("_", " ")
+    return _moment(event.at, what, "  ".join(said), tone, event.worker_id)
 
 
 def _claim(job: JobRecord, more: dict[str, Any] | None) -> list[dict[str, Any]]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
 
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leasehold.ports import LeaderView, NodeView, Rows, TermView
+from leasehold.ports import EventView, LeaderView, NodeView, TermView
 from leasehold.watch.terms import EndedTerm, with_ends
 from leasehold.web.charts import Bar, lane, ruler
 from leasehold.web.site import Site
@@ -69,7 +68,7 @@ async def listing(site: Site, request: Request) -> Response:
 def election(
     row: LeaderView,
     terms: list[TermView],
-    events: Rows,
+    events: list[EventView],
     nodes: list[NodeView],
     since: datetime,
     now: datetime,
@@ -103,18 +102,18 @@ Stretch = tuple[str, Bar]
 
 
 def stretches(
-    name: str, row: LeaderView, terms: list[TermView], events: Rows, now: datetime
+    name: str, row: LeaderView, terms: list[TermView], events: list[EventView], now: datetime
 ) -> tuple[list[Stretch], list[Stretch]]:
     """(worker, bar) of each term: as the database has it, and as the process said."""
     ends = {
-        (int(event["fields"].get("term") or 0)): event
+        (int(event.fields.get("term") or 0)): event
         for event in events
-        if event["kind"] in _ENDS and event["fields"].get("name") == name
+        if event.kind in _ENDS and event.fields.get("name") == name
     }
     dead = {
-        str(event["fields"].get("dead")): event["at"]
+        str(event.fields.get("dead")): event.at
         for event in events
-        if event["kind"] in ("node_died", "node_certified")
+        if event.kind in ("node_died", "node_certified")
     }
     held: list[Stretch] = []
     believed: list[Stretch] = []
@@ -124,7 +123,7 @@ def stretches(
         if place + 1 < len(terms):
             following = terms[place + 1].acquired_at
         current = row.term == token and row.node is not None
-        said: datetime | None = ends[token]["at"] if token in ends else None
+        said: datetime | None = ends[token].at if token in ends else None
         by_row: datetime = following or (now if current else said or first)
         label = f"term {term(token)}"
         held.append(
@@ -140,8 +139,8 @@ def stretches(
     return held, believed
 
 
-def _seconds(event: dict[str, Any]) -> float | None:
-    given = event["fields"].get("seconds")
+def _seconds(event: EventView) -> float | None:
+    given = event.fields.get("seconds")
     return float(given) if isinstance(given, (int, float)) and 0 <= given < 1e9 else None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from leasehold.errors import error_line
 from leasehold.model.masking import masked
+from leasehold.ports import EventView
 from leasehold.watch.facts import duration
 
 NONE = "\N{EN DASH}"
@@ -90,9 +91,9 @@ def term(number: int | None) -> str:
     return f"{timeline + 1}.{rest}" if timeline else str(rest)
 
 
-def fields(row: dict[str, Any]) -> list[tuple[str, str]]:
+def fields(row: EventView) -> list[tuple[str, str]]:
     """What an event says, as names and text."""
-    shown = masked(row["fields"] or {})
+    shown = masked(row.fields or {})
     return [
         (name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
         for name, value in shown.items()

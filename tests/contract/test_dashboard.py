@@ -110,8 +110,8 @@ async def test_a_schedule_runs_now_beside_its_ticks(world: World):
     assert (record.task_name, record.state, record.scheduled_for) == ("t", "available", world.now)
     assert [r.id for r in await store.jobs(None, None, None, 10)] == [job]
     [tick] = await store.ticks("tick", 10)
-    assert (tick["state"], tick["job_id"], tick["outcome"]) == ("manual", job, "waiting")
-    assert (await store.schedules(10))[0]["high_water"] is None
+    assert (tick.state, tick.job_id, tick.outcome) == ("manual", job, "waiting")
+    assert (await store.schedules(10))[0].high_water is None
     assert not await store.run_schedule("default", "other", IDS.new(), world.now)
 
 

@@ -31,10 +31,10 @@ async def test_events_are_listed_newest_first(world: World):
     store = world.a.store
     await store.record([event("a", 2.0), event("b")], world.now)
     newest, oldest = await store.events(None, None, 10)
-    assert (newest["kind"], oldest["kind"], oldest["at"]) == ("b", "a", at(-2))
-    assert (newest["fields"], newest["worker_id"]) == ({"x": 1}, "w")
+    assert (newest.kind, oldest.kind, oldest.at) == ("b", "a", at(-2))
+    assert (newest.fields, newest.worker_id) == ({"x": 1}, "w")
     assert await store.events("a", None, 10) == [oldest]
-    assert await store.events(None, oldest["id"], 10) == [newest]
+    assert await store.events(None, oldest.id, 10) == [newest]
     assert await store.events(None, None, 1) == [newest]
 
 
@@ -44,7 +44,7 @@ async def test_what_failed_lately_is_found_among_other_events(world: World):
     await store.record([old, late, event("a")], world.now)
     kinds = ["service_failed", "lock_lost"]
     [found] = await store.lately(kinds, 600.0, 10, world.now)
-    assert (found["kind"], found["at"], found["fields"]) == ("service_failed", at(-1), {"x": 1})
+    assert (found.kind, found.at, found.fields) == ("service_failed", at(-1), {"x": 1})
     assert await store.lately(kinds, 0.5, 10, world.now) == []
     assert await store.lately(["lock_lost"], 600.0, 10, world.now) == []
 
@@ -203,7 +203,7 @@ async def test_a_schedule_fails_while_its_newest_job_failed_and_none_completed_l
 
     async def failing(now: float) -> list[tuple[str, str]]:
         rows = await store.failing_schedules(600.0, 10, at(now))
-        return [(row["name"], row["error"]) for row in rows]
+        return [(row.name, row.error) for row in rows]
 
     no = Decision(State.DISCARDED, error="KeyError: 'x'")
     assert await failing(0) == []

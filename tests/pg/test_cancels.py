@@ -126,8 +126,8 @@ async def test_a_thread_that_hangs_at_each_attempt_is_given_up_and_says_why(app:
         let_go.set()
     assert record and record.state is State.DISCARDED and record.attempt == 2
     assert record.last_error == "ran longer than its requeue_after of 1 s"
-    assert events and events[0]["fields"]["job"] == str(job.id)
-    assert "requeue_after of 1 s" in events[0]["fields"]["error"]
+    assert events and events[0].fields["job"] == str(job.id)
+    assert "requeue_after of 1 s" in events[0].fields["error"]
 
 
 async def finished(app: App, job: Any) -> Any:

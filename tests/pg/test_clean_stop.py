@@ -45,7 +45,7 @@ async def test_a_thread_that_outlives_three_stops_is_neither_blamed_nor_quaranti
         store = await app.store()
         assert await free_the_dead(store, app.settings.limits, _quiet, None) == 0
         [event] = await store.events("node_stopped", None, 1)
-        assert event["fields"]["given_back"] == event["fields"]["running"] == 1
+        assert event.fields["given_back"] == event.fields["running"] == 1
         await one.close()
     let_go.set()
     await until_async(lambda: _all(late, 3), 60, "the late handlers to end")

@@ -65,7 +65,7 @@ async def test_a_node_tells_of_a_breach_once_while_the_handler_goes_on(app: App,
     rows = await sql("select level, state, job_state from leasehold.deadlines order by level")
     assert rows == [(1, "breached", "running"), (2, "met", "completed")]
     events = await (await app.inspect()).events("deadline_breached")
-    assert [event["fields"]["deadline"] for event in events] == [str(job.id)]
+    assert [event.fields["deadline"] for event in events] == [str(job.id)]
 
 
 async def test_a_job_without_a_deadline_has_none_in_its_context(app: App):
@@ -191,7 +191,7 @@ async def test_what_was_met_after_its_time_and_before_a_sweep_is_an_event(app: A
     )
     assert await promise.met()
     [event] = await (await app.inspect()).events("deadline_late")
-    assert event["fields"]["deadline"] == str(promise.id) and event["fields"]["late"] > 0
+    assert event.fields["deadline"] == str(promise.id) and event.fields["late"] > 0
     assert (await (await app.store()).sweep(10, None)).breaches == ()
 
 

@@ -22,7 +22,7 @@ async def work() -> None: ...
 
 
 async def scheduled(app: App) -> bool:
-    return [s["name"] for s in await (await app.inspect()).schedules()] == ["early"]
+    return [s.name for s in await (await app.inspect()).schedules()] == ["early"]
 
 
 def too_late(what: str):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from leasehold.ports import DeathView, LeaderView, NodeView
+from leasehold.ports import DeathView, EventView, LeaderView, NodeView, ScheduleView, TickView
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -36,3 +36,32 @@ LEADER = LeaderView(
     node=NODE.id,
 )
 DEATH = DeathView(node=UUID(int=7), worker_id="web7:7:abcdef", app="shop", died_at=NOW, rescued=2)
+SCHEDULE = ScheduleView(
+    app="shop",
+    name="nightly",
+    described="every day at 13:00",
+    task_name="send",
+    missed="latest",
+    paused=False,
+    next_at=NOW + timedelta(hours=1),
+    last_fire_at=NOW - timedelta(hours=23),
+    last_state="fired",
+    release="",
+    high_water=NOW - timedelta(hours=23),
+)
+TICK = TickView(
+    app="shop",
+    schedule="nightly",
+    fire_at=NOW - timedelta(hours=23),
+    until=None,
+    state="fired",
+    job_id=UUID(int=4),
+    term=3,
+    decided_at=NOW - timedelta(hours=23),
+    lateness_seconds=0.0,
+    outcome="completed",
+    ran_seconds=0.5,
+)
+EVENT = EventView(
+    id=1, at=NOW, kind="node_started", level="info", worker_id=NODE.worker_id, fields={}
+)

@@ -10,10 +10,18 @@ import pytest
 
 from leasehold import errors
 from leasehold.lease.clock_watch import ClockWatch
-from leasehold.ports import DeathView, LeaderView, NodeView, Summary
+from leasehold.ports import (
+    DeathView,
+    EventView,
+    FailingSchedule,
+    LeaderView,
+    NodeView,
+    ScheduleView,
+    Summary,
+)
 from leasehold.watch.checks import CHECKS, KINDS, Problem, database_problem, problems
 from leasehold.watch.facts import Facts, duration
-from tests.support.rows import DEATH, LEADER, NODE, NOW
+from tests.support.rows import DEATH, EVENT, LEADER, NODE, NOW, SCHEDULE
 
 CALM = Summary(
     ready=0,
@@ -33,15 +41,8 @@ def leader(**changes: Any) -> LeaderView:
     return LEADER._replace(**changes)
 
 
-def schedule(**changes: Any) -> dict[str, Any]:
-    row = {
-        "app": "shop",
-        "name": "nightly",
-        "paused": False,
-        "next_at": NOW + timedelta(hours=1),
-        "high_water": NOW - timedelta(hours=23),
-    }
-    return {**row, **changes}
+def schedule(**changes: Any) -> ScheduleView:
+    return SCHEDULE._replace(**changes)
 
 
 WELL = Facts(NOW, CALM, [node()], [leader()], [schedule()], [])
@@ -171,15 +172,12 @@ def test_a_queue_whose_oldest_job_waits_too_long_is_named():
     only(wrong(summary=replace(CALM, oldest={"mail": 3600.0})), "queue_unworked")
 
 
-def failure(number: int, **changes: Any) -> dict[str, Any]:
-    row = {
-        "id": number,
-        "at": NOW - timedelta(minutes=1),
-        "kind": "service_failed",
-        "worker_id": "web1:10:abcdef",
-        "fields": {"service": "periodic", "error": f"KeyError: {number}"},
-    }
-    return {**row, **changes}
+def failure(number: int, **changes: Any) -> EventView:
+    fields = {"service": "periodic", "error": f"KeyError: {number}"}
+    row = EVENT._replace(
+        id=number, at=NOW - timedelta(minutes=1), kind="service_failed", fields=fields
+    )
+    return row._replace(**changes)
 
 
 def test_a_service_that_failed_lately_is_told_once_with_its_newest_error():
@@ -245,11 +243,9 @@ def test_a_process_that_takes_part_for_its_locks_alone_needs_no_leader():
 
 
 # -- what went wrong lately, and around the processes -------------------------------------------
-def event(kind: str, number: int = 1, seconds_ago: float = 5.0, **fields: Any) -> dict[str, Any]:
+def event(kind: str, number: int = 1, seconds_ago: float = 5.0, **fields: Any) -> EventView:
     moment = NOW - timedelta(seconds=seconds_ago)
-    return {
-        "id": number, "at": moment, "kind": kind, "worker_id": "web1:10:abcdef", "fields": fields,
-    }  # fmt: skip
+    return EVENT._replace(id=number, at=moment, kind=kind, fields=fields)
 
 
 def test_a_node_that_missed_three_renewals_is_named_before_its_lease_is_over():
@@ -307,7 +303,7 @@ def test_of_several_events_the_newest_of_each_subject_is_told():
 
 
 def test_breaches_and_the_clock_are_everybodys_business_also_when_one_application_is_asked_for():
-    events = [{**event("deadline_breached", name="a"), "worker_id": None}]
+    events = [event("deadline_breached", name="a")._replace(worker_id=None)]
     found = problems(replace(WELL, events=events), ["shop"])
     assert [problem.kind for problem in found] == ["deadline_breached"]
 
@@ -401,10 +397,10 @@ def test_three_deaths_within_five_minutes_are_a_crash_loop():
 
 
 def test_a_schedule_whose_jobs_fail_is_named_with_the_error_of_the_last():
-    row = {
-        "app": "shop", "name": "nightly", "task_name": "t", "job_id": "j9", "state": "discarded",
-        "finished_at": NOW - timedelta(minutes=3), "error": "KeyError: 'x'\nTraceback …",
-    }  # fmt: skip
+    row = FailingSchedule(
+        app="shop", name="nightly", task_name="t", job_id="j9", state="discarded",
+        finished_at=NOW - timedelta(minutes=3), error="KeyError: 'x'\nTraceback …",
+    )  # fmt: skip
     problem = only(wrong(failing=[row]), "schedule_failing")
     assert problem.sentence == (
         "Schedule 'nightly' of 'shop' fails: its last job was discarded 3 min ago: KeyError: 'x'"

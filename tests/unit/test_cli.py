@@ -21,6 +21,7 @@ from leasehold.cli.fitting import Column
 from leasehold.cli.root import root
 from leasehold.cli.work import load, logs
 from leasehold.watch.inspector import EventFeed
+from tests.support.rows import EVENT
 
 VERBS = (
     "demo",
@@ -363,7 +364,7 @@ class Events:
         self.ids: list[int] = []
 
     async def events(self, kind, after, limit):
-        return [{"id": i} for i in sorted(self.ids, reverse=True)[:limit]]
+        return [EVENT._replace(id=i) for i in sorted(self.ids, reverse=True)[:limit]]
 
 
 async def test_a_feed_shows_each_event_once_also_one_that_commits_late():
@@ -373,7 +374,7 @@ async def test_a_feed_shows_each_event_once_also_one_that_commits_late():
     async def fresh() -> list[int]:
         rows, missed = await feed.fresh(2)
         assert not missed
-        return [row["id"] for row in rows]
+        return [row.id for row in rows]
 
     store.ids = [1, 2, 3]
     assert await fresh() == [2, 3]
@@ -389,10 +390,10 @@ async def test_a_feed_says_when_it_could_not_keep_up():
     feed = EventFeed(store, None)  # type: ignore[arg-type]
     store.ids = list(range(1500))
     rows, missed = await feed.fresh()
-    assert (rows[-1]["id"], missed) == (1499, False)
+    assert (rows[-1].id, missed) == (1499, False)
     store.ids = list(range(2000))
     rows, missed = await feed.fresh()
-    assert ([rows[0]["id"], rows[-1]["id"], len(rows)], missed) == ([1500, 1999, 500], False)
+    assert ([rows[0].id, rows[-1].id, len(rows)], missed) == ([1500, 1999, 500], False)
     store.ids = list(range(4000))
     rows, missed = await feed.fresh()
     assert (len(rows), missed) == (1000, True)

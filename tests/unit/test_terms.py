@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from leasehold.ports import TermView
+from leasehold.ports import EventView, TermView
 from leasehold.watch.terms import with_ends
-from tests.support.rows import LEADER, NODE
+from tests.support.rows import EVENT, LEADER, NODE
 
 T = datetime(2026, 11, 23, 12, tzinfo=UTC)
 
@@ -20,11 +20,11 @@ def term(number: int, seconds: float, holder: str = "a") -> TermView:
     return TermView("shop", number, holder, at(seconds))
 
 
-def event(kind: str, moment: float, /, **fields: Any) -> dict[str, Any]:
-    return {"kind": kind, "at": at(moment), "fields": fields}
+def event(kind: str, moment: float, /, **fields: Any) -> EventView:
+    return EVENT._replace(kind=kind, at=at(moment), fields=fields)
 
 
-def ended(terms: list[TermView], events: list[dict[str, Any]], held: bool = True) -> Any:
+def ended(terms: list[TermView], events: list[EventView], held: bool = True) -> Any:
     newest = max(row.term for row in terms)
     leader = LEADER._replace(term=newest, node=NODE.id if held else None)
     rows = with_ends(terms, events, [leader], at(100))

@@ -13,7 +13,7 @@ from leasehold.model.job import JobRecord
 from leasehold.model.masking import MASK, masked
 from leasehold.model.schedule import cron, every
 from leasehold.model.states import State
-from leasehold.ports import TermView
+from leasehold.ports import EventView, TermView
 from leasehold.watch.why import why_waiting
 from leasehold.web.charts import bars
 from leasehold.web.jobs import quoted, timeline
@@ -21,7 +21,7 @@ from leasehold.web.leaders import election
 from leasehold.web.schedules import next_day, told
 from leasehold.web.words import FILTERS, inline, short, term
 from tests.support import rows as support
-from tests.support.rows import LEADER
+from tests.support.rows import EVENT, LEADER, TICK
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -36,11 +36,11 @@ def led(token: int, worker: str, minutes: float) -> TermView:
     return TermView("app", token, worker, at(minutes))
 
 
-def said(kind: str, worker: str, minutes: float, **fields: Any) -> dict[str, Any]:
-    return {"kind": kind, "worker_id": worker, "at": at(minutes), "fields": fields}
+def said(kind: str, worker: str, minutes: float, **fields: Any) -> EventView:
+    return EVENT._replace(kind=kind, worker_id=worker, at=at(minutes), fields=fields)
 
 
-def seen(events: list[dict[str, Any]], leads: dict[str, int] | None = None) -> Any:
+def seen(events: list[EventView], leads: dict[str, int] | None = None) -> Any:
     row = LEADER._replace(name="app", holder="b", term=2)
     node = support.NODE._replace(worker_id="b", info={"leads": leads or {"app": 2}})
     terms = [led(2, "b", -10), led(1, "a", -30)]
@@ -140,7 +140,7 @@ def test_the_timeline_of_a_job_that_failed_and_then_succeeded():
         "outcome": "crashed", "error": "its worker died",
     }  # fmt: skip
     events = [said("job_rescued", "b", 3, job="1", dead="a"), said("job_failed", "a", 2, job="1")]
-    found = timeline(done, None, [tried], [{**e, "level": "warning"} for e in events])
+    found = timeline(done, None, [tried], [e._replace(level="warning") for e in events])
     assert [moment["what"] for moment in found] == [
         "enqueued", "attempt 1 started", "attempt 1 ended: the worker died", "job rescued",
         "attempt 2 started", "completed",
@@ -206,7 +206,7 @@ def test_the_hour_is_drawn_without_a_division_by_zero():
 )
 def test_a_tick_says_what_became_of_its_job(tick, says, marks):
     state, outcome, ran, late = tick
-    row = {"state": state, "outcome": outcome, "ran_seconds": ran, "lateness_seconds": late}
+    row = TICK._replace(state=state, outcome=outcome, ran_seconds=ran, lateness_seconds=late)
     assert told(row) == {"says": says, "marks": marks}
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from leasehold.errors import BadDeadline
+from leasehold.ports import EventView
 
 if TYPE_CHECKING:
     from leasehold_lab.sim.rows import DeadlineRow, JobRow, SimDatabase
@@ -79,12 +80,7 @@ def tell(db: SimDatabase, row: DeadlineRow, kind: str, level: str, **more: Any) 
         "late": round((row.closed_at - row.due_at).total_seconds(), 3),
         **more,
     }
-    db.events.append(
-        {
-            "id": db.last_event, "at": row.closed_at, "kind": kind, "level": level,
-            "worker_id": None, "fields": fields,
-        }
-    )  # fmt: skip
+    db.events.append(EventView(db.last_event, row.closed_at, kind, level, None, fields))
 
 
 def tell_late(db: SimDatabase, row: DeadlineRow) -> None:

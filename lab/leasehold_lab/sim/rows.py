@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from leasehold.ports import NodeIdentity, NodeSeen
+from leasehold.ports import EventView, NodeIdentity, NodeSeen
 from leasehold_lab.sim.promises import judge
 
 
@@ -220,7 +220,7 @@ class SimDatabase:
         self.ticks: dict[tuple[str, str, datetime], TickRow] = {}
         self.deadlines: dict[tuple[UUID, int], DeadlineRow] = {}
         self.run_times: dict[str, list[tuple[datetime, UUID, float]]] = {}
-        self.events: list[dict[str, Any]] = []
+        self.events: list[EventView] = []
         self.history: dict[tuple[datetime, str, str], dict[str, Any]] = {}
         self.last_event = 0
         self.tallies = 0

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, TypeVar
 
-from leasehold.ports import LeaderView, NodeView, Now, OperatorStore, Rows, Summary, TermView
+from leasehold.ports import (
+    EventView,
+    FailingSchedule,
+    LeaderView,
+    NodeView,
+    Now,
+    OperatorStore,
+    Rows,
+    ScheduleView,
+    Summary,
+    TermView,
+    TickView,
+)
 from leasehold_lab.sim.enqueue import LATE
 from leasehold_lab.sim.rows import NodeRow, SimDatabase, TickRow
 
@@ -26,14 +37,14 @@ class SimOperators(OperatorStore):
         for event in events:
             self.db.last_event += 1
             self.db.events.append(
-                {
-                    "id": self.db.last_event,
-                    "at": moment - timedelta(seconds=event["age"]),
-                    "kind": event["kind"],
-                    "level": event["level"],
-                    "worker_id": event["worker_id"],
-                    "fields": event["fields"],
-                }
+                EventView(
+                    id=self.db.last_event,
+                    at=moment - timedelta(seconds=event["age"]),
+                    kind=event["kind"],
+                    level=event["level"],
+                    worker_id=event["worker_id"],
+                    fields=event["fields"],
+                )
             )
 
     async def prune_days(self, keep_days: int, now: Now) -> int:
@@ -51,9 +62,9 @@ class SimOperators(OperatorStore):
         def before(label: str) -> datetime:
             return moment - timedelta(days=days[label])
 
-        events = [event for event in db.events if event["at"] < before("events")][:limit]
-        gone = [event["id"] for event in events]
-        db.events = [event for event in db.events if event["id"] not in gone]
+        events = [event for event in db.events if event.at < before("events")][:limit]
+        gone = [event.id for event in events]
+        db.events = [event for event in db.events if event.id not in gone]
         ticks = [key for key, t in db.ticks.items() if t.decided_at < before("ticks")][:limit]
         tries = [key for key, a in db.attempts.items() if a.ended_at < before("attempts")][:limit]
         deaths = [n for n, d in db.deaths.items() if d.settled and d.died_at < before("events")]
@@ -118,9 +129,11 @@ class SimOperators(OperatorStore):
         ended = [d.job.task for d in self.db.done.values() if d.finished_at >= since]
         return {task: ended.count(task) for task in ended}
 
-    async def failing_schedules(self, seconds: float, limit: int, now: Now) -> Rows:
+    async def failing_schedules(
+        self, seconds: float, limit: int, now: Now
+    ) -> list[FailingSchedule]:
         db, since = self.db, self.db.at(now) - timedelta(seconds=seconds)
-        found: Rows = []
+        found: list[FailingSchedule] = []
         for (app, name), schedule in sorted(db.schedules.items())[:limit]:
             ticks = [t for (a, s, _), t in sorted(db.ticks.items()) if (a, s) == (app, name)]
             jobs = [db.done[t.job] for t in ticks[-5:] if t.job in db.done]
@@ -128,15 +141,15 @@ class SimOperators(OperatorStore):
             works = any(d.state == "completed" and d.finished_at > since for d in jobs)
             if newest and newest.state in ("discarded", "quarantined") and not works:
                 found.append(
-                    {
-                        "app": app,
-                        "name": name,
-                        "task_name": schedule.task_name,
-                        "job_id": newest.job.id,
-                        "state": newest.state,
-                        "finished_at": newest.finished_at,
-                        "error": newest.last_error,
-                    }
+                    FailingSchedule(
+                        app=app,
+                        name=name,
+                        task_name=schedule.task_name,
+                        job_id=newest.job.id,
+                        state=newest.state,
+                        finished_at=newest.finished_at,
+                        error=newest.last_error,
+                    )
                 )
         return found
 
@@ -187,39 +200,49 @@ class SimOperators(OperatorStore):
         rows.sort(key=lambda row: row.acquired_at, reverse=True)
         return [TermView(r.name, r.token, r.worker_id, r.acquired_at) for r in rows[:limit]]
 
-    async def schedules(self, limit: int) -> Rows:
-        plain = ["app", "name", "described", "task_name", "missed", "paused", "next_at", "release"]
-        rows: Rows = []
-        for key, row in sorted(self.db.schedules.items())[:limit]:
-            ticks = [(at, tick) for (*of, at), tick in self.db.ticks.items() if tuple(of) == key]
-            at, last = max(ticks, default=(None, None), key=lambda pair: pair[0])
-            fields = asdict(row)
-            rows.append({name: fields[name] for name in (*plain, "high_water")})
-            rows[-1].update(last_fire_at=at, last_state=last.state if last else None)
-        return rows
+    async def schedules(self, limit: int) -> list[ScheduleView]:
+        return [self._schedule(key) for key in sorted(self.db.schedules)[:limit]]
 
-    async def ticks(self, schedule: str | None, limit: int, now: Now = None) -> Rows:
+    def _schedule(self, key: tuple[str, str]) -> ScheduleView:
+        row = self.db.schedules[key]
+        ticks = [(at, tick) for (*of, at), tick in self.db.ticks.items() if tuple(of) == key]
+        at, last = max(ticks, default=(None, None), key=lambda pair: pair[0])
+        return ScheduleView(
+            app=row.app,
+            name=row.name,
+            described=row.described,
+            task_name=row.task_name,
+            missed=row.missed,
+            paused=row.paused,
+            next_at=row.next_at,
+            last_fire_at=at,
+            last_state=last.state if last else None,
+            release=row.release,
+            high_water=row.high_water,
+        )
+
+    async def ticks(self, schedule: str | None, limit: int, now: Now = None) -> list[TickView]:
         keys = [key for key in self.db.ticks if schedule is None or key[1] == schedule]
         keys.sort(key=lambda key: key[2], reverse=True)
         return [self._tick(key, self.db.at(now)) for key in keys[:limit]]
 
-    def _tick(self, key: tuple[str, str, datetime], now: datetime) -> dict[str, Any]:
+    def _tick(self, key: tuple[str, str, datetime], now: datetime) -> TickView:
         app, schedule, fire_at = key
         row = self.db.ticks[key]
         outcome, started, ended = self._outcome(row, now)
-        return {
-            "app": app,
-            "schedule": schedule,
-            "fire_at": fire_at,
-            "until": row.until,
-            "state": row.state,
-            "job_id": row.job,
-            "term": row.term,
-            "decided_at": row.decided_at,
-            "lateness_seconds": (row.decided_at - fire_at).total_seconds(),
-            "outcome": outcome,
-            "ran_seconds": (ended - started).total_seconds() if started and ended else None,
-        }
+        return TickView(
+            app=app,
+            schedule=schedule,
+            fire_at=fire_at,
+            until=row.until,
+            state=row.state,
+            job_id=row.job,
+            term=row.term,
+            decided_at=row.decided_at,
+            lateness_seconds=(row.decided_at - fire_at).total_seconds(),
+            outcome=outcome,
+            ran_seconds=(ended - started).total_seconds() if started and ended else None,
+        )
 
     def _outcome(
         self, tick: TickRow, now: datetime
@@ -234,18 +257,20 @@ class SimOperators(OperatorStore):
             return done.state, done.started_at, done.finished_at
         return "unknown", None, None
 
-    async def events(self, kind: str | None, after: int | None, limit: int) -> Rows:
+    async def events(self, kind: str | None, after: int | None, limit: int) -> list[EventView]:
         found = [
-            dict(event)
+            event
             for event in reversed(self.db.events)
-            if (kind is None or event["kind"] == kind) and (after is None or event["id"] > after)
+            if (kind is None or event.kind == kind) and (after is None or event.id > after)
         ]
         return found[:limit]
 
-    async def lately(self, kinds: Sequence[str], seconds: float, limit: int, now: Now) -> Rows:
+    async def lately(
+        self, kinds: Sequence[str], seconds: float, limit: int, now: Now
+    ) -> list[EventView]:
         since = self.db.at(now) - timedelta(seconds=seconds)
-        found = [e for e in self.db.events if e["kind"] in kinds and e["at"] > since]
-        return sorted(found, key=lambda e: (e["at"], e["id"]), reverse=True)[:limit]
+        found = [e for e in self.db.events if e.kind in kinds and e.at > since]
+        return sorted(found, key=lambda e: (e.at, e.id), reverse=True)[:limit]
 
     async def pins(self, seconds: float, limit: int, now: Now) -> Rows:
         return []  # transactions are over at once

@@ -13,9 +13,8 @@ from leasehold.model.filter import JobFilter
 from leasehold.model.states import FINISHED, WAITING, State
 from leasehold.pg.stores.execution import PgOperations
 from leasehold.pg.stores.store import PgStore
-from leasehold.ports import JobPage, Reports, Rows
+from leasehold.ports import EventView, JobPage, Reports
 from leasehold.ports.operation import named
-from leasehold.ports.operator import EVENTS
 
 CALL_SECONDS = 5.0
 LOOK_ROWS = 5_000
@@ -123,16 +122,16 @@ class PgReports(PgOperations, Reports):
 
     async def events(
         self, kind: str | None, level: str | None, before: int | None, limit: int
-    ) -> tuple[Rows, int | None]:
+    ) -> tuple[list[EventView], int | None]:
         scan = EVENT_ROWS if kind or level else limit + 1
         params = {
             "kind": kind, "level": level, "before": before, "limit": limit + 1, "scan": scan,
         }  # fmt: skip
         rows = await self._pool.fetch("web/events", params)
         looked, last = rows[0][:2]
-        found = EVENTS([row[2:] for row in rows if row[2] is not None])
+        found = [EventView(*row[2:]) for row in rows if row[2] is not None]
         if len(found) > limit:
-            return found[:limit], int(found[limit - 1]["id"])
+            return found[:limit], found[limit - 1].id
         return found, int(last) if looked >= scan else None
 
 

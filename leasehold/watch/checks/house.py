@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from leasehold import errors
 from leasehold.errors import shorten
+from leasehold.ports import EventView
 from leasehold.watch.checks.registry import CHECKS, INFO, Check, Said, check, lately, since
 from leasehold.watch.facts import Facts, duration
 
@@ -22,11 +22,11 @@ DEAF_SECONDS = 6.0
     page="events?kind=service_failed",
 )  # fmt: skip
 def _service_failed(facts: Facts) -> Iterator[str | Said]:
-    by_place: dict[tuple[str, str], dict[str, Any]] = {}
+    by_place: dict[tuple[str, str], EventView] = {}
     for service, events in lately(facts, "service_failed", "service"):
-        by_place |= {(service, str(event["worker_id"])): event for event in events}
+        by_place |= {(service, str(event.worker_id)): event for event in events}
     for (service, worker), event in by_place.items():
-        error = shorten(str((event["fields"] or {}).get("error")))
+        error = shorten(str((event.fields or {}).get("error")))
         yield f"The {service} of {worker} failed {since(facts, event)} ago: {error}"
 
 
@@ -108,7 +108,7 @@ def _xmin_pinned(facts: Facts) -> Iterator[str | Said]:
 )  # fmt: skip
 def _clock_jumped(facts: Facts) -> Iterator[str | Said]:
     for _, events in lately(facts, "clock_jumped", ""):
-        by = events[-1]["fields"].get("by")
+        by = events[-1].fields.get("by")
         seconds = float(by) if isinstance(by, (int, float)) else 0.0
         way = "forward" if seconds > 0 else "back"
         yield (

@@ -101,7 +101,7 @@ def _task_unknown(facts: Facts) -> Iterator[str | Said]:
 )  # fmt: skip
 def _job_unreadable(facts: Facts) -> Iterator[str | Said]:
     for _, events in lately(facts, "job_unreadable", ""):
-        job, task, error = (events[-1]["fields"].get(name) for name in ("job", "task", "error"))
+        job, task, error = (events[-1].fields.get(name) for name in ("job", "task", "error"))
         yield Said(
             f"Job {job} of task {task!r} is held back: {error} ({since(facts, events[-1])} ago)",
             {"job": job},

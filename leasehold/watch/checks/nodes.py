@@ -190,8 +190,8 @@ def _two_claimants(facts: Facts) -> Iterator[str | Said]:
 )  # fmt: skip
 def _lock_lost(facts: Facts) -> Iterator[str | Said]:
     for name, events in lately(facts, "lock_lost", "name"):
-        why = shorten(str(events[-1]["fields"].get("why")))
+        why = shorten(str(events[-1].fields.get("why")))
         yield (
-            f"{events[-1]['worker_id']} lost the lock {shorten(name)!r}: {why} "
+            f"{events[-1].worker_id} lost the lock {shorten(name)!r}: {why} "
             f"({since(facts, events[-1])} ago)"
         )

@@ -11,7 +11,7 @@ from typing import Any
 from leasehold import errors
 from leasehold.config import TROUBLE_SECONDS
 from leasehold.errors import shorten
-from leasehold.ports import LeaderView, NodeView, Rows
+from leasehold.ports import EventView, FailingSchedule, LeaderView, NodeView, ScheduleView
 from leasehold.watch.facts import Facts, duration
 
 PROBLEM, INFO = "problem", "info"
@@ -126,23 +126,23 @@ def database_problem(error: errors.LeaseholdError) -> Problem:
 
 
 # -- words -----------------------------------------------------------------------------------------
-def lately(facts: Facts, kind: str, subject: str) -> Iterator[tuple[str, Rows]]:
+def lately(facts: Facts, kind: str, subject: str) -> Iterator[tuple[str, list[EventView]]]:
     """By the field that is the subject, events of a kind that are young enough, the newest last."""
     since = facts.now - timedelta(seconds=TROUBLE_SECONDS)
-    found: dict[str, Rows] = {}
-    for event in sorted(facts.events, key=lambda event: int(event["id"])):
-        if event["kind"] == kind and event["at"] > since:
-            name = (event["fields"] or {}).get(subject)
-            found.setdefault(str(name or ""), []).append({**event, "fields": event["fields"] or {}})
+    found: dict[str, list[EventView]] = {}
+    for event in sorted(facts.events, key=lambda event: event.id):
+        if event.kind == kind and event.at > since:
+            name = (event.fields or {}).get(subject)
+            found.setdefault(str(name or ""), []).append(event._replace(fields=event.fields or {}))
     yield from sorted(found.items())
 
 
-def since(facts: Facts, event: dict[str, Any]) -> str:
-    return duration(facts.ago(event["at"]))
+def since(facts: Facts, event: EventView) -> str:
+    return duration(facts.ago(event.at))
 
 
-def schedule_named(row: dict[str, Any]) -> str:
-    return f"{row['name']!r} of {row['app']!r}"
+def schedule_named(row: ScheduleView | FailingSchedule) -> str:
+    return f"{row.name!r} of {row.app!r}"
 
 
 def age(row: NodeView | LeaderView) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from leasehold.config import RESTART_SECONDS
 from leasehold.errors import error_line, shorten
-from leasehold.ports import Rows
+from leasehold.ports import EventView, Rows
 from leasehold.watch.checks.registry import (
     INFO,
     Said,
@@ -31,8 +30,8 @@ SILENT_SCHEDULE_SECONDS = 10.0
 )  # fmt: skip
 def _schedule_silent(facts: Facts) -> Iterator[str | Said]:
     for schedule in facts.schedules:
-        due = schedule["next_at"]
-        if due is not None and not schedule["paused"]:
+        due = schedule.next_at
+        if due is not None and not schedule.paused:
             late = (facts.now - due).total_seconds()
             if late > SILENT_SCHEDULE_SECONDS:
                 name = schedule_named(schedule)
@@ -47,8 +46,8 @@ def _schedule_silent(facts: Facts) -> Iterator[str | Said]:
 )  # fmt: skip
 def _schedule_ahead(facts: Facts) -> Iterator[str | Said]:
     for schedule in facts.schedules:
-        decided = schedule["high_water"]
-        if decided is None or schedule["paused"]:
+        decided = schedule.high_water
+        if decided is None or schedule.paused:
             continue
         ahead = (decided - facts.now).total_seconds()
         if ahead > SILENT_SCHEDULE_SECONDS:
@@ -67,11 +66,11 @@ def _schedule_ahead(facts: Facts) -> Iterator[str | Said]:
 )  # fmt: skip
 def _schedule_failing(facts: Facts) -> Iterator[str | Said]:
     for row in facts.failing:
-        error = error_line(row["error"])
+        error = error_line(row.error)
         yield Said(
-            f"Schedule {schedule_named(row)} fails: its last job was {row['state']} "
-            f"{duration(facts.ago(row['finished_at']))} ago" + (f": {error}" if error else ""),
-            {"job": row["job_id"]},
+            f"Schedule {schedule_named(row)} fails: its last job was {row.state} "
+            f"{duration(facts.ago(row.finished_at))} ago" + (f": {error}" if error else ""),
+            {"job": row.job_id},
         )
 
 
@@ -89,7 +88,7 @@ def _tick_missed(facts: Facts) -> Iterator[str | Said]:
         # a deployment must not hide what was missed while a leader was there
         serious = [event for event in events if not _restarted(event)]
         newest = (serious or events)[-1]
-        first, last = newest["fields"].get("first"), newest["fields"].get("last")
+        first, last = newest.fields.get("first"), newest.fields.get("last")
         when = f"of {first}" if first == last else f"from {first} to {last}"
         why = "" if serious else ", while nothing ran"
         yield Said(
@@ -100,9 +99,9 @@ def _tick_missed(facts: Facts) -> Iterator[str | Said]:
         )
 
 
-def _restarted(event: dict[str, Any]) -> bool:
+def _restarted(event: EventView) -> bool:
     """Nothing ran when these moments were due, and not for long."""
-    stopped = event["fields"].get("stopped")
+    stopped = event.fields.get("stopped")
     return isinstance(stopped, (int, float)) and stopped <= RESTART_SECONDS
 
 
@@ -114,8 +113,8 @@ def _restarted(event: dict[str, Any]) -> bool:
 )  # fmt: skip
 def _schedule_paused(facts: Facts) -> Iterator[str | Said]:
     for schedule in facts.schedules:
-        if schedule["paused"]:
-            yield Said(f"Schedule {schedule_named(schedule)} is paused", {"name": schedule["name"]})
+        if schedule.paused:
+            yield Said(f"Schedule {schedule_named(schedule)} is paused", {"name": schedule.name})
 
 
 @check(
@@ -126,7 +125,7 @@ def _schedule_paused(facts: Facts) -> Iterator[str | Said]:
 )  # fmt: skip
 def _deadline_breached(facts: Facts) -> Iterator[str | Said]:
     for name, events in lately(facts, "deadline_breached", "name"):
-        fields = events[-1]["fields"]
+        fields = events[-1].fields
         more = f", and {len(events) - 1} before it" if len(events) > 1 else ""
         yield Said(
             f"The deadline {shorten(name)!r} was missed: due {fields.get('due')}{more} "
