@@ -93,7 +93,7 @@ def show_job(job_id: str, **_: Any) -> None:
 async def _one(app: App, job_id: str) -> dict[str, Any]:
     record = await app.get(await (await operator(app)).job_named(job_id))
     attempts = await (await app.store()).attempts(record.id, _MOST_ATTEMPTS)
-    return {**tables.as_row(record), "attempts": attempts}
+    return {**tables.as_row(record), "attempts": [row._asdict() for row in attempts]}
 
 
 # -- acts ------------------------------------------------------------------------------------------

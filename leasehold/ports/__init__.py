@@ -20,6 +20,7 @@ from leasehold.ports.nodes import Heartbeat, LockSeen, NodeIdentity, NodeSeen, N
 from leasehold.ports.operation import Operation
 from leasehold.ports.operator import OperatorStore, Summary
 from leasehold.ports.rows import (
+    AttemptView,
     DeathView,
     EventView,
     FailingSchedule,
@@ -45,6 +46,7 @@ __all__ = [
     "AckItem",
     "Acked",
     "AdvisoryClaimStore",
+    "AttemptView",
     "Completion",
     "DashboardStore",
     "DeadlineStore",

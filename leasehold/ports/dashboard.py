@@ -12,7 +12,7 @@ from uuid import UUID
 from leasehold.model.filter import JobFilter
 from leasehold.ports.common import Now, Rows
 from leasehold.ports.operation import Operations, first, named, operation, value
-from leasehold.ports.rows import EventView, ScheduleDetail, TermView, TickView
+from leasehold.ports.rows import AttemptView, EventView, ScheduleDetail, TermView, TickView
 
 SERIES = 20_000
 """Series of one metric that are read."""
@@ -33,12 +33,9 @@ class DashboardStore(Operations):
     async def retry_many(self, jobs: Sequence[UUID], now: Now) -> set[UUID]:
         """Finished ones come back, waiting ones are due now; which. Running ones are left."""
 
-    @operation(
-        "job/attempts", answer=named("attempt token worker_id started_at ended_at outcome error")
-    )
-    async def attempts(self, job: UUID, limit: int) -> Rows:
-        """Attempts that did not simply succeed, the newest first: attempt, token, worker_id,
-        started_at, ended_at, outcome, error."""
+    @operation("job/attempts")
+    async def attempts(self, job: UUID, limit: int) -> list[AttemptView]:
+        """Attempts that did not simply succeed, the newest first."""
 
     @operation("stack/ask")
     async def ask_stack(self, job: UUID, request: UUID, now: Now) -> bool:

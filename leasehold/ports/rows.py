@@ -146,3 +146,16 @@ class FailingSchedule(NamedTuple):
     state: str
     finished_at: datetime
     error: str | None
+
+
+class AttemptView(NamedTuple):
+    """An attempt of a job that did not simply succeed."""
+
+    attempt: int
+    token: int
+    worker_id: str | None
+    started_at: datetime | None
+    """None: its handler did not start."""
+    ended_at: datetime
+    outcome: str
+    error: str | None

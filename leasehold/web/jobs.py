@@ -15,7 +15,7 @@ from leasehold.model.filter import JobFilter
 from leasehold.model.job import JobRecord
 from leasehold.model.masking import SECRET
 from leasehold.model.states import FINISHED
-from leasehold.ports import EventView, Rows
+from leasehold.ports import AttemptView, EventView
 from leasehold.watch.facts import stale
 from leasehold.watch.operator import ACTS, MOST_AT_ONCE, Operator
 from leasehold.watch.why import why_waiting
@@ -161,7 +161,10 @@ _OUTCOMES = {
 
 
 def timeline(
-    job: JobRecord, more: dict[str, Any] | None, attempts: Rows, events: list[EventView]
+    job: JobRecord,
+    more: dict[str, Any] | None,
+    attempts: list[AttemptView],
+    events: list[EventView],
 ) -> list[dict[str, Any]]:
     """Moments of a job, the oldest first: at, what, tone, worker, detail, took."""
     due = more["run_at"] if more else job.scheduled_for
@@ -172,7 +175,7 @@ def timeline(
         found += _attempt(tried)
     found += _claim(job, more)
     found += [_noted(event) for event in events if event.kind not in _SAID_ALREADY]
-    known = {tried["token"] for tried in attempts}
+    known = {tried.token for tried in attempts}
     if job.completed_at and job.started_at and job.claim_token not in known:
         said = f"claim {term(job.claim_token)}"
         what = f"attempt {job.attempt} started"
@@ -188,16 +191,14 @@ def timeline(
 _SAID_ALREADY = ("job_failed", "job_discarded")
 
 
-def _attempt(tried: dict[str, Any]) -> list[dict[str, Any]]:
-    number, worker, started = tried["attempt"], tried["worker_id"], tried["started_at"]
-    words = _OUTCOMES.get(tried["outcome"], tried["outcome"])
-    tone = (
-        "bad" if tried["outcome"] in ("retryable", "discarded", "crashed", "requeued") else "warn"
-    )
-    what, error = f"attempt {number} {words}", tried["error"] or ""
-    found = [_moment(tried["ended_at"], what, error, tone, worker, started)]
+def _attempt(tried: AttemptView) -> list[dict[str, Any]]:
+    number, worker, started = tried.attempt, tried.worker_id, tried.started_at
+    words = _OUTCOMES.get(tried.outcome, tried.outcome)
+    tone = "bad" if tried.outcome in ("retryable", "discarded", "crashed", "requeued") else "warn"
+    what, error = f"attempt {number} {words}", tried.error or ""
+    found = [_moment(tried.ended_at, what, error, tone, worker, started)]
     if started:
-        claim = f"claim {term(tried['token'])}"
+        claim = f"claim {term(tried.token)}"
         found.insert(0, _moment(started, f"attempt {number} started", claim, "", worker))
     return found
 

@@ -94,11 +94,11 @@ async def test_the_attempts_of_a_job_are_kept(world: World):
     [again] = await world.b.claim()
     await world.b.ack(again)
     [attempt] = await world.a.store.attempts(claimed.id, 10)
-    assert attempt["attempt"] == 1 and attempt["token"] == claimed.claim_token
-    assert (attempt["outcome"], attempt["error"]) == ("retryable", "no")
-    assert attempt["worker_id"] == world.a.identity.worker_id
-    assert attempt["ended_at"] == world.now
-    assert attempt["started_at"] == world.now - timedelta(seconds=0.5)
+    assert attempt.attempt == 1 and attempt.token == claimed.claim_token
+    assert (attempt.outcome, attempt.error) == ("retryable", "no")
+    assert attempt.worker_id == world.a.identity.worker_id
+    assert attempt.ended_at == world.now
+    assert attempt.started_at == world.now - timedelta(seconds=0.5)
 
 
 async def test_a_schedule_runs_now_beside_its_ticks(world: World):

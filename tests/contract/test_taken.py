@@ -38,7 +38,7 @@ async def test_a_job_that_hangs_at_each_attempt_is_discarded_after_the_last(worl
     assert (record.state, record.attempt, record.completed_at) == ("discarded", 3, at(180))
     assert record.started_at == at(180) and record.claim_token == claimed.claim_token
     tried = await world.a.store.attempts(job, 10)
-    assert [(row["attempt"], row["outcome"], row["error"]) for row in tried] == [
+    assert [(row.attempt, row.outcome, row.error) for row in tried] == [
         (3, "requeued", WHY), (2, "requeued", WHY), (1, "requeued", WHY),
     ]  # fmt: skip
     assert await world.a.claim() == [] and await take(world, claimed) is None

@@ -13,7 +13,7 @@ from leasehold.model.job import JobRecord
 from leasehold.model.masking import MASK, masked
 from leasehold.model.schedule import cron, every
 from leasehold.model.states import State
-from leasehold.ports import EventView, TermView
+from leasehold.ports import AttemptView, EventView, TermView
 from leasehold.watch.why import why_waiting
 from leasehold.web.charts import bars
 from leasehold.web.jobs import quoted, timeline
@@ -135,10 +135,7 @@ def test_the_timeline_of_a_job_that_failed_and_then_succeeded():
         JOB, state=State.COMPLETED, started_at=at(5), completed_at=at(6), attempt=2, claim_token=9,
         worker_id="b",
     )  # fmt: skip
-    tried = {
-        "attempt": 1, "token": 7, "worker_id": "a", "started_at": at(1), "ended_at": at(2),
-        "outcome": "crashed", "error": "its worker died",
-    }  # fmt: skip
+    tried = AttemptView(1, 7, "a", at(1), at(2), "crashed", "its worker died")
     events = [said("job_rescued", "b", 3, job="1", dead="a"), said("job_failed", "a", 2, job="1")]
     found = timeline(done, None, [tried], [e._replace(level="warning") for e in events])
     assert [moment["what"] for moment in found] == [

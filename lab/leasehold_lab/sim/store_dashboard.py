@@ -9,7 +9,7 @@ from uuid import UUID
 
 from leasehold.errors import Conflict
 from leasehold.model.history import class_of
-from leasehold.ports import Now, Rows
+from leasehold.ports import AttemptView, Now, Rows
 from leasehold_lab.sim.promises import set_deadlines
 from leasehold_lab.sim.rows import DoneRow, JobRow, SimDatabase, StackRow, TickRow
 from leasehold_lab.sim.store_control import ControlOperations
@@ -48,19 +48,19 @@ class SimDashboards(ControlOperations):
         except Conflict:
             return None  # as SKIP LOCKED
 
-    async def attempts(self, job: UUID, limit: int) -> Rows:
+    async def attempts(self, job: UUID, limit: int) -> list[AttemptView]:
         rows = [(token, row) for (of, token), row in self.db.attempts.items() if of == job]
         rows.sort(key=lambda pair: pair[0], reverse=True)
         return [
-            {
-                "attempt": row.attempt,
-                "token": token,
-                "worker_id": self.db.worker_id(row.node),
-                "started_at": row.started_at,
-                "ended_at": row.ended_at,
-                "outcome": row.outcome,
-                "error": row.error,
-            }
+            AttemptView(
+                attempt=row.attempt,
+                token=token,
+                worker_id=self.db.worker_id(row.node),
+                started_at=row.started_at,
+                ended_at=row.ended_at,
+                outcome=row.outcome,
+                error=row.error,
+            )
             for token, row in rows[:limit]
         ]
 
