@@ -64,11 +64,13 @@ def _unused(data: Path) -> bool:
 
 
 @contextmanager
-def database(dsn: str, encoding: str = "UTF8") -> Iterator[str]:
-    """The DSN of a new, empty database on that server; dropped at the end by force."""
+def database(dsn: str, encoding: str = "UTF8", template: str | None = None) -> Iterator[str]:
+    """The DSN of a new database on that server, empty or a copy; dropped at the end by force."""
     name = f"t{os.getpid()}_{next(_numbers)}"
-    other = f" encoding '{encoding}' locale_provider libc locale 'C' template template0"
-    _command(dsn, "create database {}" + (other if encoding != "UTF8" else ""), name)
+    options = f" template {template}" if template else ""
+    if encoding != "UTF8":
+        options = f" encoding '{encoding}' locale_provider libc locale 'C' template template0"
+    _command(dsn, "create database {}" + options, name)
     try:
         yield make_conninfo(dsn, dbname=name)
     finally:
