@@ -166,3 +166,21 @@ async def test_whoever_shuts_a_pool_ends_its_calls_at_once(pool: Pool, relay: Re
     with pytest.raises(Unavailable):
         async with asyncio.timeout(30):
             await waiting
+
+
+async def test_a_transaction_whose_connection_is_lost_between_two_statements_is_not_taken_for_committed(
+    migrated: str, sql: Any
+) -> None:
+    session = await Session.open(Settings(dsn=migrated), "work", LONG)
+    connection = session.connection
+    ended = "select 1 where not exists (select 1 from pg_stat_activity where pid = %s)"
+    with pytest.raises(Unavailable):
+        async with session.guarded(LONG), connection.transaction():
+            await connection.execute("create table lost (n int)")
+            pid = session.facts.backend_pid
+            await sql("select pg_terminate_backend(%s)", [pid])
+            await until_async(lambda: sql(ended, [pid]), 60, "the backend to end")
+            for _ in range(20):  # the event loop hears of the end
+                await asyncio.sleep(0.01)
+    assert await sql("select to_regclass('lost')") == [(None,)]
+    await session.close()

@@ -156,7 +156,14 @@ class Link(psycopg.AsyncConnection[Row]):
             self._write(bool(wanted & WAIT_W))
 
     def _take_in(self) -> None:
-        """What comes between two statements: a notice, a setting's new value, or the end."""
+        """What comes between two statements: a notice, a setting's new value, or the end.
+
+        In a transaction it is left to the next statement: psycopg ends the block of a transaction
+        on a closed connection without an error, as if it had been committed.
+        """
+        if self.pgconn.transaction_status != TransactionStatus.IDLE:
+            self._leave()
+            return
         with suppress(psycopg.OperationalError):  # the end: libpq closes the socket
             self.pgconn.consume_input()
             self.pgconn.is_busy()
