@@ -150,7 +150,7 @@ def test_enqueues_that_wait_for_a_users_transaction_delay_neither_recovery_nor_t
         waiting = scene.enqueue("enqueue_one", 6, key="one", options={"queue": leader.name})
         until(lambda: scene.one(BLOCKED), 20, "enqueues that wait")
         naps = scene.enqueue("nap", 10, seconds=3 * T)
-        until(lambda: scene.history("start", task="nap", pid=victim.pid), 20, "jobs of the victim")
+        until(lambda: scene.history("start", task="nap", pid=victim.pid), 60, "jobs of the victim")
         victim.kill()
         killed_at = boot_now()
         ran = {run["job"] for run in scene.history("start", task="nap", pid=victim.pid)}

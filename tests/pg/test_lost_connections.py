@@ -168,7 +168,7 @@ async def test_whoever_shuts_a_pool_ends_its_calls_at_once(pool: Pool, relay: Re
             await waiting
 
 
-async def test_a_transaction_whose_connection_is_lost_between_two_statements_is_not_taken_for_committed(
+async def test_a_transaction_that_lost_its_connection_between_statements_is_not_called_committed(
     migrated: str, sql: Any
 ) -> None:
     session = await Session.open(Settings(dsn=migrated), "work", LONG)

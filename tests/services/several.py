@@ -25,7 +25,7 @@ class Database:
         self._connection = connection
 
     def app(self, **options: Any) -> App:
-        self.apps.append(App(self.dsn, recover_within=9, **options))
+        self.apps.append(App(self.dsn, **{"recover_within": 9, **options}))
         return self.apps[-1]
 
     async def sql(self, text: str, *params: Any) -> list[Any]:
