@@ -50,5 +50,5 @@ def test_bench_does_not_drop_a_schema_that_somebody_works_in(direct_dsn):
             " values (gen_random_uuid(), 1, 600, 'a', 'r', 'h', 1, '0')"
         )
     done = bench(direct_dsn, "--jobs", "100", "--rounds", "1", "--idle", "1")
-    assert done.returncode == 1 and "another measurement" in done.stderr
+    assert done.returncode == 1 and "another benchmark" in done.stderr
     assert SCHEMA in schemas(direct_dsn)
