@@ -155,3 +155,11 @@ def pytest_runtest_makereport(
     if report.failed and report.when == "call" and started is not None and started.all:
         report.sections.append(("processes", started.report()))
     return report
+
+
+@pytest.fixture(autouse=True)
+def no_tracing_of_another_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether somebody traces is asked anew in each test."""
+    from leasehold.jobs import tracing
+
+    monkeypatch.setattr(tracing, "_set_up", False)
