@@ -206,7 +206,6 @@ def wrong(): return 3
 def shop(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    before = set(sys.modules)
     (tmp_path / "lh_shop.py").write_text(SHOP)
     (tmp_path / "lh_broken.py").write_text("import lh_nothing_like_it\n")
     (tmp_path / "lh_cron.py").write_text(
@@ -217,8 +216,8 @@ def shop(tmp_path, monkeypatch):
     (tmp_path / "lh_package" / "__init__.py").write_text("")
     (tmp_path / "lh_package" / "jobs.py").write_text(SHOP)
     yield
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
+    for name in [name for name in sys.modules if name.startswith("lh_")]:
+        del sys.modules[name]  # nothing else: leasehold's own modules must stay the same ones
 
 
 @pytest.mark.parametrize(
