@@ -138,6 +138,7 @@ def test_workers_on_uvloop_go_on_whenever_their_connections_are_broken(
     database.wait_for_nodes(2)
     first_tick(web)
     for number in range(10):
+        until(lambda: database.connections() >= 2, 30, "both workers to be connected again")
         jobs = database.enqueue("tests.e2e.apps.web.work", 30, seconds=0)
         broken = database.break_connections()
         until(lambda jobs=jobs: database.finished(jobs), 30, f"the jobs of round {number}")

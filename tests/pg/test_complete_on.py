@@ -172,7 +172,7 @@ async def test_an_asserted_row_holds_up_nobody_else(app: App, migrated: str) -> 
     async def assert_(ctx: Context) -> str:
         async with await psycopg.AsyncConnection.connect(migrated) as connection:
             await ctx.assert_mine(connection)
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(20):
                 await ctx.progress(0.5)
                 await other.enqueue()
                 await (await other.enqueue()).wait()

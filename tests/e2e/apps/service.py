@@ -25,6 +25,10 @@ HOOKS = "from leasehold.integrations.gunicorn import child_exit, pre_fork\n"
 WEB = "tests.e2e.apps.web:asgi"
 START_SECONDS = 40.0
 
+OTHER_CONNECTIONS = (
+    "from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+)
+
 POOLED = bool(os.environ.get("LEASEHOLD_TEST_POOLER"))
 TIMINGS = Timings.derive(9)
 AT_ONCE = TIMINGS.lease - TIMINGS.renew
@@ -97,11 +101,13 @@ class Database:
         found = self.rows("select state from leasehold.jobs where id = any(%s::uuid[])", jobs)
         return [state for (state,) in found] == ["completed"] * len(jobs)
 
+    def connections(self) -> int:
+        """How many there are beside this one."""
+        return len(self.rows(f"select 1 {OTHER_CONNECTIONS}"))
+
     def break_connections(self) -> int:
         """All but this one; how many."""
-        return len(self.rows(
-            "select pg_terminate_backend(pid) from pg_stat_activity "
-            "where datname = current_database() and pid <> pg_backend_pid()"))  # fmt: skip
+        return len(self.rows(f"select pg_terminate_backend(pid) {OTHER_CONNECTIONS}"))
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         """The fields of the events of one kind."""
