@@ -24,18 +24,11 @@ from leasehold.embedded import server as server_module
 from leasehold.embedded.account import server_account
 from leasehold.env import Env
 from leasehold.errors import EmbeddedError
+from tests.support.postgres import quick_place
 from tests.support.procs import ROOT, Process, Processes
 from tests.support.wait import until
 
 AS_ROOT = os.geteuid() == 0
-
-
-def quick_place() -> str:
-    """Each test makes and removes some 1000 files: in memory where there is room."""
-    memory = "/dev/shm"
-    if not os.access(memory, os.W_OK) or os.statvfs(memory).f_flag & os.ST_NOEXEC:
-        return "/tmp"
-    return memory if shutil.disk_usage(memory).free > 2 * 1024**3 else "/tmp"
 
 
 # One use of the server of argv[1]. SIGUSR1: leave, and say so. SIGINT: only say so.
