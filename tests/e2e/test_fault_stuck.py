@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from typing import Any
 
 import psycopg
 import pytest
@@ -149,8 +150,13 @@ def test_enqueues_that_wait_for_a_users_transaction_delay_neither_recovery_nor_t
         user.execute('select leasehold.enqueue(\'{"task": "quick", "unique": "one"}\')')
         waiting = scene.enqueue("enqueue_one", 6, key="one", options={"queue": leader.name})
         until(lambda: scene.one(BLOCKED), 20, "enqueues that wait")
-        naps = scene.enqueue("nap", 10, seconds=3 * T)
-        until(lambda: scene.history("start", task="nap", pid=victim.pid), 60, "jobs of the victim")
+        naps = []
+
+        def the_victim_has_some() -> Any:
+            naps.extend(scene.enqueue("nap", 5, seconds=3 * T))  # the leader's slots fill up
+            return scene.history("start", task="nap", pid=victim.pid)
+
+        until(the_victim_has_some, 60, "jobs of the victim", every=1)
         victim.kill()
         killed_at = boot_now()
         ran = {run["job"] for run in scene.history("start", task="nap", pid=victim.pid)}
