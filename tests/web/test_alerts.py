@@ -64,7 +64,8 @@ CASES: dict[str, list[Case]] = {
         grows('leasehold_lease_leaderless_seconds_total{name="app"}', "10", "1")
     ],
     "LeaseholdLeaderChangesOften": [
-        grows('leasehold_lease_acquired_total{name="app"}', "1", "0.1")
+        grows('leasehold_lease_expired_total{name="app"}', "1", "0.1"),
+        grows('leasehold_lease_acquired_total{name="app"}', "3", "1"),
     ],
     "LeaseholdRenewalsFailOften": [
         grows('leasehold_lease_renew_failed_total{app="app"}', "1", "0.1"),

@@ -28,7 +28,7 @@ _TAKEOVER = 1.5
     "no_live_node",
     "No process takes part: nothing is scheduled, and no job runs.",
     "Start one: leasehold worker MODULE:APP",
-    page="nodes", alert="critical",
+    page="nodes", alert="critical", alert_after="10s",  # a deployment may have a gap
 )  # fmt: skip
 def _no_live_node(facts: Facts) -> Iterator[str | Said]:
     if not facts.live_nodes:
