@@ -36,7 +36,7 @@ test: .venv/.has-test  ## run all checks and all tests (ARGS="-k lease -x" goes 
 	@scripts/test-setup
 	@$(MAKE) lint
 	@rm -rf build/tests
-	@$(MAKE) --jobs=2 --keep-going test-all $(PYTHONS:%=test-%); code=$$?; cat build/tests/*.line; exit $$code
+	@$(MAKE) --jobs=3 --keep-going test-all $(PYTHONS:%=test-%); code=$$?; cat build/tests/*.line; exit $$code
 
 .PHONY: test-all
 test-all:
