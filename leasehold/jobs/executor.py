@@ -17,7 +17,6 @@ from leasehold.config import Limits
 from leasehold.env import Env
 from leasehold.jobs.attempt import Attempts
 from leasehold.jobs.drive import drive
-from leasehold.jobs.low_water import LowWater
 from leasehold.jobs.running import Claim, Running
 from leasehold.model.batch import BatchSize
 from leasehold.model.outcome import Outcome
@@ -43,7 +42,6 @@ class Lane:
         """A runner is taking jobs; the others wait with theirs."""
         self.drained = True
         """The last claim found that there are no more."""
-        self.low_water = LowWater()
         self.batch = BatchSize(Limits.batch_rows)
         """Rows of a claim: how big they are is known when they have come."""
         self.finished = 0

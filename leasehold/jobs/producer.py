@@ -17,6 +17,7 @@ from leasehold.jobs.running import Claim
 from leasehold.lease.guard import Guard
 from leasehold.lease.membership import Membership
 from leasehold.loops.service import Service
+from leasehold.model.begins import Begins
 from leasehold.model.job import ClaimedJob
 from leasehold.model.lease import Phase
 from leasehold.ports import NodeStore, Store
@@ -82,6 +83,7 @@ class ClaimDesk:
         self._emit = emit
         self._one = asyncio.Lock()
         self._unknown: Membership | None = None
+        self._begins = Begins(env.boot_now)
         self._doubts = 0
         self.halted = False
         """A person wants this node to claim nothing."""
@@ -139,17 +141,10 @@ class ClaimDesk:
             )
             lane.drained = len(jobs) < limit and not lane.contended
             return jobs
-        return await self._look(lane, node, epoch, limit, now)
-
-    async def _look(
-        self, lane: Lane, node: UUID, epoch: int, limit: int, now: datetime | None
-    ) -> list[ClaimedJob]:
-        began = self._env.boot_now()
-        span = lane.low_water.next(began)
         jobs = await self._store.claim(
-            node, epoch, lane.queue, sorted(self.not_tasks), limit, now, span
+            node, epoch, {lane.queue: limit}, sorted(self.not_tasks), now, self._begins
         )
-        lane.drained = lane.low_water.looked(span, jobs, limit, began, self._env.boot_now())
+        lane.drained = len(jobs) < limit
         return jobs
 
     @property
@@ -239,7 +234,6 @@ class Producer(Service):
 
     async def tick(self, now: datetime | None) -> float:
         self._measure()
-        self._lane.low_water.blind = not self._listening()
         if self._desk.in_doubt:  # also when there is no room for more
             await self._desk.settle()
         if self._desk.exclusive:
@@ -264,9 +258,7 @@ class Producer(Service):
             # first say that we sleep, then look once more: a job of the moment between is seen
             await self._sleepers.set(self._lane.queue, asleep=True)
             return 0.0
-        nap = self._env.jitter(self._poll, 0.2)
-        low_water = self._lane.low_water
-        return min(nap, low_water.looks_back_in(self._env.boot_now())) if low_water.slow else nap
+        return self._env.jitter(self._poll, 0.2)
 
     async def _full(self) -> float:
         """No room: an ended job wakes us. Meanwhile nobody knows whether there is more."""

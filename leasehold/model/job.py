@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -242,39 +242,8 @@ class ClaimedJob(NamedTuple):
     """It has a deadline: its first start may arm it."""
     trace: str | None = None
     """W3C's traceparent of where it was enqueued."""
-
-
-class Mark(NamedTuple):
-    """A place in the order in which the jobs of a queue are claimed."""
-
-    priority: int
-    run_at: datetime
-    id: UUID
-
-
-FIRST = Mark(-(1 << 15), datetime.min.replace(tzinfo=UTC), UUID(int=0))
-"""Before every job."""
-LAST = Mark((1 << 15) - 1, datetime.max.replace(tzinfo=UTC), UUID(int=(1 << 128) - 1))
-"""Behind every job."""
-
-
-class Span(NamedTuple):
-    """A part of that order: from ``begin`` up to ``end``, which is not in it."""
-
-    begin: Mark
-    end: Mark
-
-    @property
-    def urgent(self) -> int:
-        """A claim looks at jobs of lower numbers, too: they come first. But not for a piece that
-        has an end, which is looked at for its own sake."""
-        return self.begin.priority if self.end == LAST else FIRST.priority
-
-
-EVERYTHING = Span(FIRST, LAST)
-
-UNSETTLED_SECONDS = 2.0
-"""Jobs enqueued this lately may still become visible in an order of their own."""
+    seen: list[int] | None = None
+    """In the first job of a level: what the claim saw there (``model/begins.py``)."""
 
 
 @dataclass(frozen=True, slots=True)

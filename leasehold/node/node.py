@@ -317,11 +317,9 @@ class Node(GuardsHost):
 
     def _on_wake(self, wake: Wake) -> None:
         match wake.kind:
-            case "q" | "o":
+            case "q":
                 for queue, loop in self._producers.items():
                     if wake.subject in ("", queue):
-                        if wake.kind == "o":
-                            self.executor.lanes[queue].low_water.forget()
                         loop.wake()
             case "d":
                 self._duties["rescuer"].wake()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 from uuid import UUID
 
-from leasehold.model.job import EVERYTHING, BulkJob, ClaimedJob, JobRecord, JobRequest, Span
+from leasehold.model.begins import Begins
+from leasehold.model.job import BulkJob, ClaimedJob, JobRecord, JobRequest
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
 from leasehold.ports.common import Now, Term
@@ -75,14 +76,13 @@ class JobStore(Operations):
         self,
         node: UUID,
         epoch: int,
-        queue: str,
+        limits: Mapping[str, int],
         not_tasks: Sequence[str],
-        limit: int,
         now: Now,
-        span: Span = EVERYTHING,
+        begins: Begins | None = None,
     ) -> list[ClaimedJob]:
-        """At most ``limit`` jobs, best first; of those in ``span``, or of the last two seconds and
-        before its end; and of those more urgent than its beginning, if it has no end."""
+        """At most so many jobs of each queue, best first. ``begins`` learns where the next claim
+        may begin; None: begin with the first job there is."""
 
     @operation("job/start")
     async def start(self, node: UUID, job: UUID, token: int, now: Now) -> bool: ...

@@ -22,8 +22,7 @@ class Wakeups(Protocol):
 
 
 class Wake(NamedTuple):
-    """One notification: ``q`` a queue has work, ``o`` and it is work that was
-    there before, ``e`` an election is open, ``d`` a node died,
+    """One notification: ``q`` a queue has work, ``e`` an election is open, ``d`` a node died,
     ``c`` a job of this node is to be cancelled, ``l`` a lock is free and it is the turn of the node
     that is named (``node token seq name``)."""
 

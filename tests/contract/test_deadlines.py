@@ -442,7 +442,7 @@ async def test_a_breach_whose_callback_nobody_knows_is_told(world: World):
     knows = identity(9, tasks=("page",), queues={"pages": 1})
     await world.a.store.register(knows, 6.0, world.now)
     assert await world.a.store.unhandled_breaches(7, 100, world.now) == []
-    [job] = await world.a.store.claim(knows.id, 1, "pages", [], 1, world.now)
+    [job] = await world.a.store.claim(knows.id, 1, {"pages": 1}, [], world.now)
     from leasehold.ports import AckItem
 
     item = AckItem(job.id, job.claim_token, FAILED, 0.1)

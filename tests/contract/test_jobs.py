@@ -159,12 +159,19 @@ async def test_copy_takes_whatever_text_there_is(world: World):
 
 # -- claimed --------------------------------------------------------------------------------------
 async def test_the_best_job_is_claimed_first(world: World):
-    [late] = await world.enqueue(run_at=at(-1))
-    [early] = await world.enqueue(run_at=at(-2))
+    """By priority; then those that came back; then in the order in which they became available."""
     [low] = await world.enqueue(run_at=at(-9), priority=1)
+    [back] = await world.enqueue()
+    [claimed] = await world.a.claim(1, not_tasks=())
+    [delayed] = await world.enqueue(run_at=at(1))
+    [first] = await world.enqueue(run_at=at(-1))
+    [second] = await world.enqueue(run_at=at(-2))
     [high] = await world.enqueue(priority=-1)
-    jobs = await world.a.claim(3)
-    assert [job.id for job in jobs] == [high, early, late]
+    assert await world.a.store.give_back(world.a.id, [(back, claimed.claim_token)])
+    world.now = at(2)
+    await world.a.store.stage(await world.a.lead(), 100, world.now)
+    jobs = await world.a.claim(5)
+    assert [job.id for job in jobs] == [high, back, first, second, delayed]
     assert [job.id for job in await world.a.claim()] == [low]
 
 
@@ -220,7 +227,7 @@ async def test_only_the_own_claim_is_given_back_and_sleepers_are_woken(world: Wo
     assert await give_back(world.b.id, [(claimed.id, claimed.claim_token)]) == 0
     assert await give_back(world.a.id, [(claimed.id, claimed.claim_token + 1)]) == 0
     assert await give_back(world.a.id, [(claimed.id, claimed.claim_token)]) == 1
-    assert await world.heard() == ["o:default"]
+    assert await world.heard() == ["q:default"]
 
 
 async def test_start_marks_only_the_own_claim(world: World):

@@ -104,7 +104,7 @@ async def test_a_rescue_wakes_who_sleeps(world: World):
     await world.a.store.set_sleeping(world.a.id, ["default"])
     await world.heard()
     await world.a.rescue(world.b)
-    assert await world.heard() == ["o:default"]
+    assert await world.heard() == ["q:default"]
 
 
 # -- stage ----------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ async def test_staging_wakes_who_sleeps(world: World):
     await world.enqueue(run_in=10)
     world.now = at(30)
     await world.a.stage()
-    assert await world.heard() == ["o:default"], "nobody staged it for ten seconds"
+    assert await world.heard() == ["q:default"], "nobody staged it for ten seconds"
 
 
 # -- cancel and retry -----------------------------------------------------------------------------

@@ -100,7 +100,7 @@ async def test_a_flagged_claim_that_is_given_back_ends_as_cancelled(world: World
     assert (record.state, record.attempt, record.completed_at) == ("cancelled", 0, world.now)
     assert (record.started_at, record.worker_id) == (None, None)
     assert record.last_error == "why; its worker gave it back"
-    assert await world.state(plain) == "available" and await world.heard() == ["o:default"]
+    assert await world.state(plain) == "available" and await world.heard() == ["q:default"]
     assert await give_back(world, *jobs) == 0
     assert (await world.enqueue(unique="k")) != [flagged]
 
@@ -125,7 +125,7 @@ async def test_what_nobody_was_told_of_ends_if_it_is_flagged_and_wakes_who_sleep
     assert await world.a.store.give_back_unknown(world.a.id, 1, [], world.now) == 2
     assert await world.state(flagged) == "cancelled" and await world.state(plain) == "available"
     assert (await world.get(flagged)).completed_at == world.now
-    assert await world.heard() == ["o:default"], "an older job: who looks from a mark looks anew"
+    assert await world.heard() == ["q:default"], "an older job: who looks from a mark looks anew"
     assert (await world.enqueue(unique="k")) != [flagged]
 
 

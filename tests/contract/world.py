@@ -86,7 +86,7 @@ class Session:
 
     async def claim(self, limit: int = 100, not_tasks: Sequence[str] = ()) -> list[ClaimedJob]:
         return await self.store.claim(
-            self.id, self.epoch, "default", not_tasks, limit, self.world.now
+            self.id, self.epoch, {"default": limit}, not_tasks, self.world.now
         )
 
     async def ack(

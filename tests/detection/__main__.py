@@ -60,9 +60,9 @@ The seconds count from the moment when the problem is caused, with these excepti
 - A node that does not renew its lease is reported when three renewals in a row are missing, which
   is 6 s by default. It is declared dead after its whole lease, 10 s, or at once if its parent saw
   it die.
-- Three alerts are active at once, but fire later: `LeaseholdNoLiveNode` after 10 s,
-  `LeaseholdWakeupsLost` after a minute and `LeaseholdVersionsDiffer` after an hour. All others fire
-  at once.
+- Four alerts are active at once, but fire later: `LeaseholdNoLiveNode` and `LeaseholdQueueUnworked`
+  after 10 s, `LeaseholdWakeupsLost` after a minute and `LeaseholdVersionsDiffer` after an hour. All
+  others fire at once.
 
 Run the measurement with `make detection`. `ARGS="poison_job"` measures one problem. `make healthy`
 checks the opposite: it runs a healthy, busy application with deployments and reports every false

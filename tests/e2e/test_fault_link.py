@@ -25,7 +25,7 @@ from tests.support.wait import until
 __all__ = ["batch"]
 pytestmark = pytest.mark.timeout(200)
 
-CLAIM = "set node = mine.id"
+CLAIM = "from leasehold.claim("
 ACK = "insert into leasehold.job_done ("
 ENQUEUE = "leasehold.enqueue"
 COPY = "copy leasehold.job ("

@@ -161,7 +161,7 @@ class Life(RuleBasedStateMachine):
     def claim(self, n: int, limit: int) -> None:
         node = self.nodes[n % len(self.nodes)]
         ready = sum(state == State.AVAILABLE for state in self.seen.values())
-        claims = self.run(self.store.claim(node.id, 1, QUEUE, [], limit, self.now))
+        claims = self.run(self.store.claim(node.id, 1, {QUEUE: limit}, [], self.now))
         self.declared = edges("claim")
         assert len(claims) <= min(limit, ready)
         assert claims or not ready, "work was there and nobody got it"

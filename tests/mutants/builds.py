@@ -37,6 +37,19 @@ _REFUSE = (
 )
 _RAISED = "token = greatest(l.token + 1, leasehold.timeline() - 1 << 32)"
 _GONE = "not exists (select 1 from leasehold.node n where n.id = j.node)"
+_STEAL = """with stolen as (
+    update leasehold.job j set node = cast(%(node)s as uuid), attempt = j.attempt + 1,
+        claim_token = (select leasehold.timeline() - 1 << 32) + nextval('leasehold.token_seq')
+    where j.id = (select x.id from leasehold.job x
+                  where x.ready and x.node <> cast(%(node)s as uuid)
+                    and x.queue = any (cast(%(queues)s as text[]))
+                  limit 1 for update skip locked)
+    returning j.id, j.task_name, j.queue, j.payload, j.priority, j.attempt, j.max_attempts,
+              j.crashes, j.claim_token, j.timeout_seconds, j.requeue_seconds,
+              coalesce(j.tick_at, j.run_at), j.history, j.schedule, j.deadlines, j.trace,
+              cast(null as bigint[])
+)
+select * from stolen union all select * from leasehold.claim("""
 _LATE = "renewed_at < clock_timestamp() - make_interval(secs => lease_seconds)"
 
 
@@ -125,7 +138,7 @@ MUTANTS = (
         "no-claim-guard",
         "a claim does not ask whether the job is claimed already",
         ("restart", "kill"),
-        {"job/claim": (("where ready and node is null and queue", "where ready and queue"),)},
+        {"job/claim": (("select * from leasehold.claim(", _STEAL),)},
         seconds=6,
     ),
     Mutant(

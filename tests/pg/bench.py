@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 
+from leasehold.model.begins import Begins
 from leasehold.model.job import ClaimedJob, JobRequest
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
@@ -36,7 +37,25 @@ class Bench:
         return job
 
     async def claim(self, limit: int = 100) -> list[ClaimedJob]:
-        return await self.store.claim(self.node, 1, "default", [], limit, None)
+        return await self.store.claim(self.node, 1, {"default": limit}, [], None)
+
+    def claim_params(self, begins: Begins | None = None, limit: int = 100) -> dict[str, Any]:
+        """Of the statement ``job/claim``, for sessions of the test's own."""
+        levels = begins.of(["default"]) if begins else []
+        return {
+            "node": self.node,
+            "epoch": 1,
+            "queues": ["default"],
+            "limits": [limit],
+            "not_tasks": [],
+            "server": begins.server if begins else 0,
+            "unsettled": 0,
+            "level_queues": [level[0] for level, _ in levels],
+            "level_priorities": [level[1] for level, _ in levels],
+            "level_fresh": [level[2] for level, _ in levels],
+            "level_begins": [begin for _, begin in levels],
+            "now": None,
+        }
 
     async def claimed(self, **options: Any) -> ClaimedJob:
         """A new job that this node runs."""

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from leasehold import App
-from leasehold.jobs.low_water import LowWater
 from tests.support.wait import until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -60,25 +59,4 @@ async def test_each_time_that_wakeups_are_lost_is_told_once(migrated: str, sql: 
             await until_async(told, 30, f"the loss number {times} to be told")
         await until_async(lambda: node.wakeups.healthy, 60)
     assert len(await sql(lost)) == 2
-    await app.close()
-
-
-async def test_what_was_said_while_nobody_listened_is_looked_for_in_every_queue(
-    migrated: str, sql: Sql, monkeypatch: pytest.MonkeyPatch
-):
-    """Older jobs may have become free: a look from the last one claimed would not see them."""
-    cut = (
-        "select pg_terminate_backend(pid) from pg_stat_activity "
-        "where application_name = 'leasehold listen' and datname = current_database()"
-    )
-    app = App(migrated)
-    async with app.node(queues={"one": 1, "two": 1}) as node:
-        await until_async(lambda: node.wakeups.healthy, 60)
-        told: list[LowWater] = []
-        forget = LowWater.forget
-        monkeypatch.setattr(LowWater, "forget", lambda self: (told.append(self), forget(self)))
-        assert await sql(cut) == [(True,)]
-        await until_async(lambda: not node.wakeups.healthy, 30)
-        await until_async(lambda: node.wakeups.healthy, 60)
-        assert told == [node.executor.lanes[queue].low_water for queue in ("one", "two")]
     await app.close()

@@ -356,4 +356,4 @@ def test_the_list_of_rights_names_all_tables_and_views_of_the_schema(logins):
             "and relkind in ('r', 'p', 'v') and relname !~ '^job_done_'"
         )
     }
-    assert there == {name for name, _ in roles.rights("observer")} - {"token_seq"}
+    assert there == {name for name, _ in roles.rights("observer")} - {"token_seq", "seat_seq"}

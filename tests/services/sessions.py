@@ -71,7 +71,7 @@ class Process:
         return self.term
 
     async def claim(self, limit: int = 100) -> list[ClaimedJob]:
-        return await self.store.claim(self.id, self.epoch, "default", [], limit, None)
+        return await self.store.claim(self.id, self.epoch, {"default": limit}, [], None)
 
     async def ack(self, job: ClaimedJob, token: int | None = None) -> bool:
         item = AckItem(job.id, token or job.claim_token, Decision(State.COMPLETED), 0.1)

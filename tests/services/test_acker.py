@@ -38,9 +38,9 @@ async def test_two_outcomes_of_one_job_are_not_written_in_one_statement():
         lambda kind, **fields: events.append((kind, fields.get("token"))),
         lambda: None,
     )
-    [first] = await store.claim(me.id, 1, "default", [], 1, None)
+    [first] = await store.claim(me.id, 1, {"default": 1}, [], None)
     await store.requeue(job, first.claim_token)
-    [second] = await store.claim(me.id, 1, "default", [], 1, None)
+    [second] = await store.claim(me.id, 1, {"default": 1}, [], None)
     acker.put(Claim(first, me.id), Fail("taken away meanwhile"), 1.0)
     acker.put(Claim(second, me.id), Complete(), 1.0)
     while acker.backlog:

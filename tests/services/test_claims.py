@@ -52,7 +52,7 @@ class World:
 
     # -- the store -------------------------------------------------------------------------------
     async def claim(
-        self, node: UUID, epoch: int, queue: str, not_tasks: Any, limit: int, now: Any, mark: Any
+        self, node: UUID, epoch: int, limits: Any, not_tasks: Any, now: Any, begins: Any
     ) -> list[ClaimedJob]:
         self.statements.append(("claim", epoch))
         return self.answer()

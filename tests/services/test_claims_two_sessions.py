@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from leasehold.model.job import EVERYTHING
-from leasehold.pg.stores.store_jobs import places
 from tests.services.sessions import Process, Two, execute, two_processes
 
 
@@ -25,8 +23,16 @@ async def two(direct_dsn: str) -> AsyncIterator[Two]:
 async def claim_and_hold(two: Two, process: Process) -> Any:
     """A claim whose transaction is open: sent, and not committed yet."""
     session = await two.session()
-    params = {"queue": "default", "not_tasks": [], "limit": 10, "now": None}
-    params |= {"unsettled": 2.0, **places(EVERYTHING)}
+    params = {
+        "queues": ["default"],
+        "limits": [10],
+        "not_tasks": [],
+        "now": None,
+        "server": 0,
+        "unsettled": 0,
+    }
+    levels = ("level_queues", "level_priorities", "level_fresh", "level_begins")
+    params |= {level: [] for level in levels}
     rows = await execute(
         session, "job/claim", {**params, "node": process.id, "epoch": process.epoch}
     )

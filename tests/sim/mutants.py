@@ -304,4 +304,15 @@ MUTANTS = [
         patch=patches.nothing_forgotten,
         profile="failover",
     ),
+    Mutant(
+        "UnsettledBegins",
+        "a claim begins where no job can turn up before",
+        patch=patches.unsettled_begins,
+    ),
+    Mutant("SeatBeforeXid", "an xid comes before its seats", patch=patches.seat_before_xid),
+    Mutant(
+        "ReturnedJobsKeepTheirSeats",
+        "a job that comes back takes a new seat",
+        patch=patches.seat_kept_by_returned_jobs,
+    ),
 ]

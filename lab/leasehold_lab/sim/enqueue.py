@@ -96,7 +96,7 @@ class Enqueue:
                 self._undo.pop()()  # the key that we have just taken
             return job_id, False
         if created:
-            self._db.jobs[job_id] = row
+            self._db.insert(row)
             self._undo.append(lambda: self._db.jobs.pop(job_id))
             if self._retried and row.unique_key is None and self._alone:
                 self._note(job_id)
@@ -149,6 +149,8 @@ class Enqueue:
                 ready=new.ready,
                 priority=new.priority,
                 held_because=new.held_because,
+                fresh=True,
+                seat=self._db.new_seat(),
             )
             self._undo.append(lambda: self._db.jobs.update({holder: old}))
             move(self._db, self._db.jobs[holder])

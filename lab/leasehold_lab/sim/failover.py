@@ -19,7 +19,7 @@ _TABLES = (
     "keys", "repeated", "signals", "schedules", "ticks", "deadlines", "history", "lock_names",
 )  # fmt: skip
 _LISTS = ("bids", "events")
-_NUMBERS = ("sequence", "last_event")
+_NUMBERS = ("sequence", "seats", "xids", "last_event")
 
 
 class Standby:

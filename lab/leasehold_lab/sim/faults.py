@@ -278,6 +278,7 @@ class Injector:
         self._undo(min(fault.seconds, 5.0), back)
 
     def _promote(self, process: Process, fault: Fault) -> None:
+        self._cluster.server.end_transactions()
         self._cluster.db.promote()
         self._down(process, fault)
 

@@ -105,10 +105,8 @@ class JobRow:
     claimed_at: datetime | None = None
     deadlines: bool = False
     trace: str | None = None
-
-    def free(self) -> None:
-        """Out of its node's hands; ``ready`` stays."""
-        self.node = self.claim_token = self.started_at = None
+    fresh: bool = True
+    seat: int = 0
 
 
 @dataclass(slots=True)
@@ -201,6 +199,10 @@ class SimDatabase:
         self.on_notify = on_notify
         self.timeline = 1
         self.sequence = 0
+        self.seats = 0
+        self.xids = 0
+        self.open_xids: set[int] = set()
+        """Of transactions that have begun to write and have not ended."""
         self.nodes: dict[UUID, NodeRow] = {}
         self.deaths: dict[UUID, DeathRow] = {}
         self.leaders: dict[str, LeaderRow] = {}
@@ -235,13 +237,43 @@ class SimDatabase:
         """The server ends at once and starts again: what was committed is there."""
 
     def promote(self) -> None:
-        """Another server goes on, with all that was committed: a new timeline."""
+        """Another server goes on, with all that was committed: a new timeline. No transaction lives
+        on."""
         self.timeline += 1
+        self.open_xids.clear()
+
+    @property
+    def server(self) -> int:
+        """Another one after a failover."""
+        return self.timeline
 
     # -- what several statements do --------------------------------------------------------------
     def new_token(self) -> int:
         self.sequence += 1
         return (self.timeline - 1 << 32) + self.sequence
+
+    def new_seat(self) -> int:
+        self.seats += 1
+        return self.seats
+
+    def new_xid(self) -> int:
+        self.xids += 1
+        return self.xids
+
+    @property
+    def oldest_xid(self) -> int:
+        """Of those that run, or the next one."""
+        return min(self.open_xids, default=self.xids + 1)
+
+    def insert(self, row: JobRow) -> None:
+        """A new job, committed at once."""
+        row.seat = self.new_seat()
+        self.jobs[row.id] = row
+
+    def free(self, row: JobRow) -> None:
+        """Out of its node's hands, and before the fresh ones of its priority."""
+        row.node = row.claim_token = row.started_at = None
+        row.fresh, row.seat = False, self.new_seat()
 
     def new_id(self, moment: datetime) -> UUID:
         """Grows with time, as the database's own."""
@@ -256,10 +288,10 @@ class SimDatabase:
     def notify(self, message: str) -> None:
         self.on_notify(message)
 
-    def wake(self, queues: Iterable[str], old: bool = False) -> None:
+    def wake(self, queues: Iterable[str]) -> None:
         for queue in sorted(set(queues)):
             if any(queue in node.sleeping for node in self.nodes.values()):
-                self.notify(f"{'o' if old else 'q'}:{queue}")
+                self.notify(f"q:{queue}")
 
     def remove_node(self, node: UUID, how: str = "died") -> str:
         """Its row goes, and the death is noted, as the trigger does; the worker_id."""

@@ -9,7 +9,7 @@ from uuid import UUID
 from leasehold.model.job import ClaimedJob
 from leasehold.ports import AdvisoryClaimStore, Now
 from leasehold_lab.sim.rows import SimDatabase
-from leasehold_lab.sim.store_jobs import as_claimed
+from leasehold_lab.sim.store_jobs import as_claimed, claim_order
 
 
 class SimAdvisoryClaims(AdvisoryClaimStore):
@@ -23,7 +23,7 @@ class SimAdvisoryClaims(AdvisoryClaimStore):
             for row in self.db.jobs.values()
             if row.ready and row.node is None and row.queue == queue and row.task not in not_tasks
         ]
-        free.sort(key=lambda row: (row.priority, row.run_at, row.id))
+        free.sort(key=claim_order)
         return [row.id for row in free[skip : skip + limit]]
 
     async def claim_candidates(
@@ -38,5 +38,4 @@ class SimAdvisoryClaims(AdvisoryClaimStore):
         for row in free:
             row.node, row.claimed_at, row.attempt = node, moment, row.attempt + 1
             row.claim_token = db.new_token()
-        claimed = [as_claimed(row) for row in free]
-        return sorted(claimed, key=lambda job: (job.priority, job.scheduled_for, job.id))
+        return [as_claimed(row) for row in free]

@@ -38,6 +38,7 @@ class ControlOperations:
                 return "running"
             self._unlocked(job)
             row.ready, row.held_because, row.run_at = True, None, min(row.run_at, moment)
+            row.fresh, row.seat = True, db.new_seat()
             db.wake([row.queue])
             return "waiting"
         done = db.done.pop(job, None)
@@ -61,6 +62,8 @@ class ControlOperations:
             node=None,
             claim_token=None,
             claimed_at=None,
+            fresh=True,
+            seat=db.new_seat(),
             deadlines=any(d.id == job and d.state == "armed" for d in db.deadlines.values()),
         )
         db.wake([done.job.queue])

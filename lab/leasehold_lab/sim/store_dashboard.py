@@ -93,7 +93,7 @@ class SimDashboards(ControlOperations):
             return False
         moment = db.at(now)
         if job not in db.jobs:
-            db.jobs[job] = made = JobRow(
+            made = JobRow(
                 id=job,
                 queue=row.job["queue"],
                 task=row.task_name,
@@ -107,6 +107,7 @@ class SimDashboards(ControlOperations):
                 payload=row.job["payload"],
                 schedule=name,
             )
+            db.insert(made)
             if "deadline" in row.job:  # this moment stands for the tick
                 set_deadlines(db, made, row.job["deadline"], moment, moment)
             db.wake([row.job["queue"]])

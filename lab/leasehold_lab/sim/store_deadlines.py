@@ -43,7 +43,7 @@ class SimDeadlines(DeadlineStore):
         key = f":deadline:{row.id}:{row.level}"
         if key not in db.keys:
             db.keys[key] = (row.callback_job, moment + _KEY_HELD)
-            db.jobs[row.callback_job] = _callback(row, key, moment)
+            db.insert(_callback(row, key, moment))
         late = (moment - _due(row)).total_seconds()
         job_id = row.id if row.of_job else None
         callback = row.callback["task"]

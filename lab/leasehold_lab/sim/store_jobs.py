@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from leasehold.env import id_of
 from leasehold.errors import QueryFailed
+from leasehold.model.begins import Begins, Seen
 from leasehold.model.job import (
-    EVERYTHING,
-    UNSETTLED_SECONDS,
     BulkJob,
     ClaimedJob,
     JobRequest,
-    Span,
 )
 from leasehold.model.states import State
 from leasehold.ports import Acked, AckItem, Completion, JobStore, Now, Rescued, Staged, Term
@@ -41,7 +39,7 @@ class SimJobs(JobStore):
         if len(ids) < len(made) or ids & self.db.jobs.keys():
             raise QueryFailed("a job of this id is there")
         for job_id, job in made:
-            self.db.jobs[job_id] = new_row(job_id, job, moment, moment)
+            self.db.insert(new_row(job_id, job, moment, moment))
         self.db.wake(job.queue for _, job in made)
 
     # -- a worker's ------------------------------------------------------------------------------
@@ -49,40 +47,55 @@ class SimJobs(JobStore):
         self,
         node: UUID,
         epoch: int,
-        queue: str,
+        limits: Mapping[str, int],
         not_tasks: Sequence[str],
-        limit: int,
         now: Now,
-        span: Span = EVERYTHING,
+        begins: Begins | None = None,
     ) -> list[ClaimedJob]:
         db = self.db
         mine = db.nodes.get(node)
         if mine is None or mine.epoch != epoch:
             return []
-        moment = db.at(now)
-        settled = moment - timedelta(seconds=UNSETTLED_SECONDS)
-        urgent, end = span.urgent, span.end
-        begin = (span.begin.priority, min(span.begin.run_at, settled), span.begin.id)
-        free = [
-            row
-            for row in db.jobs.values()
-            if row.node is None
-            and row.ready
-            and row.queue == queue
-            and row.task not in not_tasks
-            and (row.priority < urgent or begin <= (row.priority, row.run_at, row.id) < end)
-            and not (db.locked and row.id in db.locked)
-        ]
-        if not free:
-            return []
-        free.sort(key=_claim_order)
-        del free[limit:]
-        for row in free:
+        begins = begins or Begins(lambda: 0.0)
+        known = dict(begins.of(list(limits))) if begins.server == db.server else {}
+        claimed: list[ClaimedJob] = []
+        for queue in sorted(limits):
+            free = [
+                row
+                for row in db.jobs.values()
+                if row.node is None
+                and row.ready
+                and row.queue == queue
+                and row.seat >= known.get((queue, row.priority, row.fresh), 0)
+            ]
+            if free:
+                claimed += self._claim(node, free, not_tasks, limits[queue], db.at(now), begins)
+        return claimed
+
+    def _claim(
+        self,
+        node: UUID,
+        free: list[JobRow],
+        not_tasks: Sequence[str],
+        limit: int,
+        moment: datetime,
+        begins: Begins,
+    ) -> list[ClaimedJob]:
+        """Of one queue; ``free`` are those that the look saw."""
+        db = self.db
+        oldest, highest, xid = db.oldest_xid, db.seats, db.new_xid()
+        free.sort(key=claim_order)
+        first = {(row.priority, row.fresh): row.seat for row in reversed(free)}
+        taken = [row for row in free if row.task not in not_tasks and row.id not in db.locked]
+        claimed = []
+        for row in taken[:limit]:
             row.node, row.claimed_at, row.attempt = node, moment, row.attempt + 1
             row.claim_token = db.new_token()
-        claimed = [as_claimed(row) for row in free]
-        if len(claimed) > 1:
-            claimed.sort(key=lambda job: (job.priority, job.scheduled_for, job.id.int))
+            claimed.append(as_claimed(row))
+            seat = first.pop((row.priority, row.fresh), None)
+            if seat is not None:
+                seen = Seen(row.priority, row.fresh, seat, highest, xid, oldest, db.server)
+                begins.saw(row.queue, seen)
         return claimed
 
     async def start(self, node: UUID, job: UUID, token: int, now: Now) -> bool:
@@ -159,13 +172,13 @@ class SimJobs(JobStore):
     def _give_back(self, rows: Sequence[JobRow], now: Now) -> int:
         moment = self.db.at(now)
         for row in rows:
-            row.free()
+            self.db.free(row)
             row.attempt -= 1
             row.progress = row.progress_note = None
             if row.cancel_requested:
                 error = "its worker gave it back"
                 self.db.finish(row, "cancelled", moment, error=error)
-        self.db.wake((row.queue for row in rows if not row.cancel_requested), old=True)
+        self.db.wake(row.queue for row in rows if not row.cancel_requested)
         return len(rows)
 
     async def give_back_unknown(
@@ -205,10 +218,10 @@ class SimJobs(JobStore):
             error = f"it {why}" if row.cancel_requested else why
             db.finish(row, state, moment, started_at=began, error=error)
             return state
-        row.free()
+        db.free(row)
         row.progress = row.progress_note = None
         row.last_error = why
-        db.wake([row.queue], old=True)
+        db.wake([row.queue])
         return State.AVAILABLE
 
     # -- a leader's ------------------------------------------------------------------------------
@@ -240,13 +253,13 @@ class SimJobs(JobStore):
             error = why if poison else "its worker died"
             self.db.finish(row, state, moment, started_at=started_at, error=error, crashed=True)
         else:
-            row.free()
+            self.db.free(row)
             row.progress = row.progress_note = None
             if blamed:
                 row.crashes, row.last_error = row.crashes + 1, "its worker died"
             else:
                 row.attempt -= 1
-            self.db.wake([row.queue], old=True)
+            self.db.wake([row.queue])
         return Rescued(row.id, dead, blamed, poison)
 
     async def stage(self, term: Term, limit: int, now: Now) -> Staged:
@@ -271,15 +284,15 @@ class SimJobs(JobStore):
                 row.run_at = moment + timedelta(seconds=10)
             else:
                 row.ready, row.held_because = True, None
+                row.fresh, row.seat = True, db.new_seat()
                 staged.append(row)
         if staged:
-            late = min(row.run_at for row in staged) < moment - timedelta(seconds=1)
-            db.wake((row.queue for row in staged), old=late)
+            db.wake(row.queue for row in staged)
         return Staged(len(staged), len(due[:limit]) - len(staged), next_in)
 
 
-def _claim_order(row: JobRow) -> tuple[int, datetime, int]:
-    return row.priority, row.run_at, row.id.int
+def claim_order(row: JobRow) -> tuple[int, bool, int]:
+    return row.priority, row.fresh, row.seat
 
 
 def as_claimed(row: JobRow) -> ClaimedJob:

@@ -113,7 +113,8 @@ class SimSchedules(ScheduleStore):
         if tick.state == "fired":
             if tick.job is None or tick.job in self.db.jobs:
                 raise QueryFailed("a tick needs a new job", got=str(tick.job))
-            self.db.jobs[tick.job] = job = _tick_job(row, tick.job, tick.at, moment)
+            job = _tick_job(row, tick.job, tick.at, moment)
+            self.db.insert(job)
             if "deadline" in row.job:
                 set_deadlines(self.db, job, row.job["deadline"], moment)
         return True

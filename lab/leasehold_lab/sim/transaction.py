@@ -6,12 +6,16 @@ from typing import Any
 from uuid import UUID
 
 from leasehold.errors import LostClaim, Unavailable
+from leasehold.model.job import JobRequest
+from leasehold_lab.sim.enqueue import new_row
 from leasehold_lab.sim.link import Link
 from leasehold_lab.sim.rows import JobRow, SimDatabase
 
 IDLE_SECONDS = 3.0
 """The server ends a transaction that is idle longer, and with it the locks of whoever hangs."""
 CALL_SECONDS = 5.0
+LATEST_SECONDS = 20.0
+"""After that the server ends the transaction of a late enqueue."""
 
 
 class Transaction:
@@ -59,6 +63,49 @@ class Transaction:
         if self._row is not None:
             self._db.locked.discard(self._row.id)
             self._row = None
+
+
+class LateEnqueue:
+    """A user's transaction that enqueues a job and commits some time later."""
+
+    def __init__(self, db: SimDatabase, link: Link, job_id: UUID, request: JobRequest) -> None:
+        self._db = db
+        self._link = link
+        self._job_id = job_id
+        self._request = request
+        self._xid: int | None = None
+        self._seat = 0
+
+    async def begin(self) -> None:
+        await self._link.send(self._begin, CALL_SECONDS)
+
+    def _begin(self) -> None:
+        self._xid = self._db.new_xid()
+        self._db.open_xids.add(self._xid)
+        self._seat = self._db.new_seat()
+        server = self._link.server
+        server.transactions.add(self)
+        server.loop.call_later(LATEST_SECONDS, self.abort, context=server.context)
+
+    async def commit(self) -> None:
+        """Raises Unavailable when the connection or the transaction is gone, or the answer."""
+        await self._link.send(self._commit, CALL_SECONDS)
+
+    def _commit(self) -> None:
+        if self._xid is None:
+            raise Unavailable("the transaction was ended by the server", sent=True)
+        moment = self._db.clock()
+        row = new_row(self._job_id, self._request, moment, moment)
+        self._db.jobs[self._job_id] = row
+        row.seat = self._seat
+        self._db.wake([row.queue])
+        self.abort()
+
+    def abort(self) -> None:
+        if self._xid is not None:
+            self._db.open_xids.discard(self._xid)
+            self._link.server.transactions.discard(self)
+            self._xid = None
 
 
 class OnTransaction:

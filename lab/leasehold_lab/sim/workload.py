@@ -30,7 +30,7 @@ from leasehold_lab.sim.checkers import Watch
 from leasehold_lab.sim.env import SimClock, SimEnv
 from leasehold_lab.sim.link import FaultyStore, Link
 from leasehold_lab.sim.loop import VirtualLoop, here
-from leasehold_lab.sim.transaction import Transaction
+from leasehold_lab.sim.transaction import LateEnqueue, Transaction
 
 QUICK = TaskOptions(backoff=Backoff(base=0.2, longest=1.0), max_attempts=4)
 NEW_IN = "r2"
@@ -153,6 +153,8 @@ class Workload:
                 await self._once(client)
                 if rng.random() < 0.1:
                     await self._promise_alone(store, env)
+                if rng.random() < 0.1:
+                    await self._enqueue_late(link, env.new_id())
 
     async def _once(self, client: Client) -> None:
         rng, watch = self._rng, self.watch
@@ -167,6 +169,15 @@ class Workload:
             self.enqueues += len(jobs)
             watch.acknowledged.update(job.id for job in jobs)
             self._known.extend(job.id for job in jobs)
+
+    async def _enqueue_late(self, link: Link, job: UUID) -> None:
+        """In a transaction that commits after others which began later."""
+        late = LateEnqueue(self.watch.db, link, job, self._request(plain=True))
+        await late.begin()
+        await asyncio.sleep(self._rng.random() ** 3 * 10)
+        await late.commit()
+        self.watch.acknowledged.add(job)
+        self.enqueues += 1
 
     def _promise(self) -> Level:
         rng = self._rng

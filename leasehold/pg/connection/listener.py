@@ -142,5 +142,5 @@ class Listener:
             if not self._healthy:
                 self._healthy, self._said = True, False
                 self._emit("listen_works")
-                self._on_wake(Wake("o"))  # of any queue, and older: we were not told of any
+                self._on_wake(Wake("q"))  # of any queue: we were not told of any
             await asyncio.sleep(self._env.jitter(self._settings.polling.listen_check, 0.2))

@@ -46,7 +46,7 @@ _TABLES = {
     "lock_name": _RW,
 }
 """What a worker may with each table. TRUNCATE, REFERENCES and TRIGGER stay the owner's."""
-_SEQUENCES = {"token_seq": "usage select"}
+_SEQUENCES = {"token_seq": "usage select", "seat_seq": "usage select"}
 _VIEWS = (
     "jobs",
     "leaders",

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
 from leasehold.errors import Conflict, PermissionDenied, Unavailable
+from leasehold.model.begins import Begins, Seen
 from leasehold.model.job import (
-    EVERYTHING,
-    UNSETTLED_SECONDS,
     BulkJob,
     ClaimedJob,
     JobRecord,
     JobRequest,
-    Span,
     plain_first_try,
 )
 from leasehold.model.states import State
@@ -84,26 +82,32 @@ class PgJobs(JobStore, AdvisoryClaimStore):
         self,
         node: UUID,
         epoch: int,
-        queue: str,
+        limits: Mapping[str, int],
         not_tasks: Sequence[str],
-        limit: int,
         now: Now,
-        span: Span = EVERYTHING,
+        begins: Begins | None = None,
     ) -> list[ClaimedJob]:
+        queues = sorted(limits)  # their turns are taken in this order
+        levels = begins.of(queues) if begins else []
         params = {
-            **places(span),
-            "unsettled": UNSETTLED_SECONDS,
             "node": node,
             "epoch": epoch,
-            "queue": queue,
+            "queues": queues,
+            "limits": [limits[queue] for queue in queues],
             "not_tasks": list(not_tasks),
-            "limit": limit,
+            "server": begins.server if begins else 0,
+            "unsettled": begins.unsettled() if begins else 0,
+            "level_queues": [level[0] for level, _ in levels],
+            "level_priorities": [level[1] for level, _ in levels],
+            "level_fresh": [level[2] for level, _ in levels],
+            "level_begins": [begin for _, begin in levels],
             "now": now,
         }
-        rows = await self._pool.fetch("job/claim", params)
-        jobs = [ClaimedJob._make(row) for row in rows]
-        # the update answers in the order of the heap
-        jobs.sort(key=lambda job: (job.priority, job.scheduled_for, job.id.int))
+        jobs = [ClaimedJob._make(row) for row in await self._pool.fetch("job/claim", params)]
+        if begins:
+            for job in jobs:
+                if job.seen:
+                    begins.saw(job.queue, Seen._make(job.seen))
         return jobs
 
     async def claim_candidates(
@@ -111,9 +115,8 @@ class PgJobs(JobStore, AdvisoryClaimStore):
     ) -> list[ClaimedJob]:
         params = {"node": node, "epoch": epoch, "ids": list(jobs), "limit": limit, "now": now}
         rows = await self._pool.fetch("job/claim_candidates", params)
-        claimed = [ClaimedJob._make(row) for row in rows]
-        claimed.sort(key=lambda job: (job.priority, job.scheduled_for, job.id))
-        return claimed
+        claimed = {row[0]: ClaimedJob(*row) for row in rows}
+        return [claimed[job] for job in jobs if job in claimed]
 
     async def ack(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
         """A batch of which each simply succeeded has a short statement of its own."""
@@ -241,17 +244,6 @@ def _middle(
 
 def _job_number(item: AckItem) -> int:
     return item.job.int
-
-
-def places(span: Span) -> dict[str, object]:
-    begin, end = span
-    return {
-        **begin._asdict(),
-        "urgent": span.urgent,
-        "end_priority": end.priority,
-        "end_run_at": end.run_at,
-        "end_id": end.id,
-    }
 
 
 def _array(texts: list[str]) -> str:

@@ -83,7 +83,7 @@ def _cannot_start(facts: Facts) -> Iterator[str | Said]:
 @check(
     "xmin_pinned",
     "A transaction has been open for longer than pin_seconds (300 by default): no dead row is "
-    "removed, and claims grow slower.",
+    "removed, and tables grow.",
     "{do}",
     page="database", shared=True,
 )  # fmt: skip
@@ -95,7 +95,7 @@ def _xmin_pinned(facts: Facts) -> Iterator[str | Said]:
         end = f"End it: select pg_terminate_backend({row['pid']})"
         yield Said(
             f"A {row['what']} ({row['pid']}: {shorten(named)}, {row['state']}) is open for "
-            f"{duration(row['seconds'])}: no dead row is removed, and claims grow slower",
+            f"{duration(row['seconds'])}: no dead row is removed, and tables grow",
             {"do": end if row["what"] == "transaction" else f"rollback prepared '{row['pid']}'"},
         )
 

@@ -116,7 +116,7 @@ def _worked(facts: Facts) -> set[str]:
     "queue_unworked",
     "A queue has jobs to run, and no live node works it.",
     "leasehold worker MODULE:APP --queue {queue}=10",
-    page="now#queues", shared=True, alert="critical",
+    page="now#queues", shared=True, alert="critical", alert_after="10s",  # as no_live_node
 )  # fmt: skip
 def _queue_unworked(facts: Facts) -> Iterator[str | Said]:
     for queue in sorted(set(facts.summary.queues) - _worked(facts)):

@@ -12,7 +12,8 @@ with mine as materialized (
                   for update skip locked) l
 ), back as (
     update leasehold.job j
-    set node = null, claim_token = null, attempt = j.attempt - 1, started_at = null, progress = null,
+    set node = null, claim_token = null, fresh = false, seat = nextval('leasehold.seat_seq'),
+        attempt = j.attempt - 1, started_at = null, progress = null,
         progress_note = null
     where j.id = any (array(select id from mine where not unwanted))
     returning j.id, j.queue
@@ -21,6 +22,6 @@ with mine as materialized (
     returning j.*, 'cancelled' as ended, null::timestamptz as began, null::jsonb as result,
               'its worker gave it back' as error, 1 as undone, 0 as crashed
 ), {{job/_finish}}, woken as (
-    select leasehold.wake(array_agg(distinct queue), true) from back
+    select leasehold.wake(array_agg(distinct queue)) from back
 )
 select r.id from (select id from back union all select id from gone) r, woken

@@ -14,7 +14,9 @@ with mine as materialized (
     where j.ready and j.node = mine.id and j.claim_token <> all (%(known)s::bigint[])
     for update of j
 ), back as (
-    update leasehold.job j set node = null, claim_token = null, attempt = j.attempt - 1, started_at = null
+    update leasehold.job j 
+    set node = null, claim_token = null, fresh = false, seat = nextval('leasehold.seat_seq'), attempt = j.attempt - 1,
+        started_at = null
     from unknown u where j.id = u.id and not u.unwanted
     returning j.id, j.queue
 ), gone as (
@@ -22,6 +24,6 @@ with mine as materialized (
     returning j.*, 'cancelled' as ended, null::timestamptz as began, null::jsonb as result,
               'its worker gave it back' as error, 1 as undone, 0 as crashed
 ), {{job/_finish}}, woken as (
-    select leasehold.wake(array_agg(distinct queue), true) from back
+    select leasehold.wake(array_agg(distinct queue)) from back
 )
 select r.id from (select id from back union all select id from gone) r, woken

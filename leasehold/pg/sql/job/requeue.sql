@@ -22,7 +22,8 @@ with mine as materialized (
     on conflict do nothing
 ), back as (
     update leasehold.job j
-    set node = null, claim_token = null, started_at = null, progress = null, progress_note = null,
+    set node = null, claim_token = null, fresh = false, seat = nextval('leasehold.seat_seq'),
+        started_at = null, progress = null, progress_note = null,
         last_error = mine.why
     from mine where j.id = mine.id and mine.over is null
     returning j.queue
@@ -32,7 +33,7 @@ with mine as materialized (
               case mine.over when 'discarded' then mine.why else 'it ' || mine.why end as error,
               0 as undone, 0 as crashed
 ), {{job/_finish}}, woken as (
-    select leasehold.wake(array_agg(queue), true) from back
+    select leasehold.wake(array_agg(queue)) from back
 )
 select case when exists (select 1 from back) then 'available'
             when exists (select 1 from gone) then (select ended from gone)

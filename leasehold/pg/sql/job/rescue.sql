@@ -21,7 +21,8 @@ with lost as materialized (
     for update of j skip locked
 ), back as (
     update leasehold.job j
-    set node = null, claim_token = null, started_at = null, progress = null, progress_note = null,
+    set node = null, claim_token = null, fresh = false, seat = nextval('leasehold.seat_seq'),
+        started_at = null, progress = null, progress_note = null,
         crashes = j.crashes + case when l.blamed then 1 else 0 end,
         attempt = j.attempt - case when l.blamed then 0 else 1 end,
         last_error = case when l.blamed then 'its worker died' else j.last_error end
@@ -42,6 +43,6 @@ with lost as materialized (
     from lost l where l.blamed
     on conflict do nothing
 ), woken as (
-    select leasehold.wake(array_agg(distinct queue), true) from back
+    select leasehold.wake(array_agg(distinct queue)) from back
 )
 select l.id, l.node, l.blamed, l.poison from lost l, woken

@@ -9,7 +9,8 @@
 -- index: job_pkey, job_done_pkey, deadline_pkey
 with sooner as (
     update leasehold.job
-    set ready = true, held_because = null, run_at = least(run_at, coalesce(%(now)s::timestamptz, now()))
+    set ready = true, held_because = null, seat = nextval('leasehold.seat_seq'), fresh = true,
+        run_at = least(run_at, coalesce(%(now)s::timestamptz, now()))
     where id = %(job)s and node is null
     returning queue
 ), undone as (

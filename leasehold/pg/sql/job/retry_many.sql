@@ -12,7 +12,8 @@ with target as materialized (
     select id from leasehold.job where id = any (%(jobs)s::uuid[]) and node is null order by id for update skip locked
 ), sooner as (
     update leasehold.job j
-    set ready = true, held_because = null, run_at = least(run_at, coalesce(%(now)s::timestamptz, now()))
+    set ready = true, held_because = null, seat = nextval('leasehold.seat_seq'), fresh = true,
+        run_at = least(run_at, coalesce(%(now)s::timestamptz, now()))
     where j.id = any (array(select id from target)) and j.node is null
     returning j.id, j.queue
 ), undone as (

@@ -8,23 +8,24 @@ with f as materialized (
 ), known as materialized (
     select distinct t from leasehold.node n, unnest(n.tasks) t where n.executes
 ), due as materialized (
-    select ctid as at_row, held_because is not distinct from 'unknown_task' and task_name not in (select t from known) as stays
+    select ctid as at_row, run_at, held_because is not distinct from 'unknown_task' and task_name not in (select t from known) as stays
     from leasehold.job
     where not ready and run_at <= coalesce(%(now)s::timestamptz, now()) and exists (select 1 from f)
     order by run_at
     limit %(limit)s
     for update skip locked
 ), staged as (
-    update leasehold.job j set ready = true, held_because = null
-    where j.ctid = any (array(select at_row from due where not stays))
-    returning j.queue, j.run_at
+    update leasehold.job j set ready = true, held_because = null, fresh = true, seat = next.seat
+    from (select at_row, nextval('leasehold.seat_seq') as seat
+          from (select at_row from due where not stays order by run_at) o) next
+    where j.ctid = next.at_row
+    returning j.queue
 ), later as (
     update leasehold.job j set run_at = coalesce(%(now)s::timestamptz, now()) + interval '10 seconds'
     where j.ctid = any (array(select at_row from due where stays))
     returning 1
 ), woken as (
-    select leasehold.wake(array_agg(distinct queue),
-                          min(run_at) < coalesce(%(now)s::timestamptz, now()) - interval '1 second') from staged
+    select leasehold.wake(array_agg(distinct queue)) from staged
 )
 select (select count(*) from staged), (select count(*) from later),
        (select extract(epoch from run_at - coalesce(%(now)s::timestamptz, now()))::float8

@@ -223,6 +223,10 @@ create table leasehold.release (
 -- Jobs
 -- ---------------------------------------------------------------------------------------------
 
+-- Where a job stands in its queue: grows in the order in which jobs become available. A transaction has its xid
+-- before it takes a seat (trigger job_seat): a claim knows by that which seats can still be filled.
+create sequence leasehold.seat_seq as bigint;
+
 -- Every unfinished job. What a claim changes stands last, so that the WAL record of the new row
 -- version can share its beginning with the old one; none of it is indexed, so that it is HOT.
 create table leasehold.job (
@@ -230,6 +234,9 @@ create table leasehold.job (
     queue            text        not null,
     task_name        text        not null,
     priority         smallint    not null default 0,
+    -- false: it was claimed before and came back; it goes before the fresh ones of its priority
+    fresh            boolean     not null default true,
+    seat             bigint      not null default nextval('leasehold.seat_seq'),
     run_at           timestamptz not null default now(),
     created_at       timestamptz not null default now(),
     max_attempts     smallint    not null default 5,
@@ -262,10 +269,23 @@ create table leasehold.job (
     claimed_at       timestamptz
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_threshold = 100000);
 
-create index job_ready on leasehold.job (queue, priority, run_at, id) where ready;
+-- Available and running jobs: a claim changes no column of it and is a HOT update. Claims do not walk over what
+-- runs, because they know where to begin.
+create index job_ready on leasehold.job (queue, priority, fresh, seat) where ready;
 create index job_waiting on leasehold.job (run_at) where not ready;
 -- few, and asked for by every look at the state of things; no claim writes it
 create index job_unknown on leasehold.job (task_name) where held_because = 'unknown_task';
+
+create function leasehold.job_seat() returns trigger
+language plpgsql as $$
+begin
+    perform pg_current_xact_id();
+    return null;
+end $$;
+
+create trigger job_seat before insert or update of seat on leasehold.job
+for each statement execute function leasehold.job_seat();
+alter table leasehold.job enable always trigger job_seat;
 
 create table leasehold.job_done (
     id            uuid        not null,
@@ -938,8 +958,7 @@ begin
     return true;
 end $$;
 
--- ``old``: of jobs that have become free and have been enqueued some time ago.
-create function leasehold.wake(woken text[], old boolean default false) returns void
+create function leasehold.wake(woken text[]) returns void
 language plpgsql volatile as $$
 declare
     q text;
@@ -948,7 +967,7 @@ begin
         select distinct w from unnest(woken) w
         where exists (select 1 from leasehold.node n where w = any (n.sleeping))
     loop
-        perform leasehold.notify(case when old then 'o:' else 'q:' end || q);
+        perform leasehold.notify('q:' || q);
     end loop;
 end $$;
 
@@ -1130,8 +1149,8 @@ begin
         if job ->> 'on_conflict' = 'replace' then
             update leasehold.job j
             set payload = coalesce(job -> 'payload', '{}'), run_at = due, ready = starts,
-                priority = coalesce((job ->> 'priority')::smallint, 0),
-                held_because = case when starts then null else 'scheduled' end
+                priority = coalesce((job ->> 'priority')::smallint, 0), seat = nextval('leasehold.seat_seq'),
+                fresh = true, held_because = case when starts then null else 'scheduled' end
             where j.id = holder and j.node is null;
             if found then
                 perform leasehold.deadline_moved(holder, due);
@@ -1265,6 +1284,147 @@ begin
 end $$;
 
 -- ---------------------------------------------------------------------------------------------
+-- Claims: the jobs of some queues for one node, best first; of each queue as many as its limit.
+--
+-- A level is a queue, a priority and whether its jobs are fresh. For each level that it knows, a worker says where
+-- to begin: no available job stands before that seat. A job with no known level is found in the gaps between them.
+-- What a claim found at a level stands in seen, in the first job's row: priority, fresh, the first available seat,
+-- the highest seat that was taken before the claim had its xid, that xid, the oldest xid that was still running
+-- when it looked, and which server this is. See leasehold/model/begins.py for what a worker makes of it.
+--
+-- Transactions elsewhere that stay open hold back the oldest xid, also those that never touch a job. Where that
+-- lasts, a worker names the xid that it waits for (unsettled): then only those count that have a lock on the table.
+--
+-- Workers take turns at a queue, or they would all try to lock the same rows. The turn is only for speed: a claim
+-- waits for it for a tenth of a second at most.
+-- ---------------------------------------------------------------------------------------------
+create function leasehold.claim(claimant uuid, its_epoch integer, queues text[], limits integer[], not_tasks text[],
+    of_server bigint, unsettled bigint, level_queue text[], level_priority integer[], level_fresh boolean[],
+    level_begin bigint[], clock timestamptz)
+returns table (id uuid, task_name text, queue text, payload jsonb, priority smallint, attempt smallint,
+    max_attempts smallint, crashes smallint, claim_token bigint, timeout_seconds real, requeue_seconds real,
+    scheduled_for timestamptz, history boolean, schedule text, deadlines boolean, trace text, seen bigint[])
+language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+    highest     bigint := (select s.last_value from leasehold.seat_seq s);
+    timeline    bigint := leasehold.timeline();
+    this_server bigint := (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint + timeline;
+    settled_to  bigint := case when unsettled > 0 then leasehold.oldest_job_writer(unsettled) else 0 end;
+    xid         bigint;
+    turn        boolean;
+    known       integer := 1; -- the next known level
+    to_priority integer;
+    to_fresh    boolean;
+    at_priority integer;
+    at_fresh    boolean;
+    first       bigint;
+    oldest      bigint;
+    wanted      integer;
+    got         integer;
+begin
+    for i in 1 .. cardinality(queues) loop
+        wanted := limits[i];
+        at_priority := -40000; at_fresh := true; turn := false;
+        while wanted > 0 loop
+            -- the first job of a level that is not known, before the next one that is
+            if level_queue[known] = queues[i] then
+                to_priority := level_priority[known]; to_fresh := level_fresh[known];
+            else
+                to_priority := 40000; to_fresh := false;
+            end if;
+            select j.priority, j.fresh, j.seat, pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+            into at_priority, at_fresh, first, oldest
+            from leasehold.job j
+            where j.ready and j.node is null and j.queue = queues[i]
+              and (j.priority, j.fresh) > (at_priority, at_fresh) and (j.priority, j.fresh) < (to_priority, to_fresh)
+            order by j.priority, j.fresh, j.seat limit 1;
+            if not found then
+                exit when to_priority = 40000;
+                at_priority := to_priority; at_fresh := to_fresh; known := known + 1;
+                select j.seat, pg_snapshot_xmin(pg_current_snapshot())::text::bigint into first, oldest
+                from leasehold.job j
+                where j.ready and j.node is null and j.queue = queues[i] and j.priority = at_priority
+                  and j.fresh = at_fresh
+                  and j.seat >= case when of_server = this_server then level_begin[known - 1] else 0 end
+                order by j.seat limit 1;
+                continue when not found;
+            end if;
+            if xid is null then
+                perform from leasehold.node n where n.id = claimant and n.epoch = its_epoch for key share;
+                if not found then
+                    return;
+                end if;
+                xid := pg_current_xact_id()::text::bigint;
+            end if;
+            if not turn then
+                perform leasehold.take_turn(queues[i]);
+                turn := true;
+            end if;
+            return query
+            with picked as materialized (
+                select j.ctid as at_row from leasehold.job j
+                where j.ready and j.node is null and j.queue = queues[i] and j.priority = at_priority
+                  and j.fresh = at_fresh and j.seat >= first and j.task_name <> all (not_tasks)
+                order by j.seat
+                limit wanted
+                for update skip locked
+            ), taken as (
+                update leasehold.job j
+                set node = claimant, attempt = least(j.attempt + 1, 32767), claimed_at = coalesce(clock, now()),
+                    claim_token = (timeline - 1 << 32) + nextval('leasehold.token_seq')
+                where j.ctid = any (array(select p.at_row from picked p))
+                returning j.*
+            )
+            select t.id, t.task_name, t.queue, t.payload, t.priority, t.attempt, t.max_attempts, t.crashes,
+                   t.claim_token, t.timeout_seconds, t.requeue_seconds, coalesce(t.tick_at, t.run_at), t.history,
+                   t.schedule, t.deadlines, t.trace,
+                   case when row_number() over (order by t.seat) = 1
+                        then array[at_priority, at_fresh::integer, first, highest, xid,
+                                   greatest(oldest, settled_to), this_server] end
+            from taken t order by t.seat;
+            get diagnostics got = row_count;
+            wanted := wanted - got;
+        end loop;
+        while level_queue[known] = queues[i] loop
+            known := known + 1;
+        end loop;
+    end loop;
+end $$;
+
+-- The oldest xid of a transaction that may have taken a seat, if one that is not above unsettled still runs. Whoever
+-- writes a job has a lock on the table before it has an xid, and has both until its end.
+create function leasehold.oldest_job_writer(unsettled bigint) returns bigint
+language plpgsql volatile as $$
+declare
+    next_xid bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+begin
+    if pg_snapshot_xmin(pg_current_snapshot())::text::bigint > unsettled then
+        return 0;
+    end if;
+    return coalesce((
+        select min(next_xid - (((next_xid & 4294967295) - t.transactionid::text::bigint) & 4294967295))
+        from pg_locks t
+        where t.locktype = 'transactionid' and t.mode = 'ExclusiveLock' and t.granted
+          and exists (select 1 from pg_locks r
+                      where r.virtualtransaction = t.virtualtransaction and r.locktype = 'relation'
+                        and r.relation = 'leasehold.job'::regclass
+                        and r.database = (select d.oid from pg_database d where d.datname = current_database())
+                        and r.mode in ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock',
+                                       'AccessExclusiveLock'))
+    ), next_xid);
+end $$;
+
+-- Wait for one's turn at a queue, but not for long: whoever has it may have been stopped.
+create function leasehold.take_turn(queue text) returns void
+language plpgsql volatile as $$
+begin
+    if not pg_try_advisory_xact_lock(leasehold.lock_class('leasehold.claim'), hashtext(queue)) then
+        perform leasehold.advisory_lock(null, leasehold.lock_class('leasehold.claim'), hashtext(queue), false, false, 100);
+    end if;
+end $$;
+
+-- ---------------------------------------------------------------------------------------------
 -- Views: the contract for people and other tools
 -- ---------------------------------------------------------------------------------------------
 
@@ -1382,9 +1542,9 @@ language sql immutable strict parallel safe
 return case when to_hex(key) ~ '^(2[1-9a-f]|[3-6][0-9a-f]|7[0-9a-e]){3,8}$'
             then convert_from(decode(to_hex(key), 'hex'), 'UTF8') end;
 
--- The class of the locks under which claim="advisory" looks at jobs; it stays.
+-- The classes of the locks under which claim="advisory" looks at jobs, and of the turns of claims; they stay.
 insert into leasehold.lock_name (kind, key, name, used_at)
-values ('class', leasehold.lock_class('leasehold.job'), 'leasehold.job', 'infinity');
+select 'class', leasehold.lock_class(n), n, 'infinity' from unnest(array['leasehold.job', 'leasehold.claim']) n;
 
 -- Try (wait_ms null), or wait so long. A wait that ends without the lock answers false and leaves
 -- the transaction as it was; lock_timeout is set for the wait alone.
@@ -1479,6 +1639,8 @@ alter function leasehold.enqueue(jsonb, timestamptz, boolean) set enable_seqscan
 alter function leasehold.deadline_arm(uuid, text, jsonb, timestamptz) set enable_seqscan = off set jit = off;
 alter function leasehold.deadline_end(uuid, text, timestamptz) set enable_seqscan = off set jit = off;
 alter function leasehold.deadline_judge() set enable_seqscan = off set jit = off;
+alter function leasehold.claim(uuid, integer, text[], integer[], text[], bigint, bigint, text[], integer[], boolean[],
+                               bigint[], timestamptz) set enable_seqscan = off set enable_bitmapscan = off set jit = off;
 revoke execute on function leasehold.enqueue(jsonb, timestamptz, boolean) from public;
 revoke execute on function leasehold.partitions(timestamptz, integer, integer) from public;
 

@@ -15,7 +15,7 @@ with recursive lane (queue, priority) as (
     cross join lateral (
         select j.run_at from leasehold.job j
         where j.ready and j.node is null and j.queue = l.queue and j.priority = l.priority
-        order by j.run_at, j.id limit 1) h
+        order by j.fresh, j.seat limit 1) h
 )
 select (select count(*) from (select 1 from leasehold.job where ready limit 10000) x),
        (select count(*) from (select 1 from leasehold.job where not ready limit 10000) x),

@@ -23,7 +23,7 @@ with recursive lane (queue, priority) as (
                 where (j.payload #>> string_to_array(w.path, '.')) is distinct from w.value)) as ok
         from leasehold.job j
         where j.ready and j.queue = l.queue and j.priority = l.priority
-        order by j.run_at, j.id limit (select greatest(%(scan)s::bigint / greatest(count(*), 1), 100) from lanes)) h
+        order by j.fresh, j.seat limit (select greatest(%(scan)s::bigint / greatest(count(*), 1), 100) from lanes)) h
 )
 select (select count(*) from looked), null::uuid,
        array(select id from looked

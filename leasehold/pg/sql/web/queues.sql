@@ -25,7 +25,7 @@ with recursive line (queue) as (
         select count(*) as n, count(node) as running
         from (select j.node from leasehold.job j
               where j.ready and j.queue = l.queue
-              order by j.queue, j.priority, j.run_at, j.id limit (select rows from most)) x) c
+              order by j.queue, j.priority, j.fresh, j.seat limit (select rows from most)) x) c
     left join lateral (
         with recursive lane (priority) as (
             (select j.priority from leasehold.job j
@@ -42,7 +42,7 @@ with recursive line (queue) as (
             select x.run_at, x.id
             from (select j.run_at, j.id, j.node from leasehold.job j
                   where j.ready and j.queue = l.queue and j.priority = p.priority
-                  order by j.run_at, j.id limit (select rows from most)) x
+                  order by j.fresh, j.seat limit (select rows from most)) x
             where x.node is null order by x.run_at, x.id limit 1) h
         order by h.run_at, h.id limit 1) o on true
 ), common as (

@@ -1,0 +1,508 @@
+"""Claims that begin where the last one left off miss no job, and pass by what is over.
+
+With real sessions. "Ahead" means: this worker's next claim begins behind a given seat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from leasehold.model.begins import Begins
+from leasehold.model.job import ClaimedJob
+from leasehold.model.states import State
+from leasehold.pg.sql import statement
+from leasehold.ports import Term
+from tests.pg.bench import Bench
+from tests.support.wait import until_async
+
+Run = Callable[..., Awaitable[list[Any]]]
+FRESH = ("default", 0, True)
+ROUNDS = 20
+INSERT = """
+insert into leasehold.job (id, queue, task_name, payload) values (%(id)s, 'default', 't', '{}')
+"""
+COPY = "copy leasehold.job (id, queue, task_name, payload) from stdin"
+AT_SEAT = """
+insert into leasehold.job (id, queue, task_name, payload, seat)
+values (%(id)s, 'default', 't', '{}', %(seat)s)
+"""
+MANY = """
+insert into leasehold.job (id, queue, task_name, payload)
+select gen_random_uuid(), 'default', 't', to_jsonb(repeat(md5(n::text), 50))
+from generate_series(1, 3000) n
+"""
+"""Four on a page."""
+PAUSED = 7
+"""Key of an advisory lock."""
+SLOW_INSERT = """
+insert into leasehold.job (id, queue, task_name, payload)
+values (%(id)s, 'default', 't', jsonb_build_object('waited', pg_advisory_xact_lock(7)::text))
+"""
+"""It waits when it has its seat, for the payload stands behind it."""
+TURN = "leasehold.lock_class('leasehold.claim'), hashtext('default')"
+
+
+class Worker:
+    """It claims, and remembers where to begin."""
+
+    def __init__(self, bench: Bench, sql: Run) -> None:
+        self.bench = bench
+        self.sql = sql
+        self.begins = Begins(time.monotonic)
+
+    @property
+    def begin(self) -> int:
+        return self.begins.levels.get(FRESH, 0)
+
+    async def claim(
+        self, limit: int = 100, not_tasks: tuple[str, ...] = (), **limits: int
+    ) -> list[ClaimedJob]:
+        limits = limits or {"default": limit}
+        return await self.bench.store.claim(
+            self.bench.node, 1, limits, not_tasks, None, self.begins
+        )
+
+    async def ids(self) -> list[UUID]:
+        return [job.id for job in await self.claim()]
+
+    async def round(self) -> None:
+        """A job comes, is claimed and done."""
+        job = await self.bench.enqueue()
+        claimed = await self.claim()
+        assert job in [c.id for c in claimed]
+        await self.bench.ack(*claimed)
+
+    async def rounds(self) -> None:
+        for _ in range(ROUNDS):
+            await self.round()
+
+    async def get_ahead(self, seat: int | None = None) -> None:
+        """Until all of this server's transactions have ended that could hold the begin back."""
+        behind = await self.highest() if seat is None else seat
+
+        async def ahead() -> bool:
+            await self.round()
+            return self.begin > behind
+
+        await until_async(ahead, 60, f"claims to begin behind seat {behind}")
+
+    async def highest(self) -> int:
+        [(seat,)] = await self.sql("select last_value from leasehold.seat_seq")
+        return int(seat)
+
+    async def buffers(self) -> int:
+        """Pages that a claim of one job looks at, in a session that has made its plans."""
+        text = f"explain (analyze, buffers, format json) {statement('job/claim', 'leasehold')}"
+        for _ in range(3):
+            await self.bench.enqueue()
+            [[[found]]] = await self.sql(text, self.bench.claim_params(self.begins))
+            assert found["Plan"]["Actual Rows"] == 1
+        return int(found["Plan"]["Shared Hit Blocks"] + found["Plan"]["Shared Read Blocks"])
+
+
+@pytest.fixture
+async def worker(bench: Bench, sql: Run) -> Worker:
+    """Its claims begin behind some seats already: it does move on."""
+    worker = Worker(bench, sql)
+    await worker.get_ahead()
+    return worker
+
+
+# -- transactions that commit late ------------------------------------------------------------
+async def by_function(user: psycopg.AsyncConnection[Any], job: UUID) -> None:
+    request = json.dumps({"task": "t", "id": str(job)})
+    await user.execute("select leasehold.enqueue(%s)", [request])
+
+
+async def by_the_clients_function(user: psycopg.AsyncConnection[Any], job: UUID) -> None:
+    params = {"id": job, "queue": "default", "task": "t", "priority": 0, "max_attempts": 5}
+    params |= {"timeout": None, "requeue": None, "history": True, "payload": "{}", "now": None}
+    await user.execute(statement("job/enqueue_plain", "leasehold"), params)
+
+
+async def by_insert(user: psycopg.AsyncConnection[Any], job: UUID) -> None:
+    await user.execute(INSERT, {"id": job})
+
+
+async def by_copy(user: psycopg.AsyncConnection[Any], job: UUID) -> None:
+    async with user.cursor() as cursor, cursor.copy(COPY) as copy:
+        await copy.write_row((job, "default", "t", "{}"))
+
+
+async def in_a_savepoint(user: psycopg.AsyncConnection[Any], job: UUID) -> None:
+    await user.execute("savepoint inner_one")
+    await by_insert(user, job)
+    await user.execute("release savepoint inner_one")
+
+
+async def after_a_savepoint(user: psycopg.AsyncConnection[Any], job: UUID) -> None:
+    """What was rolled back had an xid of its own."""
+    await user.execute("savepoint inner_one")
+    await by_insert(user, uuid4())
+    await user.execute("rollback to savepoint inner_one")
+    await user.execute("savepoint inner_two")
+    await by_insert(user, job)
+
+
+async def by_retry(user: psycopg.AsyncConnection[Any], job: UUID) -> None:
+    async with await psycopg.AsyncConnection.connect(user.info.dsn) as other:
+        await other.execute(INSERT, {"id": job})
+        await other.execute(
+            "update leasehold.job set ready = false, run_at = now() + interval '1 day'"
+            " where id = %s",
+            [job],
+        )
+    await user.execute(statement("job/retry", "leasehold"), {"job": job, "now": None})
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        by_function,
+        by_the_clients_function,
+        by_insert,
+        by_copy,
+        in_a_savepoint,
+        after_a_savepoint,
+        by_retry,
+    ],
+)
+async def test_a_job_of_a_transaction_that_commits_late_is_claimed_next(
+    bench: Bench, worker: Worker, way: Callable[..., Awaitable[None]]
+) -> None:
+    job = uuid4()
+    await way(bench.user, job)
+    seat = await worker.highest()
+    await worker.rounds()
+    await bench.user.commit()
+    assert worker.begin <= seat, "the late one may stand there"
+    assert await worker.ids() == [job]
+    await worker.get_ahead(seat)
+
+
+async def test_a_transaction_that_rolls_back_holds_nothing_back(
+    bench: Bench, worker: Worker
+) -> None:
+    await by_insert(bench.user, uuid4())
+    seat = await worker.highest()
+    await worker.rounds()
+    await bench.user.rollback()
+    await worker.get_ahead(seat)
+
+
+@asynccontextmanager
+async def paused_insert(
+    user: psycopg.AsyncConnection[Any], sql: Run, job: UUID
+) -> AsyncIterator[None]:
+    await sql(f"select pg_advisory_lock({PAUSED})")
+    inserting = asyncio.create_task(user.execute(SLOW_INSERT, {"id": job}))
+    waits = "select 1 from pg_locks where locktype = 'advisory' and not granted and pid = %s"
+    await until_async(lambda: sql(waits, [user.info.backend_pid]), what="it to have its seat")
+    yield
+    await sql(f"select pg_advisory_unlock({PAUSED})")
+    await inserting
+
+
+@asynccontextmanager
+async def paused_copy(
+    user: psycopg.AsyncConnection[Any], sql: Run, job: UUID
+) -> AsyncIterator[None]:
+    """The server keeps the rows of a COPY, with their seats, until there are many. It reads the
+    first one when it has a part of the second."""
+
+    async def highest() -> int:
+        [(seat,)] = await sql("select last_value from leasehold.seat_seq")
+        return int(seat)
+
+    before = await highest()
+    async with user.cursor() as cursor, cursor.copy(COPY) as copy:
+        other = uuid4()
+        await copy.write(f"{job}\tdefault\tt\t{{}}\n{other}\telse")
+        user.pgconn.flush()
+
+        async def has_its_seat() -> bool:
+            return await highest() > before
+
+        await until_async(has_its_seat)
+        yield
+        await copy.write("where\tt\t{}\n")
+
+
+async def nextval_writes_no_wal(sql: Run) -> None:
+    """It does each 32nd time, and gets its transaction an xid by that."""
+    for _ in range(33):
+        await sql("select nextval('leasehold.seat_seq')")
+        [(left,)] = await sql("select log_cnt from leasehold.seat_seq")
+        if left > 5:
+            return
+
+
+@pytest.mark.parametrize("paused", [paused_insert, paused_copy])
+async def test_a_statement_that_stops_between_its_seat_and_its_row_is_waited_for(
+    bench: Bench, worker: Worker, sql: Run, paused: Any
+) -> None:
+    job = uuid4()
+    await nextval_writes_no_wal(sql)
+    async with paused(bench.user, sql, job):
+        seat = await worker.highest()
+        await worker.rounds()
+        assert worker.begin <= seat
+    await bench.user.commit()
+    assert await worker.ids() == [job]
+
+
+@pytest.mark.parametrize("paused", [paused_insert, paused_copy])
+async def test_without_the_trigger_such_a_job_would_be_missed(
+    bench: Bench, worker: Worker, sql: Run, paused: Any
+) -> None:
+    """So it is the trigger that protects it."""
+    await sql("alter table leasehold.job disable trigger job_seat")
+    job, found = uuid4(), "select backend_xid is null from pg_stat_activity where pid = %s"
+    await nextval_writes_no_wal(sql)
+    async with paused(bench.user, sql, job):
+        assert await sql(found, [bench.user.info.backend_pid]) == [(True,)]
+        await worker.get_ahead()
+    await bench.user.commit()
+    assert await worker.ids() == []
+    assert await bench.state(job) is State.AVAILABLE
+    worker.begins = Begins(time.monotonic)
+    assert await worker.ids() == [job]
+
+
+# -- jobs that come back, and jobs that others hold -----------------------------------------------
+async def test_jobs_that_come_back_are_claimed_though_claims_begin_far_behind_them(
+    bench: Bench, worker: Worker, sql: Run
+) -> None:
+    for _ in range(4):
+        await bench.enqueue()
+    given, lost, retried, staged = await worker.claim()
+    await sql("insert into leasehold.fence (name, token) values ('app', 7)")
+    await bench.ack(retried, staged, state=State.RETRYABLE)
+    dead = uuid4()
+    set_node = "update leasehold.job set node = %(node)s where id = %(id)s"
+    await sql(set_node, {"node": dead, "id": lost.id})
+    set_due = (
+        "update leasehold.job set run_at = now() + %(days)s * interval '1 day' where id = %(id)s"
+    )
+    await sql(set_due, {"days": -1, "id": staged.id})
+    await sql(set_due, {"days": 1, "id": retried.id})
+    await worker.get_ahead()
+    assert await bench.store.give_back(bench.node, [(given.id, given.claim_token)]) == 1
+    assert await worker.ids() == [given.id]
+    await worker.get_ahead()
+    [freed] = await bench.store.rescue([dead], 3, 100, None)
+    assert freed.job == lost.id
+    assert await worker.ids() == [lost.id]
+    await worker.get_ahead()
+    assert await bench.store.retry(retried.id, None) == "waiting"
+    assert await worker.ids() == [retried.id]
+    await worker.get_ahead()
+    assert (await bench.store.stage(Term("app", 7), 10, None)).count == 1
+    assert await worker.ids() == [staged.id]
+
+
+async def test_the_same_job_comes_back_again_and_again(bench: Bench, worker: Worker) -> None:
+    """Each time it stands behind what its level's claims began with."""
+    job = await bench.enqueue()
+    for _ in range(ROUNDS):
+        [claimed] = await worker.claim()
+        assert claimed.id == job
+        await bench.store.give_back(bench.node, [(job, claimed.claim_token)])
+    assert await worker.ids() == [job]
+
+
+@pytest.mark.parametrize("holds", ["a lock", "a claim"])
+async def test_a_job_that_somebody_lets_go_of_is_claimed_next(
+    bench: Bench, worker: Worker, holds: str
+) -> None:
+    """A lock, or a claim of another worker's, that is rolled back."""
+    job = await bench.enqueue()
+    if holds == "a lock":
+        lock = "select 1 from leasehold.job where id = %s for update"
+        await bench.user.execute(lock, [job])
+    else:
+        text = statement("job/claim", "leasehold")
+        cursor = await bench.user.execute(text, bench.claim_params())
+        [row] = await cursor.fetchall()
+        assert row[0] == job
+    await worker.rounds()
+    assert job not in await worker.ids()
+    await bench.user.rollback()
+    assert await worker.ids() == [job]
+
+
+# -- what a claim passes by -------------------------------------------------------------------
+async def test_beside_a_held_snapshot_a_claim_passes_by_what_is_over(
+    bench: Bench, worker: Worker, sql: Run, migrated: str
+) -> None:
+    async with await psycopg.AsyncConnection.connect(migrated) as holder:
+        await holder.execute("set transaction isolation level repeatable read")
+        await holder.execute("select count(*) from leasehold.job")
+        await sql(MANY)
+        await sql("analyze leasehold.job")
+        while jobs := await worker.claim(500):
+            await bench.ack(*jobs)
+        await worker.get_ahead()
+        await sql("vacuum leasehold.job")
+        assert await worker.buffers() < 100
+        worker.begins = Begins(time.monotonic)
+        assert await worker.buffers() > 500, "it is in the way, or this test shows nothing"
+
+
+async def test_an_empty_look_takes_no_xid_and_writes_nothing(
+    bench: Bench, worker: Worker, sql: Run
+) -> None:
+    text, params = statement("job/claim", "leasehold"), bench.claim_params(worker.begins)
+    assert params["level_begins"], "of a worker that knows a level"
+
+    async def looked() -> bool:
+        [(before,)] = await sql("select pg_current_wal_insert_lsn()")
+        cursor = await bench.user.execute(text, params)
+        assert await cursor.fetchall() == []
+        cursor = await bench.user.execute("select pg_current_xact_id_if_assigned()")
+        assert await cursor.fetchall() == [(None,)]
+        await bench.user.commit()
+        [(after,)] = await sql("select pg_current_wal_insert_lsn()")
+        return bool(before == after)
+
+    await until_async(looked, 60, "a look while nobody else writes either")
+
+
+async def test_begins_of_another_server_are_ignored(worker: Worker, sql: Run) -> None:
+    """Its seats begin anew: what stands before them is found, and they are forgotten."""
+    job = uuid4()
+    await sql(AT_SEAT, {"id": job, "seat": worker.begin - 1})
+    assert await worker.ids() == [], "or this test shows nothing"
+    here, worker.begins.server = worker.begins.server, 12345
+    assert await worker.ids() == [job]
+    assert worker.begins.server == here
+    assert worker.begin == 0
+
+
+async def test_a_job_enqueued_when_the_clock_stood_back_is_claimed_next(
+    worker: Worker, sql: Run
+) -> None:
+    enqueue = "select id from leasehold.enqueue('{\"task\": \"t\"}', now() - interval '1 year')"
+    [(job,)] = await sql(enqueue)
+    assert await worker.ids() == [job]
+
+
+# -- levels and queues ------------------------------------------------------------------------
+async def test_one_claim_finds_all_levels_that_its_worker_does_not_know(
+    bench: Bench, worker: Worker
+) -> None:
+    """Several above, between and below those that it knows; what came back goes before."""
+    back = [await bench.enqueue(priority=priority) for priority in (3, -5)]
+    claimed = await bench.claim()
+    assert {job.id for job in claimed} == set(back)
+    await bench.store.give_back(bench.node, [(job.id, job.claim_token) for job in claimed])
+    jobs = {p: await bench.enqueue(priority=p) for p in (9, 3, 0, -5, -32768, 32767, 4)}
+    await bench.enqueue(priority=2)
+    [first] = await worker.claim(1)
+    assert first.priority == -32768
+    expected = [(-5, back[1]), (-5, jobs[-5]), (0, jobs[0]), (3, back[0]), (3, jobs[3])]
+    found = [(job.priority, job.id) for job in await worker.claim()]
+    assert [pair for pair in found if pair[0] != 2] == [
+        *expected,
+        *[(p, jobs[p]) for p in (4, 9, 32767)],
+    ]
+    assert [priority for priority, _ in found] == [-5, -5, 0, 2, 3, 3, 4, 9, 32767]
+    assert {level[1:] for level, _ in worker.begins.of(["default"])} >= {
+        (3, False),
+        (3, True),
+        (-5, False),
+        (-5, True),
+        (32767, True),
+    }
+
+
+@pytest.mark.parametrize("stuck", ["of tasks that have no handler here", "locked"])
+async def test_jobs_that_cannot_be_claimed_hide_no_other_level(
+    bench: Bench, sql: Run, stuck: str
+) -> None:
+    """To a worker that knows no level yet."""
+    first = await bench.enqueue(task="unheard-of")
+    other = await bench.enqueue(priority=5)
+    last = await bench.enqueue(priority=9)
+    worker = Worker(bench, sql)
+    if stuck == "locked":
+        lock = "select 1 from leasehold.job where id = %s for update"
+        await bench.user.execute(lock, [first])
+        claimed = await worker.claim()
+    else:
+        claimed = await worker.claim(not_tasks=("unheard-of",))
+    assert [job.id for job in claimed] == [other, last]
+
+
+async def test_a_level_of_which_a_part_cannot_be_claimed_hides_no_other(
+    bench: Bench, sql: Run
+) -> None:
+    await bench.enqueue(task="unheard-of")
+    jobs = [await bench.enqueue(priority=priority) for priority in (0, 5, 9)]
+    worker = Worker(bench, sql)
+    assert [job.id for job in await worker.claim(not_tasks=("unheard-of",))] == jobs
+
+
+async def test_each_queue_of_a_claim_has_its_own_limit_and_order(
+    bench: Bench, worker: Worker
+) -> None:
+    jobs: dict[str, list[UUID]] = {"default": [], "mail": [], "other": []}
+    for _ in range(5):
+        for queue, mine in jobs.items():
+            mine.append(await bench.enqueue(queue=queue))
+    claimed = await worker.claim(mail=2, default=4)
+    found = {q: [job.id for job in claimed if job.queue == q] for q in jobs}
+    assert found == {"default": jobs["default"][:4], "mail": jobs["mail"][:2], "other": []}
+    claimed = await worker.claim(mail=100, default=100)
+    found = {q: [job.id for job in claimed if job.queue == q] for q in jobs}
+    assert found == {"default": jobs["default"][4:], "mail": jobs["mail"][2:], "other": []}
+
+
+# -- turns ------------------------------------------------------------------------------------
+async def test_a_worker_claims_though_another_has_the_turn_and_stands_still(
+    bench: Bench, worker: Worker, sql: Run
+) -> None:
+    await sql(f"select pg_advisory_lock({TURN})")
+    jobs = [await bench.enqueue() for _ in range(3)]
+    assert await worker.ids() == jobs
+
+
+async def test_a_claim_has_the_turn_at_its_queue_until_it_commits(bench: Bench, sql: Run) -> None:
+    mine, others = await bench.enqueue(), f"select pg_try_advisory_xact_lock({TURN})"
+    cursor = await bench.user.execute(statement("job/claim", "leasehold"), bench.claim_params())
+    assert [row[0] for row in await cursor.fetchall()] == [mine]
+    assert await sql(others) == [(False,)]
+    await bench.user.commit()
+    assert await sql(others) == [(True,)]
+
+
+# -- transactions that stay open ------------------------------------------------------------------
+async def test_a_writer_of_something_else_holds_no_begin_back(bench: Bench, worker: Worker) -> None:
+    await bench.user.execute("create table public.elsewhere as select pg_current_xact_id() as xid")
+    await worker.get_ahead()
+
+
+async def test_among_open_writers_the_one_with_a_seat_is_waited_for(
+    bench: Bench, worker: Worker, migrated: str
+) -> None:
+    worker.begins._clock = count().__next__  # the locks are looked at by each claim
+    async with await psycopg.AsyncConnection.connect(migrated) as other:
+        await other.execute("create table public.elsewhere as select pg_current_xact_id() as xid")
+        job = uuid4()
+        await by_insert(bench.user, job)
+        seat = await worker.highest()
+        await worker.rounds()
+        assert worker.begin <= seat
+        await bench.user.commit()
+        assert await worker.ids() == [job]
+        await worker.get_ahead()
