@@ -1,9 +1,10 @@
-"""The producer: claims jobs of one queue, as many as slots and rate ask for."""
+"""The producer: claims jobs of all queues of this node, as many as slots and rates ask for."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -42,7 +43,6 @@ class Sleepers:
         self._store = store
         self._guard = guard
         self._asleep: set[str] = set()
-        self._one = asyncio.Lock()
         self._identities = 0
 
     def forget(self) -> None:
@@ -53,16 +53,17 @@ class Sleepers:
     def asleep(self, queue: str) -> bool:
         return queue in self._asleep
 
-    async def set(self, queue: str, asleep: bool) -> None:
-        if asleep == (queue in self._asleep):
-            return
-        async with self._one:  # queues of one row
-            identity = self._identities
-            wanted = self._asleep | {queue} if asleep else self._asleep - {queue}
-            self._asleep = self._asleep & wanted  # an answer that is lost: it is said again
-            await self._store.set_sleeping(self._guard.membership.identity.id, sorted(wanted))
-            if identity == self._identities:  # else it was said of the one before
-                self._asleep = wanted
+    async def set(self, fall_asleep: set[str], wake_up: set[str]) -> bool:
+        """Whether that changed anything."""
+        wanted = (self._asleep | fall_asleep) - wake_up
+        if wanted == self._asleep:
+            return False
+        identity = self._identities
+        self._asleep = self._asleep & wanted  # an answer that is lost: it is said again
+        await self._store.set_sleeping(self._guard.membership.identity.id, sorted(wanted))
+        if identity == self._identities:  # else it was said of the one before
+            self._asleep = wanted
+        return True
 
 
 class ClaimDesk:
@@ -90,8 +91,9 @@ class ClaimDesk:
         self.not_tasks: set[str] = set()
         """Tasks that turned out to have no handler here."""
 
-    async def claim(self, lane: Lane, limit: int, now: datetime | None) -> int | None:
-        """Claim and hand over to the executor; how many, or None when the lease is not ours."""
+    async def claim(self, limits: Mapping[Lane, int], now: datetime | None) -> int | None:
+        """Claim at most so many of each queue and hand them over to the executor; how many, or
+        None when the lease is not ours."""
         async with self._one:
             membership = self._guard.membership
             if self._unknown is membership:
@@ -101,21 +103,25 @@ class ClaimDesk:
             node, doubts = membership.identity.id, self._doubts
             began = self._env.boot_now()
             try:
-                jobs = await self._ask(lane, node, membership.epoch, limit, now)
+                jobs = await self._ask(limits, node, membership.epoch, now)
             except Exception as error:
                 # no answer, or one that could not be read: rows may be ours that we do not know
                 if not isinstance(error, errors.Unavailable) or error.sent:
                     self._unknown = membership
-                    lane.batch.unanswered(limit)
+                    for lane, limit in limits.items():
+                        lane.batch.unanswered(limit)
                 raise
-            lane.batch.answered(len(jobs), self._env.boot_now() - began)
+            took = self._env.boot_now() - began
             if membership.lease.phase is not Phase.HOLDER:
                 return None  # fenced meanwhile: these are rescued with what else it held
-            if self._doubts != doubts:  # the claim may be lost: it is settled first
-                lane.drained = False
-                return 0
-            self._executor.submit(lane, [Claim(job, node) for job in jobs])
-            return len(jobs)
+            for lane in limits:
+                claims = [Claim(job, node) for job in jobs if job.queue == lane.queue]
+                lane.batch.answered(len(claims), took)
+                if self._doubts != doubts:  # the claim may be lost: it is settled first
+                    lane.drained = False
+                elif claims:
+                    self._executor.submit(lane, claims)
+            return len(jobs) if self._doubts == doubts else 0
 
     def doubt(self) -> None:
         """What the database calls ours may not be what we know. What has not been started is let
@@ -133,18 +139,23 @@ class ClaimDesk:
                 await self._give_back_unknown(doubtful)
 
     async def _ask(
-        self, lane: Lane, node: UUID, epoch: int, limit: int, now: datetime | None
+        self, limits: Mapping[Lane, int], node: UUID, epoch: int, now: datetime | None
     ) -> list[ClaimedJob]:
-        if lane.claim == "advisory":
-            jobs, lane.contended = await claim_by_advisory_locks(
-                self._store, node, epoch, lane.queue, sorted(self.not_tasks), limit, now
-            )
-            lane.drained = len(jobs) < limit and not lane.contended
-            return jobs
-        jobs = await self._store.claim(
-            node, epoch, {lane.queue: limit}, sorted(self.not_tasks), now, self._begins
-        )
-        lane.drained = len(jobs) < limit
+        not_tasks = sorted(self.not_tasks)
+        jobs: list[ClaimedJob] = []
+        by_rows = {lane.queue: limit for lane, limit in limits.items() if lane.claim == "rows"}
+        if by_rows:
+            jobs += await self._store.claim(node, epoch, by_rows, not_tasks, now, self._begins)
+        count = Counter(job.queue for job in jobs)
+        for lane, limit in limits.items():
+            if lane.claim == "advisory":
+                found, lane.contended = await claim_by_advisory_locks(
+                    self._store, node, epoch, lane.queue, not_tasks, limit, now
+                )
+                jobs += found
+                lane.drained = len(found) < limit and not lane.contended
+            else:
+                lane.drained = count[lane.queue] < limit
         return jobs
 
     @property
@@ -184,14 +195,67 @@ class ClaimDesk:
         self._emit("claim_unknown", given_back=count)
 
 
+class Demand:
+    """How many more jobs of one queue this node wants in its hands."""
+
+    def __init__(self, lane: Lane, env: Env, limits: Limits) -> None:
+        self.lane = lane
+        self._env = env
+        self._limits = limits
+        self._measured_at = env.boot_now()
+        self._measured = 0
+        self._rate = 0.0
+        self._still = (0, env.boot_now())
+        """How many jobs had ended, and since when no other has, and none was claimed."""
+
+    def room(self) -> int:
+        most = _PREFETCH_BATCHES * self._limits.batch_rows
+        ahead = min(most, int(self._rate * _PREFETCH_SECONDS))
+        return self.lane.slots + ahead - self.lane.in_hand
+
+    def wants_more(self) -> bool:
+        """Enough room to be worth a statement, and more is there: asked when a job has ended."""
+        enough = min(self.lane.slots, self._limits.batch_rows)
+        return not self.lane.drained and self.room() * 2 >= enough
+
+    def limit(self) -> int:
+        """Of the next claim; 0: there is no room."""
+        self._measure()
+        return max(0, min(self.room(), self._limits.batch_rows, self.lane.batch.now))
+
+    def moves(self) -> None:
+        """Jobs were claimed."""
+        self._still = self.lane.finished, self._env.boot_now()
+
+    def stands_still(self) -> bool:
+        """All slots are taken and no job has ended for a while: what was claimed ahead waits."""
+        lane, now = self.lane, self._env.boot_now()
+        ended, since = self._still
+        if lane.finished != ended:
+            self._still = lane.finished, now
+            return False
+        if now - since < _STILL_SECONDS:
+            return False
+        self._rate = 0.0
+        return True
+
+    def _measure(self) -> None:
+        now = self._env.boot_now()
+        elapsed = now - self._measured_at
+        if elapsed >= 0.02:
+            rate = (self.lane.finished - self._measured) / elapsed
+            self._rate += (rate - self._rate) * min(1.0, elapsed * 5)
+            self._measured, self._measured_at = self.lane.finished, now
+
+
 class Producer(Service):
-    """Claims a batch, hands it over, and sleeps when the queue is empty."""
+    """Claims a batch, hands it over, and sleeps when all queues are empty or full."""
 
     name = "producer"
 
     def __init__(
         self,
-        lane: Lane,
+        lanes: Sequence[Lane],
         env: Env,
         limits: Limits,
         polling: Polling,
@@ -200,7 +264,8 @@ class Producer(Service):
         sleepers: Sleepers,
         listening: Callable[[], bool],
     ) -> None:
-        self._lane = lane
+        self._demands = deque(Demand(lane, env, limits) for lane in lanes)
+        self._by_queue = {demand.lane.queue: demand for demand in self._demands}
         self._env = env
         self._limits = limits
         self._polling = polling
@@ -208,77 +273,92 @@ class Producer(Service):
         self._acker = acker
         self._sleepers = sleepers
         self._listening = listening
-        self._measured_at = env.boot_now()
-        self._measured = 0
-        self._rate = 0.0
-        self._still = (0, env.boot_now())
-        """How many jobs had ended, and since when no other has, and none was claimed."""
+        self._look_at = float("-inf")
+        """When all queues are looked at next."""
 
-    @property
-    def _poll(self) -> float:
-        return self._polling.listening if self._listening() else self._polling.blind
+    def look(self, queue: str = "") -> bool:
+        """There may be more in this queue, or in all; whether it is one of ours."""
+        for demand in self._demands:
+            if queue in ("", demand.lane.queue):
+                demand.lane.drained = False
+        return not queue or queue in self._by_queue
 
-    def room(self) -> int:
-        """How many more jobs we want in our hands."""
-        most = _PREFETCH_BATCHES * self._limits.batch_rows
-        ahead = min(most, int(self._rate * _PREFETCH_SECONDS))
-        return self._lane.slots + ahead - self._lane.in_hand
-
-    def wants_more(self) -> bool:
-        """Enough room to be worth a statement, and more is there: asked when a job has ended."""
+    def wants_more(self, queue: str) -> bool:
+        """Is it worth a statement now? Asked when a job of it has ended."""
         if self._desk.exclusive:
-            return bool(self._lane.waiting)
-        return not self._lane.drained and self.room() * 2 >= min(
-            self._lane.slots, self._limits.batch_rows
-        )
+            return bool(self._by_queue[queue].lane.waiting)
+        return self._by_queue[queue].wants_more()
 
     async def tick(self, now: datetime | None) -> float:
-        self._measure()
         if self._desk.in_doubt:  # also when there is no room for more
             await self._desk.settle()
         if self._desk.exclusive:
-            await self._desk.give_back(self._lane)
-            self._lane.drained = False  # we look again when it has ended
+            for demand in self._demands:
+                await self._desk.give_back(demand.lane)
+            self.look()  # when it has ended
             return 5.0  # its end, or the person's word, wakes us
         if self._acker.backlog > self._limits.unrecorded_outcomes:
             return self._limits.flush_seconds
-        limit = min(self.room(), self._limits.batch_rows, self._lane.batch.now)
-        if limit <= 0:
-            return await self._full()
-        claimed = await self._desk.claim(self._lane, limit, now)
-        if claimed is None:
-            return 1.0  # the node wakes us when it has joined
-        self._still = self._lane.finished, self._env.boot_now()
-        if not self._lane.drained:
-            if claimed == limit >= 50:
-                # plenty of work: whoever enqueues need not notify
-                await self._sleepers.set(self._lane.queue, asleep=False)
-            return _CONTENDED_SECONDS if self._lane.contended and not claimed else 0.0
-        if not self._sleepers.asleep(self._lane.queue):
-            # first say that we sleep, then look once more: a job of the moment between is seen
-            await self._sleepers.set(self._lane.queue, asleep=True)
-            return 0.0
-        return self._env.jitter(self._poll, 0.2)
+        began = self._env.boot_now()
+        if began >= self._look_at:
+            poll = self._polling.listening if self._listening() else self._polling.blind
+            self._look_at = began + self._env.jitter(poll, 0.2)
+            self.look()
+        limits, full = self._wanted()
+        if limits:
+            claimed = await self._desk.claim({d.lane: n for d, n in limits.items()}, now)
+            if claimed is None:
+                self.look()
+                return 1.0  # the node wakes us when it has joined
+            if await self._said_who_sleeps(limits):
+                return 0.0
+        pauses = [await self._full(demand) for demand in full]
+        if any(not demand.lane.drained for demand in limits):
+            contended = all(d.lane.drained or d.lane.contended for d in limits)
+            return _CONTENDED_SECONDS if limits and contended and not claimed else 0.0
+        return min([max(0.0, self._look_at - self._env.boot_now()), *pauses])
 
-    async def _full(self) -> float:
-        """No room: an ended job wakes us. Meanwhile nobody knows whether there is more."""
-        lane, now = self._lane, self._env.boot_now()
-        lane.drained = False
+    def _wanted(self) -> tuple[dict[Demand, int], list[Demand]]:
+        """How many of which, one batch together; and those without room. Another one comes first
+        the next time."""
+        limits: dict[Demand, int] = {}
+        full, left = [], self._limits.batch_rows
+        for demand in self._demands:
+            if demand.lane.drained:
+                continue
+            limit = demand.limit()
+            if limit and left > 0:
+                limits[demand] = min(limit, left)
+                left -= limits[demand]
+            elif not limit:
+                full.append(demand)
+        self._demands.rotate(-1)
+        return limits, full
+
+    async def _said_who_sleeps(self, limits: Mapping[Demand, int]) -> bool:
+        """First say that a queue sleeps, then look once more: a job of the moment between is seen.
+        Where there is plenty of work, whoever enqueues need not notify."""
+        asleep, awake = set(), set()
+        for demand, limit in limits.items():
+            lane = demand.lane
+            demand.moves()
+            if lane.drained:
+                asleep.add(lane.queue)
+            elif limit >= 50:
+                awake.add(lane.queue)
+        new = {queue for queue in asleep if not self._sleepers.asleep(queue)}
+        if not await self._sleepers.set(asleep, awake) or not new:
+            return False
+        for queue in new:
+            self.look(queue)
+        return True
+
+    async def _full(self, demand: Demand) -> float:
+        """No room: an ended job wakes us. What was claimed ahead goes back when none ends."""
+        lane = demand.lane
         if not lane.waiting or lane.running < lane.slots:  # else they are being started
             return 5.0
-        ended, since = self._still
-        if lane.finished != ended:
-            self._still = lane.finished, now
-        elif now - since >= _STILL_SECONDS:
-            self._rate = 0.0
-            await self._desk.give_back(lane)
-            return 5.0
-        return _STILL_SECONDS
-
-    def _measure(self) -> None:
-        now = self._env.boot_now()
-        elapsed = now - self._measured_at
-        if elapsed >= 0.02:
-            rate = (self._lane.finished - self._measured) / elapsed
-            self._rate += (rate - self._rate) * min(1.0, elapsed * 5)
-            self._measured, self._measured_at = self._lane.finished, now
+        if not demand.stands_still():
+            return _STILL_SECONDS
+        await self._desk.give_back(lane)
+        return 5.0

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -103,9 +104,7 @@ class Node(GuardsHost):
         self._desk = ClaimDesk(self._store, env, self.guard, self.executor, self._emit)
         self.wakeups = self._tools.wakeups(self._on_wake, self._emit)
         self._loops: dict[str, Loop] = {}
-        self._producers: dict[str, Loop] = {}
-        for queue, slots in self._plan.queues.items():
-            self._producers[queue] = self._producer(queue, slots)
+        self._producer = self._build_producer()
         self._duties = leader_duties(settings, self._store, env, self.guard, self._emit, self.leads)
         self._loops["recorder"] = Loop(self.recorder, env, self._emit)
         self.recorder.wake = self._loops["recorder"].wake_from_any_thread
@@ -120,11 +119,12 @@ class Node(GuardsHost):
             once = OncePerDeploy(self._plan.once, self._tools.users, env, settings.payload_limit)
             self._loops["once"] = Loop(once, env, self._emit)
 
-    def _producer(self, queue: str, slots: int) -> Loop:
-        lane = Lane(queue, slots, self._plan.claims.get(queue, "rows"))
-        self.executor.lanes[queue] = lane
+    def _build_producer(self) -> Producer:
+        lanes = self.executor.lanes
+        for queue, slots in self._plan.queues.items():
+            lanes[queue] = Lane(queue, slots, self._plan.claims.get(queue, "rows"))
         producer = Producer(
-            lane,
+            list(lanes.values()),
             self._env,
             self._settings.limits,
             self._settings.polling,
@@ -133,14 +133,15 @@ class Node(GuardsHost):
             self._sleepers,
             lambda: self.wakeups.healthy,
         )
-        loop = Loop(producer, self._env, self._emit)
+        loop = self._claim_loop = Loop(producer, self._env, self._emit)
 
-        def on_room() -> None:
-            if producer.wants_more():
+        def on_room(queue: str) -> None:
+            if producer.wants_more(queue):
                 loop.wake()
 
-        lane.on_room = on_room
-        return loop
+        for lane in lanes.values():
+            lane.on_room = partial(on_room, lane.queue)
+        return producer
 
     def _syncer(self) -> Syncer:
         return Syncer(
@@ -186,7 +187,7 @@ class Node(GuardsHost):
         if self._stopping:
             return
         self._stopping = True
-        await asyncio.gather(*[loop.stop() for loop in self._producers.values()])
+        await self._claim_loop.stop()
         await self._in_guard(self.guard.resign_all("stopped"))
         await asyncio.gather(*[loop.stop() for loop in self._duties.values()])
         await self._give_back(self.executor.take_waiting())
@@ -299,8 +300,8 @@ class Node(GuardsHost):
         what our row says of the queues that sleep."""
         self._desk.doubt()
         self._sleepers.forget()
-        for loop in self._producers.values():
-            loop.wake()
+        self._producer.look()
+        self._claim_loop.wake()
 
     def _on_signals(self, signals: tuple[Signal, ...]) -> None:
         for signal in signals:
@@ -318,9 +319,8 @@ class Node(GuardsHost):
     def _on_wake(self, wake: Wake) -> None:
         match wake.kind:
             case "q":
-                for queue, loop in self._producers.items():
-                    if wake.subject in ("", queue):
-                        loop.wake()
+                if self._producer.look(wake.subject):
+                    self._claim_loop.wake()
             case "d":
                 self._duties["rescuer"].wake()
                 self.guard.poke()
@@ -346,7 +346,7 @@ class Node(GuardsHost):
                 loop.wake()
 
     def _all_loops(self) -> list[Loop]:
-        return [*self._producers.values(), *self._loops.values(), *self._duties.values()]
+        return [self._claim_loop, *self._loops.values(), *self._duties.values()]
 
     def _may_start(self, claim: Claim, now: float) -> bool:
         membership = self.guard.membership

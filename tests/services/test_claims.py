@@ -78,7 +78,7 @@ class World:
 
     # -- what tests do ---------------------------------------------------------------------------
     async def claims(self) -> int | None:
-        return await self.desk.claim(self.lane, 10, None)
+        return await self.desk.claim({self.lane: 10}, None)
 
     def loses(self, *, sent: bool) -> None:
         def answer() -> list[ClaimedJob]:

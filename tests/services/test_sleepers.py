@@ -34,24 +34,28 @@ async def test_what_was_said_of_the_identity_before_does_not_count_for_the_next(
     sleepers = Sleepers(process.store, process.guard)
     async with await psycopg.AsyncConnection.connect(direct_dsn) as other:
         await other.execute("select 1 from leasehold.node for update")
-        one = asyncio.create_task(sleepers.set("one", True))
+        one = asyncio.create_task(sleepers.set({"one"}, set()))
         await until_async(lambda: made.sql(WAITING), 30, "the statement to be under way")
-        two = asyncio.create_task(sleepers.set("two", True))
         sleepers.forget()  # as when the node came back under another identity
         await other.rollback()
-        await asyncio.gather(one, two)
+        await one
     assert not sleepers.asleep("one")
+    await sleepers.set({"two"}, set())
     assert sleepers.asleep("two")
     assert await made.sql("select sleeping from leasehold.node") == [(["two"],)]
 
 
-async def test_queues_that_fall_asleep_at_once_are_both_in_the_row(made: Database):
+async def test_queues_that_fall_asleep_and_wake_up_at_once_are_said_in_one_statement(
+    made: Database,
+):
     process = made.process()
     await process.step()
     sleepers = Sleepers(process.store, process.guard)
-    await asyncio.gather(*(sleepers.set(queue, True) for queue in ("one", "two", "three")))
-    assert await made.sql("select sleeping from leasehold.node") == [(["one", "three", "two"],)]
-    assert all(sleepers.asleep(queue) for queue in ("one", "two", "three"))
+    assert await sleepers.set({"one", "two", "three"}, set())
+    assert await sleepers.set({"four"}, {"one"})
+    assert await made.sql("select sleeping from leasehold.node") == [(["four", "three", "two"],)]
+    assert [sleepers.asleep(queue) for queue in ("one", "two", "four")] == [False, True, True]
+    assert not await sleepers.set({"two"}, {"one"}), "nothing new"
 
 
 @pytest.mark.parametrize("asleep", [True, False])
@@ -62,7 +66,7 @@ async def test_what_was_said_without_an_answer_is_said_again(
     process = made.process()
     await process.step()
     sleepers = Sleepers(process.store, process.guard)
-    await sleepers.set("q", not asleep)
+    await sleepers.set(*((set(), {"q"}) if asleep else ({"q"}, set())))
     said = process.store.set_sleeping
 
     async def lost(*given: Any) -> None:
@@ -71,7 +75,7 @@ async def test_what_was_said_without_an_answer_is_said_again(
 
     monkeypatch.setattr(process.store, "set_sleeping", lost)
     with pytest.raises(Unavailable):
-        await sleepers.set("q", asleep)
+        await sleepers.set(*(({"q"}, set()) if asleep else (set(), {"q"})))
     monkeypatch.setattr(process.store, "set_sleeping", said)
-    await sleepers.set("q", True)
+    await sleepers.set({"q"}, set())
     assert await made.sql("select sleeping from leasehold.node") == [(["q"],)]
