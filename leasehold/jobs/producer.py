@@ -114,8 +114,11 @@ class ClaimDesk:
             took = self._env.boot_now() - began
             if membership.lease.phase is not Phase.HOLDER:
                 return None  # fenced meanwhile: these are rescued with what else it held
+            by_queue: dict[str, list[Claim]] = {}
+            for job in jobs:
+                by_queue.setdefault(job.queue, []).append(Claim(job, node))
             for lane in limits:
-                claims = [Claim(job, node) for job in jobs if job.queue == lane.queue]
+                claims = by_queue.get(lane.queue, [])
                 lane.batch.answered(len(claims), took)
                 if self._doubts != doubts:  # the claim may be lost: it is settled first
                     lane.drained = False
@@ -146,7 +149,7 @@ class ClaimDesk:
         by_rows = {lane.queue: limit for lane, limit in limits.items() if lane.claim == "rows"}
         if by_rows:
             jobs += await self._store.claim(node, epoch, by_rows, not_tasks, now, self._begins)
-        count = Counter(job.queue for job in jobs)
+        count = Counter([job.queue for job in jobs])
         for lane, limit in limits.items():
             if lane.claim == "advisory":
                 found, lane.contended = await claim_by_advisory_locks(

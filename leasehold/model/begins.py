@@ -10,7 +10,7 @@ ended, these seats are settled, and a later look sees whatever is in them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 Level = tuple[str, int, bool]
@@ -74,6 +74,6 @@ class Begins:
         self._asked_at = now
         return self._settles[1]
 
-    def of(self, queues: Sequence[str]) -> list[tuple[Level, int]]:
+    def of(self, queues: Collection[str]) -> list[tuple[Level, int]]:
         """The levels of these queues that are known, in order, and where they begin."""
-        return sorted((level, begin) for level, begin in self.levels.items() if level[0] in queues)
+        return sorted(item for item in self.levels.items() if item[0][0] in queues)

@@ -88,7 +88,7 @@ class PgJobs(JobStore, AdvisoryClaimStore):
         begins: Begins | None = None,
     ) -> list[ClaimedJob]:
         queues = sorted(limits)  # their turns are taken in this order
-        levels = begins.of(queues) if begins else []
+        levels = begins.of(limits) if begins else []
         params = {
             "node": node,
             "epoch": epoch,
