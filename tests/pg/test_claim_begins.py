@@ -342,6 +342,20 @@ async def test_a_job_that_somebody_lets_go_of_is_claimed_next(
 
 
 # -- what a claim passes by -------------------------------------------------------------------
+async def test_a_claim_passes_by_thousands_of_jobs_in_flight(worker: Worker, sql: Run) -> None:
+    await sql(MANY)
+    await sql("analyze leasehold.job")
+    while await worker.claim(500):
+        pass
+    await worker.get_ahead()
+    assert await sql("select count(*) >= 3000 from leasehold.jobs where state = 'running'") == [
+        (True,)
+    ]
+    assert await worker.buffers() < 100
+    worker.begins = Begins(time.monotonic)
+    assert await worker.buffers() > 500, "they are in the way, or this test shows nothing"
+
+
 async def test_beside_a_held_snapshot_a_claim_passes_by_what_is_over(
     bench: Bench, worker: Worker, sql: Run, migrated: str
 ) -> None:
