@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 from leasehold.errors import LeaseholdError, Unavailable
@@ -43,10 +43,13 @@ def acquiring(lease: Lease) -> Iterator[None]:
     lease.watch.forget()
 
 
-class Host(Protocol):
-    """The node, as the guard sees it. Called in the guard's thread; must not wait."""
+class Host:
+    """The node, as the guard sees it. Called in the guard's thread; must not wait. What it does not
+    override is that of a node without jobs, schedules and a loop to watch."""
 
-    def new_identity(self) -> NodeIdentity: ...
+    def new_identity(self) -> NodeIdentity:
+        """Under which the node takes part from now on."""
+        raise NotImplementedError
 
     def joined(self, identity: NodeIdentity) -> None:
         """The node has a lease: work may be claimed under this identity."""
@@ -59,17 +62,21 @@ class Host(Protocol):
 
     def quiet(self) -> bool:
         """Nothing of the lost identity runs any more."""
+        return True
 
     def unrecorded(self) -> int:
         """Outcomes that are not written yet."""
+        return 0
 
     def grace_over(self) -> None:
         """The grace is over and something still runs: a worker process ends here; a web process
         goes on under a new identity, and what runs can write nothing."""
 
-    def leadership(self, name: str, gained: bool) -> None: ...
+    def leadership(self, name: str, gained: bool) -> None:
+        """A lease was gained or lost."""
 
-    def signals(self, signals: tuple[Signal, ...]) -> None: ...
+    def signals(self, signals: tuple[Signal, ...]) -> None:
+        """Somebody asks for something: a job to be cancelled, a stack, the end of the process."""
 
     def halted(self, halted: bool) -> None:
         """Shall this node claim nothing? Told when it changed."""
@@ -82,9 +89,11 @@ class Host(Protocol):
 
     def loop_lag(self) -> float:
         """Seconds since the user's loop last answered, if it owes an answer; else 0."""
+        return 0.0
 
     def info(self) -> dict[str, Any]:
         """What the process believes of itself, for the node's row."""
+        return {}
 
     def renewed(self) -> None:
         """A renewal succeeded: the watchdog may be set again."""

@@ -17,10 +17,11 @@ from leasehold import errors
 from leasehold.config import Settings
 from leasehold.env import LOOP_FACTORY, Env
 from leasehold.lease.guard import Guard
+from leasehold.lease.membership import Host
 from leasehold.loops.recorder import Recorder
 from leasehold.loops.service import Loop
 from leasehold.node.reach import reach_database
-from leasehold.ports import NodeIdentity, Signal, Store, Wake, Wakeups
+from leasehold.ports import NodeIdentity, Store, Wake, Wakeups
 from leasehold.telemetry import Emit
 
 MakeWakeups = Callable[[Callable[[Wake], None], Emit], Wakeups]
@@ -35,7 +36,7 @@ class LightTools:
     store: Callable[[Settings], tuple[Store, MakeWakeups]]
 
 
-class LightNode:
+class LightNode(Host):
     """``start`` in any thread, then ``guard`` is there; ``stop`` in any thread but its own."""
 
     guard: Guard
@@ -115,9 +116,6 @@ class LightNode:
             self.guard.poke()
 
     # -- Host ------------------------------------------------------------------------------------
-    def halted(self, halted: bool) -> None:
-        """It claims nothing anyway."""
-
     def new_identity(self) -> NodeIdentity:
         """Of no application: it neither schedules nor works."""
         identity = NodeIdentity(
@@ -138,35 +136,5 @@ class LightNode:
     def fenced(self, why: str) -> None:
         self._recorder.emit("node_fenced", why=why, running=[])
 
-    def quiet(self) -> bool:
-        return True
-
-    def unrecorded(self) -> int:
-        return 0
-
-    def grace_over(self) -> None:
-        """A lost leader or lock never ends a process."""
-
-    def leadership(self, name: str, gained: bool) -> None:
-        """It stands in no election of an application."""
-
-    def signals(self, signals: tuple[Signal, ...]) -> None:
-        """It runs no jobs."""
-
-    def nodes_changed(self) -> None:
-        """It buries nobody."""
-
-    def failed_over(self) -> None:
-        """It claims nothing."""
-
-    def loop_lag(self) -> float:
-        return 0.0
-
     def info(self) -> dict[str, Any]:
         return {"leads": self.guard.contests.held()}
-
-    def renewed(self) -> None:
-        """No watchdog."""
-
-    async def look_after_jobs(self, until: float) -> None:
-        """There are none."""

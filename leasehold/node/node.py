@@ -16,7 +16,7 @@ from leasehold.duties.deadlines import DeadlineSweeper
 from leasehold.duties.leading import leader_duties
 from leasehold.duties.once import OncePerDeploy
 from leasehold.duties.syncer import Syncer
-from leasehold.env import LOOP_FACTORY, Env, take_assigned_node_id
+from leasehold.env import LOOP_FACTORY, Env
 from leasehold.jobs.acker import Acker
 from leasehold.jobs.attempt import Attempts
 from leasehold.jobs.executor import Executor, Lane
@@ -31,7 +31,7 @@ from leasehold.loops.recorder import Recorder
 from leasehold.loops.service import Loop, Outage
 from leasehold.model.job import ClaimedJob
 from leasehold.model.outcome import Outcome, Unknown
-from leasehold.node.host import GuardsHost
+from leasehold.node.host import GuardsHost, Parts
 from leasehold.node.plan import NodePlan, Tools
 from leasehold.node.reach import reach_database
 from leasehold.node.watchdog import Watchdog
@@ -40,8 +40,12 @@ from leasehold.ports import NodeIdentity, Signal, Wake
 _UNKNOWN_TASKS = 1000  # so many names a claim leaves out at most
 
 
-class Node(GuardsHost):
+class Node:
     """``start``, then ``stop``. All of it belongs to one event loop and one process."""
+
+    on_drain: Callable[[bool], None] | None = None
+    """Ends the process, after its jobs; a process of its own sets it, a web worker does not. True:
+    it alone was asked, False: all of the application."""
 
     def __init__(
         self, plan: NodePlan, tools: Tools, registry: Registry, settings: Settings, env: Env
@@ -52,10 +56,8 @@ class Node(GuardsHost):
         self._settings = settings
         self._env = env
         self._store = tools.store
-        self._assigned = take_assigned_node_id()
         self._loop = asyncio.get_running_loop()
         self._joined: asyncio.Future[None] = self._loop.create_future()
-        self._user, self._looks = threading.get_ident(), []
         self._stopping = False
         self._given_back = 0
         self._cancelled = self._left = 0
@@ -69,8 +71,6 @@ class Node(GuardsHost):
         self._emit = self.recorder.emit
         self.running = Running()
         self._watchdog = Watchdog(settings.timings.grace, self._emit)
-        self.guard = Guard(self._tools.guard_store, env, settings.timings, self._emit, self)
-        self.guard.stand(settings.name)
         self._overdue = Overdue(env, self.running, self._emit)
         self._starts = Starts(env, self._emit)
         self.processes = ProcessPool(
@@ -100,9 +100,29 @@ class Node(GuardsHost):
         self.executor = Executor(
             env, limits, self.running, self._emit, self._finished, self._may_take, self.attempts
         )
+        self.wakeups = self._tools.wakeups(self._on_wake, self._emit)
+        parts = Parts(
+            self.recorder,
+            self._watchdog,
+            self._starts,
+            self._overdue,
+            self.running,
+            self.processes,
+            self.acker,
+            self.executor,
+            self.wakeups,
+        )
+        host = self._make_host(parts)
+        self.guard = host.guard = Guard(
+            self._tools.guard_store, env, settings.timings, self._emit, host
+        )
+        self.guard.stand(settings.name)
         self._sleepers = Sleepers(self._store, self.guard)
         self._desk = ClaimDesk(self._store, env, self.guard, self.executor, self._emit)
-        self.wakeups = self._tools.wakeups(self._on_wake, self._emit)
+        self._build_loops()
+
+    def _build_loops(self) -> None:
+        settings, env = self._settings, self._env
         self._loops: dict[str, Loop] = {}
         self._producer = self._build_producer()
         self._duties = leader_duties(settings, self._store, env, self.guard, self._emit, self.leads)
@@ -118,6 +138,11 @@ class Node(GuardsHost):
         if self._plan.once:
             once = OncePerDeploy(self._plan.once, self._tools.users, env, settings.payload_limit)
             self._loops["once"] = Loop(once, env, self._emit)
+
+    def _make_host(self, parts: Parts) -> GuardsHost:
+        return GuardsHost(
+            self._plan, self._registry, self._settings, self._env, parts, self, self._in_loop
+        )
 
     def _build_producer(self) -> Producer:
         lanes = self.executor.lanes
@@ -252,7 +277,7 @@ class Node(GuardsHost):
         except BaseException as error:  # else a start would wait for it for ever
             text = errors.told(error)
             self._emit("service_failed", service="guard", error=text)
-            self._in_loop(self._on_refused, errors.Unavailable(f"the guard ended: {text}"))
+            self._in_loop(self.on_refused, errors.Unavailable(f"the guard ended: {text}"))
 
     async def _in_guard(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something in the guard's loop and wait for it."""
@@ -267,35 +292,35 @@ class Node(GuardsHost):
             self._loop.call_soon_threadsafe(call, *arguments)
 
     # -- in the user's loop ----------------------------------------------------------------------
-    def _on_joined(self, identity: NodeIdentity) -> None:
+    def on_joined(self, identity: NodeIdentity) -> None:
         self.attempts.worker_id = identity.worker_id
         self._sleepers.forget()
         if not self._joined.done():
             self._joined.set_result(None)
         self._wake_all()
 
-    def _on_refused(self, error: errors.LeaseholdError) -> None:
+    def on_refused(self, error: errors.LeaseholdError) -> None:
         if not self._joined.done():
             self._joined.set_exception(error)
 
-    def _on_fenced(self) -> None:
+    def on_fenced(self) -> None:
         self.executor.take_waiting()
         self.executor.end_all("lost")
 
-    def _on_leadership(self) -> None:
+    def on_leadership(self) -> None:
         for loop in [*self._duties.values(), self._loops["deadlines"]]:
             loop.wake()
 
-    def _on_nodes_changed(self) -> None:
+    def on_nodes_changed(self) -> None:
         self._duties["rescuer"].wake()
         if "syncer" in self._loops:
             self._loops["syncer"].wake()
 
-    def _on_halted(self, halted: bool) -> None:
+    def on_halted(self, halted: bool) -> None:
         self._desk.halted = halted
         self._wake_all()
 
-    def _on_failed_over(self) -> None:
+    def on_failed_over(self) -> None:
         """A completion may be lost, and the job be ours that we have forgotten; so may a claim, and
         what our row says of the queues that sleep."""
         self._desk.doubt()
@@ -303,7 +328,7 @@ class Node(GuardsHost):
         self._producer.look()
         self._claim_loop.wake()
 
-    def _on_signals(self, signals: tuple[Signal, ...]) -> None:
+    def on_signals(self, signals: tuple[Signal, ...]) -> None:
         for signal in signals:
             if signal.kind == "drain" and self.on_drain:
                 self._drained(self.on_drain, signal.token == 1)

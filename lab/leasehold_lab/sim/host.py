@@ -14,6 +14,7 @@ from typing import Any
 from leasehold.config import Settings
 from leasehold.env import Env
 from leasehold.jobs.tasks import Registry
+from leasehold.node.host import GuardsHost, Parts
 from leasehold.node.node import Node
 from leasehold.node.plan import NodePlan, Tools
 from leasehold.ports import NodeIdentity
@@ -55,7 +56,6 @@ class SimNode(Node):
         """Called when a task ends that nobody waits for: its error would be lost."""
         self.first_id: Any = None
         """By which its parent certifies its death."""
-        self._assigned_as = ""
         self.env = env
         self.contending: set[asyncio.Task[None]] = set()
         """What stands for the user's code that wants leaders and locks."""
@@ -74,11 +74,28 @@ class SimNode(Node):
     def _in_loop(self, call: Callable[..., Any], *arguments: Any) -> None:
         self._loop.call_soon(call, *arguments, context=self._work_context)
 
-    # -- Host ------------------------------------------------------------------------------------
+    def _make_host(self, parts: Parts) -> GuardsHost:
+        host = _SimHost(
+            self._plan, self._registry, self._settings, self._env, parts, self, self._in_loop
+        )
+        host.on_belief, host.exit, host.first = self._on_belief, self._exit, self._note_first
+        return host
+
+    def _note_first(self, identity: NodeIdentity) -> None:
+        self.first_id = identity.id
+
+
+class _SimHost(GuardsHost):
+    on_belief: Callable[[], None]
+    exit: Callable[[], None] | None
+    first: Callable[[NodeIdentity], None]
+    _assigned_as = ""
+
     def new_identity(self) -> NodeIdentity:
         identity = super().new_identity()
-        if self.first_id is None:
-            self.first_id, self._assigned_as = identity.id, str(identity.id)
+        if not self._assigned_as:
+            self._assigned_as = str(identity.id)
+            self.first(identity)
         return identity
 
     def info(self) -> dict[str, Any]:
@@ -86,16 +103,16 @@ class SimNode(Node):
 
     def leadership(self, name: str, gained: bool) -> None:
         if gained:
-            self._on_belief()
+            self.on_belief()
         super().leadership(name, gained)
 
     def renewed(self) -> None:
-        self._on_belief()
+        self.on_belief()
         super().renewed()
 
     def grace_over(self) -> None:
-        if self._exit is None:
+        if self.exit is None:
             super().grace_over()
             return
-        self._emit("node_exits", running=self.running.started())
-        self._exit()
+        self._emit("node_exits", running=self._parts.running.started())
+        self.exit()
