@@ -49,7 +49,7 @@ class Host:
 
     def new_identity(self) -> NodeIdentity:
         """Under which the node takes part from now on."""
-        raise NotImplementedError
+        raise Unavailable("this host takes no part")
 
     def joined(self, identity: NodeIdentity) -> None:
         """The node has a lease: work may be claimed under this identity."""
