@@ -34,14 +34,10 @@ class Lane:
         self.slots = slots
         self.claim = claim
         """``rows`` or ``advisory``."""
-        self.contended = False
-        """An advisory claim left candidates to others: there may be more."""
         self.waiting: deque[Claim] = deque()
         self.running = 0
         self.taking = False
         """A runner is taking jobs; the others wait with theirs."""
-        self.drained = True
-        """The last claim found that there are no more."""
         self.batch = BatchSize(Limits.batch_rows)
         """Rows of a claim: how big they are is known when they have come."""
         self.finished = 0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID
 
 from leasehold import errors
@@ -53,17 +54,23 @@ class Sleepers:
     def asleep(self, queue: str) -> bool:
         return queue in self._asleep
 
-    async def set(self, fall_asleep: set[str], wake_up: set[str]) -> bool:
-        """Whether that changed anything."""
+    async def set(self, fall_asleep: set[str], wake_up: set[str]) -> None:
         wanted = (self._asleep | fall_asleep) - wake_up
         if wanted == self._asleep:
-            return False
+            return
         identity = self._identities
         self._asleep = self._asleep & wanted  # an answer that is lost: it is said again
         await self._store.set_sleeping(self._guard.membership.identity.id, sorted(wanted))
         if identity == self._identities:  # else it was said of the one before
             self._asleep = wanted
-        return True
+
+
+class Found(NamedTuple):
+    """What a claim found in one queue."""
+
+    jobs: list[ClaimedJob]
+    more: bool
+    """There may be more."""
 
 
 class ClaimDesk:
@@ -91,9 +98,11 @@ class ClaimDesk:
         self.not_tasks: set[str] = set()
         """Tasks that turned out to have no handler here."""
 
-    async def claim(self, limits: Mapping[Lane, int], now: datetime | None) -> int | None:
-        """Claim at most so many of each queue and hand them over to the executor; how many, or
-        None when the lease is not ours."""
+    async def claim(
+        self, limits: Mapping[Lane, int], now: datetime | None
+    ) -> Mapping[Lane, Found] | None:
+        """Claim at most so many of each queue and hand them over to the executor; what was found,
+        or None when the lease is not ours."""
         async with self._one:
             membership = self._guard.membership
             if self._unknown is membership:
@@ -103,7 +112,7 @@ class ClaimDesk:
             node, doubts = membership.identity.id, self._doubts
             began = self._env.boot_now()
             try:
-                jobs = await self._ask(limits, node, membership.epoch, now)
+                found = await self._ask(limits, node, membership.epoch, now)
             except Exception as error:
                 # no answer, or one that could not be read: rows may be ours that we do not know
                 if not isinstance(error, errors.Unavailable) or error.sent:
@@ -114,17 +123,14 @@ class ClaimDesk:
             took = self._env.boot_now() - began
             if membership.lease.phase is not Phase.HOLDER:
                 return None  # fenced meanwhile: these are rescued with what else it held
-            by_queue: dict[str, list[Claim]] = {}
-            for job in jobs:
-                by_queue.setdefault(job.queue, []).append(Claim(job, node))
-            for lane in limits:
-                claims = by_queue.get(lane.queue, [])
-                lane.batch.answered(len(claims), took)
-                if self._doubts != doubts:  # the claim may be lost: it is settled first
-                    lane.drained = False
-                elif claims:
-                    self._executor.submit(lane, claims)
-            return len(jobs) if self._doubts == doubts else 0
+            for lane, (jobs, _) in found.items():
+                lane.batch.answered(len(jobs), took)
+            if self._doubts != doubts:  # the claim may be lost: it is settled first
+                return {lane: Found([], more=True) for lane in limits}
+            for lane, (jobs, _) in found.items():
+                if jobs:
+                    self._executor.submit(lane, [Claim(job, node) for job in jobs])
+            return found
 
     def doubt(self) -> None:
         """What the database calls ours may not be what we know. What has not been started is let
@@ -143,23 +149,25 @@ class ClaimDesk:
 
     async def _ask(
         self, limits: Mapping[Lane, int], node: UUID, epoch: int, now: datetime | None
-    ) -> list[ClaimedJob]:
+    ) -> dict[Lane, Found]:
         not_tasks = sorted(self.not_tasks)
-        jobs: list[ClaimedJob] = []
+        found: dict[Lane, Found] = {}
         by_rows = {lane.queue: limit for lane, limit in limits.items() if lane.claim == "rows"}
+        by_queue: dict[str, list[ClaimedJob]] = {queue: [] for queue in by_rows}
         if by_rows:
-            jobs += await self._store.claim(node, epoch, by_rows, not_tasks, now, self._begins)
-        count = Counter([job.queue for job in jobs])
+            jobs = await self._store.claim(node, epoch, by_rows, not_tasks, now, self._begins)
+            for job in jobs:
+                by_queue[job.queue].append(job)
         for lane, limit in limits.items():
             if lane.claim == "advisory":
-                found, lane.contended = await claim_by_advisory_locks(
+                jobs, contended = await claim_by_advisory_locks(
                     self._store, node, epoch, lane.queue, not_tasks, limit, now
                 )
-                jobs += found
-                lane.drained = len(found) < limit and not lane.contended
+                found[lane] = Found(jobs, len(jobs) == limit or contended)
             else:
-                lane.drained = count[lane.queue] < limit
-        return jobs
+                jobs = by_queue[lane.queue]
+                found[lane] = Found(jobs, len(jobs) == limit)
+        return found
 
     @property
     def in_doubt(self) -> bool:
@@ -203,6 +211,9 @@ class Demand:
 
     def __init__(self, lane: Lane, env: Env, limits: Limits) -> None:
         self.lane = lane
+        self.more = True
+        """There may be jobs in the queue that we have not seen. Somebody may say so while a claim
+        is under way, which began before they came."""
         self._env = env
         self._limits = limits
         self._measured_at = env.boot_now()
@@ -218,8 +229,7 @@ class Demand:
 
     def wants_more(self) -> bool:
         """Enough room to be worth a statement, and more is there: asked when a job has ended."""
-        enough = min(self.lane.slots, self._limits.batch_rows)
-        return not self.lane.drained and self.room() * 2 >= enough
+        return self.more and self.room() * 2 >= min(self.lane.slots, self._limits.batch_rows)
 
     def limit(self) -> int:
         """Of the next claim; 0: there is no room."""
@@ -281,16 +291,14 @@ class Producer(Service):
 
     def look(self, queue: str = "") -> bool:
         """There may be more in this queue, or in all; whether it is one of ours."""
-        for demand in self._demands:
-            if queue in ("", demand.lane.queue):
-                demand.lane.drained = False
-        return not queue or queue in self._by_queue
+        named = [self._by_queue[queue]] if queue in self._by_queue else []
+        self._again(named if queue else self._demands)
+        return bool(named) or not queue
 
     def wants_more(self, queue: str) -> bool:
         """Is it worth a statement now? Asked when a job of it has ended."""
-        if self._desk.exclusive:
-            return bool(self._by_queue[queue].lane.waiting)
-        return self._by_queue[queue].wants_more()
+        demand = self._by_queue[queue]
+        return bool(demand.lane.waiting) if self._desk.exclusive else demand.wants_more()
 
     async def tick(self, now: datetime | None) -> float:
         if self._desk.in_doubt:  # also when there is no room for more
@@ -309,16 +317,12 @@ class Producer(Service):
             self.look()
         limits, full = self._wanted()
         if limits:
-            claimed = await self._desk.claim({d.lane: n for d, n in limits.items()}, now)
-            if claimed is None:
-                self.look()
-                return 1.0  # the node wakes us when it has joined
-            if await self._said_who_sleeps(limits):
-                return 0.0
+            pause = await self._claim(limits, now)
+            if pause is not None:
+                return pause
         pauses = [await self._full(demand) for demand in full]
-        if any(not demand.lane.drained for demand in limits):
-            contended = all(d.lane.drained or d.lane.contended for d in limits)
-            return _CONTENDED_SECONDS if limits and contended and not claimed else 0.0
+        if any(demand.more for demand in self._demands if demand not in full):
+            return 0.0
         return min([max(0.0, self._look_at - self._env.boot_now()), *pauses])
 
     def _wanted(self) -> tuple[dict[Demand, int], list[Demand]]:
@@ -327,34 +331,57 @@ class Producer(Service):
         limits: dict[Demand, int] = {}
         full, left = [], self._limits.batch_rows
         for demand in self._demands:
-            if demand.lane.drained:
+            if not demand.more:
                 continue
             limit = demand.limit()
-            if limit and left > 0:
+            if not limit:
+                full.append(demand)
+            elif left > 0:
                 limits[demand] = min(limit, left)
                 left -= limits[demand]
-            elif not limit:
-                full.append(demand)
         self._demands.rotate(-1)
         return limits, full
 
-    async def _said_who_sleeps(self, limits: Mapping[Demand, int]) -> bool:
+    async def _claim(self, limits: Mapping[Demand, int], now: datetime | None) -> float | None:
+        """Seconds until the next tick; None: as long as nobody has more."""
+        for demand in limits:
+            demand.more = False
+        try:
+            found = await self._desk.claim({d.lane: limit for d, limit in limits.items()}, now)
+            if found is not None and await self._said_who_sleeps(limits, found):
+                return 0.0
+        except BaseException:
+            self._again(limits)
+            raise
+        if found is None:
+            self._again(limits)
+            return 1.0  # the node wakes us when it has joined
+        contended = not any(jobs for jobs, _ in found.values())
+        return _CONTENDED_SECONDS if contended and any(d.more for d in limits) else None
+
+    def _again(self, demands: Iterable[Demand]) -> None:
+        for demand in demands:
+            demand.more = True
+
+    async def _said_who_sleeps(
+        self, limits: Mapping[Demand, int], found: Mapping[Lane, Found]
+    ) -> bool:
         """First say that a queue sleeps, then look once more: a job of the moment between is seen.
         Where there is plenty of work, whoever enqueues need not notify."""
         asleep, awake = set(), set()
         for demand, limit in limits.items():
-            lane = demand.lane
             demand.moves()
-            if lane.drained:
-                asleep.add(lane.queue)
-            elif limit >= 50:
-                awake.add(lane.queue)
-        new = {queue for queue in asleep if not self._sleepers.asleep(queue)}
-        if not await self._sleepers.set(asleep, awake) or not new:
-            return False
+            if not found[demand.lane].more:
+                asleep.add(demand.lane.queue)
+                continue
+            demand.more = True
+            if limit >= 50:
+                awake.add(demand.lane.queue)
+        new = [queue for queue in asleep if not self._sleepers.asleep(queue)]
+        await self._sleepers.set(asleep, awake)
         for queue in new:
             self.look(queue)
-        return True
+        return bool(new)
 
     async def _full(self, demand: Demand) -> float:
         """No room: an ended job wakes us. What was claimed ahead goes back when none ends."""

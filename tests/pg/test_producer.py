@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
 
 from leasehold import App
-from leasehold.config import Limits
+from leasehold.config import Limits, Polling
 from leasehold.pg.stores.store import PgStore
+from leasehold.ports import Wake
 from tests.support.wait import until_async
 
 QUEUES = {f"q{number:02}": 2 for number in range(50)}
@@ -73,19 +74,60 @@ async def test_a_queue_without_room_holds_up_no_other(app: App) -> None:
             await job.wait(30)
 
 
+# -- where nothing but the test wakes a node -------------------------------------------------------
+@pytest.fixture
+async def alone(migrated: str) -> AsyncIterator[App]:
+    """It neither listens nor polls."""
+    app = App(migrated, listen=False, polling=Polling(listening=3600.0, blind=3600.0))
+    yield app
+    await app.close()
+
+
+async def all_sleep(sql: Any, count: int) -> None:
+    sleeping = "select 1 from leasehold.node where cardinality(sleeping) = %(count)s"
+    await until_async(lambda: sql(sleeping, {"count": count}), 30)
+
+
 async def test_a_claim_of_many_queues_takes_one_batch_and_each_has_its_turn(
-    app: App, asked: list[dict[str, int]]
+    alone: App, sql: Any, asked: list[dict[str, int]]
 ) -> None:
     ran: list[int] = []
 
-    @app.task()
+    @alone.task()
     async def work(n: int) -> None:
         ran.append(n)
 
     many = {f"q{number}": Limits.batch_rows for number in range(3)}
-    jobs = [work.job(n=n, queue=f"q{n % 3}") for n in range(60)]
-    await app.enqueue_many(jobs)
-    async with app.node(queues=many):
+    async with alone.node(queues=many) as node:
+        await all_sleep(sql, len(many))
+        await alone.enqueue_many([work.job(n=n, queue=f"q{n % 3}") for n in range(60)])
+        node._on_wake(Wake("q"))
         await until_async(lambda: len(ran) == 60, 30)
     assert all(sum(limits.values()) <= Limits.batch_rows for limits in asked)
-    assert set().union(*asked) == set(many)
+
+
+async def test_a_wake_up_during_a_claim_is_followed_by_another_claim(
+    alone: App, sql: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job comes when the claim has looked, and the wake-up before it is answered."""
+
+    @alone.task()
+    async def work() -> str:
+        return "done"
+
+    claim, late, asleep = PgStore.claim, [], False
+
+    async def slow(self: PgStore, *given: Any) -> Any:
+        found = await claim(self, *given)
+        if asleep and not late:
+            late.append(await work.enqueue())
+            node._on_wake(Wake("q", "default"))
+        return found
+
+    monkeypatch.setattr(PgStore, "claim", slow)
+    async with alone.node(queues={"default": 1}) as node:
+        await all_sleep(sql, 1)
+        asleep = True
+        node._on_wake(Wake("q", "default"))
+        await until_async(lambda: late, 30)
+        assert await late[0].wait(30) == "done"
