@@ -175,6 +175,12 @@ async def test_the_best_job_is_claimed_first(world: World):
     assert [job.id for job in await world.a.claim()] == [low]
 
 
+async def test_to_retry_an_available_job_leaves_it_in_its_place(world: World):
+    first, second = await world.enqueue(2)
+    assert await world.a.store.retry(first, world.now) == "waiting"
+    assert [job.id for job in await world.a.claim()] == [first, second]
+
+
 async def test_a_claim_is_one_attempt_under_a_fresh_token(world: World):
     [job] = await world.enqueue()
     [first] = await world.a.claim()

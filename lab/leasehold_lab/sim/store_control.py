@@ -37,8 +37,9 @@ class ControlOperations:
             if row.node is not None:
                 return "running"
             self._unlocked(job)
+            if not row.ready:
+                row.fresh, row.seat = True, db.new_seat()
             row.ready, row.held_because, row.run_at = True, None, min(row.run_at, moment)
-            row.fresh, row.seat = True, db.new_seat()
             db.wake([row.queue])
             return "waiting"
         done = db.done.pop(job, None)

@@ -9,7 +9,8 @@
 -- index: job_pkey, job_done_pkey, deadline_pkey
 with sooner as (
     update leasehold.job
-    set ready = true, held_because = null, seat = nextval('leasehold.seat_seq'), fresh = true,
+    set ready = true, held_because = null, fresh = fresh or not ready,
+        seat = case when ready then seat else nextval('leasehold.seat_seq') end,
         run_at = least(run_at, coalesce(%(now)s::timestamptz, now()))
     where id = %(job)s and node is null
     returning queue

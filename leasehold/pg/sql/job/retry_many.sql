@@ -12,7 +12,8 @@ with target as materialized (
     select id from leasehold.job where id = any (%(jobs)s::uuid[]) and node is null order by id for update skip locked
 ), sooner as (
     update leasehold.job j
-    set ready = true, held_because = null, seat = nextval('leasehold.seat_seq'), fresh = true,
+    set ready = true, held_because = null, fresh = fresh or not ready,
+        seat = case when ready then seat else nextval('leasehold.seat_seq') end,
         run_at = least(run_at, coalesce(%(now)s::timestamptz, now()))
     where j.id = any (array(select id from target)) and j.node is null
     returning j.id, j.queue
