@@ -1296,7 +1296,7 @@ end $$;
 -- lasts, a worker names the xid that it waits for (unsettled): then only those count that have a lock on the table.
 --
 -- Workers take turns at a queue, or they would all try to lock the same rows. The turn is only for speed: a claim
--- waits for it for a tenth of a second at most.
+-- waits for a tenth of a second, once, and from then on takes only the turns that are free.
 -- ---------------------------------------------------------------------------------------------
 create function leasehold.claim(claimant uuid, its_epoch integer, queues text[], limits integer[], not_tasks text[],
     of_server bigint, unsettled bigint, level_queue text[], level_priority integer[], level_fresh boolean[],
@@ -1313,6 +1313,7 @@ declare
     settled_to  bigint := case when unsettled > 0 then leasehold.oldest_job_writer(unsettled) else 0 end;
     xid         bigint;
     turn        boolean;
+    patient     boolean := true;
     known       integer := 1; -- the next known level
     to_priority integer;
     to_fresh    boolean;
@@ -1358,7 +1359,7 @@ begin
                 xid := pg_current_xact_id()::text::bigint;
             end if;
             if not turn then
-                perform leasehold.take_turn(queues[i]);
+                patient := leasehold.take_turn(queues[i], patient) and patient;
                 turn := true;
             end if;
             return query
@@ -1413,15 +1414,6 @@ begin
                         and r.mode in ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock',
                                        'AccessExclusiveLock'))
     ), next_xid);
-end $$;
-
--- Wait for one's turn at a queue, but not for long: whoever has it may have been stopped.
-create function leasehold.take_turn(queue text) returns void
-language plpgsql volatile as $$
-begin
-    if not pg_try_advisory_xact_lock(leasehold.lock_class('leasehold.claim'), hashtext(queue)) then
-        perform leasehold.advisory_lock(null, leasehold.lock_class('leasehold.claim'), hashtext(queue), false, false, 100);
-    end if;
 end $$;
 
 -- ---------------------------------------------------------------------------------------------
@@ -1584,6 +1576,16 @@ begin
     perform set_config('lock_timeout', before, true);
     return true;
 end $$;
+
+-- Take one's turn at a queue. Patient: wait for it, but not for long, for whoever has it may have been stopped.
+create function leasehold.take_turn(queue text, patient boolean) returns boolean
+language sql volatile as $$
+    select case
+        when pg_try_advisory_xact_lock(leasehold.lock_class('leasehold.claim'), hashtext(queue)) then true
+        when patient then leasehold.advisory_lock(null, leasehold.lock_class('leasehold.claim'), hashtext(queue),
+                                                  false, false, 100)
+        else false end
+$$;
 
 -- Leases (of leaders and of app.lock) and this database's advisory locks, held and waited for. pid is the server's process;
 -- a lease is held by a process of the application, which client names.
