@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -47,9 +48,9 @@ class Host:
     """The node, as the guard sees it. Called in the guard's thread; must not wait. What it does not
     override is that of a node without jobs, schedules and a loop to watch."""
 
+    @abstractmethod
     def new_identity(self) -> NodeIdentity:
         """Under which the node takes part from now on."""
-        raise Unavailable("this host takes no part")
 
     def joined(self, identity: NodeIdentity) -> None:
         """The node has a lease: work may be claimed under this identity."""
