@@ -7,8 +7,8 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -85,20 +85,30 @@ class Result:
 
 async def run(order: Order, say: Say = lambda text: None) -> Result:
     """Play it and judge it. Raises what the database says when it cannot even begin."""
-    # what the parent itself has to tell of its own services is no news
-    logger = logging.getLogger("leasehold")
-    logger.addHandler(logging.NullHandler())
-    logger.propagate = False
     folder = order.keep or Path(tempfile.mkdtemp(prefix="lh-campaign-"))
     folder.mkdir(parents=True, exist_ok=True)
     server = None if order.dsn else await asyncio.to_thread(Server.start, order.postgres)
     try:
-        return await _play(order, folder, server, say)
+        with _silence():
+            return await _play(order, folder, server, say)
     finally:
         if server:
             await asyncio.to_thread(server.close)
         if order.keep is None:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """What the parent itself logs of its own services is no news."""
+    logger, nothing = logging.getLogger("leasehold"), logging.NullHandler()
+    propagate, logger.propagate = logger.propagate, False
+    logger.addHandler(nothing)
+    try:
+        yield
+    finally:
+        logger.propagate = propagate
+        logger.removeHandler(nothing)
 
 
 def _settings(order: Order, server: Server | None) -> Settings:

@@ -213,13 +213,14 @@ class Scene:
     # -- what must hold --------------------------------------------------------------------------
     def check_ticks(self) -> int:
         """Each second between the first and the last tick was fired once, and ran; how many."""
-        moments = [m for (m,) in self.sql(
-            "select extract(epoch from fire_at)::int from leasehold.tick"
-            " where state = 'fired' order by 1")]  # fmt: skip
+        [(moments, jobs)] = self.sql(
+            "select array(select extract(epoch from fire_at)::int from leasehold.tick"
+            " where state = 'fired' order by 1),"
+            " (select count(*) from leasehold.jobs where schedule is not null)"
+        )
         assert moments, "no tick was fired"
         assert moments == list(range(moments[0], moments[-1] + 1)), "a tick is missing"
         assert not self.sql("select 1 from leasehold.tick where state <> 'fired'")
-        jobs = self.one("select count(*) from leasehold.jobs where schedule is not null")
         assert jobs == len(moments), "a tick is more than one job"
         return len(moments)
 
