@@ -1359,8 +1359,13 @@ begin
                 xid := pg_current_xact_id()::text::bigint;
             end if;
             if not turn then
-                patient := leasehold.take_turn(queues[i], patient) and patient;
+                -- whoever has it may have been stopped
                 turn := true;
+                if not pg_try_advisory_xact_lock(leasehold.lock_class('leasehold.claim'), hashtext(queues[i]))
+                   and patient then
+                    patient := leasehold.advisory_lock(null, leasehold.lock_class('leasehold.claim'),
+                                                       hashtext(queues[i]), false, false, 100);
+                end if;
             end if;
             return query
             with picked as materialized (
@@ -1576,16 +1581,6 @@ begin
     perform set_config('lock_timeout', before, true);
     return true;
 end $$;
-
--- Take one's turn at a queue. Patient: wait for it, but not for long, for whoever has it may have been stopped.
-create function leasehold.take_turn(queue text, patient boolean) returns boolean
-language sql volatile as $$
-    select case
-        when pg_try_advisory_xact_lock(leasehold.lock_class('leasehold.claim'), hashtext(queue)) then true
-        when patient then leasehold.advisory_lock(null, leasehold.lock_class('leasehold.claim'), hashtext(queue),
-                                                  false, false, 100)
-        else false end
-$$;
 
 -- Leases (of leaders and of app.lock) and this database's advisory locks, held and waited for. pid is the server's process;
 -- a lease is held by a process of the application, which client names.
