@@ -29,8 +29,8 @@ TESTS = Path(__file__).parent
 EVERYWHERE = (
     "arch/test_ci",
     "services",
-    "e2e/test_cli",
-    "e2e/test_demo",
+    "e2e/test_cli.py",
+    "e2e/test_cli_verbs",
     "e2e/test_fault_kill",
     "e2e/test_handlers",
     "e2e/test_stacks",

@@ -289,8 +289,9 @@ async def test_jobs_that_come_back_are_claimed_though_claims_begin_far_behind_th
     await sql("insert into leasehold.fence (name, token) values ('app', 7)")
     await bench.ack(retried, staged, state=State.RETRYABLE)
     dead = uuid4()
-    set_node = "update leasehold.job set node = %(node)s where id = %(id)s"
-    await sql(set_node, {"node": dead, "id": lost.id})
+    node = {"node": dead, "id": lost.id}
+    await sql("update leasehold.job set node = %(node)s where id = %(id)s", node)
+    await sql("update leasehold.claimed_to set node = %(node)s", node)
     set_due = (
         "update leasehold.job set run_at = now() + %(days)s * interval '1 day' where id = %(id)s"
     )

@@ -309,6 +309,11 @@ MUTANTS = [
         "a claim begins where no job can turn up before",
         patch=patches.unsettled_begins,
     ),
+    Mutant(
+        "ClaimsNotNoted",
+        "a dead node's jobs are found where it claimed",
+        patch=patches.claims_not_noted,
+    ),
     Mutant("SeatBeforeXid", "an xid comes before its seats", patch=patches.seat_before_xid),
     Mutant(
         "ReturnedJobsKeepTheirSeats",

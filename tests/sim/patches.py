@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from leasehold_lab.sim.rows import JobRow, SimDatabase
 from leasehold_lab.sim.transaction import LateEnqueue
@@ -195,6 +196,16 @@ def seat_before_xid() -> Iterator[None]:
         _patched(LateEnqueue, "_begin", only_a_seat),
         _patched(LateEnqueue, "_commit", xid_at_last),
     ):
+        yield
+
+
+@contextmanager
+def claims_not_noted() -> Iterator[None]:
+    def once(self: SimDatabase, node: UUID, row: JobRow) -> None:
+        levels = self.claimed_to.setdefault(node, {})
+        levels.setdefault((row.queue, row.priority, row.fresh), row.seat)
+
+    with _patched(SimDatabase, "note_claim", once):
         yield
 
 

@@ -15,8 +15,9 @@ from leasehold_lab.sim.checkers import Watch
 from leasehold_lab.sim.rows import SimDatabase
 
 _TABLES = (
-    "nodes", "deaths", "leaders", "fences", "terms", "releases", "jobs", "done", "attempts",
-    "keys", "repeated", "signals", "schedules", "ticks", "deadlines", "history", "lock_names",
+    "nodes", "claimed_to", "deaths", "leaders", "fences", "terms", "releases", "jobs", "done",
+    "attempts", "keys", "repeated", "signals", "schedules", "ticks", "deadlines", "history",
+    "lock_names",
 )  # fmt: skip
 _LISTS = ("bids", "events")
 _NUMBERS = ("sequence", "seats", "xids", "last_event")

@@ -8,7 +8,7 @@ statements with SKIP LOCKED pass it over, and none waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -16,6 +16,8 @@ from uuid import UUID
 
 from leasehold.ports import EventView, NodeIdentity, NodeSeen
 from leasehold_lab.sim.promises import judge
+
+_SEATS_AHEAD = 3
 
 
 @dataclass(slots=True)
@@ -204,6 +206,8 @@ class SimDatabase:
         self.open_xids: set[int] = set()
         """Of transactions that have begun to write and have not ended."""
         self.nodes: dict[UUID, NodeRow] = {}
+        self.claimed_to: dict[UUID, dict[tuple[str, int, bool], int]] = {}
+        """By node and level: no job of the node has a seat above."""
         self.deaths: dict[UUID, DeathRow] = {}
         self.leaders: dict[str, LeaderRow] = {}
         self.fences: dict[str, int] = {}
@@ -269,6 +273,28 @@ class SimDatabase:
         """A new job, committed at once."""
         row.seat = self.new_seat()
         self.jobs[row.id] = row
+
+    def claim(self, row: JobRow, node: UUID, moment: datetime) -> None:
+        row.node, row.claimed_at, row.attempt = node, moment, row.attempt + 1
+        row.claim_token = self.new_token()
+        self.note_claim(node, row)
+
+    def note_claim(self, node: UUID, row: JobRow) -> None:
+        levels = self.claimed_to.setdefault(node, {})
+        level = row.queue, row.priority, row.fresh
+        if row.seat > levels.get(level, 0):
+            levels[level] = row.seat + _SEATS_AHEAD
+
+    def held_by(self, nodes: Collection[UUID]) -> list[JobRow]:
+        """Jobs in the hands of these nodes, as far as each has claimed."""
+        return [
+            row
+            for row in self.jobs.values()
+            if row.node is not None
+            and row.node in nodes
+            and row.seat
+            <= self.claimed_to.get(row.node, {}).get((row.queue, row.priority, row.fresh), 0)
+        ]
 
     def free(self, row: JobRow) -> None:
         """Out of its node's hands, and before the fresh ones of its priority."""

@@ -36,6 +36,5 @@ class SimAdvisoryClaims(AdvisoryClaimStore):
         rows = [db.jobs[job] for job in jobs[:limit] if job in db.jobs and job not in db.locked]
         free = [row for row in rows if row.ready and row.node is None]
         for row in free:
-            row.node, row.claimed_at, row.attempt = node, moment, row.attempt + 1
-            row.claim_token = db.new_token()
+            db.claim(row, node, moment)
         return [as_claimed(row) for row in free]

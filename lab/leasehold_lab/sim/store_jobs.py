@@ -89,8 +89,7 @@ class SimJobs(JobStore):
         taken = [row for row in free if row.task not in not_tasks and row.id not in db.locked]
         claimed = []
         for row in taken[:limit]:
-            row.node, row.claimed_at, row.attempt = node, moment, row.attempt + 1
-            row.claim_token = db.new_token()
+            db.claim(row, node, moment)
             claimed.append(as_claimed(row))
             seat = first.pop((row.priority, row.fresh), None)
             if seat is not None:
@@ -189,8 +188,8 @@ class SimJobs(JobStore):
             return 0
         rows = [
             row
-            for row in self.db.jobs.values()
-            if row.node == node and row.claim_token is not None and row.claim_token not in known
+            for row in self.db.held_by([node])
+            if row.claim_token is not None and row.claim_token not in known
         ]
         return self._give_back(rows, now)
 
@@ -231,9 +230,7 @@ class SimJobs(JobStore):
         db = self.db
         moment = db.at(now)
         lost = [
-            row
-            for row in db.jobs.values()
-            if row.node in nodes and row.node not in db.nodes and row.id not in db.locked
+            row for row in db.held_by(nodes) if row.node not in db.nodes and row.id not in db.locked
         ]
         return [self._rescue(row, max_crashes, moment) for row in lost[:limit]]
 

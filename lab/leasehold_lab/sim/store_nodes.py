@@ -185,11 +185,13 @@ class SimNodes(NodeStore):
         return len(chosen)
 
     async def settle(self, nodes: Sequence[UUID]) -> int:
-        held = {job.node for job in self.db.jobs.values() if job.node is not None}
+        held = {job.node for job in self.db.held_by(nodes)}
         free = [node for node in nodes if node not in held]
         found = [d for n, d in self.db.deaths.items() if n in free and not d.settled]
         for death in found:
             death.settled = True
+        for node in free:
+            self.db.claimed_to.pop(node, None)
         return len(found)
 
     async def new_epoch(self, node: UUID, token: int, epoch: int) -> int | None:

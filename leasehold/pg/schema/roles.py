@@ -29,6 +29,7 @@ _TABLES = {
     "bid": _RW,
     "release": "select insert update",
     "job": _RW,
+    "claimed_to": _RW,
     "job_done": _RW,
     "attempt": _RW,
     "job_key": _RW,

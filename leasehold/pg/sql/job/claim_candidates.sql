@@ -3,7 +3,7 @@
 -- the transaction, so that they go when the claim is there for all to see, and not before.
 -- edge: available -> running
 -- locks: own node row FOR KEY SHARE, advisory locks (tried), job rows FOR UPDATE SKIP LOCKED
--- index: job_pkey, node_pkey
+-- index: job_pkey, node_pkey, claimed_to_pkey
 with mine as materialized (
     select id from leasehold.node where id = %(node)s and epoch = %(epoch)s for key share
 ), tried as materialized (
@@ -17,12 +17,22 @@ with mine as materialized (
     where id = any (array(select id from tried))
       and case when ready then node is null end -- the double check, hidden from job_ready
     for update skip locked
+), taken as (
+    update leasehold.job j
+    set node = mine.id, attempt = least(j.attempt + 1, 32767), claimed_at = coalesce(%(now)s::timestamptz, now()),
+        claim_token = (select leasehold.timeline() - 1 << 32) + nextval('leasehold.token_seq')
+    from mine
+    where j.ctid = any (array(select at_row from checked))
+    returning j.*
+), noted as (
+    insert into leasehold.claimed_to (node, queue, priority, fresh, seat)
+    select t.node, t.queue, t.priority, t.fresh, max(t.seat) + 10000 from taken t group by 1, 2, 3, 4
+    having max(t.seat) > coalesce((select c.seat from leasehold.claimed_to c
+                                   where c.node = t.node and c.queue = t.queue and c.priority = t.priority
+                                     and c.fresh = t.fresh), 0)
+    on conflict on constraint claimed_to_pkey do update set seat = excluded.seat
 )
-update leasehold.job j
-set node = mine.id, attempt = least(j.attempt + 1, 32767), claimed_at = coalesce(%(now)s::timestamptz, now()),
-    claim_token = (select leasehold.timeline() - 1 << 32) + nextval('leasehold.token_seq')
-from mine
-where j.ctid = any (array(select at_row from checked))
-returning j.id, j.task_name, j.queue, j.payload, j.priority, j.attempt, j.max_attempts, j.crashes,
-          j.claim_token, j.timeout_seconds, j.requeue_seconds, coalesce(j.tick_at, j.run_at),
-          j.history, j.schedule, j.deadlines, j.trace
+select t.id, t.task_name, t.queue, t.payload, t.priority, t.attempt, t.max_attempts, t.crashes,
+       t.claim_token, t.timeout_seconds, t.requeue_seconds, coalesce(t.tick_at, t.run_at),
+       t.history, t.schedule, t.deadlines, t.trace
+from taken t

@@ -6,13 +6,18 @@
 -- edge: running -> cancelled
 -- token: none, because nobody was ever told the claim_token of these rows
 -- locks: own node row FOR KEY SHARE (the next epoch waits for us), job rows, then unique keys
--- index: job_ready (all of it): what runs is ready, and what waits is not; job_pkey, job_key_pkey, node_pkey
+-- index: claimed_to_pkey, job_ready (each level as far as the node has claimed), job_pkey, job_key_pkey, node_pkey
 with mine as materialized (
     select id from leasehold.node where id = %(node)s and epoch = %(epoch)s for key share
 ), unknown as materialized (
-    select j.id, j.cancel_requested as unwanted from leasehold.job j, mine
-    where j.ready and j.node = mine.id and j.claim_token <> all (%(known)s::bigint[])
-    for update of j
+    select j.id, j.cancel_requested as unwanted
+    from mine join leasehold.claimed_to c on c.node = mine.id
+    cross join lateral (
+        select j.id, j.cancel_requested from leasehold.job j
+        where j.ready and j.queue = c.queue and j.priority = c.priority and j.fresh = c.fresh and j.seat <= c.seat
+          and j.node = c.node and j.claim_token <> all (%(known)s::bigint[])
+        for update of j
+    ) j
 ), back as (
     update leasehold.job j 
     set node = null, claim_token = null, fresh = false, seat = nextval('leasehold.seat_seq'), attempt = j.attempt - 1,

@@ -8,17 +8,24 @@
 -- token: none, because these nodes' rows are gone: their claim_token can write nothing any more
 --        once node is null, and no claim of theirs can be in flight
 -- locks: job rows FOR UPDATE SKIP LOCKED
--- index: job_ready (all of it): what runs is ready, and what waits is not; job_pkey, job_key_pkey, node_pkey
-with lost as materialized (
+-- index: claimed_to_pkey, job_ready (each level as far as these nodes have claimed), job_pkey, job_key_pkey, node_pkey
+with levels as materialized (
+    select c.queue, c.priority, c.fresh, max(c.seat) as seat from leasehold.claimed_to c
+    where c.node = any (%(nodes)s::uuid[]) group by 1, 2, 3
+), lost as materialized (
     select j.id, j.node, j.claim_token, j.attempt, j.queue, j.cancel_requested,
            coalesce(j.started_at, j.claimed_at) as started_at,
            j.crashes = 0 or j.started_at is not null as blamed,
            j.crashes + 1 >= %(max_crashes)s and j.started_at is not null as poison
-    from leasehold.job j
-    where j.ready and j.node = any (%(nodes)s::uuid[])
-      and not exists (select 1 from leasehold.node n where n.id = j.node)
+    from levels l
+    cross join lateral (
+        select j.* from leasehold.job j
+        where j.ready and j.queue = l.queue and j.priority = l.priority and j.fresh = l.fresh and j.seat <= l.seat
+          and j.node = any (%(nodes)s::uuid[])
+          and not exists (select 1 from leasehold.node n where n.id = j.node)
+        for update of j skip locked
+    ) j
     limit %(limit)s
-    for update of j skip locked
 ), back as (
     update leasehold.job j
     set node = null, claim_token = null, fresh = false, seat = nextval('leasehold.seat_seq'),

@@ -273,6 +273,18 @@ create table leasehold.job (
 -- runs, because they know where to begin.
 create index job_ready on leasehold.job (queue, priority, fresh, seat) where ready;
 create index job_waiting on leasehold.job (run_at) where not ready;
+
+-- How far a node has claimed. None of its jobs at a level has a seat above this one, so that the jobs of a dead node are
+-- found without reading everything that waits. A claim writes it ten thousand seats ahead, which makes it rare.
+create table leasehold.claimed_to (
+    node     uuid     not null,
+    queue    text     not null,
+    priority smallint not null,
+    fresh    boolean  not null,
+    seat     bigint   not null,
+    primary key (node, queue, priority, fresh)
+) with (fillfactor = 50);
+
 -- few, and asked for by every look at the state of things; no claim writes it
 create index job_unknown on leasehold.job (task_name) where held_because = 'unknown_task';
 
@@ -1381,6 +1393,13 @@ begin
                     claim_token = (timeline - 1 << 32) + nextval('leasehold.token_seq')
                 where j.ctid = any (array(select p.at_row from picked p))
                 returning j.*
+            ), noted as (
+                insert into leasehold.claimed_to as c (node, queue, priority, fresh, seat)
+                select claimant, queues[i], at_priority, at_fresh, max(t.seat) + 10000 from taken t
+                having max(t.seat) > coalesce((select c.seat from leasehold.claimed_to c
+                                               where c.node = claimant and c.queue = queues[i]
+                                                 and c.priority = at_priority and c.fresh = at_fresh), 0)
+                on conflict on constraint claimed_to_pkey do update set seat = excluded.seat
             )
             select t.id, t.task_name, t.queue, t.payload, t.priority, t.attempt, t.max_attempts, t.crashes,
                    t.claim_token, t.timeout_seconds, t.requeue_seconds, coalesce(t.tick_at, t.run_at), t.history,

@@ -1,9 +1,22 @@
 -- These dead nodes hold no job any more. One that still holds some, a locked row it may be, stops no other.
--- locks: death rows
--- index: death_pkey; job_ready (all of it), once
-with held as materialized (
-    select distinct j.node from leasehold.job j where j.ready and j.node = any (%(nodes)s::uuid[])
+-- locks: death rows, then their rows of claimed_to
+-- index: claimed_to_pkey, death_pkey; job_ready (each level as far as these nodes have claimed)
+with levels as materialized (
+    select c.queue, c.priority, c.fresh, max(c.seat) as seat from leasehold.claimed_to c
+    where c.node = any (%(nodes)s::uuid[]) group by 1, 2, 3
+), held as materialized (
+    select distinct j.node from levels l
+    cross join lateral (
+        select j.node from leasehold.job j
+        where j.ready and j.queue = l.queue and j.priority = l.priority and j.fresh = l.fresh and j.seat <= l.seat
+          and j.node = any (%(nodes)s::uuid[])
+        offset 0
+    ) j
+), empty as (
+    update leasehold.death d set settled = true
+    where d.node = any (%(nodes)s::uuid[]) and not d.settled and d.node <> all (array(select node from held))
+    returning d.node
+), forgotten as (
+    delete from leasehold.claimed_to c using empty e where c.node = e.node
 )
-update leasehold.death d set settled = true
-where d.node = any (%(nodes)s::uuid[]) and not d.settled and d.node <> all (array(select node from held))
-returning d.node
+select node from empty
