@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import sys
 import threading
 import traceback
 from collections.abc import Coroutine, Generator
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
+from pathlib import Path
 from types import coroutine
 from typing import Any, NoReturn, TypeVar
 from weakref import WeakKeyDictionary
@@ -104,7 +106,22 @@ def _after_fork_in_child() -> None:
         if thread == here:  # else its thread is not in the child
             with suppress(RuntimeError):  # it is closed
                 loop.call_soon(_leave)
+            _look_away(loop)
     _loops.clear()
+
+
+def _look_away(loop: asyncio.AbstractEventLoop) -> None:
+    """Make uvloop see no events in this child. It polls once more before it calls ``_leave``. It
+    would read what the parent's sockets have received, and take the wake-up that a thread of the
+    parent has sent: after that no thread could wake the parent's loop."""
+    if not hasattr(loop, "_get_backend_id") or not hasattr(select, "epoll"):
+        return
+    watches = loop._get_backend_id()
+    with suppress(OSError), select.epoll() as nothing:
+        for line in Path(f"/proc/self/fdinfo/{watches}").read_text().splitlines():
+            if line.startswith("tfd:"):  # uvloop aborts if one that it knows is missing
+                nothing.register(int(line.split()[1]), 0)
+        os.dup2(nothing.fileno(), watches)
 
 
 def _leave(error: BaseException | None = None) -> NoReturn:
