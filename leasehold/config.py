@@ -175,6 +175,96 @@ class Polling:
 
 
 @dataclass(frozen=True)
+class Tuning:
+    """Constants that tune the services. Times are in seconds, counts are rows or jobs."""
+
+    prefetch_seconds: float = 0.05
+    """Jobs are claimed ahead for this time, so that no slot waits for a round trip."""
+    prefetch_batches: int = 2
+    """The most batches that are claimed ahead."""
+    give_back_seconds: float = 1.0
+    """Jobs that were claimed ahead go back when no job has ended for this time."""
+    contended_seconds: float = 0.01
+    """The pause before the next look at candidates that other workers hold."""
+    candidates_per_job: int = 3
+    """Candidates for each job in a claim by advisory locks, because other workers try them too."""
+    candidate_rounds: int = 4
+    """The most looks at candidates in one claim by advisory locks."""
+    full_batch_rows: int = 100
+    """A batch of this many outcomes is written without waiting for more."""
+    at_risk_jobs: int = 100
+    """The most short jobs that run or wait to be recorded, unless there are more slots."""
+    locked_row_seconds: float = 0.1
+    """The pause before an outcome is written again whose row a transaction holds."""
+    unreadable_seconds: float = 300.0
+    """The pause before a job is tried again whose arguments no worker could read. Its event stays a
+    problem for longer."""
+    completion_first_look: float = 0.01
+    """Seconds before the first look at a completion whose transaction is open."""
+    completion_longest_look: float = 1.0
+    """The longest time in seconds between two such looks."""
+    enqueue_tries: int = 4
+    """Tries of an enqueue while the database does not answer."""
+    enqueue_first_pause: float = 0.1
+    """Seconds before the second try."""
+    copy_rows: int = 20
+    """From this many plain jobs on, COPY is faster than the function."""
+    stretch_seconds: float = 0.001
+    """A runner lets the event loop do something else after this time."""
+    long_run_seconds: float = 3600.0
+    """A job without a timeout that runs longer than this is named in an event."""
+    jobs_per_child: int = 1000
+    """A child process is replaced after this many jobs."""
+    child_idle_seconds: float = 60.0
+    """A child process without a job ends after this time."""
+    child_load_seconds: float = 60.0
+    """The longest time to start a child and import the handler's module. The job's timeout begins
+    after it."""
+    child_leave_seconds: float = 2.0
+    """The time that an idle child has to end by itself."""
+    no_start_seconds: float = 1.0
+    """A job that could not start keeps its slot for this time, so that few are claimed in vain."""
+    no_start_known_seconds: float = 60.0
+    """After this time without another try, nobody knows whether a start would work."""
+    follower_sweep_seconds: float = 30.0
+    """The longest time between two sweeps of deadlines by a node that does not lead."""
+    follower_behind_seconds: float = 3.0
+    """A follower looks this long after the next deadline: a leader has judged it by then."""
+    deadline_prune_seconds: float = 600.0
+    """Between two prunings of deadlines."""
+    history_seconds: float = 20.0
+    """Between two updates of the counts for each minute."""
+    history_rows: int = 5000
+    """Finished jobs that one update counts."""
+    refused_schedule_seconds: float = 60.0
+    """The pause before a schedule is tried again that the database refused."""
+    schedule_ticks: int = 10
+    """Ticks of one schedule in one statement, however many schedules are due."""
+    prune_held_seconds: float = 60.0
+    """The pause of the pruner while somebody holds a day of the history."""
+    prune_held_tries: int = 5
+    """After this many tries in vain, an event says so."""
+    sync_seconds: float = 60.0
+    """Between two looks at releases. One may come and go between two heartbeats."""
+    event_buffer: int = 10_000
+    """Events that wait to be written. When there are more, the oldest are dropped."""
+    event_rows: int = 500
+    """Events in one statement."""
+    event_gather_seconds: float = 0.5
+    """Events are gathered for this time and written as one batch."""
+    event_rest_seconds: float = 10.0
+    """The pause while there is nothing to write. Each event ends it."""
+    service_first_pause: float = 0.1
+    """Seconds before a service tries again after an error."""
+    service_longest_pause: float = 5.0
+    """The longest such pause. It doubles with each error."""
+    service_gate_seconds: float = 5.0
+    """Between two looks at a closed gate. Opening it wakes the service."""
+    service_conflicts: int = 5
+    """After this many conflicts in a row, an event names the lock that somebody keeps."""
+
+
+@dataclass(frozen=True)
 class Retention:
     """How long records are kept."""
 

@@ -9,17 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from leasehold.config import Settings
+from leasehold.config import Settings, Tuning
 from leasehold.env import Env
 from leasehold.loops.service import Service
 from leasehold.ports import DeadlineStore
 from leasehold.telemetry import Emit
-
-FOLLOWERS_SECONDS = 30.0
-"""The longest time between two sweeps of a node that does not lead."""
-_BEHIND_SECONDS = 3.0
-"""A follower looks so long after the next deadline: a leader has told it then."""
-_PRUNE_SECONDS = 600.0
 
 
 class DeadlineSweeper(Service):
@@ -60,9 +54,9 @@ class DeadlineSweeper(Service):
         if len(swept.breaches) >= self._limits.batch_rows:
             return 0.0
         if not self._leads():
-            wait = FOLLOWERS_SECONDS
+            wait = Tuning.follower_sweep_seconds
             if swept.next_in is not None:
-                wait = min(wait, max(swept.next_in, 0.0) + _BEHIND_SECONDS)
+                wait = min(wait, max(swept.next_in, 0.0) + Tuning.follower_behind_seconds)
             return self._env.jitter(wait, 0.25)
         await self._prune(now)
         soon = self._polling.stage
@@ -74,4 +68,4 @@ class DeadlineSweeper(Service):
             days = self._retention.ticks_days
             gone = await self._store.prune_deadlines(days, self._limits.batch_rows, now)
             more = gone >= self._limits.batch_rows
-            self._prune_at = boot_now + (1.0 if more else _PRUNE_SECONDS)
+            self._prune_at = boot_now + (1.0 if more else Tuning.deadline_prune_seconds)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
+from leasehold.config import Tuning
 from leasehold.loops.service import Service
 from leasehold.ports import DashboardStore, Term
-
-_EVERY_SECONDS = 20.0
-_FOLDED = 5000
 
 
 class Historian(Service):
@@ -26,10 +24,10 @@ class Historian(Service):
 
     async def tick(self, now: datetime | None) -> float:
         self._term()
-        behind = await self._store.fold_counts(_FOLDED) >= _FOLDED
+        behind = await self._store.fold_counts(Tuning.history_rows) >= Tuning.history_rows
         if self._minutes:
             before, self._counted = self._counted, await self._store.roll_up(self._counted, now)
             # after an outage there are more minutes than one statement counts
             if before is not None and (self._counted - before).total_seconds() > 1700:
                 behind = True
-        return 0.0 if behind else _EVERY_SECONDS
+        return 0.0 if behind else Tuning.history_seconds

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
 
-from leasehold.config import Limits, Polling, Retention, Settings
+from leasehold.config import Limits, Polling, Retention, Settings, Tuning
 from leasehold.duties.historian import Historian
 from leasehold.env import Env
 from leasehold.errors import Conflict, LostLease, QueryFailed, UsageError, told
@@ -116,9 +116,6 @@ async def free_the_dead(store: Store, limits: Limits, emit: Emit, now: datetime 
     return count
 
 
-_TRY_AGAIN_SECONDS = 60.0
-_FEWEST = 10
-"""Ticks of a schedule in one statement, however many are due with it."""
 _REFUSALS = (UsageError, QueryFailed)
 """What is wrong is in a row, and not with the database."""
 
@@ -161,7 +158,7 @@ class Periodic(Service):
         if due:
             # a fair share for each: after an outage one may have thousands, and the statement has
             # to end in its time, with the ticks of the others that are on time still
-            share = max(_FEWEST, self._limits.batch_rows // len(due))
+            share = max(Tuning.schedule_ticks, self._limits.batch_rows // len(due))
             plans = [plan for plan in (self._try_to_decide(s, share) for s in due) if plan]
             if not plans:
                 return 0.0  # what they hid is looked at without them
@@ -209,7 +206,7 @@ class Periodic(Service):
     def _leave_out(self, schedule: DueSchedule, error: Exception) -> None:
         """For a while. Told once for each definition."""
         known = self._undecidable.get(schedule.name)
-        again_at = self._env.boot_now() + _TRY_AGAIN_SECONDS
+        again_at = self._env.boot_now() + Tuning.refused_schedule_seconds
         self._undecidable[schedule.name] = schedule, again_at
         if not known or _definition(known[0]) != _definition(schedule):
             text = told(error)
@@ -273,10 +270,6 @@ class Periodic(Service):
         self._clock_stepped = stepped
 
 
-_HELD_PAUSE = 60.0
-_HELD_PATIENCE = 5
-
-
 class Pruner(Service):
     """Makes the days of history ahead and drops what is past keeping."""
 
@@ -314,7 +307,7 @@ class Pruner(Service):
         gone = await self._store.prune(days, self._limits.batch_rows, now)
         if gone >= self._limits.batch_rows:
             return 1.0
-        return _HELD_PAUSE if self._held else 600.0
+        return Tuning.prune_held_seconds if self._held else 600.0
 
     async def _prune_days(self, now: datetime | None) -> None:
         """A dump or another long reader may hold them; what asks for them keeps acks waiting
@@ -325,9 +318,9 @@ class Pruner(Service):
         try:
             await self._store.prune_days(self._retention.finished_days, now)
         except Conflict as error:
-            self._days_at = boot_now + _HELD_PAUSE
+            self._days_at = boot_now + Tuning.prune_held_seconds
             self._held += 1
-            if self._held == _HELD_PATIENCE:
+            if self._held == Tuning.prune_held_tries:
                 self._emit("service_failed", service=self.name, error=f"Conflict: {error}")
         else:
             self._held = 0

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from leasehold.config import Tuning
 from leasehold.env import Env
 from leasehold.lease.guard import Guard
 from leasehold.loops.service import Service
@@ -21,9 +22,6 @@ from leasehold.model.missed import Missed
 from leasehold.model.schedule import Spec
 from leasehold.ports import ScheduleDefinition, Store
 from leasehold.telemetry import Emit
-
-LOOK_AGAIN_SECONDS = 60.0
-"""A release may come, sync and go between two heartbeats, unseen."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ class Syncer(Service):
         moment = await self._store.database_now(now)
         definitions = [planned.definition(moment) for planned in self._planned]
         synced = await self._store.sync_schedules(self._app, self._release, definitions, now)
-        self._stands, self._look_at = newest, boot_now + LOOK_AGAIN_SECONDS
+        self._stands, self._look_at = newest, boot_now + Tuning.sync_seconds
         if synced.kept or synced.dropped:
             self._emit(
                 "schedules_synced",
@@ -112,4 +110,4 @@ class Syncer(Service):
                 release=self._release,
             )
             self._on_change()
-        return LOOK_AGAIN_SECONDS
+        return Tuning.sync_seconds

@@ -8,7 +8,7 @@ from datetime import datetime
 from uuid import UUID
 
 from leasehold import errors
-from leasehold.config import Limits
+from leasehold.config import Limits, Tuning
 from leasehold.env import Env
 from leasehold.errors import storable
 from leasehold.jobs.running import Claim, Running
@@ -22,14 +22,8 @@ from leasehold.ports import Acked, AckItem, JobStore
 from leasehold.telemetry import Emit
 
 _DEFAULT_BACKOFF = Backoff()
-_FULL = 100
-"""A batch that is worth sending without waiting for more."""
 _BRIEF_SECONDS, _LONG_SECONDS = 0.0005, 0.02
 """Runs that last this long on average: what a kill would lose of them is kept small."""
-_AT_RISK = 100
-"""So many of those run or wait to be recorded, if there are no more slots than that."""
-_LOCKED_PAUSE = 0.1
-"""Seconds until an outcome is tried again whose row somebody's transaction holds."""
 
 _ROW_BYTES = 100
 """Of an outcome without its result."""
@@ -92,7 +86,7 @@ class Acker(Service):
         backlog = len(self._queue) + self._in_flight + len(self._locked)
         if not self._careful:
             return backlog <= self._limits.unrecorded_outcomes
-        room = running() + backlog < max(_AT_RISK, slots)
+        room = running() + backlog < max(Tuning.at_risk_jobs, slots)
         if not room and not self._pressed:
             self._pressed = True
             self.wake()
@@ -116,7 +110,7 @@ class Acker(Service):
 
     @property
     def _full(self) -> int:
-        return _FULL // 2 if self._careful else _FULL
+        return Tuning.full_batch_rows // 2 if self._careful else Tuning.full_batch_rows
 
     def _decide(self, claim: Claim, outcome: Outcome) -> Decision:
         task = self._registry.find(claim.job.task)
@@ -210,7 +204,7 @@ class Acker(Service):
         for claim, item in batch:
             if item.job in acked.locked:
                 self._locked.append((claim, item))
-                self._locked_until = self._env.boot_now() + _LOCKED_PAUSE
+                self._locked_until = self._env.boot_now() + Tuning.locked_row_seconds
                 continue
             self._unknown.discard(item.token)
             self._running.remove(claim)

@@ -6,13 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from leasehold.config import Limits
+from leasehold.config import Limits, Tuning
 from leasehold.model.job import ClaimedJob
 from leasehold.ports import AdvisoryClaimStore
-
-_CANDIDATES_PER_JOB = 3
-"""Others try the first ones at the same moment."""
-_ROUNDS = 4
 
 
 async def claim_by_advisory_locks(
@@ -29,8 +25,8 @@ async def claim_by_advisory_locks(
     It ends with the first statement that claimed something: what was claimed must not get lost
     in the error of a later one.
     """
-    asked = min(limit * _CANDIDATES_PER_JOB, Limits.batch_rows)
-    for number in range(_ROUNDS):
+    asked = min(limit * Tuning.candidates_per_job, Limits.batch_rows)
+    for number in range(Tuning.candidate_rounds):
         found = await store.candidates(queue, not_tasks, number * asked, asked)
         claimed = await store.claim_candidates(node, epoch, found, limit, now) if found else []
         if claimed:

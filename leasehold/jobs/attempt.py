@@ -13,7 +13,7 @@ from contextvars import copy_context
 from typing import Any, TypeVar
 
 from leasehold import errors, own
-from leasehold.config import Limits
+from leasehold.config import Limits, Tuning
 from leasehold.env import Env
 from leasehold.jobs.context import Context, OnConnection, SyncContext
 from leasehold.jobs.running import Claim, timed_out
@@ -38,12 +38,6 @@ from leasehold.telemetry import Emit
 T = TypeVar("T")
 _ENDS = (errors.JobCancelled, errors.JobTimeout, errors.LostClaim, asyncio.CancelledError)
 """With these a handler in a thread ends when it was told to."""
-_UNREADABLE_SECONDS = 300.0
-"""Until a job whose arguments no worker could read is tried again: within the time for which its
-event is a problem."""
-_FIRST_LOOK = 0.01
-_LONGEST_LOOK = 1.0
-"""Seconds between two looks at a completion whose transaction is open."""
 
 Run = Callable[[TaskFunction, Claim], Awaitable[Outcome]]
 
@@ -121,7 +115,7 @@ class Attempts:
         """Kept until a worker can read it: the fault may be this worker's."""
         error = f"its arguments cannot be read: {errors.shorten(job.payload)}"
         self._emit("job_unreadable", job=job.id, task=job.task, error=error)
-        return Unable(error, _UNREADABLE_SECONDS, "unreadable")
+        return Unable(error, Tuning.unreadable_seconds, "unreadable")
 
     async def _marked(self, claim: Claim) -> bool:
         """Write down that it starts, for jobs of which that must be known; may it, still?"""
@@ -265,7 +259,7 @@ class Attempts:
         """The handler completed its job in a transaction of its own: did that commit?"""
         claim.stop = None  # the handler has ended
         job = claim.job
-        pause = _FIRST_LOOK
+        pause = Tuning.completion_first_look
         while not claim.stop_reason or claim.stop_reason == "cancel":
             with suppress(errors.Unavailable):
                 found = await self._store.completion(claim.node, job.id, job.claim_token)
@@ -279,7 +273,7 @@ class Attempts:
                                    error=f"after it was completed: {outcome.error}")  # fmt: skip
                     return None
             await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_LOOK)
+            pause = min(pause * 2, Tuning.completion_longest_look)
         return None
 
     def close(self) -> None:

@@ -8,18 +8,13 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from leasehold import errors
-from leasehold.config import Settings, check_text
+from leasehold.config import Settings, Tuning, check_text
 from leasehold.env import Env, id_of
 from leasehold.jobs.numbered import CannotCopy, Numbered
 from leasehold.jobs.tracing import enqueueing
 from leasehold.model.job import JobRecord, JobRequest
 from leasehold.model.states import FINISHED, State
 from leasehold.ports import Store
-
-_TRIES = 4
-_FIRST_PAUSE = 0.1
-_COPY_FROM = 20
-"""From so many plain jobs on, COPY beats the function."""
 
 
 class Job:
@@ -116,7 +111,7 @@ class Client:
         """Try again while the database is away for a moment. None: each was created."""
         retried = False
         limit = self._settings.payload_limit
-        for attempt in range(_TRIES):
+        for attempt in range(Tuning.enqueue_tries):
             try:
                 if not retried and await self._copied(jobs):
                     return None
@@ -124,16 +119,16 @@ class Client:
             except errors.Unavailable as error:
                 retried = retried or error.sent
                 unknown = error.sent and not isinstance(error, errors.Conflict)
-                if attempt == _TRIES - 1 or error is jobs.failed:
+                if attempt == Tuning.enqueue_tries - 1 or error is jobs.failed:
                     raise
                 if unknown and jobs.may_leave_nothing():
                     raise  # it may have run already, and the repetition could not see that
-                await asyncio.sleep(self._env.jitter(_FIRST_PAUSE * 3**attempt, 0.25))
+                await asyncio.sleep(self._env.jitter(Tuning.enqueue_first_pause * 3**attempt, 0.25))
         raise errors.Unavailable("the database did not answer")
 
     async def _copied(self, jobs: Numbered) -> bool:
         """By COPY, if they can be, and we may."""
-        while jobs.can_be_copied(_COPY_FROM):
+        while jobs.can_be_copied(Tuning.copy_rows):
             try:
                 await self._store.copy(jobs.copied(), jobs.most, jobs.most_bytes)
                 return True

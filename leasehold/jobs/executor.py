@@ -13,7 +13,7 @@ from contextvars import copy_context
 from uuid import UUID
 
 from leasehold import own
-from leasehold.config import Limits
+from leasehold.config import Limits, Tuning
 from leasehold.env import Env
 from leasehold.jobs.attempt import Attempts
 from leasehold.jobs.drive import drive
@@ -21,9 +21,6 @@ from leasehold.jobs.running import Claim, Running
 from leasehold.model.batch import BatchSize
 from leasehold.model.outcome import Outcome
 from leasehold.telemetry import Emit
-
-STRETCH_SECONDS = 0.001
-"""After so long a runner lets the event loop do something else."""
 
 
 class Lane:
@@ -179,7 +176,7 @@ class Executor:
                 lane.taking = False
                 self.pump(lane)
                 return
-            if ended - began > STRETCH_SECONDS:
+            if ended - began > Tuning.stretch_seconds:
                 lane.on_room()
                 await asyncio.sleep(0)
                 began = self._env.boot_now()

@@ -9,13 +9,11 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from leasehold.config import Tuning
 from leasehold.env import Env
 from leasehold.jobs.running import Claim, Running
 from leasehold.model.states import State
 from leasehold.telemetry import Emit
-
-LONG_SECONDS = 3600.0
-"""A job without a timeout is named when it runs longer than this."""
 
 _NAMED = 20
 
@@ -42,7 +40,9 @@ class Overdue:
         found: list[dict[str, Any]] = []
         for claim in self._running.snapshot():
             seconds = self._seconds(claim)
-            allowed = claim.job.timeout if claim.job.timeout is not None else LONG_SECONDS
+            allowed = (
+                claim.job.timeout if claim.job.timeout is not None else Tuning.long_run_seconds
+            )
             if seconds <= allowed + 1.0:
                 continue
             if not claim.overdue_told:

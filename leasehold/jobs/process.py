@@ -17,7 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from leasehold import errors, own
-from leasehold.config import Limits
+from leasehold.config import Limits, Tuning
 from leasehold.env import Env
 from leasehold.jobs.attempt import describe
 from leasehold.jobs.process_child import Message, find
@@ -26,13 +26,6 @@ from leasehold.jobs.running import Claim, timed_out
 from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import TaskFunction
 from leasehold.model.outcome import Cancel, Complete, Discard, Fail, Outcome, Snooze
-
-JOBS_PER_CHILD = 1000
-IDLE_SECONDS = 60.0
-LOAD_SECONDS = 60.0
-"""To start a child and import the handler's module; the job's timeout begins after it."""
-LEAVE_SECONDS = 2.0
-"""For an idle child to end by itself."""
 
 Progress = Callable[[UUID, UUID, int, float, str | None], Awaitable[bool | None]]
 """``JobStore.progress``."""
@@ -214,14 +207,16 @@ class ProcessPool:
 
     async def _begin(self, child: ChildHandle, request: Message) -> Message:
         """Ends when the child has found the handler, or failed to; its first message."""
-        limit = asyncio.timeout(LOAD_SECONDS)
+        limit = asyncio.timeout(Tuning.child_load_seconds)
         try:
             async with limit:
                 await child.send(request)
                 return await child.receive(self._message_bytes)
         except TimeoutError:
             module = request["module"]
-            raise Gone(f"took longer than {LOAD_SECONDS:g} s to import {module}") from None
+            raise Gone(
+                f"took longer than {Tuning.child_load_seconds:g} s to import {module}"
+            ) from None
 
     async def _converse(self, child: ChildHandle, claim: Claim, message: Message) -> Outcome:
         """From the child's first message to its outcome, for as long as the job may take."""
@@ -269,17 +264,17 @@ class ProcessPool:
         try:
             if not well:
                 await child.end()
-            elif self._closed or child.fenced or child.jobs >= JOBS_PER_CHILD:
+            elif self._closed or child.fenced or child.jobs >= Tuning.jobs_per_child:
                 self._dismiss(child)
             else:
                 child.idle_since = self._env.boot_now()
                 self._idle.append(child)
-                self._time_trim(IDLE_SECONDS)
+                self._time_trim(Tuning.child_idle_seconds)
         finally:
             del self._busy[child]
 
     def _dismiss(self, child: ChildHandle) -> None:
-        task = own.start(child.end(LEAVE_SECONDS))
+        task = own.start(child.end(Tuning.child_leave_seconds))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
@@ -290,7 +285,7 @@ class ProcessPool:
     def _trim(self) -> None:
         """Let go of those that were idle for too long."""
         self._timer = None
-        old = self._env.boot_now() - IDLE_SECONDS
+        old = self._env.boot_now() - Tuning.child_idle_seconds
         for child in [child for child in self._idle if child.idle_since <= old]:
             self._idle.remove(child)
             self._dismiss(child)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from leasehold import errors
-from leasehold.config import Limits, Polling
+from leasehold.config import Limits, Polling, Tuning
 from leasehold.env import Env
 from leasehold.jobs.acker import Acker
 from leasehold.jobs.advisory_claim import claim_by_advisory_locks
@@ -24,17 +24,6 @@ from leasehold.model.job import ClaimedJob
 from leasehold.model.lease import Phase
 from leasehold.ports import NodeStore, Store
 from leasehold.telemetry import Emit
-
-_PREFETCH_SECONDS = 0.05
-"""Claim ahead what is finished in this time, so that no slot waits for a round trip."""
-_PREFETCH_BATCHES = 2
-"""At most so many: while one is worked off, the next claim is a whole one."""
-
-_STILL_SECONDS = 1.0
-"""What was claimed ahead goes back when no job has ended for so long: others may have room."""
-
-_CONTENDED_SECONDS = 0.01
-"""Before the next look at candidates that were all in the hands of others."""
 
 
 class Sleepers:
@@ -223,8 +212,8 @@ class Demand:
         """How many jobs had ended, and since when no other has, and none was claimed."""
 
     def room(self) -> int:
-        most = _PREFETCH_BATCHES * self._limits.batch_rows
-        ahead = min(most, int(self._rate * _PREFETCH_SECONDS))
+        most = Tuning.prefetch_batches * self._limits.batch_rows
+        ahead = min(most, int(self._rate * Tuning.prefetch_seconds))
         return self.lane.slots + ahead - self.lane.in_hand
 
     def wants_more(self) -> bool:
@@ -247,7 +236,7 @@ class Demand:
         if lane.finished != ended:
             self._still = lane.finished, now
             return False
-        if now - since < _STILL_SECONDS:
+        if now - since < Tuning.give_back_seconds:
             return False
         self._rate = 0.0
         return True
@@ -357,7 +346,7 @@ class Producer(Service):
             self._again(limits)
             return 1.0  # the node wakes us when it has joined
         contended = not any(jobs for jobs, _ in found.values())
-        return _CONTENDED_SECONDS if contended and any(d.more for d in limits) else None
+        return Tuning.contended_seconds if contended and any(d.more for d in limits) else None
 
     def _again(self, demands: Iterable[Demand]) -> None:
         for demand in demands:
@@ -389,6 +378,6 @@ class Producer(Service):
         if not lane.waiting or lane.running < lane.slots:  # else they are being started
             return 5.0
         if not demand.stands_still():
-            return _STILL_SECONDS
+            return Tuning.give_back_seconds
         await self._desk.give_back(lane)
         return 5.0

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from leasehold.config import Tuning
 from leasehold.env import Env
 from leasehold.model.outcome import Unable
 from leasehold.telemetry import Emit
-
-PAUSE_SECONDS = 1.0
-"""For which a job that could not start keeps its slot: so few are claimed in vain."""
-_KNOWN_SECONDS = 60.0
-"""After so long without another try nobody knows whether it would work."""
 
 
 class Starts:
@@ -27,14 +23,14 @@ class Starts:
     @property
     def trouble(self) -> str:
         """Why nothing could be started lately; empty: it could. From any thread."""
-        known = self._env.boot_now() - self._at < _KNOWN_SECONDS
+        known = self._env.boot_now() - self._at < Tuning.no_start_known_seconds
         return self._error if known else ""
 
     async def failed(self, error: str) -> Unable:
         if not self.trouble:
             self._emit("process_not_started", error=error)
         self._error, self._at = error, self._env.boot_now()
-        await asyncio.sleep(PAUSE_SECONDS)
+        await asyncio.sleep(Tuning.no_start_seconds)
         return Unable(error)
 
     def succeeded(self) -> None:

@@ -8,21 +8,15 @@ from datetime import datetime
 from typing import Any
 
 from leasehold import telemetry
-from leasehold.config import Limits
+from leasehold.config import Limits, Tuning
 from leasehold.env import Env
 from leasehold.errors import Unavailable
 from leasehold.loops.service import Service
 from leasehold.model.batch import BatchSize
 from leasehold.ports import NodeIdentity, OperatorStore
 
-_BUFFER = 10_000
-_BATCH = 500
 _ROW_BYTES = 200
 """Of an event without its texts."""
-_GATHER_SECONDS = 0.5
-"""What is emitted so soon after a batch is one batch."""
-_REST_SECONDS = 10.0
-"""While there is nothing to write: whoever emits wakes us."""
 
 Entry = tuple[telemetry.Event, str, str | None]
 
@@ -39,7 +33,7 @@ class Recorder(Service):
     def __init__(self, env: Env, store: OperatorStore) -> None:
         self._env = env
         self._store = store
-        self._buffer: deque[Entry] = deque(maxlen=_BUFFER)
+        self._buffer: deque[Entry] = deque(maxlen=Tuning.event_buffer)
         self._bytes = BatchSize(Limits.batch_bytes)
         self._identity: NodeIdentity | None = None
         self._me: tuple[str, str | None] = (f"{env.host}:{env.pid}:-", None)
@@ -70,7 +64,7 @@ class Recorder(Service):
     async def tick(self, now: datetime | None) -> float:
         self._rests = True  # before the look: who appends after it wakes us
         if not self._buffer:
-            return _REST_SECONDS
+            return Tuning.event_rest_seconds
         self._rests = False
         batch, size = self._batch()
         boot_now = self._env.boot_now()
@@ -96,13 +90,13 @@ class Recorder(Service):
             # one that was pushed out of a full buffer meanwhile is not there any more
             if self._buffer and self._buffer[0] is item:
                 self._buffer.popleft()
-        return 0.0 if self._buffer else _GATHER_SECONDS
+        return 0.0 if self._buffer else Tuning.event_gather_seconds
 
     def _batch(self) -> tuple[list[Entry], int]:
         """The oldest, and how many bytes they are, roughly."""
         batch: list[Entry] = []
         size = 0
-        for item in list(self._buffer)[:_BATCH]:
+        for item in list(self._buffer)[: Tuning.event_rows]:
             texts = [text for text in item[0].fields.values() if isinstance(text, str)]
             more = _ROW_BYTES + sum(map(len, texts))
             if batch and size + more > self._bytes.now:

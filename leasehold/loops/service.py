@@ -14,16 +14,10 @@ from datetime import datetime
 from typing import ClassVar
 
 from leasehold import errors, own
+from leasehold.config import Tuning
 from leasehold.env import Env
 from leasehold.loops.waiting import Bell
 from leasehold.telemetry import Emit
-
-_FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 5.0
-_CLOSED_PAUSE = 5.0
-"""Between two looks at a closed gate: whoever opens it wakes the loop."""
-_PATIENCE = 5
-"""So many conflicts in a row are told: a lock that somebody does not give back."""
 
 
 class Service(ABC):
@@ -107,7 +101,7 @@ class Loop:
             if self._gate is None or self._gate():
                 delay = await self._round()
             else:
-                delay = max(self.service.pause, _CLOSED_PAUSE)
+                delay = max(self.service.pause, Tuning.service_gate_seconds)
             if delay > 0 and not self._stopping:
                 await self._wake.wait(delay)
             else:
@@ -121,7 +115,7 @@ class Loop:
         except errors.LostLease:
             return self.service.pause  # between the gate and the act; whoever leads does it
         except errors.Conflict as error:
-            if self._troubles == _PATIENCE:
+            if self._troubles == Tuning.service_conflicts:
                 self._failed(error)
             return self._back_off()
         except errors.Unavailable as error:
@@ -152,5 +146,7 @@ class Loop:
 
     def _back_off(self) -> float:
         self._troubles += 1
-        seconds = min(_FIRST_PAUSE * 2 ** min(self._troubles, 10), _LONGEST_PAUSE)
+        seconds = min(
+            Tuning.service_first_pause * 2 ** min(self._troubles, 10), Tuning.service_longest_pause
+        )
         return self._env.jitter(seconds, 0.25)

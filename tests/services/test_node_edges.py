@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from leasehold import App, Context
+from leasehold.config import Tuning
 from leasehold.errors import JobFailed
-from leasehold.jobs import producer
 from leasehold.jobs.acker import Acker
 from leasehold.jobs.executor import Lane
 from leasehold.pg.schema import migrate
@@ -253,7 +253,7 @@ async def test_a_batch_that_is_being_started_is_not_given_back(
     dsn: str, monkeypatch: pytest.MonkeyPatch
 ):
     """One handler after the other begins: until the last one has, no slot is taken for good."""
-    monkeypatch.setattr(producer, "_STILL_SECONDS", 0.0)
+    monkeypatch.setattr(Tuning, "give_back_seconds", 0.0)
     app = await make_app(dsn)
     running, all_run = set(), asyncio.Event()
 

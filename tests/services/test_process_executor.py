@@ -18,10 +18,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from leasehold.config import Limits
+from leasehold.config import Limits, Tuning
 from leasehold.env import Env
 from leasehold.errors import BadJob, Unavailable
-from leasehold.jobs import process, process_handle
+from leasehold.jobs import process_handle
 from leasehold.jobs.attempt import Attempts
 from leasehold.jobs.executor import Executor, Lane
 from leasehold.jobs.process import ProcessPool, check_importable
@@ -419,7 +419,7 @@ async def test_a_child_that_dies_before_the_handler_says_so(bench, monkeypatch):
 
 
 async def test_an_import_without_end_has_one(bench, monkeypatch):
-    monkeypatch.setattr(process, "LOAD_SECONDS", 0.1)
+    monkeypatch.setattr(Tuning, "child_load_seconds", 0.1)
     monkeypatch.setattr(process_handle, "_START", "import signal; signal.pause()")
     text = failure(await bench.run(handlers.pid))
     assert text.startswith("the child process took longer than 0.1 s to import tests.services.")
@@ -451,7 +451,7 @@ async def test_there_are_never_more_children_than_slots(bench, tmp_path):
 
 
 async def test_a_child_is_let_go_after_so_many_jobs(bench, monkeypatch):
-    monkeypatch.setattr(process, "JOBS_PER_CHILD", 2)
+    monkeypatch.setattr(Tuning, "jobs_per_child", 2)
     first = await bench.pid()
     assert await bench.pid() == first
     assert await bench.pid() != first
@@ -459,7 +459,7 @@ async def test_a_child_is_let_go_after_so_many_jobs(bench, monkeypatch):
 
 
 async def test_an_idle_child_is_let_go(bench, monkeypatch):
-    monkeypatch.setattr(process, "IDLE_SECONDS", 0.1)
+    monkeypatch.setattr(Tuning, "child_idle_seconds", 0.1)
     pid = await bench.pid()
     await until_async(lambda: dead(pid) and not idle_pids(bench.pool), what="its end")
     assert await bench.pid() != pid

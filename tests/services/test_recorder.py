@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from leasehold import App
-from leasehold.loops import recorder
+from leasehold.config import Tuning
 from leasehold.loops.recorder import Recorder
 from leasehold.pg.schema import migrate
 from tests.support.wait import until_async
@@ -21,7 +21,7 @@ from tests.support.wait import until_async
 @pytest.fixture
 async def app(dsn: str, monkeypatch: pytest.MonkeyPatch) -> App:
     # nobody sees what is not woken for within a test's time
-    monkeypatch.setattr(recorder, "_REST_SECONDS", 1000.0)
+    monkeypatch.setattr(Tuning, "event_rest_seconds", 1000.0)
     app = App(dsn)
     await migrate.apply(app.settings)
     return app

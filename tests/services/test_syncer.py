@@ -9,7 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from leasehold.duties.syncer import LOOK_AGAIN_SECONDS, Planned, Syncer
+from leasehold.config import Tuning
+from leasehold.duties.syncer import Planned, Syncer
 from leasehold.model.job import JobRequest
 from leasehold.model.missed import Missed
 from leasehold.model.schedule import every
@@ -40,7 +41,7 @@ async def test_definitions_of_a_release_that_came_and_went_unseen_do_not_stand(m
     process = made.process()
     await process.step()
     service = syncer(process, [planned("a")], told)
-    assert await service.tick(None) == LOOK_AGAIN_SECONDS
+    assert await service.tick(None) == Tuning.sync_seconds
     assert await made.sql(names) == [("a",)]
 
     # between two heartbeats of ours
@@ -52,10 +53,10 @@ async def test_definitions_of_a_release_that_came_and_went_unseen_do_not_stand(m
     assert await process.store.leave(newer.id, token)
     await process.step(1.0)
 
-    assert await service.tick(None) == pytest.approx(LOOK_AGAIN_SECONDS - 1.0)
+    assert await service.tick(None) == pytest.approx(Tuning.sync_seconds - 1.0)
     assert await made.sql(names) == [("b",)], "looked at only now and then"
-    process.clock.at += LOOK_AGAIN_SECONDS
-    assert await service.tick(None) == LOOK_AGAIN_SECONDS
+    process.clock.at += Tuning.sync_seconds
+    assert await service.tick(None) == Tuning.sync_seconds
     assert await made.sql(names) == [("a",)]
     assert told == [("schedules_synced", "a"), ("schedules_synced", "a", "b")]
 
@@ -68,7 +69,7 @@ async def test_what_is_in_line_is_neither_written_nor_locked(made: Database):
     service = syncer(process, [planned("a"), planned("b")], told)
     await service.tick(None)
     before = await made.sql(rows)
-    process.clock.at += LOOK_AGAIN_SECONDS
+    process.clock.at += Tuning.sync_seconds
     await service.tick(None)
     assert len(before) == 2 and await made.sql(rows) == before
     assert len(told) == 1

@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from leasehold.config import Limits
-from leasehold.duties import leading
+from leasehold.config import Limits, Tuning
 from tests.services.several import Database, several_apps
 from tests.support.wait import until_async
 
@@ -127,7 +126,7 @@ async def test_what_cannot_be_read_or_written_as_it_was_is_left_out_alone(databa
 async def test_jobs_that_the_database_refuses_do_not_keep_the_others_from_firing(
     database, monkeypatch
 ):
-    monkeypatch.setattr(leading, "_TRY_AGAIN_SECONDS", 1.0)
+    monkeypatch.setattr(Tuning, "refused_schedule_seconds", 1.0)
     async with firing(database) as goes_on:
         await goes_on(1)
         await database.sql(REFUSED)
