@@ -51,7 +51,7 @@ def test_the_statement_rule_counts_statements_and_not_semicolons_in_strings():
 
 
 def test_a_shared_part_is_included_by_several_statements():
-    texts = [p.read_text() for p in tree.operation_files()]
+    texts = [p.read_text() for p in [*tree.operation_files(), *tree.shared_parts()]]
     for part in tree.shared_parts():
         marker = "{{" + tree.operation_name(part) + "}}"
         assert sum(marker in text for text in texts) > 1, f"{marker} is not shared"

@@ -34,13 +34,9 @@ with clock as materialized (
     from breached b
     on conflict (key) do nothing
     returning key, job_id
-), called as (
-    insert into leasehold.job (id, queue, task_name, priority, run_at, created_at, max_attempts, timeout_seconds,
-                               requeue_seconds, unique_key, payload)
-    select b.callback_job, coalesce(b.callback ->> 'queue', 'default'), b.callback ->> 'task',
-           coalesce((b.callback ->> 'priority')::smallint, 0), b.at, b.at,
-           coalesce((b.callback ->> 'max_attempts')::smallint, 5), (b.callback ->> 'timeout')::real,
-           (b.callback ->> 'requeue_after')::real, k.key,
+), wanted as (
+    select b.callback_job as id, b.callback ->> 'task' as task, b.callback as options, b.at as run_at,
+           k.key as unique_key, null as schedule, null::timestamptz as tick_at,
            jsonb_build_object('breach', jsonb_build_object(
                'deadline', b.id, 'level', b.level, 'key', b.id || ':' || b.level, 'name', b.name,
                'due', to_char(b.due_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
@@ -49,8 +45,10 @@ with clock as materialized (
                'state', case when b.of_job then coalesce(b.job_state, 'gone') end,
                'schedule', b.schedule,
                'tick', to_char(b.tick_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
-               'since', b.since, 'until', b.until))
+               'since', b.since, 'until', b.until)) as payload
     from breached b join keyed k on k.job_id = b.callback_job
+), called as (
+    {{job/_insert}}
     returning queue
 ), told as (
     insert into leasehold.event (at, kind, level, fields)

@@ -5,13 +5,11 @@
 -- is its last_error; what came of the run stands behind it.
 -- index: job_key_pkey
 done as (
-    insert into leasehold.job_done (id, finished_at, queue, task_name, priority, run_at, created_at, started_at,
-        max_attempts, attempt, crashes, timeout_seconds, state, schedule, tick_at, node, claim_token, payload,
-        result, last_error)
-    select g.id, coalesce(cast(%(now)s as timestamptz), now()), g.queue, g.task_name, g.priority, g.run_at,
-           g.created_at, g.began, g.max_attempts, g.attempt - g.undone, g.crashes + g.crashed, g.timeout_seconds,
-           g.ended, g.schedule, g.tick_at, case when g.began is not null then g.node end,
-           case when g.began is not null then g.claim_token end, g.payload, g.result,
+    insert into leasehold.job_done ({{job/_kept}}, run_at, finished_at, started_at, attempt, crashes, state, node,
+                                    claim_token, result, last_error)
+    select {{job/_kept}}, g.run_at, coalesce(cast(%(now)s as timestamptz), now()), g.began, g.attempt - g.undone,
+           g.crashes + g.crashed, g.ended, case when g.began is not null then g.node end,
+           case when g.began is not null then g.claim_token end, g.result,
            case when g.cancel_requested
                 then concat_ws('; ', g.last_error, case when g.ended = 'completed' then 'it ran to its end'
                                                         else nullif(g.error, g.last_error) end)

@@ -18,17 +18,7 @@ with sooner as (
     delete from leasehold.job_done d
     where d.id = %(job)s and not exists (select 1 from leasehold.job j where j.id = %(job)s)
     returning d.*
-), again as (
-    insert into leasehold.job (id, queue, task_name, priority, created_at, max_attempts, timeout_seconds, schedule,
-                               tick_at, payload, last_error, run_at, deadlines)
-    select id, queue, task_name, priority, created_at, max_attempts, timeout_seconds, schedule, tick_at, payload,
-           last_error, coalesce(%(now)s::timestamptz, now()),
-           (select true from leasehold.deadline x -- as a value, and hidden from deadline_due
-            where x.id = undone.id and case x.state when 'armed' then true end limit 1) is not null
-    from undone order by finished_at desc limit 1
-    on conflict (id) do nothing
-    returning queue
-), woken as (
+), {{job/_again}}, woken as (
     select leasehold.wake(array_agg(queue)) from (select queue from sooner union all select queue from again) q
 )
 select case when exists (select 1 from sooner) then 'waiting'

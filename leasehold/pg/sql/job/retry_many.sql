@@ -21,17 +21,7 @@ with target as materialized (
     delete from leasehold.job_done d
     where d.id = any (%(jobs)s::uuid[]) and (select true from leasehold.job j where j.id = d.id) is null
     returning d.*
-), again as (
-    insert into leasehold.job (id, queue, task_name, priority, created_at, max_attempts, timeout_seconds, schedule,
-                               tick_at, payload, last_error, run_at, deadlines)
-    select distinct on (id) id, queue, task_name, priority, created_at, max_attempts, timeout_seconds, schedule,
-           tick_at, payload, last_error, coalesce(%(now)s::timestamptz, now()),
-           (select true from leasehold.deadline x -- as a value, and hidden from deadline_due
-            where x.id = undone.id and case x.state when 'armed' then true end limit 1) is not null
-    from undone order by id, finished_at desc
-    on conflict (id) do nothing
-    returning id, queue
-), woken as (
+), {{job/_again}}, woken as (
     select leasehold.wake(array_agg(distinct queue))
     from (select queue from sooner union all select queue from again) q
 )

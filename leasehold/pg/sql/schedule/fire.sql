@@ -28,21 +28,18 @@ with f as materialized (
         as t (at timestamptz, until timestamptz, state text, job uuid)
     on conflict do nothing
     returning schedule, fire_at, state, job_id
-), fired as (
-    insert into leasehold.job (id, queue, task_name, priority, run_at, created_at, max_attempts, timeout_seconds,
-                               requeue_seconds, history, schedule, tick_at, payload, deadlines)
-    select l.job_id, s.job ->> 'queue', s.task_name, (s.job ->> 'priority')::smallint, l.fire_at,
-           coalesce(%(now)s::timestamptz, now()), (s.job ->> 'max_attempts')::smallint,
-           (s.job ->> 'timeout')::real, (s.job ->> 'requeue_after')::real, (s.job ->> 'history')::boolean,
-           l.schedule, l.fire_at, s.job -> 'payload', s.job ? 'deadline'
+), wanted as (
+    select l.job_id as id, s.task_name as task, s.job as options, l.fire_at as run_at, null as unique_key, l.schedule,
+           l.fire_at as tick_at, s.job -> 'payload' as payload
     from ledger l join leasehold.schedule s on s.app = %(app)s and s.name = l.schedule
     where l.state = 'fired'
+), fired as (
+    {{job/_insert}}
     returning queue
 ), promised as (
-    select count(leasehold.deadline_set(l.job_id, s.task_name, l.schedule, s.job -> 'deadline',
-                                        coalesce(%(now)s::timestamptz, now()), l.fire_at, l.fire_at))
-    from ledger l join leasehold.schedule s on s.app = %(app)s and s.name = l.schedule
-    where l.state = 'fired' and s.job ? 'deadline'
+    select count(leasehold.deadline_set(w.id, w.task, w.schedule, w.options -> 'deadline',
+                                        coalesce(%(now)s::timestamptz, now()), w.run_at, w.tick_at))
+    from wanted w where w.options ? 'deadline'
 ), woken as (
     select leasehold.wake(array_agg(distinct queue)) from fired
 )

@@ -3,14 +3,12 @@
 -- edge: new -> available
 -- locks: inserts only
 -- index: schedule_pkey, job_pkey, tick_pkey
-with made as (
-    insert into leasehold.job (id, queue, task_name, priority, run_at, created_at, max_attempts, timeout_seconds,
-                               requeue_seconds, history, schedule, payload, deadlines)
-    select %(job)s, s.job ->> 'queue', s.task_name, (s.job ->> 'priority')::smallint, m.at, m.at,
-           (s.job ->> 'max_attempts')::smallint, (s.job ->> 'timeout')::real, (s.job ->> 'requeue_after')::real,
-           (s.job ->> 'history')::boolean, s.name, s.job -> 'payload', s.job ? 'deadline'
-    from leasehold.schedule s, (select coalesce(%(now)s::timestamptz, now()) as at) m
-    where s.app = %(app)s and s.name = %(name)s
+with wanted as (
+    select %(job)s::uuid as id, s.task_name as task, s.job as options, coalesce(%(now)s::timestamptz, now()) as run_at,
+           null as unique_key, s.name as schedule, null::timestamptz as tick_at, s.job -> 'payload' as payload
+    from leasehold.schedule s where s.app = %(app)s and s.name = %(name)s
+), made as (
+    {{job/_insert}}
     on conflict (id) do nothing
     returning queue, run_at
 ), ledger as (
@@ -19,11 +17,10 @@ with made as (
     from made
     on conflict do nothing
 ), promised as (
-    select count(leasehold.deadline_set(%(job)s, s.task_name, s.name, s.job -> 'deadline', m.at, m.at, m.at))
-    from leasehold.schedule s, made, (select coalesce(%(now)s::timestamptz, now()) as at) m
-    where s.app = %(app)s and s.name = %(name)s and s.job ? 'deadline'
+    select count(leasehold.deadline_set(w.id, w.task, w.schedule, w.options -> 'deadline', w.run_at, w.run_at, w.run_at))
+    from wanted w, made where w.options ? 'deadline'
 ), woken as (
     select leasehold.wake(array_agg(queue)) from made
 )
-select exists (select 1 from leasehold.schedule where app = %(app)s and name = %(name)s), (select count(*) from woken),
+select exists (select 1 from wanted), (select count(*) from woken),
        (select count from promised)
