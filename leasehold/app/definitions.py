@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast, overload
 
@@ -13,16 +13,14 @@ from leasehold.errors import BadDeadline, BadJob, BadSchedule, ConfigError, sugg
 from leasehold.jobs.client import Job
 from leasehold.jobs.process import check_importable
 from leasehold.jobs.tasks import (
-    JOB_OPTIONS,
-    Executor,
     Registry,
     TaskFunction,
     TaskOptions,
     task_name,
 )
 from leasehold.model.backoff import Backoff
-from leasehold.model.deadline import Deadline, Level, as_levels
-from leasehold.model.job import JobRequest
+from leasehold.model.deadline import Level, as_levels
+from leasehold.model.job import JOB_OPTIONS, JobRequest
 from leasehold.model.missed import Missed
 from leasehold.model.schedule import Spec, cron
 from leasehold.model.schedule import every as every_spec
@@ -54,9 +52,8 @@ class Task:
         return self.function.function(*args, **kwargs)
 
     def job(self, /, **given: Any) -> JobRequest:
-        """A job to be enqueued: the handler's arguments and the job's options (queue, priority,
-        run_at, run_in, max_attempts, timeout, requeue_after, unique, unique_for, on_conflict,
-        history, deadline), all by keyword. Raises BadJob, BadDeadline or BadPayload."""
+        """A job to be enqueued: the handler's arguments and the job's options (the fields of
+        ``JobOptions``), all by keyword. Raises BadJob, BadDeadline or BadPayload."""
         return self.function.job(**given)
 
     async def enqueue(self, /, *, on: Any = None, **given: Any) -> Job:
@@ -102,37 +99,27 @@ class Definitions:
         /,
         *,
         name: str | None = None,
-        queue: str = "default",
-        priority: int = 0,
-        timeout: float | None = None,
-        max_attempts: int = 5,
-        requeue_after: float | None = None,
-        backoff: Backoff | None = None,
-        history: bool = True,
-        executor: Executor | None = None,
-        deadline: Deadline | Sequence[Deadline] | None = None,
-        **unknown: Any,
+        **given: Any,
     ) -> Any:
         """Register a function: ``async def`` runs in the loop, ``def`` in a thread, either in a
         process that can be killed with ``executor="process"``. A first parameter named ``ctx``
         gets the :class:`Context`. No other parameter may have the name of a job's option, such as
-        ``timeout``: ``enqueue`` takes those for itself. ``timeout`` and ``requeue_after`` in
-        seconds. ``deadline``: the promised time of each job, a list for several levels. Without
-        ``history`` nothing is kept of a job that completed, and an enqueue whose answer is lost
-        raises Unavailable: to repeat it could run the job twice.
+        ``timeout``: ``enqueue`` takes those for itself. ``given``: the fields of ``TaskOptions``;
+        ``deadline`` may be a :class:`Deadline` or a list of several levels. Without ``history``
+        nothing is kept of a job that completed, and an enqueue whose answer is lost raises
+        Unavailable: to repeat it could run the job twice.
 
-        Raises DuplicateTask, BadJob, BadDeadline or UnknownTask for options that do not fit.
+        Raises ConfigError for an unknown option; DuplicateTask, BadJob, BadDeadline or UnknownTask
+        for options that do not fit.
         """
-        if unknown:
-            wrong = next(iter(unknown))
-            known = [*TaskOptions.__dataclass_fields__, "name"]
+        known = [*TaskOptions.__dataclass_fields__, "name"]
+        for wrong in given.keys() - set(known):
             raise ConfigError(f"task has no option {wrong!r}", do=suggest(wrong, known))
+        backoff = given.pop("backoff", None)
         if not isinstance(backoff, Backoff | None):
             raise BadJob("backoff must be a Backoff", got=backoff, do="Backoff(base=2, longest=60)")
-        options = TaskOptions(
-            queue, priority, max_attempts, timeout, requeue_after, backoff or Backoff(), history,
-            executor, self._without_moment(deadline, "a task"),
-        )  # fmt: skip
+        levels = self._without_moment(given.pop("deadline", None), "a task")
+        options = TaskOptions(**given, backoff=backoff or Backoff(), deadline=levels)
 
         def register(function: Callable[..., Any]) -> Task:
             if not callable(function):
@@ -148,7 +135,7 @@ class Definitions:
             check_text("a task's name", full_name, self.settings.limits.text_chars)
             # who only enqueues may import a task when it is needed
             self._check_in_time(f"the task {full_name!r}", for_jobs=True)
-            if executor == "process":
+            if options.executor == "process":
                 check_importable(function)
             return Task(cast("Home", self), self.registry.add(full_name, function, options))
 

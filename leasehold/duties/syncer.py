@@ -7,11 +7,11 @@ release that is alive come back.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from leasehold.config import Tuning
 from leasehold.env import Env
@@ -35,18 +35,8 @@ class Planned:
     grace_seconds: float
 
     def job_options(self) -> dict[str, Any]:
-        """What each of its jobs is inserted with."""
-        request = self.job.as_request(UUID(int=0), payload_limit=0)
-        return {
-            "queue": self.job.queue,
-            "priority": self.job.priority,
-            "max_attempts": self.job.max_attempts,
-            "timeout": self.job.timeout,
-            "requeue_after": self.job.requeue_after,
-            "history": self.job.history,
-            "payload": request["payload"],
-            **({"deadline": request["deadline"]} if self.job.deadline else {}),
-        }
+        """What each of its jobs is inserted with, as ``leasehold.enqueue`` takes it."""
+        return {**self.job.options.as_json, "payload": json.loads(self.job.payload)}
 
     def definition(self, now: datetime) -> ScheduleDefinition:
         return ScheduleDefinition(

@@ -4,32 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from leasehold.config import Limits
 from leasehold.errors import BadDeadline, BadJob, DuplicateTask, UnknownTask, suggest
 from leasehold.model.backoff import Backoff
 from leasehold.model.deadline import Callback, Level, as_levels
-from leasehold.model.job import JobRequest, OnConflict, encode
+from leasehold.model.job import JOB_OPTIONS, JobRequest, OnConflict, SharedOptions, encode
 
 Executor = Literal["async", "thread", "process"]
 
-JOB_OPTIONS = (
-    "queue",
-    "priority",
-    "run_at",
-    "run_in",
-    "max_attempts",
-    "timeout",
-    "requeue_after",
-    "unique",
-    "unique_for",
-    "on_conflict",
-    "history",
-    "deadline",
-)
-"""Options of a job; every other keyword of ``task.job(...)`` is an argument of the handler."""
 _OPTION_NAMES = frozenset(JOB_OPTIONS)
 _TAKEN = (*JOB_OPTIONS, "on")
 """``enqueue(on=…)`` takes a connection."""
@@ -37,22 +22,13 @@ _COLLECTING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _USUAL = 100
 
 
-@dataclass(frozen=True)
-class TaskOptions:
-    """Defaults of a task's jobs."""
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions(SharedOptions):
+    """How a task's jobs run, and the defaults of their options."""
 
-    queue: str = "default"
-    priority: int = 0
-    max_attempts: int = 5
-    timeout: float | None = None
-    """Seconds of one run."""
-    requeue_after: float | None = None
-    """Seconds after which a run is taken away from its node, even if the node lives."""
     backoff: Backoff = field(default_factory=Backoff)
-    history: bool = True
     executor: Executor | None = None
     """None: ``async`` for a coroutine function, ``thread`` for a plain one."""
-    deadline: tuple[Level, ...] = ()
 
 
 class TaskFunction:
@@ -71,6 +47,7 @@ class TaskFunction:
         self._label = f"arguments of {name}"
         self.function = function
         self.options = options
+        self._shared = {f.name: getattr(options, f.name) for f in fields(SharedOptions)}
         self._payload_limit = payload_limit
         self._is_async = inspect.iscoroutinefunction(function)
         parameters = list(inspect.signature(function).parameters.values())
@@ -140,18 +117,14 @@ class TaskFunction:
         return self._request(given, options)
 
     def _request(self, given: dict[str, Any], options: dict[str, Any]) -> JobRequest:
-        defaults = self.options
-        return JobRequest(
-            task=self.name,
-            payload=encode(self._label, given, self._payload_limit),
-            queue=options.pop("queue", defaults.queue),
-            priority=options.pop("priority", defaults.priority),
-            max_attempts=options.pop("max_attempts", defaults.max_attempts),
-            timeout=options.pop("timeout", defaults.timeout),
-            requeue_after=options.pop("requeue_after", defaults.requeue_after),
-            history=options.pop("history", defaults.history),
-            deadline=options.pop("deadline", defaults.deadline),
-            **options,
+        payload = encode(self._label, given, self._payload_limit)
+        return JobRequest(self.name, payload, **{**self._shared, **options})
+
+    def as_callback(self) -> Callback:
+        """Its jobs are kept, and have no deadlines of their own."""
+        options = self._defaults.as_json.items()
+        return Callback(
+            self.name, {k: v for k, v in options if k not in ("task", "history", "deadline")}
         )
 
     def accepts(self, /, **arguments: Any) -> bool:
@@ -238,15 +211,7 @@ class Registry:
                 do="Give its function one argument of the name breach (a dict), and defaults to "
                 "all others",
             )
-        options = task.options
-        return Callback(
-            task.name,
-            options.queue,
-            options.priority,
-            options.max_attempts,
-            options.timeout,
-            options.requeue_after,
-        )
+        return task.as_callback()
 
     def find(self, name: str) -> TaskFunction | None:
         return self._tasks.get(name)

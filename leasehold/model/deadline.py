@@ -6,8 +6,8 @@ goes with a job; ``DueLevel`` and ``Breach`` are what the database says of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -141,24 +141,13 @@ def as_levels(given: object) -> tuple[Deadline, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Callback:
-    """The task that is told of a breach, and what its job is made with."""
+    """The task that is told of a breach, and the options of its job as JSON."""
 
     task: str
-    queue: str = "default"
-    priority: int = 0
-    max_attempts: int = 5
-    timeout: float | None = None
-    requeue_after: float | None = None
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "task": self.task,
-            "queue": self.queue,
-            "priority": self.priority,
-            "max_attempts": self.max_attempts,
-            "timeout": self.timeout,
-            "requeue_after": self.requeue_after,
-        }
+        return {"task": self.task, **self.options}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -33,29 +34,35 @@ class OnConflict(StrEnum):
     """Give the waiting job these arguments and this time instead; a running one is left."""
 
 
-@dataclass(frozen=True)
-class JobOptions:
-    """What many jobs have in common: all but the arguments. Checked when it is made."""
+@dataclass(frozen=True, kw_only=True)
+class SharedOptions:
+    """Options that a task sets for all of its jobs, and a job for itself."""
 
-    task: str
     queue: str = "default"
     priority: int = 0
     """Smaller runs first."""
-    run_at: datetime | None = None
-    run_in: float | None = None
-    """Seconds from now by the database's clock."""
     max_attempts: int = 5
     timeout: float | None = None
     """Seconds of one run."""
     requeue_after: float | None = None
     """Seconds after which a run is taken away from its node, even if the node lives."""
+    history: bool = True
+    """False: nothing is kept once the job has completed."""
+    deadline: tuple[Level, ...] = ()
+
+
+@dataclass(frozen=True)
+class JobOptions(SharedOptions):
+    """What many jobs have in common: all but the arguments. Checked when it is made."""
+
+    task: str
+    run_at: datetime | None = None
+    run_in: float | None = None
+    """Seconds from now by the database's clock."""
     unique: str | None = None
     unique_for: float | None = None
     """Seconds that the key is held; None: until the job has finished."""
     on_conflict: OnConflict = OnConflict.RETURN
-    history: bool = True
-    """False: nothing is kept once the job has completed."""
-    deadline: tuple[Level, ...] = ()
     plain: bool = field(init=False, repr=False, compare=False)
     """Due at once, without a key and a deadline: what COPY can insert."""
 
@@ -64,6 +71,24 @@ class JobOptions:
         waits = self.run_at is not None or self.run_in is not None
         plain = not waits and self.unique is None and not self.deadline
         object.__setattr__(self, "plain", plain)
+
+    @cached_property
+    def as_json(self) -> dict[str, Any]:
+        """Those that are not the default, as ``leasehold.enqueue`` takes them."""
+        values = {f.name: (getattr(self, f.name), f.default) for f in fields(self) if f.init}
+        return {name: _as_json(value) for name, (value, usual) in values.items() if value != usual}
+
+
+JOB_OPTIONS = tuple(f.name for f in fields(JobOptions) if f.init and f.name != "task")
+"""Every other keyword of ``task.job(...)`` is an argument of the handler."""
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, tuple):
+        return [part.as_json() if isinstance(part, Level) else part for part in value]
+    return value
 
 
 @dataclass(init=False, slots=True, frozen=True)
@@ -102,33 +127,9 @@ class JobRequest:
 
     def as_request(self, job_id: UUID, payload_limit: int) -> dict[str, Any]:
         """The object that ``leasehold.enqueue(jsonb)`` takes."""
-        job = self.options
-        request: dict[str, Any] = {
-            "id": str(job_id),
-            "task": job.task,
-            "payload": json.loads(self.payload),
-            "queue": job.queue,
-            "priority": job.priority,
-            "max_attempts": job.max_attempts,
-            "payload_limit": payload_limit,
-        }
-        optional = {
-            "run_at": job.run_at.isoformat() if job.run_at else None,
-            "run_in": job.run_in,
-            "timeout": job.timeout,
-            "requeue_after": job.requeue_after,
-            "unique": job.unique,
-            "unique_for": job.unique_for,
-            "trace": self.trace,
-        }
-        request.update({key: value for key, value in optional.items() if value is not None})
-        if job.unique is not None:
-            request["on_conflict"] = str(job.on_conflict)
-        if not job.history:
-            request["history"] = False
-        if job.deadline:
-            request["deadline"] = [level.as_json() for level in job.deadline]
-        return request
+        own = {"id": str(job_id), "payload": json.loads(self.payload)}
+        trace = {"trace": self.trace} if self.trace else {}
+        return {**self.options.as_json, **own, **trace, "payload_limit": payload_limit}
 
 
 BulkJob = tuple[int, JobOptions, str, str | None]

@@ -15,7 +15,7 @@ from leasehold.model.states import State
 from leasehold.ports import Term
 from tests.contract.world import DONE, IDS, World, at, identity, plan, planned
 
-PAGE = Callback("page", queue="pages", priority=-1, max_attempts=9)
+PAGE = Callback("page", {"queue": "pages", "priority": -1, "max_attempts": 9})
 FAILED = Decision(State.DISCARDED, error="no")
 CANCELLED = Decision(State.CANCELLED, error="stop")
 

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from leasehold import App
 from leasehold.config import Settings
 from leasehold.errors import BadJob, BadSchedule, ConfigError, LeaseholdError, WrongDsn
-from leasehold.jobs.tasks import JOB_OPTIONS
-from leasehold.model.job import OnConflict, decode
+from leasehold.model.job import JOB_OPTIONS, OnConflict, decode
 from leasehold.model.missed import Missed
 from leasehold.model.schedule import Spec, cron, every, once
 from leasehold.pg.connection.dsn import read_dsn

@@ -32,7 +32,7 @@ SWEEPERS, EXPIRED = 4, 300
 ROUNDS = 20
 RACES = 1000
 LATER = datetime.now(UTC) + timedelta(days=1)
-PROMISE = Level(Callback("page", "pages"), seconds=60)
+PROMISE = Level(Callback("page", {"queue": "pages"}), seconds=60)
 
 SWEEP = statement("deadline/sweep", "leasehold")
 SKIP = "for update skip locked"

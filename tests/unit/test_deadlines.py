@@ -95,9 +95,8 @@ def test_the_callbacks_options_and_the_interval_go_with_the_job():
     [level] = task(work).job().deadline
     assert isinstance(level, Level)
     assert (level.since, level.seconds, level.until) == ("scheduled", 3661.0, "success")
-    told = level.callback
-    assert (told.task, told.queue, told.priority) == ("page", "pages", -5)
-    assert (told.max_attempts, told.timeout) == (9, 3)
+    told = {"task": "page", "queue": "pages", "priority": -5, "max_attempts": 9, "timeout": 3}
+    assert level.callback.as_json() == told
 
 
 def test_one_job_may_have_another_deadline_or_none():

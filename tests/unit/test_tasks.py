@@ -18,8 +18,7 @@ from leasehold.errors import (
     DuplicateTask,
     LeaseholdError,
 )
-from leasehold.jobs.tasks import JOB_OPTIONS
-from leasehold.model.job import OnConflict
+from leasehold.model.job import JOB_OPTIONS, OnConflict
 
 Define = Callable[..., Any]
 

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from leasehold.model.job import JobOptions
 from leasehold.ports import EventView, NodeIdentity, NodeSeen
 from leasehold_lab.sim.promises import judge
 
@@ -80,16 +81,10 @@ class JobRow:
     """An unfinished job. ``ready`` false: waits for ``run_at``; ``node`` set: running."""
 
     id: UUID
-    queue: str
-    task: str
-    priority: int
+    options: JobOptions
+    payload: Any
     run_at: datetime
     created_at: datetime
-    max_attempts: int
-    timeout: float | None
-    requeue_after: float | None
-    history: bool
-    payload: Any
     unique_key: str | None = None
     schedule: str | None = None
     tick_at: datetime | None = None
@@ -109,6 +104,12 @@ class JobRow:
     trace: str | None = None
     fresh: bool = True
     seat: int = 0
+
+    def __getattr__(self, name: str) -> Any:
+        """Its options' fields are its own."""
+        if name.startswith("__") or name == "options":
+            raise AttributeError(name)
+        return getattr(self.options, name)
 
 
 @dataclass(slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 from uuid import UUID
 
 from leasehold.errors import Conflict
@@ -47,9 +48,8 @@ class ControlOperations:
             return None
         db.jobs[job] = replace(
             done.job,
+            options=replace(done.job.options, requeue_after=None, history=True),
             run_at=moment,
-            requeue_after=None,
-            history=True,
             unique_key=None,
             ready=True,
             held_because=None,
@@ -76,13 +76,13 @@ class ControlOperations:
 
     async def get(self, job: UUID) -> JobRecord | None:
         if job in self.db.jobs:
-            return self._waiting(self.db.jobs[job])
+            return self._record(self.db.jobs[job])
         return self._finished(self.db.done[job]) if job in self.db.done else None
 
     async def jobs(
         self, state: str | None, queue: str | None, task: str | None, limit: int
     ) -> list[JobRecord]:
-        records = [self._waiting(row) for row in self.db.jobs.values()]
+        records = [self._record(row) for row in self.db.jobs.values()]
         records += [self._finished(row) for row in self.db.done.values()]
         found = [
             record
@@ -94,46 +94,26 @@ class ControlOperations:
         found.sort(key=lambda record: record.id, reverse=True)
         return found[:limit]
 
-    def _waiting(self, row: JobRow) -> JobRecord:
-        return JobRecord(
-            id=row.id,
-            task_name=row.task,
-            queue=row.queue,
-            payload=row.payload,
-            state=state_of(row),
-            priority=row.priority,
-            created_at=row.created_at,
-            scheduled_for=row.tick_at or row.run_at,
-            started_at=(row.started_at or row.claimed_at) if row.node else None,
-            completed_at=None,
-            attempt=row.attempt,
-            max_attempts=row.max_attempts,
-            claim_token=row.claim_token,
-            worker_id=self.db.worker_id(row.node),
-            last_error=row.last_error,
-            result=None,
-            progress=row.progress,
-            progress_note=row.progress_note,
-            cancel_requested=row.cancel_requested,
-            crashes=row.crashes,
-            held_because=row.held_because,
-        )
+    def _record(self, row: JobRow, **told: Any) -> JobRecord:
+        known = {
+            "task_name": row.task,
+            "state": state_of(row),
+            "scheduled_for": row.tick_at or row.run_at,
+            "started_at": (row.started_at or row.claimed_at) if row.node else None,
+            "completed_at": None,
+            "worker_id": self.db.worker_id(row.node),
+            "result": None,
+            **told,
+        }
+        names = [field.name for field in fields(JobRecord)]
+        return JobRecord(**{n: known[n] if n in known else getattr(row, n) for n in names})
 
     def _finished(self, done: DoneRow) -> JobRecord:
-        job = done.job
-        return JobRecord(
-            id=job.id,
-            task_name=job.task,
-            queue=job.queue,
-            payload=job.payload,
+        return self._record(
+            done.job,
             state=State(done.state),
-            priority=job.priority,
-            created_at=job.created_at,
-            scheduled_for=job.tick_at or job.run_at,
             started_at=done.started_at,
             completed_at=done.finished_at,
-            attempt=job.attempt,
-            max_attempts=job.max_attempts,
             claim_token=done.claim_token,
             worker_id=self.db.worker_id(done.node),
             last_error=done.last_error,

@@ -10,9 +10,9 @@ from uuid import UUID
 from leasehold.errors import Conflict
 from leasehold.model.history import class_of
 from leasehold.ports import AttemptView, Now, Rows
-from leasehold_lab.sim.promises import set_deadlines
-from leasehold_lab.sim.rows import DoneRow, JobRow, SimDatabase, StackRow, TickRow
+from leasehold_lab.sim.rows import DoneRow, SimDatabase, StackRow, TickRow
 from leasehold_lab.sim.store_control import ControlOperations
+from leasehold_lab.sim.store_schedules import insert_scheduled
 
 _FAILED = ("retryable", "crashed", "requeued", "discarded")
 _MINUTE = timedelta(minutes=1)
@@ -93,24 +93,8 @@ class SimDashboards(ControlOperations):
             return False
         moment = db.at(now)
         if job not in db.jobs:
-            made = JobRow(
-                id=job,
-                queue=row.job["queue"],
-                task=row.task_name,
-                priority=row.job["priority"],
-                run_at=moment,
-                created_at=moment,
-                max_attempts=row.job["max_attempts"],
-                timeout=row.job.get("timeout"),
-                requeue_after=row.job.get("requeue_after"),
-                history=row.job["history"],
-                payload=row.job["payload"],
-                schedule=name,
-            )
-            db.insert(made)
-            if "deadline" in row.job:  # this moment stands for the tick
-                set_deadlines(db, made, row.job["deadline"], moment, moment)
-            db.wake([row.job["queue"]])
+            made = insert_scheduled(db, row, job, moment)
+            db.wake([made.queue])
             at = moment.replace(microsecond=moment.microsecond // 1000 * 1000 + 1)
             db.ticks.setdefault((app, name, at), TickRow(None, "manual", job, None, moment))
         return True

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from leasehold.errors import BadDeadline
 from leasehold.model.deadline import Breach, DueLevel, Level
+from leasehold.model.job import JobOptions
 from leasehold.ports import DeadlineStore, Now, Rows, Swept
 from leasehold_lab.sim.promises import FEW_RUNS, RUNS_KEPT, iso, tell, tell_late
 from leasehold_lab.sim.rows import DeadlineRow, JobRow, SimDatabase
@@ -173,7 +174,6 @@ def _due(row: DeadlineRow) -> datetime:
 
 
 def _callback(row: DeadlineRow, key: str, moment: datetime) -> JobRow:
-    told = row.callback
     assert row.callback_job is not None
     breach: dict[str, Any] = {
         "deadline": str(row.id),
@@ -191,16 +191,10 @@ def _callback(row: DeadlineRow, key: str, moment: datetime) -> JobRow:
     }
     return JobRow(
         id=row.callback_job,
-        queue=told["queue"],
-        task=told["task"],
-        priority=told["priority"],
+        options=JobOptions(**row.callback),
+        payload={"breach": breach},
         run_at=moment,
         created_at=moment,
-        max_attempts=told["max_attempts"],
-        timeout=told["timeout"],
-        requeue_after=told["requeue_after"],
-        history=True,
-        payload={"breach": breach},
         unique_key=key,
     )
 

@@ -11,6 +11,7 @@ from uuid import UUID
 from zlib import crc32
 
 from leasehold.errors import QueryFailed
+from leasehold.model.job import JobOptions
 from leasehold.ports import (
     DueSchedule,
     LeftOut,
@@ -101,7 +102,7 @@ class SimSchedules(ScheduleStore):
                 if self._decide(row, tick, term, moment):
                     written.append((row.name, tick.at, tick.state))
                     if tick.state == "fired":
-                        queues.append(row.job["queue"])
+                        queues.append(row.job.get("queue", "default"))
         self.db.wake(queues)
         return written
 
@@ -113,10 +114,7 @@ class SimSchedules(ScheduleStore):
         if tick.state == "fired":
             if tick.job is None or tick.job in self.db.jobs:
                 raise QueryFailed("a tick needs a new job", got=str(tick.job))
-            job = _tick_job(row, tick.job, tick.at, moment)
-            self.db.insert(job)
-            if "deadline" in row.job:
-                set_deadlines(self.db, job, row.job["deadline"], moment)
+            insert_scheduled(self.db, row, tick.job, moment, tick.at)
         return True
 
     async def database_now(self, now: Now) -> datetime:
@@ -189,20 +187,22 @@ def _undecided(former: dict[str, Any], next_at: datetime | None) -> bool:
     return next_at is not None and any(until >= next_at for until in untils)
 
 
-def _tick_job(row: ScheduleRow, job_id: UUID, at: datetime, moment: datetime) -> JobRow:
-    options = row.job
-    return JobRow(
-        id=job_id,
-        queue=options["queue"],
-        task=row.task_name,
-        priority=options["priority"],
-        run_at=at,
+def insert_scheduled(
+    db: SimDatabase, row: ScheduleRow, job: UUID, moment: datetime, tick: datetime | None = None
+) -> JobRow:
+    """Without a tick it was started by hand: this moment stands for the tick."""
+    apart = ("task", "payload", "deadline")
+    options = {name: value for name, value in row.job.items() if name not in apart}
+    made = JobRow(
+        id=job,
+        options=JobOptions(row.task_name, **options),
+        payload=row.job["payload"],
+        run_at=tick or moment,
         created_at=moment,
-        max_attempts=options["max_attempts"],
-        timeout=options.get("timeout"),
-        requeue_after=options.get("requeue_after"),
-        history=options["history"],
-        payload=options["payload"],
         schedule=row.name,
-        tick_at=at,
+        tick_at=tick,
     )
+    db.insert(made)
+    if "deadline" in row.job:
+        set_deadlines(db, made, row.job["deadline"], moment, tick or moment)
+    return made
