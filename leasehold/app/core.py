@@ -90,7 +90,8 @@ class App(Definitions, AdvisoryLocks):
         return await (await self.client()).get(job)
 
     async def jobs(self, **filters: Any) -> list[JobRecord]:
-        """The newest jobs: ``state``, ``queue``, ``task``, ``limit``."""
+        """The newest jobs, at most ``limit`` (100 by default, 10,000 at most). Filters: the keys
+        of ``leasehold.model.filter.SIMPLE``, such as ``state`` and ``queue``. Raises BadJob."""
         return await (await self.client()).jobs(**filters)
 
     async def cancel(self, job: UUID | str, reason: str = "cancelled") -> bool:

@@ -18,6 +18,7 @@ from leasehold.cli.asking import (
     table_options,
 )
 from leasehold.cli.output import counted, show_json, show_pairs, show_table
+from leasehold.model.filter import SIMPLE, STATES, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,33 +30,23 @@ if TYPE_CHECKING:
     Found = tuple[UUID, str]
     """A job, and what became of the act on it."""
 
-STATES = (
-    "scheduled",
-    "available",
-    "running",
-    "retryable",
-    "completed",
-    "cancelled",
-    "discarded",
-    "quarantined",
-)
 _STACK_LOOKS, _STACK_LOOK_SECONDS = 3, 0.1
 _MOST_ATTEMPTS = 200
 
 
+def _filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for name in reversed(SIMPLE):
+        kind = {"type": click.Choice(STATES)} if name == "state" else {"metavar": "NAME"}
+        option = click.option(f"--{name}", help=f"Show only jobs with this {name}.", **kind)
+        function = option(function)
+    return function
+
+
 @click.group(cls=Group, invoke_without_command=True)
-@click.option("--state", type=click.Choice(STATES), help="Show only jobs in this state.")
-@click.option("--queue", metavar="NAME", help="Show only jobs of this queue.")
-@click.option("--task", metavar="NAME", help="Show only jobs of this task.")
+@_filter_options
 @limit_option(50)
 @table_options
-def jobs(
-    state: str | None,
-    queue: str | None,
-    task: str | None,
-    limit: int,
-    **_: Any,
-) -> None:
+def jobs(limit: int, **options: Any) -> None:
     """List the newest jobs, or act on jobs.
 
     ID is a job's id, or at least the first 8 digits of it.
@@ -64,7 +55,7 @@ def jobs(
         return
 
     async def work(app: App) -> list[dict[str, Any]]:
-        found = await app.jobs(state=state, queue=queue, task=task, limit=limit)
+        found = await app.jobs(limit=limit, **{name: options[name] for name in SIMPLE})
         return [tables.as_row(job) for job in found]
 
     rows = ask(work)
@@ -205,7 +196,7 @@ def _many(act: str, job_id: str | None, where: str | None, yes: bool, told: str)
         raise click.UsageError("Give a job ID or --where FILTER.")
     if where is None:
         return False
-    wanted, words = _filter(where), where
+    wanted, words = parse(where), where
 
     async def preview(app: App) -> tuple[int, bool]:
         return await (await operator(app)).preview(wanted)
@@ -222,9 +213,3 @@ def _many(act: str, job_id: str | None, where: str | None, yes: bool, told: str)
         click.confirm(f"{act.capitalize()} {number}?", abort=True)
     click.echo(f"{counted(ask(work), 'job')} {told}.")
     return True
-
-
-def _filter(text: str) -> Any:
-    from leasehold.model.filter import parse
-
-    return parse(text)

@@ -12,6 +12,7 @@ from leasehold.config import Settings, Tuning, check_text
 from leasehold.env import Env, id_of
 from leasehold.jobs.numbered import CannotCopy, Numbered
 from leasehold.jobs.tracing import enqueueing
+from leasehold.model.filter import JobFilter
 from leasehold.model.job import JobRecord, JobRequest
 from leasehold.model.states import FINISHED, State
 from leasehold.ports import Store
@@ -148,20 +149,12 @@ class Client:
             raise errors.JobNotFound("no such job", got=str(job))
         return record
 
-    async def jobs(
-        self,
-        state: str | None = None,
-        queue: str | None = None,
-        task: str | None = None,
-        limit: int = 100,
-    ) -> list[JobRecord]:
-        """The newest jobs. ``limit`` at most 10,000."""
-        if state is not None and state not in [str(s) for s in State]:
-            known = [str(s) for s in State if s is not State.NEW]
-            raise errors.BadJob("no such state", got=state, do=errors.suggest(state, known))
+    async def jobs(self, limit: int = 100, **filters: str | None) -> list[JobRecord]:
+        """See ``App.jobs``."""
+        wanted = JobFilter.only(**filters)
         if not 1 <= limit <= 10_000:
             raise errors.BadJob("limit must be from 1 to 10,000", got=limit)
-        return await self._store.jobs(state, queue, task, limit)
+        return await self._store.jobs(wanted, limit)
 
     async def cancel(self, job: UUID | str, reason: str = "cancelled") -> bool:
         """A waiting job ends now, a running one is asked to: True. False: finished already.

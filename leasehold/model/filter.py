@@ -11,7 +11,7 @@ from string import hexdigits
 from uuid import UUID
 
 from leasehold.config import Limits
-from leasehold.errors import BadFilter, storable, suggest
+from leasehold.errors import BadFilter, BadJob, storable, suggest
 from leasehold.model.states import State
 
 LONGEST = 1000
@@ -19,7 +19,9 @@ LONGEST = 1000
 MOST_ARGUMENTS = 8
 LEAST_DIGITS = 8
 """Of an id's beginning."""
-KEYS = ("state", "queue", "task", "node", "id", "args.")
+SIMPLE = {"state": "state", "queue": "queue", "task": "task_name"}
+"""What ``app.jobs`` and ``leasehold jobs`` filter by as well, and each one's field of JobRecord."""
+KEYS = (*SIMPLE, "node", "id", "args.")
 STATES = tuple(str(state) for state in State if state is not State.NEW)
 _WORD = re.compile(r"""\s*(?:([A-Za-z_][^\s:"]*):)?("(?:[^"\\]|\\.)*"|[^\s"]\S*|)""")
 _LOWEST, _HIGHEST = UUID(int=0), UUID(int=(1 << 128) - 1)
@@ -39,9 +41,30 @@ class JobFilter:
     first: UUID = _LOWEST
     last: UUID = _HIGHEST
 
+    @classmethod
+    def only(cls, **given: str | None) -> JobFilter:
+        """Of :data:`SIMPLE` alone. Raises BadJob."""
+        for name in given:
+            if name not in SIMPLE:
+                raise BadJob(f"jobs have no filter {name!r}", do=suggest(name, SIMPLE))
+        state = given.get("state")
+        if state is not None and state not in STATES:
+            raise BadJob("no such state", got=state, do=suggest(state, STATES))
+        return cls(**given)  # type: ignore[arg-type]
+
     @property
     def everything(self) -> bool:
         return self == JobFilter()
+
+    def params(self) -> dict[str, object]:
+        """Of the statements with ``{{job/_matches}}``, but for the node's."""
+        return {
+            **{name: getattr(self, name) for name in SIMPLE},
+            "paths": [".".join(path) for path, _ in self.arguments],
+            "values": [value for _, value in self.arguments],
+            "first": self.first,
+            "last": self.last,
+        }
 
 
 def parse(text: str, masked: re.Pattern[str] | None = None) -> JobFilter:
@@ -106,7 +129,7 @@ def _plain(key: str, value: str) -> dict[str, object]:
         if value not in STATES:
             raise BadFilter(f"no state is {value!r}", do=suggest(value, STATES))
         return {"state": value}
-    if key in ("queue", "task", "node"):
+    if key in (*SIMPLE, "node"):
         if len(value) > Limits.text_chars:
             raise BadFilter(f"{key}: has at most {Limits.text_chars} characters")
         return {key: value}

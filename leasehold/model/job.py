@@ -248,14 +248,12 @@ class ClaimedJob(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class JobRecord:
-    """A job as the view ``leasehold.jobs`` shows it."""
+class JobLine:
+    """A job as the view ``leasehold.jobs`` shows it, without what may be long."""
 
     id: UUID
     task_name: str
     queue: str
-    payload: Any
-    """The arguments, a dict; or Unreadable."""
     state: State
     priority: int
     created_at: datetime
@@ -266,13 +264,25 @@ class JobRecord:
     max_attempts: int
     claim_token: int | None
     worker_id: str | None
-    last_error: str | None
-    result: Any
     progress: float | None
     progress_note: str | None
     cancel_requested: bool
     crashes: int
     held_because: str | None
+    schedule: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "state", State(self.state))
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord(JobLine):
+    """A job as the view ``leasehold.jobs`` shows it."""
+
+    payload: Any = None
+    """The arguments, a dict; or Unreadable."""
+    last_error: str | None = None
+    result: Any = None
 
 
 def _deep(value: Any) -> bool:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from importlib.resources import files
 
 from psycopg.adapt import PyFormat
 
+from leasehold.model.job import JobLine, JobRecord
+
 _SCHEMA = re.compile(r"\bleasehold\.")
 _CHANNEL = re.compile(r"'leasehold'")
 _INCLUDED = re.compile(r"\{\{([\w:/]+)\}\}")
 _PLACE = re.compile(r"%\((\w+)\)s|%%")
+
+_COLUMNS = {kind.__name__: ", ".join(f.name for f in fields(kind)) for kind in (JobLine, JobRecord)}
 
 
 def for_schema(text: str, schema: str) -> str:
@@ -40,10 +44,10 @@ def _texts(package: str) -> dict[str, str]:
 def statement(name: str, schema: str) -> str:
     """The text of ``sql/<noun>/<verb>.sql`` without its header. A statement of another package
     has that package's name before it: ``leasehold_lab:chaos/look``. ``{{noun/_part}}`` stands for
-    the text of a file that several statements share."""
+    the text of a file that several statements share, ``{{JobRecord}}`` for the columns of a row."""
     package, _, path = name.rpartition(":")
     text = _texts(package or "leasehold.pg")[path]
-    text = _INCLUDED.sub(lambda found: statement(found[1], schema), text)
+    text = _INCLUDED.sub(lambda part: _COLUMNS.get(part[1]) or statement(part[1], schema), text)
     lines = [line for line in text.splitlines() if not line.startswith("--")]
     return for_schema("\n".join(lines).strip(), schema)
 

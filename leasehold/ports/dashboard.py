@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from leasehold.model.filter import JobFilter
+from leasehold.model.job import JobRecord
 from leasehold.ports.common import Now, Rows
 from leasehold.ports.operation import Operations, first, named, operation, value
 from leasehold.ports.rows import AttemptView, EventView, ScheduleDetail, TermView, TickView
@@ -81,9 +82,9 @@ class DashboardStore(Operations):
 
 @dataclass(frozen=True, slots=True)
 class JobPage:
-    """One page of jobs. ``rows`` as the view ``leasehold.jobs``, less what is long."""
+    """One page of jobs. What is long is cut or left out."""
 
-    rows: Rows
+    rows: list[JobRecord]
     more: str | None
     """Where the next page starts; None: there is none."""
     looked_at: int

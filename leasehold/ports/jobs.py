@@ -9,6 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from leasehold.model.begins import Begins
+from leasehold.model.filter import JobFilter
 from leasehold.model.job import BulkJob, ClaimedJob, JobRecord, JobRequest
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
@@ -136,6 +137,5 @@ class JobStore(Operations):
 
     async def get(self, job: UUID) -> JobRecord | None: ...
 
-    async def jobs(
-        self, state: str | None, queue: str | None, task: str | None, limit: int
-    ) -> list[JobRecord]: ...
+    async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
+        """The newest that match."""

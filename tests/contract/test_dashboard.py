@@ -6,6 +6,7 @@ from collections import Counter
 from datetime import timedelta
 from uuid import uuid4
 
+from leasehold.model.filter import JobFilter
 from leasehold.model.history import class_of
 from leasehold.model.outcome import COMPLETED, Decision
 from leasehold.model.states import State
@@ -108,7 +109,7 @@ async def test_a_schedule_runs_now_beside_its_ticks(world: World):
     assert await store.run_schedule("default", "tick", job, world.now), "again: the same job"
     record = await world.get(job)
     assert (record.task_name, record.state, record.scheduled_for) == ("t", "available", world.now)
-    assert [r.id for r in await store.jobs(None, None, None, 10)] == [job]
+    assert [r.id for r in await store.jobs(JobFilter(), 10)] == [job]
     [tick] = await store.ticks("tick", 10)
     assert (tick.state, tick.job_id, tick.outcome) == ("manual", job, "waiting")
     assert (await store.schedules(10))[0].high_water is None

@@ -9,6 +9,7 @@ import pytest
 
 from leasehold.errors import BadDeadline
 from leasehold.model.deadline import Breach, Callback, Level
+from leasehold.model.filter import JobFilter
 from leasehold.model.job import ClaimedJob
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
@@ -37,7 +38,7 @@ async def sweep(world: World, limit: int = 100) -> list[Breach]:
 
 async def pages(world: World) -> list[dict[str, Any]]:
     """The facts that the callbacks' jobs carry."""
-    jobs = await world.a.store.jobs(None, "pages", "page", 1000)
+    jobs = await world.a.store.jobs(JobFilter(None, "pages", "page"), 1000)
     return [job.payload["breach"] for job in reversed(jobs)]
 
 

@@ -14,6 +14,7 @@ from leasehold.config import Tuning
 from leasehold.errors import JobFailed
 from leasehold.jobs.acker import Acker
 from leasehold.jobs.executor import Lane
+from leasehold.model.filter import JobFilter
 from leasehold.pg.schema import migrate
 from tests.support.wait import forever, until_async
 
@@ -208,7 +209,7 @@ def test_the_connections_of_loops_that_are_closed_are_closed(dsn: str):
 
     async def enqueue() -> None:
         await work.enqueue()
-        await (await app.operator("somebody", "a test")).store.jobs(None, None, None, 1)
+        await (await app.operator("somebody", "a test")).store.jobs(JobFilter(), 1)
 
     def one_after_the_other() -> list[None]:
         return [asyncio.run(enqueue()) for _ in range(5)]

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from leasehold.errors import Conflict
+from leasehold.model.filter import SIMPLE, JobFilter
 from leasehold.model.job import JobRecord
 from leasehold.model.states import State
 from leasehold.ports import Now
@@ -79,18 +80,10 @@ class ControlOperations:
             return self._record(self.db.jobs[job])
         return self._finished(self.db.done[job]) if job in self.db.done else None
 
-    async def jobs(
-        self, state: str | None, queue: str | None, task: str | None, limit: int
-    ) -> list[JobRecord]:
+    async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
         records = [self._record(row) for row in self.db.jobs.values()]
         records += [self._finished(row) for row in self.db.done.values()]
-        found = [
-            record
-            for record in records
-            if (state is None or record.state == state)
-            and (queue is None or record.queue == queue)
-            and (task is None or record.task_name == task)
-        ]
+        found = [record for record in records if _matches(record, wanted)]
         found.sort(key=lambda record: record.id, reverse=True)
         return found[:limit]
 
@@ -124,6 +117,14 @@ class ControlOperations:
             crashes=done.crashes,
             held_because=None,
         )
+
+
+def _matches(record: JobRecord, wanted: JobFilter) -> bool:
+    for name, field in SIMPLE.items():
+        asked, stored = getattr(wanted, name), getattr(record, field)
+        if asked is not None and asked not in (stored if isinstance(stored, tuple) else [stored]):
+            return False
+    return True
 
 
 def state_of(row: JobRow) -> State:

@@ -10,11 +10,11 @@ from uuid import UUID
 from leasehold.config import Settings
 from leasehold.errors import BadFilter
 from leasehold.model.filter import JobFilter
+from leasehold.model.job import JobRecord
 from leasehold.model.states import FINISHED, WAITING, State
 from leasehold.pg.stores.execution import PgOperations
 from leasehold.pg.stores.store import PgStore
 from leasehold.ports import EventView, JobPage, Reports
-from leasehold.ports.operation import named
 
 CALL_SECONDS = 5.0
 LOOK_ROWS = 5_000
@@ -29,11 +29,6 @@ FAR_ROWS = 1_000_000
 _LAST = UUID(int=(1 << 128) - 1)
 _FIRST = UUID(int=0)
 _LONG_AGO = datetime(1, 1, 2, tzinfo=UTC)
-_SHOWN = (
-    "id task_name queue state priority created_at scheduled_for started_at completed_at attempt "
-    "max_attempts worker_id last_error progress progress_note cancel_requested held_because "
-    "schedule payload"
-)
 Look = tuple[list[UUID], list[str], str | None, int]
 """Ids, the cursor behind each, the cursor behind all that was looked at (None: all), how many."""
 
@@ -53,8 +48,8 @@ class PgReports(PgOperations, Reports):
         scan = _scan(wanted) if _narrow(wanted) else limit + 1
         ids, cursors, end, looked = await self._look(wanted, after, limit + 1, scan)
         more = cursors[limit - 1] if len(ids) > limit else end
-        rows = named(_SHOWN)(await self._pool.fetch("web/jobs_shown", {"ids": ids[:limit]}))
-        by_id = {row["id"]: row for row in rows}  # one that moved meanwhile may be gone
+        rows = await self._pool.fetch("web/jobs_shown", {"ids": ids[:limit]})
+        by_id = {row[0]: JobRecord(*row) for row in rows}  # one that moved meanwhile may be gone
         return JobPage([by_id[i] for i in ids[:limit] if i in by_id], more, looked)
 
     async def matching(
@@ -75,14 +70,8 @@ class PgReports(PgOperations, Reports):
 
     async def _look(self, wanted: JobFilter, after: str | None, limit: int, scan: int) -> Look:
         params: dict[str, Any] = {
-            "state": wanted.state,
-            "queue": wanted.queue,
-            "task": wanted.task,
+            **wanted.params(),
             "nodes": await self._nodes_named(wanted.node),
-            "paths": [".".join(path) for path, _ in wanted.arguments],
-            "values": [value for _, value in wanted.arguments],
-            "first": wanted.first,
-            "last": wanted.last,
             "limit": limit,
             "scan": scan,
         }
@@ -137,7 +126,7 @@ class PgReports(PgOperations, Reports):
 
 def _narrow(wanted: JobFilter) -> bool:
     """Does it leave out jobs that a look meets?"""
-    return bool(wanted.state or wanted.queue or wanted.task or wanted.node or wanted.arguments)
+    return replace(wanted, first=_FIRST, last=_LAST) != JobFilter()
 
 
 def _scan(wanted: JobFilter) -> int:

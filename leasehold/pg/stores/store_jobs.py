@@ -12,6 +12,7 @@ from uuid import UUID
 
 from leasehold.errors import Conflict, PermissionDenied, Unavailable
 from leasehold.model.begins import Begins, Seen
+from leasehold.model.filter import JobFilter
 from leasehold.model.job import (
     BulkJob,
     ClaimedJob,
@@ -199,14 +200,12 @@ class PgJobs(JobStore, AdvisoryClaimStore):
         for _ in range(2):  # as in _control
             rows = await self._pool.fetch("job/get", {"job": job})
             if rows:
-                return _record(rows[0])
+                return JobRecord(*rows[0])
         return None
 
-    async def jobs(
-        self, state: str | None, queue: str | None, task: str | None, limit: int
-    ) -> list[JobRecord]:
-        params = {"state": state, "queue": queue, "task": task, "limit": limit}
-        return [_record(row) for row in await self._pool.fetch("job/list", params)]
+    async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
+        params = {**wanted.params(), "nodes": None, "limit": limit}
+        return [JobRecord(*row) for row in await self._pool.fetch("job/list", params)]
 
 
 _SHARED = attrgetter(
@@ -258,9 +257,3 @@ def _acked(items: Sequence[AckItem], left: Sequence[Row]) -> Acked:
     if not left:
         return Acked(jobs)
     return Acked(jobs - {job for job, _ in left}, frozenset(job for job, ours in left if ours))
-
-
-def _record(row: Row) -> JobRecord:
-    values = list(row)
-    values[4] = State(values[4])
-    return JobRecord(*values)

@@ -1,26 +1,20 @@
--- Jobs by state, queue and task, newest first. Ids grow with time: each table gives its newest by
+-- Jobs by a filter, newest first. Ids grow with time: each table gives its newest by
 -- its primary key, and only those are joined with the rest.
 -- locks: none
 -- index: job_pkey (in order), job_done_pkey (in order), node_pkey, death_pkey
 with newest as (
     (select j.id from leasehold.job j
-     where (%(queue)s::text is null or j.queue = %(queue)s) and (%(task)s::text is null or j.task_name = %(task)s)
-       and (%(state)s::text is null or %(state)s =
+     where {{job/_matches}} and (%(state)s::text is null or %(state)s =
             case when j.ready and j.node is null then 'available' when j.ready then 'running'
                  when j.held_because = 'retryable' then 'retryable' else 'scheduled' end)
      order by j.id desc limit %(limit)s)
     union all
     (select d.id from leasehold.job_done d
-     where (%(queue)s::text is null or d.queue = %(queue)s) and (%(task)s::text is null or d.task_name = %(task)s)
-       and (%(state)s::text is null or %(state)s = d.state)
+     where {{job/_matches}} and (%(state)s::text is null or %(state)s = d.state)
      order by d.id desc limit %(limit)s)
     order by id desc
     limit %(limit)s
 )
-select id, task_name, queue, payload, state, priority, created_at, scheduled_for, started_at, completed_at, attempt,
-       max_attempts, claim_token, worker_id, last_error, result, progress, progress_note, cancel_requested, crashes,
-       held_because
-from leasehold.jobs
-where id = any (array(select id from newest))
+select {{JobRecord}} from leasehold.jobs where id = any (array(select id from newest))
 order by id desc
 limit %(limit)s

@@ -5,23 +5,13 @@ with looked as materialized (
     (select j.id, (%(state)s::text is null or %(state)s =
                    case when j.ready and j.node is null then 'available' when j.ready then 'running'
                         when j.held_because = 'retryable' then 'retryable' else 'scheduled' end)
-           and (%(queue)s::text is null or j.queue = %(queue)s)
-           and (%(task)s::text is null or j.task_name = %(task)s)
-           and (%(nodes)s::uuid[] is null or j.node = any (%(nodes)s::uuid[]))
-           and (cardinality(%(paths)s::text[]) = 0 or not exists (
-                select 1 from unnest(%(paths)s::text[], %(values)s::text[]) as w (path, value)
-                where (j.payload #>> string_to_array(w.path, '.')) is distinct from w.value)) as ok
+           and {{job/_matches}} as ok
      from leasehold.job j
      where %(waiting)s and j.id < %(before)s and j.id >= %(first)s and j.id <= %(last)s
      order by j.id desc limit %(scan)s)
     union all
     (select d.id, (%(state)s::text is null or %(state)s = d.state)
-           and (%(queue)s::text is null or d.queue = %(queue)s)
-           and (%(task)s::text is null or d.task_name = %(task)s)
-           and (%(nodes)s::uuid[] is null or d.node = any (%(nodes)s::uuid[]))
-           and (cardinality(%(paths)s::text[]) = 0 or not exists (
-                select 1 from unnest(%(paths)s::text[], %(values)s::text[]) as w (path, value)
-                where (d.payload #>> string_to_array(w.path, '.')) is distinct from w.value)) as ok
+           and {{job/_matches}} as ok
      from leasehold.job_done d
      where %(finished)s and d.id < %(before)s and d.id >= %(first)s and d.id <= %(last)s
      order by d.id desc limit %(scan)s)

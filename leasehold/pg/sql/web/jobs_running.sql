@@ -15,12 +15,7 @@ with recursive lane (queue, priority) as (
     select h.id, h.ok
     from lanes l
     cross join lateral (
-        select j.id, j.node is not null and (%(queue)s::text is null or j.queue = %(queue)s)
-           and (%(task)s::text is null or j.task_name = %(task)s)
-           and (%(nodes)s::uuid[] is null or j.node = any (%(nodes)s::uuid[]))
-           and (cardinality(%(paths)s::text[]) = 0 or not exists (
-                select 1 from unnest(%(paths)s::text[], %(values)s::text[]) as w (path, value)
-                where (j.payload #>> string_to_array(w.path, '.')) is distinct from w.value)) as ok
+        select j.id, j.node is not null and {{job/_matches}} as ok
         from leasehold.job j
         where j.ready and j.queue = l.queue and j.priority = l.priority
         order by j.fresh, j.seat limit (select greatest(%(scan)s::bigint / greatest(count(*), 1), 100) from lanes)) h

@@ -4,12 +4,7 @@
 with looked as materialized (
     select j.id, j.run_at,
            case when j.held_because = 'retryable' then 'retryable' else 'scheduled' end = %(state)s
-           and (%(queue)s::text is null or j.queue = %(queue)s)
-           and (%(task)s::text is null or j.task_name = %(task)s)
-           and (%(nodes)s::uuid[] is null or j.node = any (%(nodes)s::uuid[]))
-           and (cardinality(%(paths)s::text[]) = 0 or not exists (
-                select 1 from unnest(%(paths)s::text[], %(values)s::text[]) as w (path, value)
-                where (j.payload #>> string_to_array(w.path, '.')) is distinct from w.value)) as ok
+           and {{job/_matches}} as ok
     from leasehold.job j
     where not j.ready and j.run_at >= %(due)s and (j.run_at, j.id) > (%(due)s, %(after)s)
       and j.id >= %(first)s and j.id <= %(last)s
