@@ -32,6 +32,15 @@ leader has the application's name, which begins with neither."""
 LATE_RENEWAL_SHARE = 0.6
 """Of a lease: a renewal that is older is late. Three in a row have failed then."""
 
+HANDOVERS = 10
+"""How often in a row a lock passes from one waiter to another inside a process. Then the other
+processes have their turn: with n processes waiting, a process waits for at most n * HANDOVERS
+others."""
+
+CLOCK_STEP_SECONDS = 1.0
+"""The database's clock was set if it moved by more than this. Time services keep a clock right by
+smaller corrections."""
+
 # -- from when on something is a problem ------------------------------------------------------
 TROUBLE_SECONDS = 600.0
 """What went wrong is told for this long; failures are counted over this time."""
@@ -118,6 +127,22 @@ class Timings:
     def failover(self) -> float:
         """F: the longest time without a leader after the leader's death."""
         return 1.2 * self.renew + wait_seconds(self.lease) + self.jitter + ROUND_TRIPS_SECONDS
+
+    @property
+    def retry(self) -> float:
+        """The pause after a call that failed or got no answer."""
+        return 0.2 * self.renew
+
+    @property
+    def courtesy(self) -> float:
+        """How long a free lock is left to the process that is first in its queue."""
+        return 0.5 * self.renew
+
+    @property
+    def stuck(self) -> float:
+        """An event loop that does not answer for longer is stuck. It gives its leaderships to a
+        process whose loop runs."""
+        return 2.0 * self.renew
 
 
 def wait_seconds(lease_seconds: float) -> float:

@@ -1,4 +1,4 @@
-"""One request of the user's for a lease, between the user's thread and the guard's."""
+"""A user's request for a lease: what the user's thread and the guard's thread share."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from leasehold.model.lease import Lease
 
 
 class Patience(Enum):
-    WAIT = "until it is ours"
+    WAIT = "until the lease is ours"
     TRY = "now or not at all"
-    SURE = "not, if its holder was seen alive"
+    SURE = "unless its holder was seen alive"
 
 
 class Lost:
     """Set when a term is lost, before anybody else can have the next one.
 
-    ``is_set`` asks the clock as well: a process that was stopped knows at its next question.
+    ``is_set`` also asks the clock: a process that was stopped knows it as soon as it asks.
     """
 
     def __init__(self, valid: Callable[[], bool]) -> None:
@@ -46,7 +46,7 @@ class Lost:
             call()
 
     def call(self, callback: Callable[[], None]) -> None:
-        """Call it when the term is lost, in the guard's thread; now, if it was."""
+        """Call it in the guard's thread when the term is lost; now, if it is lost already."""
         with self._lock:
             if not self._set:
                 self._calls.append(callback)
@@ -59,7 +59,7 @@ class Lost:
                 self._calls.remove(callback)
 
     async def wait(self) -> None:
-        """Until the term is lost."""
+        """Wait until the term is lost."""
         loop = asyncio.get_running_loop()
         event = asyncio.Event()
 
@@ -74,7 +74,7 @@ class Lost:
             self.forget(tell)
 
     def wait_in_thread(self, timeout: float | None = None) -> bool:
-        """The same for a thread. ``timeout`` in seconds; False when it is over before."""
+        """The same for a thread. ``timeout`` in seconds; False if it ended first."""
         event = threading.Event()
         self.call(event.set)
         try:
@@ -84,12 +84,12 @@ class Lost:
 
 
 class Bid:
-    """A request, and the one term that comes of it.
+    """A request, and the one term that it gets.
 
-    ``answer``: the token; None when the patience was over. ``released``: the lease was given up
-    in the database too, as far as it answered. ``has_body``: work runs under the term, and its
-    end is told by giving the bid back; without, nobody knows when the work ends. ``loop``: where it
-    runs, if it must not keep the lease when that stands still.
+    ``answer``: the token, or None if the bid did not want to wait. ``released``: done when the
+    database, too, knows that the lease was given up, or does not answer. ``has_body``: work runs
+    under the term, and the user gives the bid back when it ends; otherwise nobody knows when the
+    work ends. ``loop``: where the work runs, if it must not keep the lease while that is stuck.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Bid:
         self.loop = loop
         self.token = 0
         self.vacant_since = 0.0
-        """By the boot clock: since when the one before was not heard of any more."""
+        """By the boot clock: when the last holder gave it up, or was last heard of."""
         self.found_vacant = False
         """Nobody held it when this process looked for the first time."""
         self.answer: Future[int | None] = Future()
@@ -118,7 +118,7 @@ class Bid:
         self._membership: Membership | None = None
 
     def valid(self) -> bool:
-        """Is the term ours at this very moment?"""
+        """Is the term ours at this moment?"""
         lease, membership = self._lease, self._membership
         if lease is None or membership is None or self.lost._set:
             return False
@@ -128,7 +128,7 @@ class Bid:
 
     # -- the guard's side ------------------------------------------------------------------------
     def grant(self, token: int, lease: Lease, membership: Membership) -> bool:
-        """False: whoever asked has gone."""
+        """False if whoever asked has gone."""
         if not self.answer.set_running_or_notify_cancel():
             return False
         self.token, self._lease, self._membership = token, lease, membership

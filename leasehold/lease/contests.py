@@ -1,43 +1,117 @@
 """What users hold: the leaders and locks that their code asks for. Belongs to the guard's loop.
 
-One state machine as everywhere (model/lease.py), and one candidate a process and name: who asks
-for the same in one process waits in a queue here. The guard's heartbeat renews all of them; what
-is asked besides has a connection of its own, so that an acquisition which waits for a transaction
-of the old holder never keeps the guard from renewing.
+A process has one candidate for each name. Those who ask for the same name queue here behind it. The
+guard's heartbeat shows and renews the leases. Every other statement goes over a connection of its
+own, because an acquisition may wait for a transaction of the old holder, and the guard's renewals
+must not wait with it.
 
-A lost term is STEPPING_DOWN until the body that runs under it has ended or the grace is over.
+After a loss the lease is stepping down until the body that runs under it has ended, or the grace is
+over.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
 
 from leasehold import errors
-from leasehold.config import LOCK_PREFIX
+from leasehold.config import HANDOVERS, LOCK_PREFIX, wait_seconds
 from leasehold.lease.bids import Bid, Patience
-from leasehold.lease.candidacy import Candidacy, Contest
-from leasehold.lease.membership import Election
-from leasehold.model.lease import Phase
-from leasehold.ports import Heartbeat, Term
+from leasehold.lease.loop_watch import UserLoops
+from leasehold.lease.named_lease import LeaseContext, NamedLease
+from leasehold.model.lease import Lease, Phase, Watch
+from leasehold.ports import Store
 
-HANDOVERS = 10
-"""So often in a row a lock goes from hand to hand inside a process, before the processes that wait
-have their turn. With n processes waiting a process has its turn after n * HANDOVERS others."""
 _STOPPED = "the process is stopping"
 _STUCK = "its event loop is stuck"
 
 
-class Contests(Candidacy):
-    """By name."""
+@dataclass
+class Contest:
+    """One name: who holds it in this process, and who waits for it here."""
+
+    named: NamedLease
+    waiting: deque[Bid] = field(default_factory=deque)
+    holder: Bid | None = None
+    look: bool = True
+    """Look at the row before the next attempt."""
+    bidding: bool = False
+    """This process has a place in the database's queue."""
+    handovers: int = 0
+    """In a row, from one waiter to another in this process."""
+    resigning: bool = False
+    """Resign as soon as the body has ended."""
+    complained: bool = False
+    watched_until: float = 0.0
+    """Kept until then, though nobody waits."""
+    stir: asyncio.Event = field(default_factory=asyncio.Event)
+    """Ends the candidate's pause."""
+    task: asyncio.Task[None] | None = None
+    """The candidate."""
+
+    @property
+    def lease(self) -> Lease:
+        return self.named.lease
+
+    @property
+    def occupied(self) -> bool:
+        """A body runs under the term."""
+        return self.holder is not None and self.holder.has_body
+
+    @property
+    def patient(self) -> bool:
+        return any(bid.patience is Patience.WAIT for bid in self.waiting)
+
+
+class Contests:
+    """By name. ``make_store`` is called for the first statement. ``poke`` makes the guard compute
+    anew when it has to look next."""
+
+    def __init__(
+        self, make_store: Callable[[], Store], context: LeaseContext, poke: Callable[[], None]
+    ) -> None:
+        self._make_store = make_store
+        self._context = context
+        self._poke = poke
+        self._env = context.env
+        self._timings = context.timings
+        self._emit = context.emit
+        self._all: dict[str, Contest] = {}
+        self._store: Store | None = None
+        self._closed: set[bool] = set()
+        """Kinds that are not given out any more: True for locks, False for leaders."""
+        self._work: set[asyncio.Task[None]] = set()
+        self._loops = UserLoops(self._env)
+        self._stuck: frozenset[asyncio.AbstractEventLoop | None] = frozenset()
+        """Bids from these loops get nothing until the loop runs again."""
+        self._free_connection = asyncio.Semaphore(1)
 
     def __contains__(self, name: str) -> bool:
         return name in self._all
 
-    def held(self) -> dict[str, int]:
-        """Leader → term, for people; locks are too many."""
-        found = list(self._all.values())
-        return {c.name: c.lease.token or 0 for c in found if c.holder and not c.is_lock}
+    def leases(self) -> list[NamedLease]:
+        return [contest.named for contest in list(self._all.values())]
+
+    def busy(self) -> bool:
+        """Is there anything to hold, to win or to watch? From any thread."""
+        return bool(self._all)
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[Store]:
+        """One statement at a time: its time limit counts from when its turn comes."""
+        async with self._free_connection:
+            if self._store is None:
+                self._store = self._make_store()
+            yield self._store
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
 
     # -- what users ask --------------------------------------------------------------------------
     def ask(self, bid: Bid) -> None:
@@ -46,12 +120,13 @@ class Contests(Candidacy):
             return
         contest = self._all.get(bid.name)
         if contest is None:
-            contest = self._all[bid.name] = Contest(Election(bid.name, self._new_lease()))
+            named = NamedLease(bid.name, self._context, self._turn)
+            contest = self._all[bid.name] = Contest(named)
         if bid.patience is not Patience.WAIT and contest.holder:
             bid.refuse()
             return
         contest.waiting.append(bid)
-        contest.look, contest.seen_at_first = True, None
+        contest.look, contest.named.first_seen = True, None
         self._compete(contest)
 
     def done(self, bid: Bid) -> None:
@@ -68,44 +143,165 @@ class Contests(Candidacy):
             bid.end()
 
     def free(self, name: str, token: int, seq: int) -> None:
-        """A notification: it was released, and it is our turn."""
+        """A notification: the lock was released, and this process is the first in its queue."""
         contest = self._all.get(name)
         if contest is None or not contest.waiting:
-            if True not in self._closed:  # else it goes with the node
-                self._later(self._drop_bid(name))  # it stayed behind, and all others wait for us
+            if True not in self._closed:  # else our place is deleted together with the node
+                self._later(self._drop_bid(name))  # all others wait for us
             return
-        known = contest.lease.watch.seen
-        contest.first = True
-        if known:
-            self._observe(contest, known._replace(node=None, token=token, seq=seq))
-        else:
-            contest.look = True
+        contest.named.our_turn = True
+        if known := contest.lease.watch.seen:
+            seen = known._replace(node=None, token=token, seq=seq)
+            contest.named.observe(seen, self._env.boot_now())
         contest.stir.set()
 
-    async def _retire(self, contest: Contest) -> None:
+    # -- the candidate ---------------------------------------------------------------------------
+    def _compete(self, contest: Contest) -> None:
+        contest.stir.set()
+        if contest.task is None and contest.waiting and contest.holder is None:
+            contest.task = asyncio.ensure_future(self._candidate(contest))
+
+    async def _candidate(self, contest: Contest) -> None:
+        """Until it has won for the first in the queue here, or nobody waits here any more."""
+        try:
+            while contest.waiting and contest.holder is None:
+                contest.stir.clear()
+                pause = await self._try(contest)
+                if contest.waiting and contest.holder is None and pause > 0:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(pause):
+                            await contest.stir.wait()
+        finally:
+            contest.task = None
         if contest.waiting or contest.holder:
             return
         if contest.bidding:
             contest.bidding = False
-            await self._drop_bid(contest.name)
+            await self._drop_bid(contest.named.name)
         self._compete(contest)
         self._forget_idle()
 
+    async def _try(self, contest: Contest) -> float:
+        """One attempt; the seconds until the next, unless something stirs the candidate."""
+        try:
+            return await self._attempt(contest)
+        except errors.Unavailable as error:
+            contest.look = True
+            self._turn_away(contest, error)
+            # it may have waited for a transaction that holds the fence: other names have their turn
+            pause = self._timings.renew if error.sent else self._timings.retry
+        except errors.QueryFailed as error:  # a person has to mend it
+            contest.look = True
+            self._turn_away(contest, error)
+            if not contest.complained:
+                contest.complained = True
+                self._emit("service_failed", service=contest.named.name, error=str(error))
+            pause = self._timings.retry
+        except errors.ServerError as error:  # waiting does not mend it
+            contest.look = True
+            self._refuse_all(contest, error)
+            return 0.0
+        except Exception as error:  # the candidate must survive every error
+            self._emit("service_failed", service="contests", error=errors.told(error))
+            pause = self._timings.renew
+        return self._env.jitter(pause, 0.25)
+
+    async def _attempt(self, contest: Contest) -> float:
+        named, lease = contest.named, contest.lease
+        node_is_valid = self._context.membership().valid(self._env.boot_now())
+        if lease.phase is not Phase.FOLLOWER or not node_is_valid:
+            return self._timings.renew
+        if not self._someone_runs(contest):
+            return self._timings.renew
+        seen = lease.watch.seen
+        out_of_turn = named.is_lock and seen and seen.node is None and not named.our_turn
+        if contest.look or seen is None or out_of_turn:
+            await self._look(contest)
+        now = self._env.boot_now()
+        if lease.wants(now) is None or contest.lease is not lease:
+            self._turn_away(contest)
+            return max(0.001, min(lease.may_act_at() - now, self._timings.renew))
+        if replaced := await named.acquire():
+            self._grant(contest, replaced)
+        else:
+            contest.look = True
+            self._turn_away(contest)
+        return 0.0
+
+    def _someone_runs(self, contest: Contest) -> bool:
+        """Put a bid first whose loop is not stuck; False if there is none."""
+        for _ in contest.waiting:
+            if contest.waiting[0].loop not in self._stuck:
+                return True
+            contest.waiting.rotate(-1)
+        return False
+
+    async def _look(self, contest: Contest) -> None:
+        """See the row, and take a place in the lock's queue if somebody here waits."""
+        named, lease = contest.named, contest.lease
+        wait = named.is_lock and contest.patient
+        for _ in range(2):
+            async with self._turn() as store:
+                limit = self._timings.call_timeout
+                found = await store.place_bid(named.name, lease.me, wait, limit)
+            if contest.lease is not lease:
+                return  # the node was fenced meanwhile
+            if found:
+                contest.look = False
+                contest.bidding = contest.bidding or wait
+                named.our_turn = found.first in (None, lease.me)
+                named.observe(found.seen, self._env.boot_now())
+                return
+            await named.remake()
+
+    def _grant(self, contest: Contest, replaced: Watch) -> None:
+        """The lease is ours: give it to the first in the queue here."""
+        contest.bidding = contest.resigning = False
+        self._poke()
+        lease, seen = contest.lease, replaced.seen
+        vacant = seen is not None and seen.node is None and seen == contest.named.first_seen
+        while contest.waiting:
+            bid = contest.waiting.popleft()
+            bid.vacant_since, bid.found_vacant = replaced.since, vacant
+            if bid.grant(lease.token or 0, lease, self._context.membership()):
+                contest.holder = bid
+                self._turn_away(contest)
+                return
+        contest.resigning = True  # also if the lease is looked at before that begins
+        lease.step_down("nobody waits for it any more")
+        self._later(self._resign(contest))
+
+    def _turn_away(self, contest: Contest, error: Exception | None = None) -> None:
+        """Refuse those who do not want to wait, as soon as it is clear that they would have to."""
+        seen, before = contest.lease.watch.seen, contest.named.first_seen
+        alive = contest.holder is not None or (
+            seen is not None and seen.node is not None and seen != before
+        )
+        for bid in [b for b in contest.waiting if b.patience is not Patience.WAIT]:
+            if bid.patience is Patience.TRY or alive or error:
+                contest.waiting.remove(bid)
+                bid.refuse(error)
+                # a holder that died is known to be dead after W: keep watching for the next who
+                # tries
+                wait = wait_seconds(seen.lease_seconds if seen else self._timings.lease)
+                contest.watched_until = self._env.boot_now() + 2 * wait
+
+    def _refuse_all(self, contest: Contest, error: Exception) -> None:
+        for bid in contest.waiting:
+            bid.refuse(error)
+        contest.waiting.clear()
+
     async def _drop_bid(self, name: str) -> None:
-        # without an answer: again when it is called, or with the node
+        # without an answer: at the next notification, or together with the node
         with suppress(errors.LeaseholdError):
-            async with self._turn:
+            async with self._turn() as store:
                 contest = self._all.get(name)
                 if not (contest and contest.waiting):
-                    await self._lease_store().drop_bid(name, self._me)
-
-    def busy(self) -> bool:
-        """Is there anything to hold, to win or to watch? Asked from other threads, too."""
-        return bool(self._all)
+                    await store.drop_bid(name, self._context.membership().identity.id)
 
     def _forget_idle(self) -> None:
-        """Not what was asked for of late, nor whose holder is known to be dead: the
-        next one who tries has it at once."""
+        """Forget names that nobody here wants, except those that somebody tried to get lately, and
+        those whose holder is known to be dead: the next one who tries gets them at once."""
         now = self._env.boot_now()
         for name, contest in list(self._all.items()):
             lease = contest.lease
@@ -117,61 +313,29 @@ class Contests(Candidacy):
             if seen is None or seen.node is None or lease.wants(now) is None:
                 del self._all[name]
 
-    # -- the guard's heartbeat -------------------------------------------------------------------
-    def to_renew(self, now: float) -> list[Term]:
-        return [
-            c.election.term for c in self._all.values() if c.lease.valid(now) and c.election.term
-        ]
+    # -- what the guard's heartbeat showed -------------------------------------------------------
+    def remake(self, named: NamedLease) -> None:
+        """It has no rows."""
+        self._later(self._remake(named))
 
-    def watched(self) -> list[str]:
-        self._asked = frozenset(self._all)
-        return list(self._asked)
+    async def _remake(self, named: NamedLease) -> None:
+        with suppress(errors.LeaseholdError):  # again after the next heartbeat
+            await named.remake()
 
-    def renewed(self, term: Term, renewed: bool, sent_at: float, received_at: float) -> None:
-        contest = self._all.get(term.leader)
-        if contest is None:  # released, and forgotten, while the heartbeat was under way
-            return
-        if renewed:
-            contest.lease.renewed(term.token, sent_at, received_at)
-        else:
-            contest.lease.refused(term.token, received_at)
-
-    def take_in(self, answer: Heartbeat) -> None:
-        for name, contest in list(self._all.items()):
-            seen = answer.leaders.get(name)
-            if seen is None:
-                if name in self._asked:
-                    self._later(self._make_again(name))
-                continue
-            lease = contest.lease
-            if lease.phase is Phase.HOLDER and seen.token == lease.token:
-                led = name in answer.led
-                contest.own = seen._replace(node=self._me, seq=seen.seq + 1) if led else None
-            self._observe(contest, seen)
+    def observed(self) -> None:
+        """The leases are as the heartbeat showed them."""
+        for contest in self._all.values():
             contest.stir.set()
-        self._settle()
         self._forget_idle()
 
-    async def _make_again(self, name: str) -> None:
-        await self._remake(name)
-
-    def moments(self) -> list[float]:
-        found = []
-        for contest in self._all.values():
-            if contest.lease.phase is Phase.HOLDER:
-                found.append(contest.lease.deadline)
-            elif contest.lease.phase is Phase.STEPPING_DOWN:
-                found.append(contest.lease.deadline + self._timings.grace)
-        return found
-
-    # -- losing ----------------------------------------------------------------------------------
-    def watch_loops(self, longest: float) -> None:
-        """A leader whose event loop stands still for longer does nothing: let another one lead.
-        What runs under it has until the end of the lease, as at every loss. Locks are kept: what
-        blocks the loop is what they are held for."""
-        leaders = [c for c in self._all.values() if not c.is_lock]
+    def watch_loops(self) -> None:
+        """Let another process lead if a leader's event loop is stuck. What runs under it may go on
+        until the end of the lease, as after every loss. Locks are kept: what blocks the loop may
+        be what they are held for."""
+        leaders = [contest for contest in self._all.values() if not contest.named.is_lock]
         bids = [bid for c in leaders for bid in (c.holder, *c.waiting) if bid]
         self._loops.ask(bid.loop for bid in bids)
+        longest = self._timings.stuck
         self._stuck = frozenset(b.loop for b in bids if self._loops.lag(b.loop) > longest)
         for contest in leaders:
             holder, lease = contest.holder, contest.lease
@@ -179,50 +343,22 @@ class Contests(Candidacy):
                 lease.step_down(_STUCK)
                 self._tell(contest)
                 contest.resigning = True
-        self._settle()
+        self.settle()
 
-    def expire(self, now: float) -> None:
-        for contest in self._all.values():
-            contest.lease.expire(now)
-        self._settle()
-
-    def fence(self) -> None:
-        for contest in self._all.values():
-            contest.lease.step_down("the node was fenced")
-        self._settle()
-
-    def quiet(self) -> bool:
-        """Nothing runs any more under a term of the identity that is lost."""
-        return not any(contest.occupied for contest in self._all.values())
-
-    def start_anew(self) -> None:
-        """Under another identity, of which nothing is held yet."""
-        for contest in self._all.values():
-            if contest.occupied:
-                self._overlaps(contest)
-            contest.holder = contest.own = None
-            contest.bidding = contest.first = False
-            contest.look = True
-            contest.election.lease = self._new_lease()
-            self._compete(contest)
-
-    def _overlaps(self, contest: Contest) -> None:
-        self._emit("lease_overlaps", name=contest.name, term=contest.lease.token)
-
-    def _settle(self) -> None:
-        """Tell of what was lost, and follow again when nothing runs under it."""
+    # -- losing ----------------------------------------------------------------------------------
+    def settle(self) -> None:
+        """Report what was lost, and follow again if nothing runs under it."""
         now = self._env.boot_now()
         for contest in self._all.values():
             lease = contest.lease
             if lease.phase is not Phase.STEPPING_DOWN:
                 continue
-            if not contest.told:
-                self._tell(contest)
+            self._tell(contest)
             if contest.occupied:
                 if not lease.overdue(now):
                     continue
-                self._overlaps(contest)
-            contest.holder = contest.own = None
+                self._report_overlap(contest)
+            contest.holder = None
             if contest.resigning and now < lease.deadline:
                 self._later(self._resign(contest))
             else:
@@ -230,79 +366,74 @@ class Contests(Candidacy):
                 self._compete(contest)
 
     def _tell(self, contest: Contest) -> None:
-        contest.told = True
-        why = contest.lease.why_down
         if not contest.resigning:
-            term, name = contest.lease.token, contest.name
-            if contest.is_lock:
-                self._emit("lock_lost", name=name, scope="lease", why=why, term=term)
-            else:
-                seconds = contest.lease.believed_seconds(self._env.boot_now())
-                self._emit("lease_lost", name=name, term=term, why=why, seconds=seconds)
+            contest.named.report_lost()
         if contest.holder:
-            contest.holder.lost.set(why)
+            contest.holder.lost.set(contest.lease.why_down)
 
+    def _report_overlap(self, contest: Contest) -> None:
+        self._emit("lease_overlaps", name=contest.named.name, term=contest.lease.token)
+
+    def quiet(self) -> bool:
+        """Nothing runs any more under a term of the lost identity."""
+        return not any(contest.occupied for contest in self._all.values())
+
+    def start_anew(self) -> None:
+        """Follow under another identity, which holds nothing yet."""
+        for contest in self._all.values():
+            if contest.occupied:
+                self._report_overlap(contest)
+            contest.named.start_anew()
+            contest.holder = None
+            contest.bidding = False
+            contest.look = True
+            self._compete(contest)
+
+    # -- resigning -------------------------------------------------------------------------------
     async def _release(self, contest: Contest, bid: Bid) -> None:
-        """The body has ended: hand over, or give up, or follow again after a loss."""
+        """The body has ended: hand over, resign, or follow again after a loss."""
         lease, now = contest.lease, self._env.boot_now()
         contest.holder = None
-        if lease.valid(now) and lease.token == bid.token:
-            own, contest.own = contest.own, None
-            patient = any(b.patience is Patience.WAIT for b in contest.waiting)
+        if not lease.valid(now) or lease.token != bid.token:
+            self.settle()
+        elif contest.named.is_lock and contest.patient and contest.handovers < HANDOVERS:
+            # the candidate acquires our own row: a new token for the next one here
+            contest.handovers += 1
             lease.step_down("released")
-            if contest.is_lock and patient and own and contest.handovers < HANDOVERS:
-                contest.handovers += 1
-                bid.end()
-                lease.stopped()
-                contest.first, contest.look = True, False
-                lease.watch.observe(own, now)
-                self._compete(contest)
-                return
-            await self._resign(contest)
+            lease.stopped()
+            lease.watch.since = now
+            contest.look = False
+            self._compete(contest)
         else:
-            self._settle()
+            lease.step_down("released")
+            await self._resign(contest)
         bid.end()
 
     async def _resign(self, contest: Contest) -> None:
-        """Stepping down already, and nothing runs under it."""
-        lease = contest.lease
-        if lease.phase is not Phase.STEPPING_DOWN:
+        """It is stepping down, and nothing runs under it."""
+        if contest.lease.phase is not Phase.STEPPING_DOWN:
             return  # done already
-        term = Term(contest.name, lease.token or 0)
-        if not contest.is_lock:
-            why, seconds = lease.why_down, lease.believed_seconds(self._env.boot_now())
-            self._emit(
-                "lease_resigned", name=term.leader, term=term.token, why=why, seconds=seconds
-            )
-        lease.stopped()
-        lease.watch.forget()
         contest.handovers = 0
-        contest.look, contest.first, contest.resigning = True, False, False
-        with suppress(errors.LeaseholdError):  # an unknown outcome is as good as an expiry
-            async with self._turn:
-                seconds = self._timings.call_timeout
-                await self._lease_store().resign(term, self._me, seconds)
+        contest.look, contest.named.our_turn, contest.resigning = True, False, False
+        await contest.named.resign()
         self._compete(contest)
         self._forget_idle()
 
-    # -- leaving ---------------------------------------------------------------------------------
     def step_down(self, why: str, *, locks: bool) -> None:
-        """Give up the leaders, or the locks, each as soon as its body has ended; take no more."""
+        """Resign the leaders, or the locks, each as soon as its body has ended; take no more."""
         self._closed.add(locks)
         for contest in list(self._all.values()):
-            if contest.is_lock is not locks:
+            if contest.named.is_lock is not locks:
                 continue
-            for bid in contest.waiting:
-                bid.refuse(errors.Unavailable(_STOPPED))
-            contest.waiting.clear()
+            self._refuse_all(contest, errors.Unavailable(_STOPPED))
             contest.stir.set()
             if contest.lease.phase is Phase.HOLDER:
                 contest.resigning = True
                 contest.lease.step_down(why)
-        self._settle()
+        self.settle()
 
     async def close(self) -> None:
-        """Bodies get the grace to end; what does not is left to its lease."""
+        """Bodies get the grace to end. What does not end in time is left to its lease."""
         self.step_down("stopped", locks=False)
         self.step_down("stopped", locks=True)
         give_up_at = self._env.boot_now() + self._timings.grace

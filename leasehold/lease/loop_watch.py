@@ -1,31 +1,64 @@
-"""Is the loop that does the duties stuck?"""
+"""Which event loops are stuck? Belongs to the guard's loop."""
 
 from __future__ import annotations
 
-from leasehold.telemetry import Emit
+import asyncio
+from collections.abc import Iterable
 
-LONGEST_LOOP_LAG = 2.0
-"""In R: a loop that is stuck longer gives its leaderships to a process whose loop runs."""
+from leasehold.config import Timings
+from leasehold.env import Env
+from leasehold.telemetry import Emit
 
 
 class LoopWatch:
-    """Looked at with each heartbeat; ``renew`` is R in seconds."""
+    """The loop that does the duties. Looked at with each heartbeat."""
 
-    def __init__(self, renew: float, emit: Emit) -> None:
-        self.longest = LONGEST_LOOP_LAG * renew
-        self._renew = renew
+    def __init__(self, timings: Timings, emit: Emit) -> None:
+        self._timings = timings
         self._emit = emit
         self.stuck_seconds = 0.0
-        """0: it runs."""
+        """0 if it runs."""
 
     def look(self, lag: float) -> bool:
-        """``lag``: seconds for which it has not answered. True while nothing may stand on it."""
-        if lag > self.longest:
+        """``lag``: seconds for which it has not answered. True while it is stuck; then it has to
+        answer within R before it counts as running."""
+        if lag > self._timings.stuck:
             if not self.stuck_seconds:
                 self._emit("loop_stuck", seconds=round(lag, 1))
             self.stuck_seconds = lag
             return True
-        if self.stuck_seconds and lag < self._renew:
+        if self.stuck_seconds and lag < self._timings.renew:
             self._emit("loop_free", seconds=round(self.stuck_seconds, 1))
             self.stuck_seconds = 0.0
         return False
+
+
+class UserLoops:
+    """The loops in which users' leaders run. Only the answers come from their threads."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._asked_at: dict[asyncio.AbstractEventLoop, float] = {}
+        self._answered: set[asyncio.AbstractEventLoop] = set()
+
+    def ask(self, loops: Iterable[asyncio.AbstractEventLoop | None]) -> None:
+        """Ask each loop that owes no answer, and forget all others. None stands for no loop."""
+        now, wanted = self._env.boot_now(), {loop for loop in loops if loop is not None}
+        for loop in self._asked_at.keys() - wanted:
+            del self._asked_at[loop]
+        self._answered &= wanted
+        for loop in wanted:
+            if loop in self._asked_at and loop not in self._answered:
+                continue
+            self._answered.discard(loop)
+            self._asked_at[loop] = now
+            try:
+                loop.call_soon_threadsafe(self._answered.add, loop)
+            except RuntimeError:  # it is closed
+                self._asked_at[loop] = float("-inf")
+
+    def lag(self, loop: asyncio.AbstractEventLoop | None) -> float:
+        """For how many seconds it owes an answer: 0 if it owes none, inf if it is closed."""
+        if loop is None or loop in self._answered or loop not in self._asked_at:
+            return 0.0
+        return self._env.boot_now() - self._asked_at[loop]

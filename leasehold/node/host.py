@@ -20,7 +20,7 @@ from leasehold.jobs.stacks import stack_of
 from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import Registry
 from leasehold.lease.guard import Guard
-from leasehold.lease.membership import Host
+from leasehold.lease.host import Host
 from leasehold.loops.recorder import Recorder
 from leasehold.model.states import State
 from leasehold.node.plan import EXIT_FENCED, NodePlan
@@ -195,7 +195,7 @@ class GuardsHost(Host):
             "assigned": str(assigned_node_id() or "") or None,
             "drains": self._node.on_drain is not None,
             "halted": self._halted,
-            "leads": {**self.guard.elections.held(), **self.guard.contests.held()},
+            "leads": self.guard.held(),
             "running": self._parts.running.started(),
             "in_hand": len(self._parts.running),
             "unrecorded": self._parts.acker.backlog,

@@ -17,7 +17,7 @@ from leasehold import errors
 from leasehold.config import Settings
 from leasehold.env import LOOP_FACTORY, Env
 from leasehold.lease.guard import Guard
-from leasehold.lease.membership import Host
+from leasehold.lease.host import Host
 from leasehold.loops.recorder import Recorder
 from leasehold.loops.service import Loop
 from leasehold.node.reach import reach_database
@@ -137,4 +137,4 @@ class LightNode(Host):
         self._recorder.emit("node_fenced", why=why, running=[])
 
     def info(self) -> dict[str, Any]:
-        return {"leads": self.guard.contests.held()}
+        return {"leads": self.guard.held()}

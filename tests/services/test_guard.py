@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from leasehold.lease.loop_watch import LONGEST_LOOP_LAG
 from leasehold.model.lease import Phase
 from tests.support.hand import TIMES, Database, W, a_database
 from tests.support.wait import until_async
@@ -63,6 +62,16 @@ async def test_a_takeover_that_is_refused_is_not_tried_again_and_again(database)
     await database.sql("update leasehold.fence set token = 100")  # by hand: no term fits it
     await other.steps(round(W / 0.5) + 6, 0.5)
     assert other.events.count("service_failed") == 1 and not other.leads
+
+
+async def test_a_fence_that_somebody_deleted_is_made_again_and_another_process_can_lead(database):
+    leader, other = await database.leader(), database.process()
+    await database.sql("delete from leasehold.fence")
+    await other.steps(2, 0.1)
+    assert other.events == ["lease_remade"]
+    await leader.guard.resign_all("stopped")
+    await other.steps(2, TIMES.jitter)
+    assert other.leads and leader.told[-1] == "leadership"
 
 
 async def test_a_renewal_starts_the_wait_again(database):
@@ -167,7 +176,7 @@ async def test_a_leader_whose_loop_is_stuck_resigns_and_does_not_stand_again_bef
     leader, other = await database.leader(), database.process()
     await other.step()
     node = leader.id
-    leader.lag = LONGEST_LOOP_LAG * TIMES.renew + 0.1
+    leader.lag = TIMES.stuck + 0.1
     await leader.step(0.1)
     assert not leader.leads
     assert leader.guard.membership.lease.phase is Phase.HOLDER, "the node's lease is kept"

@@ -10,7 +10,7 @@ from contextlib import nullcontext, suppress
 import pytest
 
 from leasehold import App
-from leasehold.errors import LostLease
+from leasehold.errors import LostLease, QueryFailed
 from tests.services.several import TIMES, Database, several_apps
 from tests.support.wait import until_async
 
@@ -84,3 +84,20 @@ async def _believe_and_delete(database: Database, one: App, two: App, row: str, 
                 assert lead.is_leader and lead.term == term, "it goes on"
         waiter.cancel()
         await asyncio.wait([waiter])
+
+
+async def test_a_fence_that_was_deleted_is_made_again_and_one_that_is_ahead_is_reported(database):
+    """No token fits a fence that is ahead: who does not want to wait hears of it at once."""
+    app = database.app()
+    async with app.lock("x"):
+        pass
+    await database.sql("delete from leasehold.fence")
+    async with asyncio.timeout(30), app.lock("x", timeout=0) as lock:
+        assert lock.token == 2
+    [remade] = await until_async(lambda: database.events("lease_remade"), 30)
+    assert remade["name"] == "lock:x"
+    await database.sql("update leasehold.fence set token = 100")
+    async with asyncio.timeout(30):
+        with pytest.raises(QueryFailed, match="missing or ahead"):
+            await app.lock("x").try_acquire()
+    await until_async(lambda: database.events("service_failed"), 30)

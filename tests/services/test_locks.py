@@ -12,9 +12,8 @@ import psycopg
 import pytest
 
 from leasehold import App, Context
-from leasehold.config import Settings
+from leasehold.config import HANDOVERS, Settings
 from leasehold.errors import ConfigError, LockNotAcquired, LostLease, Unavailable, WrongDsn
-from leasehold.lease.contests import HANDOVERS
 from leasehold.pg.schema import migrate
 from tests.services.several import TIMES, Database, W, several_apps
 from tests.support.wait import BUSY_SECONDS, forever, until_async

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from leasehold import App
-from leasehold.lease.contests import HANDOVERS
+from leasehold.config import HANDOVERS
 from tests.services.several import Database, several_apps
 from tests.support import postgres as servers
 

@@ -1,0 +1,72 @@
+"""The election of the application's own leader. Belongs to the guard's loop.
+
+This process is always a candidate. Following costs no connection and no statement: the guard's
+heartbeat shows the row, and the guard's next step makes the attempt. The leader's duties are single
+fenced statements. None begins once :meth:`Guard.term` says no, and one that is under way holds the
+fence. So the process may follow again as soon as it has lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from leasehold import errors
+from leasehold.lease.host import Host
+from leasehold.lease.named_lease import LeaseContext, NamedLease, Turn
+from leasehold.model.lease import Phase
+
+
+class Election:
+    """``stands`` says whether this process may become the leader at this moment."""
+
+    def __init__(
+        self, name: str, context: LeaseContext, turn: Turn, host: Host, stands: Callable[[], bool]
+    ) -> None:
+        self.named = NamedLease(name, context, turn)
+        self._context = context
+        self._host = host
+        self._stands = stands
+        self._not_before = 0.0
+        """The next attempt: the last one got no answer."""
+
+    def start_anew(self) -> None:
+        self.named.start_anew()
+        self._not_before = 0.0
+
+    def next_attempt(self) -> float:
+        """By the boot clock; inf for none."""
+        wanted_at = max(self.named.lease.may_act_at(), self._not_before)
+        return wanted_at if self._stands() else float("inf")
+
+    async def seek(self) -> bool:
+        """Acquire the leadership if it is free. True if this process tried."""
+        named, now = self.named, self._context.env.boot_now()
+        seen = named.lease.wants(now)
+        if seen is None or not self._stands() or now < self._not_before:
+            return False
+        if seen.node != named.lease.me:  # a row that names us is ours as soon as we ask
+            self._not_before = now + 2 * self._context.timings.renew
+        try:
+            won = await named.acquire()
+        except errors.Unavailable as error:  # no renewal, and nothing else waits for it
+            self._context.emit("renew_failed", error=str(error))
+            return True
+        self._not_before = 0.0
+        if won:
+            self._host.leadership(named.name, gained=True)
+            if not self._stands():  # we were stopped meanwhile
+                await self.resign("stopped")
+        return True
+
+    def settle(self) -> None:
+        """Report a leadership that was lost, and follow again."""
+        if self.named.lease.phase is Phase.STEPPING_DOWN:
+            self.named.report_lost()
+            self.named.lease.stopped()
+            self._host.leadership(self.named.name, gained=False)
+
+    async def resign(self, why: str) -> None:
+        if self.named.lease.phase is Phase.HOLDER:
+            self.named.lease.step_down(why)
+            self._host.leadership(self.named.name, gained=False)
+            await self.named.resign()

@@ -1,0 +1,175 @@
+"""One leader or one lock, as this process sees it, and each step of holding it.
+
+The state machine in model/lease.py decides what may happen; this file asks the database and reports
+what happened. When to try, and whom to tell, is decided in :mod:`leasehold.lease.election` for the
+application's own leader, and in :mod:`leasehold.lease.contests` for what users hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
+
+from leasehold import errors
+from leasehold.config import LOCK_PREFIX, Timings
+from leasehold.env import Env
+from leasehold.lease.membership import Membership
+from leasehold.model.lease import Lease, Phase, Seen, Timeline, Watch
+from leasehold.ports import Store, Term
+from leasehold.telemetry import Emit
+
+Turn = Callable[[], AbstractAsyncContextManager[Store]]
+"""Gives the store for one statement, when it is that statement's turn."""
+
+
+@dataclass(frozen=True)
+class LeaseContext:
+    """What all leases of one guard have in common."""
+
+    env: Env
+    timings: Timings
+    emit: Emit
+    membership: Callable[[], Membership]
+    """The present one: a fenced node takes another."""
+    timeline: Timeline
+
+
+class NamedLease:
+    """Belongs to the guard's loop, except for what only reads the state machine."""
+
+    def __init__(self, name: str, context: LeaseContext, turn: Turn) -> None:
+        self.name = name
+        self.is_lock = name.startswith(LOCK_PREFIX)
+        self.our_turn = False
+        """This process is the first in the lock's queue."""
+        self.first_seen: Seen | None = None
+        """The first row that was seen since a user last asked."""
+        self._context = context
+        self._turn = turn
+        self._told_of: int | None = None
+        """The last term whose loss was reported."""
+        self.start_anew()
+
+    def start_anew(self) -> None:
+        """Follow under the node's present identity, which holds nothing yet."""
+        context = self._context
+        me = context.membership().identity.id
+        self.lease = Lease(me, context.timings, timeline=context.timeline)
+        self.our_turn = False
+
+    def term(self, now: float) -> Term | None:
+        """The term, if it may be used at this moment. From any thread."""
+        token = self.lease.token if self.lease.valid(now) else None
+        return Term(self.name, token) if token else None
+
+    def next_moment(self) -> float:
+        """When its time runs out, by the boot clock."""
+        spare = {Phase.HOLDER: 0.0, Phase.STEPPING_DOWN: self._context.timings.grace}
+        return self.lease.deadline + spare.get(self.lease.phase, float("inf"))
+
+    # -- observing and renewing ------------------------------------------------------------------
+    def observe(self, seen: Seen, received_at: float, *, renewed: bool = False) -> None:
+        """An answer showed the row. ``renewed``: as it was before the same statement renewed it."""
+        lease, timings = self.lease, self._context.timings
+        if lease.phase is Phase.HOLDER and seen.token < (lease.token or 0):
+            return  # the statement ran before our acquisition
+        if renewed:
+            seen = seen._replace(seq=seen.seq + 1)
+        if self.is_lock and seen.node is None:
+            lease.jitter = 0.0 if self.our_turn else timings.courtesy
+        elif lease.watch.seen != seen:
+            lease.jitter = timings.jitter * self._context.env.rng.random()
+        lease.observe(seen, received_at)
+        self.first_seen = self.first_seen or seen
+
+    def answered(self, term: Term, renewed: bool, sent_at: float, received_at: float) -> None:
+        """A heartbeat renewed the term, or changed no row of it."""
+        if renewed:
+            self.lease.renewed(term.token, sent_at, received_at)
+        else:
+            self.lease.refused(term.token, received_at)
+
+    # -- acquiring -------------------------------------------------------------------------------
+    async def acquire(self) -> Watch | None:
+        """Take the lease, if it may be taken now. Returns the row that this replaced, and since
+        when it was watched; None if the lease is not ours.
+
+        After an answer the row is observed anew. Without one, as while the transaction of a duty
+        holds the fence, what was seen stays: the next attempt compares the row with it again, and
+        does not have to wait for a whole lease.
+        """
+        context, lease, membership = self._context, self.lease, self._context.membership()
+        env, timings = context.env, context.timings
+        try:
+            async with self._turn() as store:
+                sent_at = env.boot_now()
+                seen, since = lease.wants(sent_at), lease.watch.since
+                if seen is None or not membership.valid(sent_at):
+                    return None
+                left = membership.lease.deadline - sent_at
+                token = await store.acquire(
+                    self.name,
+                    membership.identity,
+                    seen,
+                    timings.lease,
+                    min(timings.call_timeout, left),
+                    env.due_now(),
+                )
+        except errors.Unavailable:
+            raise
+        except BaseException:
+            lease.watch.forget()
+            raise
+        lease.watch.forget()
+        if token is None or lease is not self.lease:  # the row had changed, or we were fenced
+            return None
+        if not lease.acquired(token, sent_at, env.boot_now()):
+            return None  # the answer came too late
+        own = seen._replace(node=lease.me, token=token, seq=seen.seq + 1)
+        lease.observe(own, env.boot_now())
+        if not self.is_lock:
+            context.emit("lease_acquired", name=self.name, term=token)
+        return Watch(seen, since)
+
+    async def remake(self) -> bool:
+        """Make the rows that it lacks. True if they had existed before: somebody deleted them."""
+        async with self._turn() as store:
+            deleted = await store.ensure_election(self.name, self._context.timings.lease)
+        if deleted:
+            self._context.emit("lease_remade", name=self.name)
+        return deleted
+
+    # -- losing and resigning --------------------------------------------------------------------
+    def report_lost(self) -> None:
+        """Once for each term."""
+        term, why = self.lease.token, self.lease.why_down
+        if self._told_of == term:
+            return
+        self._told_of = term
+        if self.is_lock:
+            self._context.emit("lock_lost", name=self.name, scope="lease", why=why, term=term)
+        else:
+            self._report_end("lease_lost")
+
+    def _report_end(self, kind: str) -> None:
+        lease, now = self.lease, self._context.env.boot_now()
+        self._context.emit(
+            kind,
+            name=self.name,
+            term=lease.token,
+            why=lease.why_down,
+            seconds=lease.believed_seconds(now),
+        )
+
+    async def resign(self) -> None:
+        """Give up in the database what is stepping down. Nothing runs under it any more."""
+        lease = self.lease
+        term = Term(self.name, lease.token or 0)
+        if not self.is_lock:
+            self._report_end("lease_resigned")
+        lease.stopped()
+        lease.watch.forget()
+        with suppress(errors.LeaseholdError):  # an unknown outcome is as good as an expiry
+            async with self._turn() as store:
+                await store.resign(term, lease.me, self._context.timings.call_timeout)
