@@ -1,4 +1,4 @@
-"""Who holds what. The guard renews a process's node, leaderships and locks, and fences the process.
+"""Who holds what. The guard renews a process's node, leaders and locks, and fences the process.
 
-Read in this order: model/lease.py, membership, guard, elections, contests.
+Read in this order: model/lease.py, named_lease, election, contests, guard.
 """

@@ -347,10 +347,11 @@ class Contests:
 
     # -- losing ----------------------------------------------------------------------------------
     def settle(self) -> None:
-        """Report what was lost, and follow again if nothing runs under it."""
+        """Report what was lost or has run out, and follow again if nothing runs under it."""
         now = self._env.boot_now()
         for contest in self._all.values():
             lease = contest.lease
+            lease.expire(now)
             if lease.phase is not Phase.STEPPING_DOWN:
                 continue
             self._tell(contest)

@@ -59,10 +59,12 @@ class Election:
         return True
 
     def settle(self) -> None:
-        """Report a leadership that was lost, and follow again."""
-        if self.named.lease.phase is Phase.STEPPING_DOWN:
+        """Report a leadership that was lost or has run out, and follow again."""
+        lease = self.named.lease
+        lease.expire(self._context.env.boot_now())
+        if lease.phase is Phase.STEPPING_DOWN:
             self.named.report_lost()
-            self.named.lease.stopped()
+            lease.stopped()
             self._host.leadership(self.named.name, gained=False)
 
     async def resign(self, why: str) -> None:

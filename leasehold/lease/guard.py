@@ -35,12 +35,7 @@ class Guard:
     """One process's heartbeat. ``run`` lasts until ``stop``; ``poke`` makes it look at once."""
 
     def __init__(
-        self,
-        make_store: Callable[[], Store],
-        env: Env,
-        timings: Timings,
-        emit: Emit,
-        host: Host,
+        self, make_store: Callable[[], Store], env: Env, timings: Timings, emit: Emit, host: Host
     ) -> None:
         self._make_store = make_store
         """Called in the guard's own loop: connections belong to a loop."""
@@ -367,11 +362,8 @@ class Guard:
 
     # -- losing ----------------------------------------------------------------------------------
     def _expire(self) -> None:
-        now = self._env.boot_now()
-        for each in self._leases():
-            each.lease.expire(now)
         self._settle()
-        if self.membership.lease.expire(now):
+        if self.membership.lease.expire(self._env.boot_now()):
             self._fence()
 
     def _settle(self) -> None:

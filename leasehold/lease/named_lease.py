@@ -107,14 +107,9 @@ class NamedLease:
                 seen, since = lease.wants(sent_at), lease.watch.since
                 if seen is None or not membership.valid(sent_at):
                     return None
-                left = membership.lease.deadline - sent_at
+                limit = min(timings.call_timeout, membership.lease.deadline - sent_at)
                 token = await store.acquire(
-                    self.name,
-                    membership.identity,
-                    seen,
-                    timings.lease,
-                    min(timings.call_timeout, left),
-                    env.due_now(),
+                    self.name, membership.identity, seen, timings.lease, limit, env.due_now()
                 )
         except errors.Unavailable:
             raise
@@ -153,14 +148,9 @@ class NamedLease:
             self._report_end("lease_lost")
 
     def _report_end(self, kind: str) -> None:
-        lease, now = self.lease, self._context.env.boot_now()
-        self._context.emit(
-            kind,
-            name=self.name,
-            term=lease.token,
-            why=lease.why_down,
-            seconds=lease.believed_seconds(now),
-        )
+        lease, emit = self.lease, self._context.emit
+        seconds = lease.believed_seconds(self._context.env.boot_now())
+        emit(kind, name=self.name, term=lease.token, why=lease.why_down, seconds=seconds)
 
     async def resign(self) -> None:
         """Give up in the database what is stepping down. Nothing runs under it any more."""
