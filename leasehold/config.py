@@ -32,15 +32,6 @@ leader has the application's name, which begins with neither."""
 LATE_RENEWAL_SHARE = 0.6
 """Of a lease: a renewal that is older is late. Three in a row have failed then."""
 
-HANDOVERS = 10
-"""How often in a row a lock passes from one waiter to another inside a process. Then the other
-processes have their turn: with n processes waiting, a process waits for at most n * HANDOVERS
-others."""
-
-CLOCK_STEP_SECONDS = 1.0
-"""The database's clock was set if it moved by more than this. Time services keep a clock right by
-smaller corrections."""
-
 # -- from when on something is a problem ------------------------------------------------------
 TROUBLE_SECONDS = 600.0
 """What went wrong is told for this long; failures are counted over this time."""
@@ -287,6 +278,12 @@ class Tuning:
     """Between two looks at a closed gate. Opening it wakes the service."""
     service_conflicts: int = 5
     """After this many conflicts in a row, an event names the lock that somebody keeps."""
+    handovers: int = 10
+    """How often in a row a lock passes from one waiter to another inside a process. Then the other
+    processes have their turn: a process waits for at most this many others of each of them."""
+    clock_step_seconds: float = 1.0
+    """The database's clock was set if it moved by more than this. Time services keep a clock right
+    by smaller corrections."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leasehold.config import CLOCK_STEP_SECONDS
+from leasehold.config import Tuning
 
 
 class ClockWatch:
@@ -17,8 +17,8 @@ class ClockWatch:
         if it was not. ``at`` was read between the two moments of the boot clock."""
         low, high = at - received_at, at - sent_at
         before, self._ahead = self._ahead, (low, high)
-        if before and low - before[1] > CLOCK_STEP_SECONDS:
+        if before and low - before[1] > Tuning.clock_step_seconds:
             return low - before[1]
-        if before and before[0] - high > CLOCK_STEP_SECONDS:
+        if before and before[0] - high > Tuning.clock_step_seconds:
             return high - before[0]
         return None

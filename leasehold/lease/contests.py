@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leasehold import errors
-from leasehold.config import HANDOVERS, LOCK_PREFIX, wait_seconds
+from leasehold.config import LOCK_PREFIX, Tuning, wait_seconds
 from leasehold.lease.bids import Bid, Patience
 from leasehold.lease.loop_watch import UserLoops
 from leasehold.lease.named_lease import LeaseContext, NamedLease
@@ -397,7 +397,7 @@ class Contests:
         contest.holder = None
         if not lease.valid(now) or lease.token != bid.token:
             self.settle()
-        elif contest.named.is_lock and contest.patient and contest.handovers < HANDOVERS:
+        elif contest.named.is_lock and contest.patient and contest.handovers < Tuning.handovers:
             # the candidate acquires our own row: a new token for the next one here
             contest.handovers += 1
             lease.step_down("released")

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from leasehold import App, Context
-from leasehold.config import HANDOVERS, Settings
+from leasehold.config import Settings, Tuning
 from leasehold.errors import ConfigError, LockNotAcquired, LostLease, Unavailable, WrongDsn
 from leasehold.pg.schema import migrate
 from tests.services.several import TIMES, Database, W, several_apps
@@ -72,14 +72,14 @@ async def test_a_lock_goes_from_hand_to_hand_in_a_process_with_a_new_token_and_o
             tokens.append(lock.token)
 
     async with app.lock("x"):
-        uses = [asyncio.ensure_future(use()) for _ in range(HANDOVERS)]
-        await until_async(lambda: waiting(app, "lock:x") == HANDOVERS)
+        uses = [asyncio.ensure_future(use()) for _ in range(Tuning.handovers)]
+        await until_async(lambda: waiting(app, "lock:x") == Tuning.handovers)
         before = statements(app)
     await asyncio.gather(*uses)
-    assert tokens == sorted(set(tokens)) and len(tokens) == HANDOVERS
+    assert tokens == sorted(set(tokens)) and len(tokens) == Tuning.handovers
     spent = statements(app) - before
-    print(f"\nMEASURED {spent} statements for {HANDOVERS} hand-overs and one release")
-    assert spent <= HANDOVERS + 3
+    print(f"\nMEASURED {spent} statements for {Tuning.handovers} hand-overs and one release")
+    assert spent <= Tuning.handovers + 3
 
 
 async def test_who_waits_in_one_process_has_the_lock_in_the_order_of_asking(database):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from leasehold import App
-from leasehold.config import HANDOVERS
+from leasehold.config import Tuning
 from tests.services.several import Database, several_apps
 from tests.support import postgres as servers
 
@@ -79,8 +79,8 @@ async def test_contenders_hold_it_one_at_a_time_and_nobody_waits_longer_than_dec
         await asyncio.gather(*[contend(n) for n in range(PROCESSES) for _ in range(TASKS)])
     took = time.monotonic() - began
     spent = (sum(statements(app) for app in apps) - before) / len(tokens)
-    turns = -(-TASKS // (HANDOVERS + 1)) + 1
-    bound = turns * PROCESSES * (HANDOVERS + 1)
+    turns = -(-TASKS // (Tuning.handovers + 1)) + 1
+    bound = turns * PROCESSES * (Tuning.handovers + 1)
     print(
         f"\nMEASURED {PROCESSES} processes of {TASKS} tasks: {len(tokens)} acquisitions in"
         f" {took:.2f} s, {spent:.2f} statements each; the longest wait was {max(waited)} others,"
