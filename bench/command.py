@@ -61,11 +61,16 @@ class Run:
 
 @contextmanager
 def run(
-    rounds: int, names: Sequence[str], dsn: str | None, postgres: str | None, json_path: Path | None
+    rounds: int,
+    names: Sequence[str],
+    dsn: str | None,
+    postgres: str | None,
+    json_path: Path | None,
+    always: Sequence[str] = (),
 ) -> Iterator[Run]:
-    """Prints the tables and writes the JSON at the end."""
+    """Prints the tables and writes the JSON at the end. ``always``: besides ``names``."""
     with server(dsn, postgres) as running:
-        this = Run(running, chosen(names), rounds)
+        this = Run(running, chosen([*always, *names]), rounds)
         try:
             yield this
         finally:  # also what there was before a failure

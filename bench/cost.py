@@ -42,7 +42,7 @@ class Cost:
 def cost_now(server: Server, dbname: str, harness_pid: int) -> Cost:
     """``harness_pid``: the backend that the harness itself looks through; not counted."""
     row = server.admin.execute(
-        "select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint,"
+        "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint,"
         " (select wal_fpi from pg_stat_wal),"
         " (select array_agg(pid) from pg_stat_activity where datname = %s"
         "   and backend_type = 'client backend' and pid <> %s)",

@@ -49,8 +49,18 @@ RAW500 = Contender(
     "the same with claims and acks of 500",
     work=(("batch", 500),),
 )
+OVERLAPPED = Contender(
+    "raw loop, overlapped",
+    "overlapped",
+    "asyncpg, uvloop, LISTEN, an index on the id alone, two loops with claims and acks of 100",
+)
 PEERS = {peer.name: peer for peer in _PEERS}
-OTHERS = {**PEERS, ADVISORY.name: ADVISORY, "raw500": RAW500}
+OTHERS = {
+    **PEERS,
+    ADVISORY.name: ADVISORY,
+    "raw500": RAW500,
+    "raw-overlapped": OVERLAPPED,
+}
 
 
 def chosen(names: Sequence[str]) -> list[Contender]:
@@ -59,7 +69,7 @@ def chosen(names: Sequence[str]) -> list[Contender]:
     if unknown:
         raise SystemExit(f"unknown: {', '.join(unknown)}. Known: peers, {', '.join(OTHERS)}")
     wanted = [*(PEERS if "peers" in names else ()), *(name for name in names if name != "peers")]
-    return [RAW, LEASEHOLD, *(made(OTHERS[name]) for name in wanted)]
+    return [RAW, LEASEHOLD, *(made(OTHERS[name]) for name in dict.fromkeys(wanted))]
 
 
 def made(peer: Contender) -> Contender:

@@ -118,8 +118,10 @@ def work(
     sleep_ms: float = 0.0,
     queues: int = 1,
     claim: str = "rows",
+    slots: int = 0,
 ) -> int:
+    """``slots``: how many jobs it runs at once, if not the default."""
     ran = Ledger.of_this_process(folder, entries).recorder(timed)
     options = {"history": history, "sleep_ms": sleep_ms, "queues": queues, "claim": claim}
     _work.update(dsn=dsn, ran=ran, **options)
-    return run_worker(f"{__name__}:made", {}, None, execute=True)
+    return run_worker(f"{__name__}:made", {}, {"default": slots} if slots else None, execute=True)

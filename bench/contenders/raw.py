@@ -16,6 +16,7 @@ from bench.side import Batch, Sent, spaced, streamed
 
 BATCH = 100
 POLL_SECONDS = 5.0
+ORDER = "priority, run_at, id"
 
 SCHEMA = """
 create table job (
@@ -31,12 +32,12 @@ create table job (
     worker      text,
     payload     jsonb not null
 );
-create index job_ready on job (queue, priority, run_at, id) where state = 'ready';
+create index job_ready on job ({index}) where state = 'ready';
 """
 CLAIM = """
 with next as (
     select id from job where state = 'ready' and queue = $1 and run_at <= now()
-    order by priority, run_at, id limit $2 for update skip locked
+    order by {order} limit $2 for update skip locked
 )
 update job set state = 'running', started_at = now(), attempts = attempts + 1, worker = $3
 from next where job.id = next.id
@@ -54,9 +55,9 @@ INSERT_NOTIFY = (
 INSERT = "insert into job (queue, payload) values ($1, $2)"
 
 
-async def prepare(dsn: str) -> None:
+async def prepare(dsn: str, index: str = f"queue, {ORDER}") -> None:
     connection = await asyncpg.connect(dsn)
-    await connection.execute(SCHEMA)
+    await connection.execute(SCHEMA.format(index=index))
     await connection.close()
 
 
@@ -125,12 +126,19 @@ async def work(
     timed: bool = False,
     sleep_ms: float = 0.0,
     batch: int = BATCH,
+    order: str = ORDER,
+    loops: int = 1,
 ) -> None:
-    stop, news = asyncio.Event(), asyncio.Event()
+    """``loops``: how many claim and ack at once, each on a connection of its own."""
+    stop, news = asyncio.Event(), [asyncio.Event() for _ in range(loops)]
+
+    def wake(*_: Any) -> None:
+        for one in news:
+            one.set()
 
     def stopped() -> None:
         stop.set()
-        news.set()
+        wake()
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped)
     ran = Ledger.of_this_process(folder, entries).recorder(timed)
@@ -140,21 +148,26 @@ async def work(
         if sleep_ms:
             await asyncio.sleep(sleep_ms / 1000)
 
-    connection, listening = await asyncpg.connect(dsn), await asyncpg.connect(dsn)
-    await listening.add_listener("job", lambda *_: news.set())
-    finish = FINISH if history else DELETE
-    while not stop.is_set():
-        news.clear()
-        rows: list[Any] = await connection.fetch(CLAIM, "default", batch, "worker")
-        if sleep_ms:
-            await asyncio.gather(*(handler(**json.loads(row["payload"])) for row in rows))
-        else:
-            for row in rows:
-                await handler(**json.loads(row["payload"]))
-        if rows:
-            await connection.execute(finish, [row["id"] for row in rows])
-        else:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(news.wait(), POLL_SECONDS)
-    await connection.close()
+    claim, finish = CLAIM.format(order=order), FINISH if history else DELETE
+
+    async def loop(news: asyncio.Event) -> None:
+        connection = await asyncpg.connect(dsn)
+        while not stop.is_set():
+            news.clear()
+            rows: list[Any] = await connection.fetch(claim, "default", batch, "worker")
+            if sleep_ms:
+                await asyncio.gather(*(handler(**json.loads(row["payload"])) for row in rows))
+            else:
+                for row in rows:
+                    await handler(**json.loads(row["payload"]))
+            if rows:
+                await connection.execute(finish, [row["id"] for row in rows])
+            else:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(news.wait(), POLL_SECONDS)
+        await connection.close()
+
+    listening = await asyncpg.connect(dsn)
+    await listening.add_listener("job", wake)
+    await asyncio.gather(*map(loop, news))
     await listening.close()

@@ -15,7 +15,7 @@ from bench.parties import RAW
 from bench.process import Contender
 from bench.report import Result
 from bench.server import Server
-from bench.workers import Place, Wrong, place
+from bench.workers import Place, Workers, Wrong, place
 
 COLUMNS = {
     "jobs_per_second": "jobs/s",
@@ -62,39 +62,47 @@ def drained(here: Place, work: Work, **more: Any) -> dict[str, float]:
     """The rate counts from the first job seen running to the moment when the database calls none
     unfinished; the costs as well."""
     buffers = buffers_now(here.server, here.dbname)
-    pid = here.watcher.info.backend_pid
     options = {"history": work.history, "sleep_ms": work.sleep_ms, **more}
     with here.workers(work.workers, 2 * work.jobs, **options) as workers:
         workers.wait_ran(1, 0.001)
-        used = workers.cpu_seconds()
-        before = cost_now(here.server, here.dbname, pid)
-        first, start = here.ledgers.count, time.monotonic()
-        workers.wait_ran(work.jobs)
-        ran = time.monotonic()
-        workers.wait(lambda: not here.unfinished())
-        end = time.monotonic()
-        spent = cost_now(here.server, here.dbname, pid) - before
-        used = workers.cpu_seconds() - used
-        memory = workers.memory_mb()
+        figures = emptied(here, workers, work.jobs)
         workers.stop()
-    jobs = max(1, work.jobs - first)
+    if here.contender.redis:
+        return figures
     time.sleep(0.05)  # a backend tells its last counts while it ends
+    buffers = buffers_now(here.server, here.dbname) - buffers
+    return {**figures, "buffers": buffers / work.jobs}
+
+
+def emptied(
+    here: Place, workers: Workers, jobs: int, release: Callable[[], Any] = lambda: None
+) -> dict[str, float]:
+    """From now on until all ``jobs`` are finished: the rate, and what each job has cost.
+    ``release`` is called when it is known what was before."""
+    pid = here.watcher.info.backend_pid
+    used = workers.cpu_seconds()
+    before = cost_now(here.server, here.dbname, pid)
+    first = here.ledgers.count
+    release()
+    start = time.monotonic()
+    workers.wait_ran(jobs)
+    ran = time.monotonic()
+    workers.wait(lambda: not here.unfinished())
+    end = time.monotonic()
+    spent = cost_now(here.server, here.dbname, pid) - before
+    used = workers.cpu_seconds() - used
+    counted = max(1, jobs - first)
     figures = {
-        "jobs_per_second": jobs / (end - start),
+        "jobs_per_second": counted / (end - start),
         "seconds": end - start,
         "recorded_after_seconds": end - ran,
-        "worker_cpu_us": used / jobs * 1e6,
-        "worker_mb": memory,
-        "jobs": work.jobs,
+        "worker_cpu_us": used / counted * 1e6,
+        "worker_mb": workers.memory_mb(),
+        "jobs": jobs,
     }
     if here.contender.redis:
         return figures  # what the redis has cost is not measured
-    return {
-        **figures,
-        **spent.per_job(jobs),
-        "wal_fpi": spent.wal_fpi,
-        "buffers": (buffers_now(here.server, here.dbname) - buffers) / work.jobs,
-    }
+    return {**figures, **spent.per_job(counted), "wal_fpi": spent.wal_fpi}
 
 
 def check(here: Place, work: Work) -> None:
@@ -120,7 +128,7 @@ def command(
     jobs: int, workers: int, size: int, sleep_ms: float, history: str, **options: Any
 ) -> None:
     """A loaded queue, drained by worker processes; and what it costs the server."""
-    with run(**options) as this:
+    with run(**options, always=["raw-overlapped"]) as this:
         for kept in {"both": (True, False), "on": (True,), "off": (False,)}[history]:
             work = Work(jobs, workers, size, kept, sleep_ms)
             title = f"Drain, {workers} worker process{'es' if workers > 1 else ''}, history "

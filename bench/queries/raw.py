@@ -35,6 +35,10 @@ def fill_ready(watcher: Any, rows: int) -> None:
     watcher.execute(_FILL.format(run_at="now()"), [rows])
 
 
+def wake(watcher: Any) -> None:
+    watcher.execute("select pg_notify('job', '')")
+
+
 def fill_waiting(watcher: Any, rows: int) -> None:
     watcher.execute(_FILL.format(run_at="now() + interval '1 day' + n * interval '1 ms'"), [rows])
 

@@ -1,0 +1,3 @@
+"""The reference's table, with another index."""
+
+from bench.queries.raw import *  # noqa: F403
