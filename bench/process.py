@@ -99,6 +99,10 @@ class Side:
 
     def stop(self, number: int = signal.SIGTERM, seconds: float = 60.0) -> None:
         self.process.send_signal(number)
+        self.stopped(number, seconds)
+
+    def stopped(self, number: int = signal.SIGTERM, seconds: float = 60.0) -> None:
+        """Wait until it has ended at this signal."""
         if self.process.wait(seconds) not in (0, -number) and number == signal.SIGTERM:
             raise SideFailed(self._report("did not stop well"))
 

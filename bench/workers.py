@@ -125,7 +125,9 @@ class Workers:
 
     def stop(self) -> None:
         for side in self.sides:
-            side.stop()
+            side.process.terminate()
+        for side in self.sides:
+            side.stopped()
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
@@ -41,12 +41,13 @@ Seen = tuple[Cost, int, float]
 
 
 @contextmanager
-def open_transaction(dsn: str) -> Iterator[None]:
-    """Repeatable read, with an xid of its own: a forgotten report or a stuck web request."""
+def open_transaction(dsn: str, writes: bool = True) -> Iterator[psycopg.Connection[Any]]:
+    """Repeatable read: a forgotten report or a stuck web request. It holds back every vacuum; with
+    ``writes``, it has an xid as well."""
     with psycopg.connect(dsn) as holder:
         holder.execute("set transaction isolation level repeatable read")
-        holder.execute("select pg_current_xact_id()")
-        yield
+        holder.execute("select pg_current_xact_id()" if writes else "select 1")
+        yield holder
         holder.rollback()
 
 
@@ -66,7 +67,8 @@ def held(
         for at, workers in (here, mine), (beside, theirs):
             _burst(at, workers, burst)  # the first one makes the table's files
         with open_transaction(here.database):
-            waits, first, last = _stream(here, mine, rate, seconds, stretch)
+            moments = (0.0, stretch, seconds - stretch, seconds)
+            waits, seen = streamed(here, mine, rate, moments)
             kept = []
             for turn in range(_BURSTS):
                 order = [(here, mine), (beside, theirs)]
@@ -77,6 +79,7 @@ def held(
                 kept.append((rates[here.dbname], rates[beside.dbname]))
         mine.stop()
         theirs.stop()
+    first, last = _between(*seen[:2]), _between(*seen[2:])
     early = [w for at, w in waits if at < stretch]
     late = [w for at, w in waits if at >= seconds - stretch]
     return {
@@ -101,10 +104,12 @@ class Stretch(NamedTuple):
     """The worker's own, at its end."""
 
 
-def _stream(
-    here: Place, workers: Workers, rate: float, seconds: float, stretch: float
-) -> tuple[list[tuple[float, float]], Stretch, Stretch]:
-    """(seconds since the start, wait in ms) of each job; the first and the last stretch."""
+def streamed(
+    here: Place, workers: Workers, rate: float, moments: Sequence[float]
+) -> tuple[list[tuple[float, float]], list[Seen]]:
+    """``rate`` jobs a second until the last of the ``moments``: (seconds since the start, wait in
+    ms) of each job, and what was seen at each moment."""
+    seconds = moments[-1]
     jobs, ran = int(rate * seconds), here.ledgers.count
     pid = here.watcher.info.backend_pid
     seen: list[Seen] = []
@@ -112,13 +117,13 @@ def _stream(
     with Side(here.contender, "stream", dsn=here.dsn, **options) as producer:
         producer.ready().go()
         start = time.monotonic()
-        for at in (0.0, stretch, seconds - stretch, seconds):
+        for at in moments:
             workers.wait(lambda at=at: time.monotonic() >= start + at, 0.01)
             cost = cost_now(here.server, here.dbname, pid)
             seen.append((cost, here.ledgers.count, workers.memory_mb("RssAnon")))
         sent = producer.answer(seconds + 60)
     workers.wait_ran(ran + jobs)
-    started = dict(here.ledgers.timed()[ran:])
+    started = {n: ns for n, ns in here.ledgers.timed() if ns > sent[0][2]}
     if len(started) != jobs or here.ledgers.count != ran + jobs:
         raise Wrong(f"{jobs} jobs, {here.ledgers.count - ran} runs of {len(started)}")
     base = sent[0][2]
@@ -127,7 +132,7 @@ def _stream(
         for first, count, ns in sent
         for n in range(first, first + count)
     ]
-    return waits, _between(seen[0], seen[1]), _between(seen[2], seen[3])
+    return waits, seen
 
 
 def _between(before: Seen, after: Seen) -> Stretch:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from bench.command import common, run
-from bench.cost import cpu_seconds, tree_seconds
+from bench.cost import cost_now, cpu_seconds
 from bench.parties import RAW
 from bench.process import Contender
 from bench.report import Result
 from bench.server import Server
-from bench.workers import Wrong, place
+from bench.workers import Place, Workers, Wrong, place
 
 COLUMNS = {
     "statements_per_second": "statements/s",
@@ -25,51 +28,78 @@ COLUMNS = {
 _STATEMENT = re.compile(r"\[(\d+)\] LOG:  (?:statement|execute [^:]*):")
 
 
-def idle(server: Server, contender: Contender, seconds: float, settle: float) -> dict[str, float]:
-    """One slice: a first worker that leads if there is such a thing, then the measured one. The
-    server's log names each statement with its backend."""
-    if server.log is None:
-        raise click.UsageError("idle reads the server's log: it needs a server of our own")
+Found = tuple[Place, set[int], set[int], Workers]
+"""Where, the first worker's backends, those of the others, and the others."""
+
+
+@contextmanager
+def beside_a_leader(
+    server: Server, contender: Contender, count: int, settle: float
+) -> Iterator[Found]:
+    """A first worker that leads if there is such a thing, then ``count`` others; all idle."""
     with place(server, contender) as here:
         here.call("load", jobs=1, size=80)
         with here.workers(1, 10) as leading:
             leading.wait_ran(1)
             time.sleep(settle)
-            others = server.backends(here.dbname)
-            with here.workers(1, 10) as follower:
+            leaders = server.backends(here.dbname) - {here.watcher.info.backend_pid}
+            with here.workers(count, 10) as followers:
                 time.sleep(settle)
-                mine = server.backends(here.dbname) - others
-                if not mine:
-                    raise Wrong(f"{contender.name}: the second worker has no connection")
-                server.admin.execute("alter system set log_statement = 'all'")
-                server.admin.execute("select pg_reload_conf()")
-                time.sleep(0.5)
-                try:
-                    figures = _watch(server, follower.sides[0].process.pid, mine, seconds)
-                finally:
-                    server.admin.execute("alter system reset log_statement")
-                    server.admin.execute("select pg_reload_conf()")
-                follower.stop()
+                others = server.backends(here.dbname) - leaders - {here.watcher.info.backend_pid}
+                if len(others) < count:
+                    raise Wrong(f"{contender.name}: a worker has no connection")
+                yield here, leaders, others, followers
+                followers.stop()
             leading.stop()
-    return figures
 
 
-def _watch(server: Server, pid: int, backends: set[int], seconds: float) -> dict[str, float]:
-    assert server.log
-    start = server.log.stat().st_size
-    worker, theirs = tree_seconds(pid), sum(map(cpu_seconds, backends))
+@contextmanager
+def counted(server: Server) -> Iterator[Counter[int]]:
+    """The statements of each backend, from the server's log; known at the end."""
+    if server.log is None:
+        raise click.UsageError("this reads the server's log: it needs a server of our own")
+    server.admin.execute("alter system set log_statement = 'all'")
+    server.admin.execute("select pg_reload_conf()")
+    time.sleep(0.5)
+    statements: Counter[int] = Counter()
+    try:
+        start = server.log.stat().st_size
+        yield statements
+        with server.log.open(errors="replace") as log:
+            log.seek(start)
+            statements.update(int(m[1]) for line in log if (m := _STATEMENT.search(line)))
+    finally:
+        server.admin.execute("alter system reset log_statement")
+        server.admin.execute("select pg_reload_conf()")
+    del statements[server.admin.info.backend_pid]
+
+
+def quiet(server: Server, here: Place, seconds: float) -> tuple[float, Counter[int]]:
+    """The server's CPU in % of a core; then, in as many seconds again, the statements: to log them
+    costs CPU."""
+    pid = here.watcher.info.backend_pid
+    before = cost_now(server, here.dbname, pid)
     time.sleep(seconds)
-    worker, theirs = tree_seconds(pid) - worker, sum(map(cpu_seconds, backends)) - theirs
-    with server.log.open(errors="replace") as log:
-        log.seek(start)
-        statements = sum(
-            1 for line in log if (m := _STATEMENT.search(line)) and int(m[1]) in backends
-        )
+    spent = cost_now(server, here.dbname, pid) - before
+    with counted(server) as statements:
+        time.sleep(seconds)
+    return spent.server_seconds / seconds * 100, statements
+
+
+def idle(server: Server, contender: Contender, seconds: float, settle: float) -> dict[str, float]:
+    """One slice: the follower."""
+    with beside_a_leader(server, contender, 1, settle) as (_, _, mine, follower):
+        with counted(server) as statements:
+            worker, theirs = follower.cpu_seconds(), sum(map(cpu_seconds, mine))
+            time.sleep(seconds)
+            worker = follower.cpu_seconds() - worker
+            theirs = sum(map(cpu_seconds, mine)) - theirs
+        said = sum(statements[pid] for pid in mine)
     return {
-        "statements_per_second": statements / seconds,
+        "statements_per_second": said / seconds,
         "worker_cpu_seconds": worker * 30 / seconds,
         "backends_cpu_seconds": theirs * 30 / seconds,
-        "connections": len(backends),
+        "connections": len(mine),
     }
 
 

@@ -43,9 +43,28 @@ def fill_ready(watcher: Any, rows: int) -> None:
     watcher.execute(_FILL.format(ready="true", why="null", run_at="now()"), [rows])
 
 
+def wake(watcher: Any) -> None:
+    watcher.execute("select leasehold.wake(array['default'])")
+
+
 def fill_waiting(watcher: Any, rows: int) -> None:
     later = "now() + interval '1 day' + n * interval '1 ms'"
     watcher.execute(_FILL.format(ready="false", why="'scheduled'", run_at=later), [rows])
+
+
+def track_claims(watcher: Any) -> None:
+    """In the sessions that begin from now on."""
+    alter = "alter database %I set track_functions = pl"
+    watcher.execute(f"do $$ begin execute format('{alter}', current_database()); end $$")
+
+
+def claims(watcher: Any) -> tuple[int, float]:
+    """How many claims there were, and their milliseconds in the server."""
+    row = watcher.execute(
+        "select coalesce(sum(calls), 0), coalesce(sum(total_time), 0) from pg_stat_user_functions"
+        " where schemaname = 'leasehold' and funcname = 'claim'"
+    ).fetchone()
+    return int(row[0]), float(row[1])
 
 
 def ready_left(watcher: Any) -> bool:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -91,26 +88,6 @@ def test_leasehold_is_compared_with_each_of_the_others_round_by_round():
         result.add("leasehold", {"rate": ours, "cost": 2})
         result.add("peer", {"rate": theirs})
     assert "| peer | 3 (2 to 4) | - |" in shown(result)
-
-
-def test_a_drain_side_by_side_ends_with_a_table_and_json(tmp_path: Path):
-    path = tmp_path / "out.json"
-    command = [sys.executable, "-m", "bench", "drain", "--jobs=300", "--rounds=1", f"--json={path}"]
-    done = subprocess.run(
-        [*command, "--history=on"],
-        capture_output=True,
-        text=True,
-        timeout=110,
-        cwd=Path(__file__).parents[2],
-        env=dict(os.environ),
-    )
-    assert done.returncode == 0, done.stderr
-    assert "| leasehold |" in done.stdout and "| raw loop |" in done.stdout
-    [result] = json.loads(path.read_text())["results"]
-    for contender in result["contenders"].values():
-        assert contender["median"]["jobs_per_second"] > 0
-        assert contender["median"]["backend_cpu_us"] > 0
-        assert contender["median"]["wal_bytes"] > 0
 
 
 def test_results_that_were_just_written_are_no_change_of_what_was_measured(tmp_path: Path):
