@@ -55,25 +55,6 @@ class StandingDeadline:
         return state
 
 
-class SyncStandingDeadline:
-    """The same for code without an event loop."""
-
-    def __init__(self, deadline: StandingDeadline, over: Callable[..., Any]) -> None:
-        self.id = deadline.id
-        self.name = deadline.name
-        self.created = deadline.created
-        self._deadline = deadline
-        self._over = over
-
-    def met(self, *, on: Any = None) -> bool:
-        """See :meth:`StandingDeadline.met`."""
-        return bool(self._over(self._deadline.met, {"on": on})())
-
-    def cancel(self, *, on: Any = None) -> bool:
-        """See :meth:`StandingDeadline.cancel`."""
-        return bool(self._over(self._deadline.cancel, {"on": on})())
-
-
 async def standing_deadline(
     app: Home, name: str, due: object, on_breach: Any, on: Any
 ) -> StandingDeadline:

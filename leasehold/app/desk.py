@@ -64,17 +64,6 @@ class Desk:
             await asyncio.wrap_future(self._begin())
         return guard
 
-    def take_in_thread(self, *, leader: bool) -> Guard:
-        """The same without a loop."""
-        pause = threading.Event()
-        while leader and self._stopping:
-            pause.wait(0.05)
-        if guard := self._of_node():
-            return guard
-        while (guard := self._join_light()) is None:
-            self._begin().result()
-        return guard
-
     def _of_node(self) -> Guard | None:
         self._after_fork()
         return self._nodes[-1] if self._nodes else None

@@ -1,4 +1,4 @@
-"""What leaders and locks share, in loops and in threads."""
+"""What leaders and locks share."""
 
 from __future__ import annotations
 
@@ -36,17 +36,21 @@ class Held:
     def _new_bid(self, *arguments: Any, **options: Any) -> Bid:
         return Bid(self._full_name, self._app.env, *arguments, **options)
 
-    def _valid(self) -> bool:
-        return self._bid is not None and self._bid.valid()
+    def _now(self) -> Bid | None:
+        """The bid whose term is ours at this moment."""
+        bid = self._bid
+        return bid if bid and bid.valid() else None
 
     @property
     def lost(self) -> Lost:
         """Set when the present term is lost, before anybody else can have the next one; set, too,
         when there is none."""
-        return self._bid.lost if self._bid and self._bid.token else _NEVER_HELD
+        bid = self._bid
+        return bid.lost if bid and bid.token else _NEVER_HELD
 
     def _token(self) -> int | None:
-        return self._bid.token if self._bid and self._valid() else None
+        bid = self._now()
+        return bid.token if bid else None
 
     @property
     def vacant_seconds(self) -> float:
@@ -58,7 +62,8 @@ class Held:
     @property
     def found_vacant(self) -> bool:
         """Nobody held it when this process looked for the first time."""
-        return self._bid is not None and self._bid.found_vacant
+        bid = self._bid
+        return bid is not None and bid.found_vacant
 
     async def _verify(self, connection: Any, idle_timeout: float) -> None:
         if not 0.001 <= idle_timeout <= 3600:
@@ -70,7 +75,8 @@ class Held:
         await on.verify(connection, self._full_name, token, idle_timeout)
 
     def _is_lost(self) -> LostLease:
-        why = self._bid.lost.why if self._bid else "it was never held"
+        bid = self._bid
+        why = bid.lost.why if bid else "it was never held"
         return LostLease(
             f"{self._full_name} is not ours at this moment", got=why or "its time is over"
         )

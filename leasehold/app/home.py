@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 from uuid import UUID
 
 from leasehold.config import Settings
@@ -17,15 +17,11 @@ from leasehold.pg.stores.store import PgStore
 from leasehold.pg.users.user import UserConnections
 from leasehold.watch.operator import Operator
 
-T = TypeVar("T")
-
 
 class Guards(Protocol):
     """Lends the guard that renews this process's leases; give back what was taken."""
 
     async def take(self, *, leader: bool) -> Guard: ...
-
-    def take_in_thread(self, *, leader: bool) -> Guard: ...
 
     def give_back(self, guard: Guard) -> None: ...
 
@@ -41,9 +37,6 @@ class Home(Protocol):
 
     @property
     def desk(self) -> Guards: ...
-
-    @property
-    def sync(self) -> Any: ...
 
     async def located(self) -> Settings: ...
 
@@ -78,14 +71,3 @@ class Home(Protocol):
     async def _note_lock(self, key: LockKey) -> None: ...
 
     async def _record(self, kind: str, fields: dict[str, Any]) -> None: ...
-
-
-class Calls(Protocol):
-    """How synchronous code makes a call: in the background loop, or here over its own driver."""
-
-    @property
-    def home(self) -> Home: ...
-
-    def call(self, work: Coroutine[Any, Any, T]) -> T: ...
-
-    def here(self, work: Coroutine[Any, Any, T]) -> T: ...

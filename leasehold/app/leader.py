@@ -61,8 +61,8 @@ class Leader(Held):
         self._no_bodies.set()
         self._task: asyncio.Task[None] | None = None
 
-    def _valid(self) -> bool:
-        return super()._valid() and (self._also is None or self._also.held)
+    def _now(self) -> Bid | None:
+        return super()._now() if self._also is None or self._also.held else None
 
     def _also_lost(self, why: str) -> None:
         if self._bid:
@@ -71,8 +71,8 @@ class Leader(Held):
     # -- what the user asks ----------------------------------------------------------------------
     @property
     def is_leader(self) -> bool:
-        """At this very moment: it asks the clock, each time."""
-        return self._valid()
+        """Whether this process leads at this moment: it asks the clock each time."""
+        return self._now() is not None
 
     @property
     def term(self) -> int | None:
@@ -85,7 +85,7 @@ class Leader(Held):
         async with asyncio.timeout(timeout):
             while (term := self.term) is None:
                 await self._gained.wait()
-                if self._bid and not self._valid():
+                if self._bid and not self._now():
                     await self._bid.lost.wait()  # the clock knows before the guard does
                     await asyncio.sleep(0)
         return term
@@ -153,7 +153,7 @@ class Leader(Held):
     async def __aenter__(self) -> Self:
         if self._task:
             raise ConfigError(
-                f"this leader object of {self.name!r} is in use", do="Call app.leader(name) again"
+                f"this leader object of {self.name!r} is in use", do="Make another one for each use"
             )
         # what the database refuses is told here, and not to a task behind the scenes
         guard = await self._app.desk.take(leader=True)
@@ -188,10 +188,13 @@ class Leader(Held):
                 guard = None
                 await asyncio.sleep(_RETRY_SECONDS)
 
+    def _body_loop(self) -> asyncio.AbstractEventLoop | None:
+        """The loop whose standing still costs the leadership."""
+        return asyncio.get_running_loop()
+
     async def _tenure(self, guard: Guard) -> None:
         """Stand, lead, lose."""
-        loop = asyncio.get_running_loop()
-        bid = self._new_bid(Patience.WAIT, has_body=False, loop=loop)
+        bid = self._new_bid(Patience.WAIT, has_body=False, loop=self._body_loop())
         called: asyncio.Task[None] | None = None
         try:
             guard.ask(bid)

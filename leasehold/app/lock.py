@@ -56,8 +56,8 @@ class Lock(Held):
 
     @property
     def held(self) -> bool:
-        """At this very moment."""
-        return self._valid()
+        """Whether it is held at this moment."""
+        return self._now() is not None
 
     async def verify(self, connection: Any, *, idle_timeout: float = VERIFY_IDLE_SECONDS) -> None:
         """Inside your transaction, on any connection that ``on=`` takes: from here to its end
@@ -81,7 +81,7 @@ class Lock(Held):
         if self._bid:
             raise ConfigError(
                 f"this lock object of {self.name!r} is in use",
-                do="Call app.lock(name) for each use",
+                do="Make another one for each use",
             )
         bid = self._bid = self._new_bid(patience, has_body=True)
         try:
@@ -129,7 +129,7 @@ class Lock(Held):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        lost = None if self._valid() or self._bid is None else self._is_lost()
+        lost = self._is_lost() if self._bid and not self._now() else None
         ours = self._scope.leave(kind) if self._scope else False
         self._scope = None
         await self._let_go()

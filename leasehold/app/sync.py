@@ -1,28 +1,40 @@
-"""The same surface for code without an event loop."""
+"""``app.sync``: the same surface for code without an event loop.
+
+Each object here holds its asyncio counterpart and calls it in one background loop. Nothing can
+cancel a thread: look at ``lost``, ``held`` and ``is_leader``, and use ``verify`` where it matters.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import queue
 import threading
 from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import UUID
 
-from leasehold.app.advisory_sync import SyncAdvisoryLock
-from leasehold.app.deadlines import SyncStandingDeadline
-from leasehold.app.held import without_loop
-from leasehold.app.threads import SyncLeader, SyncLock
+from leasehold.app.advisory import AdvisoryLock, not_acquired
+from leasehold.app.deadlines import StandingDeadline
+from leasehold.app.held import VERIFY_IDLE_SECONDS, without_loop
+from leasehold.app.leader import Leader
+from leasehold.app.lock import Lock
 from leasehold.env import LOOP_FACTORY
-from leasehold.errors import ConfigError
+from leasehold.errors import ConfigError, LeaseholdError, told
 from leasehold.jobs.client import Client, Job
+from leasehold.lease.bids import Lost
 from leasehold.model.job import JobRecord, JobRequest
 
 if TYPE_CHECKING:
     from leasehold.app.home import Home
+    from leasehold.lease.guard import Guard
 
 T = TypeVar("T")
+Callback = Callable[["SyncLeader"], Any]
 
 
 class SyncApp:
@@ -33,7 +45,7 @@ class SyncApp:
     """
 
     def __init__(self, app: Home) -> None:
-        self.home = app
+        self._app = app
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
         self._thread: int | None = None
@@ -45,83 +57,86 @@ class SyncApp:
 
     def enqueue_many(self, requests: Iterable[JobRequest], *, on: Any = None) -> list[Job]:
         if on is not None:
-            self.home.on_connection.need_sync(on)
-            return without_loop(self._enqueue_on(requests, on))
+            return self._here(on, self._enqueue_on(requests, on))
         self._need_no_loop()
         # a generator of the caller's runs in the caller's thread
-        given = list(islice(requests, self.home.settings.limits.enqueue_rows + 1))
-        return self.call(self.home.enqueue_many(given))
+        given = list(islice(requests, self._app.settings.limits.enqueue_rows + 1))
+        return self.call(self._app.enqueue_many(given))
 
     async def _enqueue_on(self, requests: Iterable[JobRequest], on: Any) -> list[Job]:
-        app = self.home
-        # nothing of leasehold's own is touched: neither a store nor a connection
+        app = self._app
+        # this touches neither a store nor a connection of leasehold's own
         client = Client(_NO_STORE, app.env, app.settings, app.on_connection, app.client)
         return await client.enqueue_many(requests, on)
 
     def get(self, job: UUID | str) -> JobRecord:
-        return self.call(self.home.get(job))
+        return self.call(self._app.get(job))
 
     def jobs(self, **filters: Any) -> list[JobRecord]:
-        return self.call(self.home.jobs(**filters))
+        return self.call(self._app.jobs(**filters))
 
     def cancel(self, job: UUID | str, reason: str = "cancelled") -> bool:
-        return self.call(self.home.cancel(job, reason))
+        return self.call(self._app.cancel(job, reason))
 
     def retry(self, job: UUID | str) -> bool:
-        return self.call(self.home.retry(job))
-
-    def deadline(self, name: str, **options: Any) -> SyncStandingDeadline:
-        """As ``App.deadline``; with ``on=`` a connection of a sync driver."""
-        return SyncStandingDeadline(self._over(self.home.deadline, options)(name), self._over)
-
-    def _over(self, call: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
-        """``call`` with these options: here, over the user's connection, or in our loop."""
-        on = options.get("on")
-
-        def run(*arguments: Any) -> Any:
-            if on is None:
-                return self.call(call(*arguments, **options))
-            self.home.on_connection.need_sync(on)
-            return without_loop(call(*arguments, **options))
-
-        return run
+        return self.call(self._app.retry(job))
 
     def wait(self, job: UUID | str, timeout: float | None = None) -> Any:
         """Wait until a job has finished; its result. See :meth:`Job.wait`."""
 
         async def wait() -> Any:
-            return await (await self.home.client()).wait(job, timeout)
+            return await (await self._app.client()).wait(job, timeout)
 
         return self.call(wait())
 
+    def deadline(self, name: str, *, on: Any = None, **options: Any) -> SyncStandingDeadline:
+        """As ``App.deadline``; with ``on=`` a connection of a sync driver."""
+        work = self._app.deadline(name, on=on, **options)
+        return SyncStandingDeadline(self, self._over(on, work))
+
     def advisory_lock(self, target: Any, **options: Any) -> SyncAdvisoryLock:
         """As :meth:`App.advisory_lock`, for ``with``; nothing is cancelled when it is lost."""
-        return SyncAdvisoryLock(self, self.home.advisory_lock(target, cancel=False, **options))
-
-    def here(self, work: Coroutine[Any, Any, T]) -> T:
-        """In this thread, on a connection of the caller's."""
-        return without_loop(work)
+        return SyncAdvisoryLock(self, self._app.advisory_lock(target, cancel=False, **options))
 
     def leader(self, name: str, **options: Any) -> SyncLeader:
         """As :meth:`App.leader`, for threads: ``with app.sync.leader("engine") as lead:``."""
-        return SyncLeader(self.home, name, **options)
+        return SyncLeader(self, self._app, name, **options)
 
-    def lock(self, name: str, **options: Any) -> SyncLock:
+    def lock(self, name: str, *, timeout: float | None = None) -> SyncLock:
         """As :meth:`App.lock`, for threads: ``with app.sync.lock("nightly") as lock:``."""
-        return SyncLock(self.home, name, **options)
+        return SyncLock(self, Lock(self._app, name, timeout=timeout, cancel=False))
 
+    def close(self) -> None:
+        """Close what these calls have opened. The app can be used again."""
+        if self._loop is not None and self._pid == os.getpid():
+            self.call(self._app.close())
+
+    # -- where calls run -------------------------------------------------------------------------
     def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run it in the background loop and wait. Whatever interrupts the wait, such as Ctrl-C,
+        cancels it."""
         try:
             self._need_no_loop()
         except ConfigError:
             work.close()
             raise
-        return asyncio.run_coroutine_threadsafe(work, self.background()).result()
+        running = asyncio.run_coroutine_threadsafe(work, self.background())
+        try:
+            return running.result()
+        finally:
+            running.cancel()  # nothing, when it has ended
 
-    def close(self) -> None:
-        """Close what these calls have opened. The app can be used again."""
-        if self._loop is not None and self._pid == os.getpid():
-            self.call(self.home.close())
+    def _here(self, on: Any, work: Coroutine[Any, Any, T]) -> T:
+        """Run it in this thread, on a connection of the caller's."""
+        try:
+            self._app.on_connection.need_sync(on)
+        except LeaseholdError:
+            work.close()
+            raise
+        return without_loop(work)
+
+    def _over(self, on: Any, work: Coroutine[Any, Any, T]) -> T:
+        return self.call(work) if on is None else self._here(on, work)
 
     def background(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -147,8 +162,270 @@ class SyncApp:
             return  # gevent runs it in this thread, but in a greenlet of its own
         raise ConfigError(
             "app.sync was called inside an event loop, which would stand still",
-            do="Use `await app.enqueue(...)` there",
+            do="Leave .sync out there: `await app.enqueue(...)`, `async with app.lock(...)`",
         )
+
+
+class SyncHeld:
+    """What SyncLock and SyncLeader share."""
+
+    def __init__(self, sync: SyncApp, held: Lock | Leader) -> None:
+        self._sync = sync
+        self._held = held
+        self.name = held.name
+
+    @property
+    def lost(self) -> Lost:
+        """Set when the present term is lost, before anybody else can have the next one; also set
+        while there is none. A thread waits with ``lost.wait_in_thread()``."""
+        return self._held.lost
+
+    @property
+    def vacant_seconds(self) -> float:
+        """See :attr:`Held.vacant_seconds`."""
+        return self._held.vacant_seconds
+
+    @property
+    def found_vacant(self) -> bool:
+        """See :attr:`Held.found_vacant`."""
+        return self._held.found_vacant
+
+    def verify(self, connection: Any, *, idle_timeout: float = VERIFY_IDLE_SECONDS) -> None:
+        """Inside your transaction, on a connection of a sync driver. Raises LostLease."""
+        self._sync._here(connection, self._held.verify(connection, idle_timeout=idle_timeout))
+
+    def _take(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return self._sync.call(work)
+        except LeaseholdError:
+            raise
+        except BaseException:  # Ctrl-C: nobody would know that it is ours
+            with suppress(LeaseholdError):
+                self.__exit__(None, None, None)
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._sync.call(self._held.__aexit__(kind, error, trace))
+
+
+class SyncLock(SyncHeld):
+    """As :class:`leasehold.app.lock.Lock`. Its block cannot be cancelled: it runs to its end, and
+    raises LostLease there if the lock was lost."""
+
+    def __init__(self, sync: SyncApp, lock: Lock) -> None:
+        super().__init__(sync, lock)
+        self._lock = lock
+
+    @property
+    def token(self) -> int:
+        """See :attr:`Lock.token`."""
+        return self._lock.token
+
+    @property
+    def held(self) -> bool:
+        """Whether it is held at this moment."""
+        return self._lock.held
+
+    def acquire(self, timeout: float | None = None) -> None:
+        """See :meth:`Lock.acquire`."""
+        self._take(self._lock.acquire(timeout))
+
+    def try_acquire(self, *, sure: bool = False) -> bool:
+        """See :meth:`Lock.try_acquire`."""
+        return self._take(self._lock.try_acquire(sure=sure))
+
+    def release(self) -> None:
+        """Give it up; whoever waits gets it at once."""
+        self._sync.call(self._lock.release())
+
+    def __enter__(self) -> Self:
+        self._take(self._lock.__aenter__())
+        return self
+
+
+class SyncLeader(SyncHeld):
+    """As :class:`leasehold.app.leader.Leader`. ``on_gain(lead)`` and ``on_loss(lead)`` are called
+    in a thread of leasehold's, one after the other."""
+
+    def __init__(
+        self,
+        sync: SyncApp,
+        app: Home,
+        name: str,
+        *,
+        on_gain: Callback | None = None,
+        on_loss: Callback | None = None,
+        also_advisory_key: str | int | tuple[str | int, int] | None = None,
+    ) -> None:
+        self._leader = _InBackground(
+            app,
+            name,
+            on_gain=on_gain and (lambda _: on_gain(self)),
+            on_loss=on_loss and (lambda _: on_loss(self)),
+            also_advisory_key=also_advisory_key,
+        )
+        super().__init__(sync, self._leader)
+
+    @property
+    def is_leader(self) -> bool:
+        """See :attr:`Leader.is_leader`."""
+        return self._leader.is_leader
+
+    @property
+    def term(self) -> int | None:
+        """See :attr:`Leader.term`."""
+        return self._leader.term
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Until this process leads; the term, or None after ``timeout`` seconds."""
+
+        async def wait() -> int | None:
+            with suppress(TimeoutError):
+                return await self._leader.wait(timeout)
+            return None
+
+        return self._sync.call(wait())
+
+    def __enter__(self) -> Self:
+        self._take(self._leader.__aenter__())
+        return self
+
+
+class _InBackground(Leader):
+    """What a SyncLeader does in the background loop. The callbacks run in one thread."""
+
+    def _body_loop(self) -> None:
+        """Its work runs in threads, which go on while the loop stands still."""
+
+    async def __aenter__(self) -> Self:
+        calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        threading.Thread(
+            target=_run_all, args=[calls], name=f"leasehold-{self._full_name}", daemon=True
+        ).start()
+        try:
+            await super().__aenter__()
+        except BaseException:
+            calls.put(None)
+            raise
+        self._calls = calls
+        return self
+
+    async def _stand(self, guard: Guard | None) -> None:
+        try:
+            await super()._stand(guard)
+        finally:
+            self._calls.put(None)
+
+    async def _call(self, callback: Callable[[Leader], Any], guard: Guard) -> None:
+        ended: Future[None] = Future()
+        ended.set_running_or_notify_cancel()  # a thread cannot be cancelled
+
+        def call() -> None:
+            try:
+                callback(self)
+            except BaseException as error:  # the thread goes on: there are calls to come
+                guard.emit("callback_failed", name=self._full_name, error=told(error))
+            ended.set_result(None)
+
+        self._calls.put(call)
+        await asyncio.wrap_future(ended)
+
+
+def _run_all(calls: queue.SimpleQueue[Callable[[], None] | None]) -> None:
+    while call := calls.get():
+        call()
+
+
+class SyncAdvisoryLock:
+    """As :class:`AdvisoryLock`: ``with``, or :meth:`acquire` and :meth:`release`; from any thread.
+
+    A thread cannot be cancelled: look at :attr:`held` before each step that matters, or wait on
+    :attr:`lost`. leasehold verifies the lock in a thread of its own meanwhile.
+    """
+
+    def __init__(self, sync: SyncApp, lock: AdvisoryLock) -> None:
+        self._sync = sync
+        self._lock = lock
+        self.lost = threading.Event()
+        """Set once when the database does not show the lock any more, or does not answer."""
+        lock.on_lost(lambda why: self.lost.set())
+
+    @property
+    def held(self) -> bool:
+        """See :attr:`AdvisoryLock.held`."""
+        return self._lock.held
+
+    @property
+    def pid(self) -> int | None:
+        """See :attr:`AdvisoryLock.pid`."""
+        return self._lock.pid
+
+    @property
+    def why_lost(self) -> str | None:
+        return self._lock.why_lost
+
+    def on_lost(self, callback: Callable[[str], None]) -> None:
+        """Call it with the reason, in leasehold's own thread, when the lock is lost."""
+        self._lock.on_lost(callback)
+
+    def acquire(self) -> bool:
+        """Try; with a ``timeout``, wait. Whether it is ours. Errors as for
+        :meth:`AdvisoryLock.acquire`."""
+        lock, sync = self._lock, self._sync
+        self.lost.clear()
+        if lock.on is None:
+            return sync.call(lock.acquire())
+        # in this thread, on the caller's connection; only the name goes over one of ours
+        sync._app.on_connection.need_sync(lock.on)
+        sync.call(sync._app._note_lock(lock.key))
+        return sync._here(lock.on, lock.acquire_on())
+
+    def release(self) -> None:
+        """Raises LostLock when it was not ours any more. Nothing with ``on=``."""
+        self._sync.call(self._lock.release())
+
+    def verify(self) -> None:
+        """Ask the database now. Raises LostLock."""
+        self._sync.call(self._lock.verify())
+
+    def __enter__(self) -> Self:
+        """Raises LockNotAcquired."""
+        if not self.acquire():
+            raise not_acquired(self._lock)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._lock.on is None:
+            self._sync.call(self._lock.__aexit__(kind, error, trace))
+
+
+class SyncStandingDeadline:
+    """As :class:`StandingDeadline`."""
+
+    def __init__(self, sync: SyncApp, deadline: StandingDeadline) -> None:
+        self.id = deadline.id
+        self.name = deadline.name
+        self.created = deadline.created
+        self._sync = sync
+        self._deadline = deadline
+
+    def met(self, *, on: Any = None) -> bool:
+        """See :meth:`StandingDeadline.met`."""
+        return self._sync._over(on, self._deadline.met(on=on))
+
+    def cancel(self, *, on: Any = None) -> bool:
+        """See :meth:`StandingDeadline.cancel`."""
+        return self._sync._over(on, self._deadline.cancel(on=on))
 
 
 _NO_STORE: Any = None

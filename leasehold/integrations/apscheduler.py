@@ -43,7 +43,7 @@ from leasehold.integrations.triggers import check_adoptable, of_the_epoch
 if TYPE_CHECKING:
     from leasehold.app import App
     from leasehold.app.leader import Leader
-    from leasehold.app.threads import SyncLeader
+    from leasehold.app.sync import SyncLeader
 
 EXECUTOR = "leasehold"
 KEY_KEPT_SECONDS = 86400.0

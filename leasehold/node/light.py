@@ -64,8 +64,11 @@ class LightNode(Host):
 
     def _run(self) -> None:
         try:
-            with asyncio.Runner(loop_factory=LOOP_FACTORY) as runner:
-                runner.run(self._main())
+            if shared := asyncio._get_running_loop():  # gevent: its threads share one loop
+                asyncio.run_coroutine_threadsafe(self._main(), shared).result()
+            else:
+                with asyncio.Runner(loop_factory=LOOP_FACTORY) as runner:
+                    runner.run(self._main())
         except BaseException as error:  # whoever waits for the start raises it
             self._error = error
         self._started.set()

@@ -425,7 +425,7 @@ async def test_threads_lock_and_wait_as_tasks_do(database):
     tokens: list[int] = []
     await asyncio.gather(*[asyncio.to_thread(use, app, tokens) for app in (one, two, one, two)])
     assert len(set(tokens)) == 12
-    with one.sync.lock("x"):
+    async with one.lock("x"):
         assert not await asyncio.to_thread(two.sync.lock("x").try_acquire)
         with pytest.raises(LockNotAcquired):
             await asyncio.to_thread(two.sync.lock("x").acquire, 0.2)
