@@ -52,10 +52,6 @@ class JobFilter:
             raise BadJob("no such state", got=state, do=suggest(state, STATES))
         return cls(**given)  # type: ignore[arg-type]
 
-    @property
-    def everything(self) -> bool:
-        return self == JobFilter()
-
     def params(self) -> dict[str, object]:
         """Of the statements with ``{{job/_matches}}``, but for the node's."""
         return {

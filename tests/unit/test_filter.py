@@ -17,7 +17,7 @@ A, B = UUID(int=1 << 90), UUID(int=1 << 91)
 def test_each_key_is_understood():
     found = parse(' state:running  queue:mail task:"a b" node:web-1:42 ')
     assert found == JobFilter("running", "mail", "a b", "web-1:42")
-    assert parse("") == JobFilter() and parse("  ").everything
+    assert parse("") == parse("  ") == JobFilter()
 
 
 def test_arguments_are_a_path_and_a_text():
