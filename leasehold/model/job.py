@@ -79,6 +79,11 @@ class JobOptions(SharedOptions):
         return {name: _as_json(value) for name, (value, usual) in values.items() if value != usual}
 
 
+COLUMNS = {
+    "task": "task_name", "queue": "queue", "priority": "priority", "max_attempts": "max_attempts",
+    "timeout": "timeout_seconds", "requeue_after": "requeue_seconds", "history": "history",
+}  # fmt: skip
+"""The options that COPY inserts, and where the table has each."""
 JOB_OPTIONS = tuple(f.name for f in fields(JobOptions) if f.init and f.name != "task")
 """Every other keyword of ``task.job(...)`` is an argument of the handler."""
 

@@ -9,14 +9,18 @@ from importlib.resources import files
 
 from psycopg.adapt import PyFormat
 
-from leasehold.model.job import JobLine, JobRecord
+from leasehold.model.job import COLUMNS, JobLine, JobRecord
 
 _SCHEMA = re.compile(r"\bleasehold\.")
 _CHANNEL = re.compile(r"'leasehold'")
 _INCLUDED = re.compile(r"\{\{([\w:/]+)\}\}")
 _PLACE = re.compile(r"%\((\w+)\)s|%%")
 
-_COLUMNS = {kind.__name__: ", ".join(f.name for f in fields(kind)) for kind in (JobLine, JobRecord)}
+_COLUMNS = {
+    "JobOptions": ", ".join(COLUMNS.values()),
+    "JobLine": ", ".join(f.name for f in fields(JobLine)),
+    "JobRecord": ", ".join(f.name for f in fields(JobRecord)),
+}
 
 
 def for_schema(text: str, schema: str) -> str:

@@ -16,12 +16,12 @@ def text(value: str) -> str:
     return value
 
 
-def number(value: float | None) -> str:
-    return NULL if value is None else str(value)
-
-
-def boolean(value: bool) -> str:
-    return "t" if value else "f"
+def field(value: object) -> str:
+    """Of any value; a tuple is an array of texts."""
+    if isinstance(value, tuple):
+        marked = [part.replace("\\", "\\\\").replace('"', '\\"') for part in value]
+        return text("{" + ",".join(f'"{part}"' for part in marked) + "}")
+    return NULL if value is None else text(str(value))
 
 
 def batched(lines: Iterable[str], most: int, most_chars: int) -> Iterator[list[str]]:

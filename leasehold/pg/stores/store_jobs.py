@@ -14,6 +14,7 @@ from leasehold.errors import Conflict, PermissionDenied, Unavailable
 from leasehold.model.begins import Begins, Seen
 from leasehold.model.filter import JobFilter
 from leasehold.model.job import (
+    COLUMNS,
     BulkJob,
     ClaimedJob,
     JobRecord,
@@ -21,7 +22,7 @@ from leasehold.model.job import (
     plain_first_try,
 )
 from leasehold.model.states import State
-from leasehold.pg.connection.copying import NULL, boolean, number, text
+from leasehold.pg.connection.copying import NULL, field, text
 from leasehold.pg.connection.exchange import Row
 from leasehold.pg.connection.pool import Pool
 from leasehold.pg.connection.words import fetch_told
@@ -208,9 +209,7 @@ class PgJobs(JobStore, AdvisoryClaimStore):
         return [JobRecord(*row) for row in await self._pool.fetch("job/list", params)]
 
 
-_SHARED = attrgetter(
-    "queue", "task", "priority", "max_attempts", "timeout", "requeue_after", "history"
-)
+_SHARED = attrgetter(*COLUMNS)
 
 
 def _copy_lines(jobs: Iterable[BulkJob], queues: set[str]) -> Iterator[str]:
@@ -221,24 +220,11 @@ def _copy_lines(jobs: Iterable[BulkJob], queues: set[str]) -> Iterator[str]:
         if options is not last:
             last = options
             shared = _SHARED(options)
-            middle = middles.get(shared) or middles.setdefault(shared, _middle(*shared))
+            if shared not in middles:
+                middles[shared] = "\t".join(map(field, shared))
+            middle = middles[shared]
             queues.add(options.queue)
-        yield f"{job_number:032x}{middle}{trace or NULL}\t{text(payload)}\n"
-
-
-def _middle(
-    queue: str,
-    task: str,
-    priority: int,
-    max_attempts: int,
-    timeout: float | None,
-    requeue_after: float | None,
-    history: bool,
-) -> str:
-    return (
-        f"\t{text(queue)}\t{text(task)}\t{priority}\t{max_attempts}"
-        f"\t{number(timeout)}\t{number(requeue_after)}\t{boolean(history)}\t"
-    )
+        yield f"{job_number:032x}\t{middle}\t{trace or NULL}\t{text(payload)}\n"
 
 
 def _job_number(item: AckItem) -> int:

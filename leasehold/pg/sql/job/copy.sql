@@ -2,6 +2,4 @@
 -- edge: new -> available
 -- locks: inserts only
 -- index: job_pkey
-copy leasehold.job (id, queue, task_name, priority, max_attempts, timeout_seconds, requeue_seconds, history, trace,
-                    payload)
-from stdin
+copy leasehold.job (id, {{JobOptions}}, trace, payload) from stdin
