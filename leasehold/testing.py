@@ -105,7 +105,7 @@ async def _until_idle(app: App, node: Node, ran: dict[UUID, None]) -> None:
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def assert_enqueued(app: App, task: Task | str, **arguments: Any) -> JobRecord:
+async def assert_enqueued(app: App, task: Task[Any, Any] | str, **arguments: Any) -> JobRecord:
     """Assert that a job of ``task`` with (at least) these arguments was enqueued, whatever became
     of it since; the newest such is returned. Looks at the 10,000 newest jobs of the task. Raises
     NotEnqueued, an AssertionError."""

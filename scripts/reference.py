@@ -220,7 +220,7 @@ async def views_page(dsn: str) -> str:
         "columns, but do not change them. The tables behind the views are private.\n\n"
         "To enqueue from SQL, triggers and other languages, call "
         "`select * from leasehold.enqueue(jsonb)`. It takes one object or an array of objects with "
-        "`task`, `payload` and the options of `task.job(…)`, and returns `id` and `created` for "
+        "`task`, `payload` and the options of `task.using(…)`, and returns `id` and `created` for "
         "each.",
         *[part for part in parts if part],
     )

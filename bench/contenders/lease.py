@@ -34,10 +34,10 @@ def _app(
     async def told(breach: dict[str, Any]) -> None:
         ran(int(breach["name"].rpartition("-")[2]))
 
-    noop = app.task(run, name="noop", history=history)
-    app.task(told, name="told", history=history)
+    noop = app.task(name="noop", history=history)(run)
+    app.task(name="told", history=history)(told)
     for number in range(1, queues):
-        app.task(run, name=f"noop-{number}", queue=f"queue-{number}", history=history)
+        app.task(name=f"noop-{number}", queue=f"queue-{number}", history=history)(run)
     return app, noop
 
 
@@ -61,12 +61,12 @@ async def load(
     app, noop = _app(dsn, history=history)
     text = "x" * size
     names = ["default", *(f"queue-{number}" for number in range(1, queues))]
+    tasks = [noop.using(queue=name) for name in names]
     await app.jobs(limit=1)  # connected, as the others are
     start = time.monotonic()
     for first in range(0, jobs, 10_000):
         await app.enqueue_many(
-            noop.job(n=n, text=text, **({"queue": names[n % queues]} if queues > 1 else {}))
-            for n in range(first, min(first + 10_000, jobs))
+            tasks[n % queues].job(n=n, text=text) for n in range(first, min(first + 10_000, jobs))
         )
     seconds = time.monotonic() - start
     await app.close()

@@ -14,7 +14,7 @@ from leasehold import App
 async def _samples(dsn: str, at: datetime, later: datetime) -> None:
     """One of each kind by the public way; the others are copies of their rows."""
     app = App(dsn, name="bench", release="bench")
-    told = app.task(_told, name="told")
+    told = app.task(name="told")(_told)
     await app.deadline("due", due=at, on_breach=told)
     await app.deadline("later", due=later, on_breach=told)
     await app.close()

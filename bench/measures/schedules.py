@@ -16,7 +16,7 @@ async def _samples(dsn: str, at: datetime, later: datetime) -> None:
     """One schedule of each kind by the public way; the others are copies of their rows."""
     app = App(dsn, name="bench", release="bench")
     for name, anchor in (("due", at), ("later", later)):
-        task = app.task(_noop, name=f"{name}-noop")
+        task = app.task(name=f"{name}-noop")(_noop)
         options = {"name": name, "arguments": {"n": 0, "text": ""}}
         app.every(seconds=86400, anchor=anchor, **options)(task)
     async with app.node(execute=False) as _:

@@ -59,7 +59,7 @@ class App(Definitions, AdvisoryLocks):
         self.registry = Registry(self.settings.payload_limit)
         self.on_connection = UserConnections(self.settings.schema)
         self._planned: dict[str, Planned] = {}
-        self._once: dict[str, Task] = {}
+        self._once: dict[str, Task[Any, Any]] = {}
         self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, Stores] = WeakKeyDictionary()
         self._embedded: Any = None
         self._lock = threading.Lock()
@@ -73,13 +73,15 @@ class App(Definitions, AdvisoryLocks):
         self._office = Office(self)
 
     # -- jobs ------------------------------------------------------------------------------------
-    async def enqueue(self, request: JobRequest, *, on: Any = None) -> Job:
+    async def enqueue(self, request: JobRequest, *, on: Any = None) -> Job[Any]:
         """Enqueue ``task.job(...)``. ``on``: a connection or session of yours (psycopg, asyncpg,
         SQLAlchemy, Django); the job is then part of its transaction. Raises WrongConnection,
         BadPayload, UniqueConflict, Unavailable."""
         return await (await self.client()).enqueue(request, on)
 
-    async def enqueue_many(self, requests: Iterable[JobRequest], *, on: Any = None) -> list[Job]:
+    async def enqueue_many(
+        self, requests: Iterable[JobRequest], *, on: Any = None
+    ) -> list[Job[Any]]:
         """Enqueue up to 100,000 jobs: all of them or none. Of a generator, ``task.job(n=n) for n in
         numbers``, jobs are made while the database works on those before them; what it raises is
         raised here, and nothing was enqueued."""
@@ -291,7 +293,7 @@ class App(Definitions, AdvisoryLocks):
                     queue, suggest(queue, used),
                 )  # fmt: skip
 
-    def _once_job(self, key: str, task: Task) -> JobRequest:
+    def _once_job(self, key: str, task: Task[Any, Any]) -> JobRequest:
         # the task's name holds the release; a digest, because a key is at most 200 characters
         digest = hashlib.sha256(f"{self.settings.name}\n{key}".encode()).hexdigest()
         return task.job(unique=f"once-{digest}", unique_for=ONCE_KEPT_SECONDS)

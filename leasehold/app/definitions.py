@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from leasehold.config import Settings, check_text
 from leasehold.duties.syncer import Planned
 from leasehold.errors import BadDeadline, BadJob, BadSchedule, ConfigError, suggest
 from leasehold.jobs.client import Job
+from leasehold.jobs.context import Context, SyncContext
 from leasehold.jobs.process import check_importable
 from leasehold.jobs.tasks import (
+    Executor,
     Registry,
     TaskFunction,
     TaskOptions,
     task_name,
 )
 from leasehold.model.backoff import Backoff
-from leasehold.model.deadline import Level, as_levels
-from leasehold.model.job import JOB_OPTIONS, JobRequest
+from leasehold.model.deadline import Deadline, Level, as_levels
+from leasehold.model.job import JOB_OPTIONS, JobOptions, JobRequest, OnConflict
 from leasehold.model.missed import Missed
 from leasehold.model.schedule import Spec, cron
 from leasehold.model.schedule import every as every_spec
@@ -34,12 +48,26 @@ CLAIMS = ("rows", "advisory")
 _SOME_MOMENT = datetime(2024, 1, 1, tzinfo=UTC)
 
 
-class Task:
-    """A function that jobs can name. Call it to run it here and now, as if undecorated."""
+P = ParamSpec("P")
+R = TypeVar("R")
+AsyncWithContext = Callable[Concatenate[Context, P], Awaitable[R]]
+PlainWithContext = Callable[Concatenate[SyncContext, P], R]
+_NOT_GIVEN: Any = object()
 
-    def __init__(self, app: Home, function: TaskFunction) -> None:
+
+class Task(Generic[P, R]):
+    """A function that jobs can name. Call it to run it here and now, as if undecorated.
+
+    ``P`` are the handler's arguments without ``ctx``, ``R`` is what it returns.
+    """
+
+    def __init__(
+        self, app: Home, function: TaskFunction, options: JobOptions | None = None, on: Any = None
+    ) -> None:
         self.app = app
         self.function = function
+        self._options = options or function.job_options
+        self._on = on
         self.__doc__ = function.function.__doc__
         self.__module__ = function.function.__module__
         self.__qualname__ = function.function.__qualname__
@@ -51,17 +79,96 @@ class Task:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function.function(*args, **kwargs)
 
-    def job(self, /, **given: Any) -> JobRequest:
-        """A job to be enqueued: the handler's arguments and the job's options (the fields of
-        ``JobOptions``), all by keyword. Raises BadJob, BadDeadline or BadPayload."""
-        return self.function.job(**given)
+    def using(
+        self,
+        *,
+        queue: str = _NOT_GIVEN,
+        priority: int = _NOT_GIVEN,
+        run_at: datetime | None = _NOT_GIVEN,
+        run_in: float | None = _NOT_GIVEN,
+        max_attempts: int = _NOT_GIVEN,
+        timeout: float | None = _NOT_GIVEN,
+        requeue_after: float | None = _NOT_GIVEN,
+        unique: str | None = _NOT_GIVEN,
+        unique_for: float | None = _NOT_GIVEN,
+        on_conflict: OnConflict | Literal["return", "raise", "replace"] = _NOT_GIVEN,
+        history: bool = _NOT_GIVEN,
+        deadline: Deadline | Sequence[Deadline] | None = _NOT_GIVEN,
+        on: Any = _NOT_GIVEN,
+    ) -> Task[P, R]:
+        """This task with options for its next jobs::
 
-    async def enqueue(self, /, *, on: Any = None, **given: Any) -> Job:
-        """Enqueue one job; ``given`` as for :meth:`job`, ``on`` as for :meth:`App.enqueue`."""
-        return await self.app.enqueue(self.job(**given), on=on)
+            await send.using(unique="u-42", run_in=60, on=session).enqueue(user_id=42)
+
+        ``queue``, ``priority`` (smaller runs first), ``max_attempts``, ``timeout``,
+        ``requeue_after``, ``history`` and ``deadline`` replace those of the task. ``run_at`` is a
+        moment with a time zone, ``run_in`` is in seconds. ``unique`` is a key that one job holds
+        at a time, until it has finished or for ``unique_for`` seconds; ``on_conflict`` says what
+        an enqueue does when another job holds it. ``on`` as for :meth:`App.enqueue`.
+
+        Raises BadJob, BadDeadline, UnknownTask.
+        """
+        given = {name: value for name, value in locals().items() if value is not _NOT_GIVEN}
+        given.pop("self")
+        on = given.pop("on", self._on)
+        options = self.function.with_options(self._options, given)
+        return Task(self.app, self.function, options, on)
+
+    def job(self, /, *args: P.args, **kwargs: P.kwargs) -> JobRequest:
+        """A job to be enqueued, for :meth:`App.enqueue` and ``enqueue_many``: the arguments are
+        the handler's, without ``ctx``. Raises BadJob, BadPayload."""
+        if self._on is not None:
+            raise BadJob(
+                "using(on=…) is for enqueue()",
+                do="Give the connection to App.enqueue(job, on=…) or App.enqueue_many(jobs, on=…)",
+            )
+        return self._job(args, kwargs)
+
+    def _job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobRequest:
+        return self.function.job(args, kwargs, self._options)
+
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Job[R]]:
+        """Enqueue one job: the arguments are the handler's, without ``ctx``. Raises BadJob,
+        BadPayload, Unavailable; ConfigError without a running event loop."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise ConfigError(
+                f"{self.name}: enqueue() needs a running event loop, and there is none here",
+                do="Call app.sync.enqueue(task.job(…)), or await enqueue() inside `async def`",
+            ) from None
+        return self.app.enqueue(self._job(args, kwargs), on=self._on)
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
+
+
+class Registers(Protocol):
+    """What ``@app.task(...)`` does with a function."""
+
+    @overload
+    def __call__(self, function: AsyncWithContext[P, R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: PlainWithContext[P, R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+
+class Schedules(Protocol):
+    """What ``@app.periodic(...)`` and its like do with a task or a function."""
+
+    @overload
+    def __call__(self, target: Task[P, R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, target: AsyncWithContext[P, R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, target: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, target: PlainWithContext[P, R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, target: Callable[P, R], /) -> Task[P, R]: ...
 
 
 class Definitions:
@@ -70,7 +177,7 @@ class Definitions:
     settings: Settings
     registry: Registry
     _planned: dict[str, Planned]
-    _once: dict[str, Task]
+    _once: dict[str, Task[Any, Any]]
     _claims: dict[str, str]
     _taking_part: list[tuple[int, bool]]
 
@@ -88,10 +195,33 @@ class Definitions:
 
     # -- tasks -----------------------------------------------------------------------------------
     @overload
-    def task(self, function: Callable[..., Any], /) -> Task: ...
+    def task(self, function: AsyncWithContext[P, R], /) -> Task[P, R]: ...
 
     @overload
-    def task(self, /, **options: Any) -> Callable[[Callable[..., Any]], Task]: ...
+    def task(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+
+    @overload
+    def task(self, function: PlainWithContext[P, R], /) -> Task[P, R]: ...
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+    @overload
+    def task(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        timeout: float | None = None,
+        max_attempts: int = 5,
+        requeue_after: float | None = None,
+        backoff: Backoff | None = None,
+        history: bool = True,
+        executor: Executor | None = None,
+        deadline: Deadline | Sequence[Deadline] | None = None,
+    ) -> Registers: ...
 
     def task(
         self,
@@ -103,11 +233,10 @@ class Definitions:
     ) -> Any:
         """Register a function: ``async def`` runs in the loop, ``def`` in a thread, either in a
         process that can be killed with ``executor="process"``. A first parameter named ``ctx``
-        gets the :class:`Context`. No other parameter may have the name of a job's option, such as
-        ``timeout``: ``enqueue`` takes those for itself. ``given``: the fields of ``TaskOptions``;
-        ``deadline`` may be a :class:`Deadline` or a list of several levels. Without ``history``
-        nothing is kept of a job that completed, and an enqueue whose answer is lost raises
-        Unavailable: to repeat it could run the job twice.
+        gets the :class:`Context`. ``given``: the fields of ``TaskOptions``; ``deadline`` may be a
+        :class:`Deadline` or a list of several levels. Without ``history`` nothing is kept of a
+        job that completed, and an enqueue whose answer is lost raises Unavailable: to repeat it
+        could run the job twice.
 
         Raises ConfigError for an unknown option; DuplicateTask, BadJob, BadDeadline or UnknownTask
         for options that do not fit.
@@ -121,7 +250,7 @@ class Definitions:
         levels = self._without_moment(given.pop("deadline", None), "a task")
         options = TaskOptions(**given, backoff=backoff or Backoff(), deadline=levels)
 
-        def register(function: Callable[..., Any]) -> Task:
+        def register(function: Callable[..., Any]) -> Task[Any, Any]:
             if not callable(function):
                 raise BadJob("a task is a function", got=function)
             if isinstance(function, Task):
@@ -154,9 +283,7 @@ class Definitions:
         self._claims[name] = claim
 
     # -- schedules -------------------------------------------------------------------------------
-    def periodic(
-        self, expression: str, *, timezone: str = "UTC", **options: Any
-    ) -> Callable[[Any], Task]:
+    def periodic(self, expression: str, *, timezone: str = "UTC", **options: Any) -> Schedules:
         """Run a task by a cron expression (Debian's rules, also when the clocks change).
 
         ``options``: ``name`` (of the schedule; default the task's), ``missed`` = ``latest``,
@@ -166,18 +293,16 @@ class Definitions:
         """
         return self._scheduled(cron(expression, timezone), options)
 
-    def every(
-        self, *, seconds: float, anchor: datetime | None = None, **options: Any
-    ) -> Callable[[Any], Task]:
+    def every(self, *, seconds: float, anchor: datetime | None = None, **options: Any) -> Schedules:
         """Run a task every ``seconds``, counted from ``anchor`` (default: the epoch, so that all
         processes agree). ``options`` as for :meth:`periodic`."""
         return self._scheduled(every_spec(seconds=seconds, anchor=anchor), options)
 
-    def once(self, *, at: datetime, **options: Any) -> Callable[[Any], Task]:
+    def once(self, *, at: datetime, **options: Any) -> Schedules:
         """Run a task at one moment. ``options`` as for :meth:`periodic`."""
         return self._scheduled(once_spec(at=at), options)
 
-    def once_per_deploy(self, key: str) -> Callable[[Any], Task]:
+    def once_per_deploy(self, key: str) -> Schedules:
         """Run a task once for each release of the application, whichever process comes first.
 
         The release is ``App(release=…)`` or ``LEASEHOLD_RELEASE``: a version, an image's digest,
@@ -193,7 +318,7 @@ class Definitions:
         if key in self._once:
             raise ConfigError(f"once_per_deploy({key!r}) is there twice")
 
-        def register(target: Any) -> Task:
+        def register(target: Any) -> Task[Any, Any]:
             self._check_in_time(f"once_per_deploy({key!r})")
             task = self._as_task(target)
             task.job()  # it gets no arguments: refuse here, not at the deployment
@@ -207,7 +332,7 @@ class Definitions:
 
         return register
 
-    def _of_release(self, task: Task) -> Task:
+    def _of_release(self, task: Task[Any, Any]) -> Task[Any, Any]:
         """The same task under a name that only this release knows."""
         name = f"{task.name}@{self.settings.release}"
         check_text("task@release", name, self.settings.limits.text_chars)
@@ -216,7 +341,7 @@ class Definitions:
         )
         return Task(cast("Home", self), known)
 
-    def _scheduled(self, spec: Spec, options: dict[str, Any]) -> Callable[[Any], Task]:
+    def _scheduled(self, spec: Spec, options: dict[str, Any]) -> Schedules:
         allowed = ("name", "missed", "grace_seconds", "arguments", *JOB_OPTIONS)
         refused = ("run_at", "run_in", "unique", "unique_for", "on_conflict")
         for wrong in options:
@@ -233,15 +358,8 @@ class Definitions:
         self._without_moment(options.get("deadline"), "a schedule")
         if not isinstance(options.get("arguments"), dict | None):
             raise BadSchedule("arguments must be a dict", got=options["arguments"])
-        for name in options.get("arguments") or {}:
-            if name in JOB_OPTIONS:
-                raise BadSchedule(
-                    f"{name} is an option of a job, and no argument",
-                    got=options["arguments"],
-                    do=f"Write {name}= beside arguments=, if it is an option of a schedule",
-                )
 
-        def register(target: Any) -> Task:
+        def register(target: Any) -> Task[Any, Any]:
             self._check_in_time("a schedule")
             task = self._as_task(target)
             name = options.get("name") or task.name
@@ -250,9 +368,8 @@ class Definitions:
                 raise BadSchedule(
                     f"two schedules are named {name!r}", do="Give one of them another name="
                 )
-            arguments = options.get("arguments") or {}
             job_options = {k: v for k, v in options.items() if k not in ("name", "arguments")}
-            job = task.job(**arguments, **job_options)
+            job = task.using(**job_options).job(**options.get("arguments") or {})
             self._planned[name] = Planned(name, spec, job, missed, float(grace))
             return task
 
@@ -265,14 +382,14 @@ class Definitions:
                 raise BadDeadline(
                     f"the deadline of {owner} cannot have a fixed time: it holds for each job",
                     got=one.at,
-                    do="Count from something, or give it to one job: task.job(deadline=…)",
+                    do="Count from something, or give it to one job: task.using(deadline=…)",
                 )
         return self.registry.levels(given)
 
-    def _as_task(self, target: Any) -> Task:
+    def _as_task(self, target: Any) -> Task[Any, Any]:
         if isinstance(target, Task):
             return target
-        task: Task = self.task(target)
+        task: Task[Any, Any] = self.task(target)
         return task
 
 

@@ -52,10 +52,10 @@ class SyncApp:
         """Of the loop; with gevent a greenlet."""
         self._lock = threading.Lock()
 
-    def enqueue(self, request: JobRequest, *, on: Any = None) -> Job:
+    def enqueue(self, request: JobRequest, *, on: Any = None) -> Job[Any]:
         return self.enqueue_many([request], on=on)[0]
 
-    def enqueue_many(self, requests: Iterable[JobRequest], *, on: Any = None) -> list[Job]:
+    def enqueue_many(self, requests: Iterable[JobRequest], *, on: Any = None) -> list[Job[Any]]:
         if on is not None:
             return self._here(on, self._enqueue_on(requests, on))
         self._need_no_loop()
@@ -63,7 +63,7 @@ class SyncApp:
         given = list(islice(requests, self._app.settings.limits.enqueue_rows + 1))
         return self.call(self._app.enqueue_many(given))
 
-    async def _enqueue_on(self, requests: Iterable[JobRequest], on: Any) -> list[Job]:
+    async def _enqueue_on(self, requests: Iterable[JobRequest], on: Any) -> list[Job[Any]]:
         app = self._app
         # this touches neither a store nor a connection of leasehold's own
         client = Client(_NO_STORE, app.env, app.settings, app.on_connection, app.client)

@@ -341,7 +341,8 @@ class _Enqueues(BaseExecutor):  # type: ignore[misc]
         assert task
         for at in due:
             key = f"{self._prefix}/{job.id}@{at.astimezone(UTC).isoformat()}"
-            request = task.job(unique=key, unique_for=KEY_KEPT_SECONDS)
+            given = {"unique": key, "unique_for": KEY_KEPT_SECONDS}
+            request = task.job(options=task.with_options(task.job_options, given))
             await self._try(request)
             events.append(JobExecutionEvent(EVENT_JOB_EXECUTED, job.id, job._jobstore_alias, at))
         return events

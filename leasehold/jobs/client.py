@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar, cast
 from uuid import UUID
 
 from leasehold import errors
@@ -17,9 +17,12 @@ from leasehold.model.job import JobRecord, JobRequest
 from leasehold.model.states import FINISHED, State
 from leasehold.ports import Store
 
+R = TypeVar("R")
 
-class Job:
-    """A job that was enqueued. ``created`` is False when a unique key gave an older one."""
+
+class Job(Generic[R]):
+    """A job that was enqueued. ``R`` is what its handler returns. ``created`` is False when a
+    unique key gave an older job."""
 
     # its id is a number until somebody asks: a bulk enqueue makes many, and a UUID is one more
     # object that the garbage collector goes through
@@ -50,11 +53,11 @@ class Job:
         """The job as it is now. Raises JobNotFound (its history may be past keeping)."""
         return await (await self._client()).get(self.id)
 
-    async def wait(self, timeout: float | None = None) -> Any:
+    async def wait(self, timeout: float | None = None) -> R:
         """Wait until it has finished; its result. Raises JobFailed (discarded, quarantined),
         JobCancelled, or WaitTimeout after ``timeout`` seconds; the job goes on then. While the
         database is away it goes on waiting, and raises Unavailable after ``timeout``."""
-        return await (await self._client()).wait(self.id, timeout)
+        return cast(R, await (await self._client()).wait(self.id, timeout))
 
     async def cancel(self, reason: str = "cancelled") -> bool:
         """See ``App.cancel``."""
@@ -84,11 +87,11 @@ class Client:
         self._on = on
         self._of_loop = of_loop
 
-    async def enqueue(self, request: JobRequest, on: Any = None) -> Job:
+    async def enqueue(self, request: JobRequest, on: Any = None) -> Job[Any]:
         """Enqueue one job; ``on``: in the transaction of this connection of the user's."""
         return (await self.enqueue_many([request], on=on))[0]
 
-    async def enqueue_many(self, requests: Iterable[JobRequest], on: Any = None) -> list[Job]:
+    async def enqueue_many(self, requests: Iterable[JobRequest], on: Any = None) -> list[Job[Any]]:
         """All of them or none. The ids are made here, so that a try whose outcome is unknown
         can be repeated without doubling anything; not where ``history`` is off."""
         limits, env = self._settings.limits, self._env

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from leasehold.config import Limits
 from leasehold.errors import BadDeadline, BadJob, DuplicateTask, UnknownTask, suggest
 from leasehold.model.backoff import Backoff
 from leasehold.model.deadline import Callback, Level, as_levels
-from leasehold.model.job import JOB_OPTIONS, JobRequest, OnConflict, SharedOptions, encode
+from leasehold.model.job import (
+    JOB_OPTIONS,
+    JobOptions,
+    JobRequest,
+    OnConflict,
+    SharedOptions,
+    encode,
+)
 
 Executor = Literal["async", "thread", "process"]
 
-_OPTION_NAMES = frozenset(JOB_OPTIONS)
-_TAKEN = (*JOB_OPTIONS, "on")
-"""``enqueue(on=…)`` takes a connection."""
-_COLLECTING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _USUAL = 100
 
 
@@ -47,7 +50,6 @@ class TaskFunction:
         self._label = f"arguments of {name}"
         self.function = function
         self.options = options
-        self._shared = {f.name: getattr(options, f.name) for f in fields(SharedOptions)}
         self._payload_limit = payload_limit
         self._is_async = inspect.iscoroutinefunction(function)
         parameters = list(inspect.signature(function).parameters.values())
@@ -55,26 +57,18 @@ class TaskFunction:
             parameters[0].name == "ctx" or "Context" in str(parameters[0].annotation)
         )
         self._signature = inspect.Signature(parameters[1:] if self.takes_context else parameters)
-        self._check_names()
         self.executor = self._executor()
         # the defaults are checked here, not at the first job
-        self._defaults = self._request({}, {}).options
-        self._named, self._required = _names(self._signature)
+        shared = {option.name: getattr(options, option.name) for option in fields(SharedOptions)}
+        self.job_options = JobOptions(name, **shared)
+        self._arguments = tuple(self._signature.parameters)
+        self._positional = [
+            p.name
+            for p in self._signature.parameters.values()
+            if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+        ]
         self._usual: set[tuple[str, ...]] = set()
-        """Names of arguments, without options, that were found to fit."""
-
-    def _check_names(self) -> None:
-        """An argument of an option's name could never be given: the option would take its value."""
-        named = [p.name for p in self._signature.parameters.values() if p.kind not in _COLLECTING]
-        wrong = [name for name in named if name in _TAKEN]
-        if wrong:
-            raise BadJob(
-                f"task {self.name}: enqueue() takes {wrong[0]}= for itself, so the handler's "
-                "argument of that name would never get a value",
-                got=wrong,
-                do=f"Rename the argument, for example to job_{wrong[0]}. Names that are taken: "
-                + ", ".join(_TAKEN),
-            )
+        """Names of arguments that were found to fit."""
 
     def _executor(self) -> Executor:
         chosen = self.options.executor or ("async" if self._is_async else "thread")
@@ -92,40 +86,51 @@ class TaskFunction:
             )
         return chosen
 
-    def job(self, /, **given: Any) -> JobRequest:
-        """Job options and handler arguments, all by keyword.
+    def with_options(self, options: JobOptions, given: dict[str, Any]) -> JobOptions:
+        """``options`` with those of ``given`` in their place. Raises BadJob."""
+        if "on_conflict" in given:
+            given["on_conflict"] = _conflict(given["on_conflict"])
+        if "deadline" in given:
+            given["deadline"] = self._levels(given["deadline"])
+        return replace(options, **given)
 
-        Raises BadJob for an option or an argument that does not fit, BadPayload for arguments
-        that are not JSON.
+    def job(
+        self,
+        arguments: tuple[Any, ...] = (),
+        given: dict[str, Any] | None = None,
+        options: JobOptions | None = None,
+    ) -> JobRequest:
+        """A job with the handler's arguments, by their places and by name.
+
+        Raises BadJob for arguments that do not fit, BadPayload for those that are not JSON.
         """
+        given = given or {}
+        if arguments:
+            given = self._by_name(arguments, given)
         names = tuple(given)
-        if names in self._usual:
-            return JobRequest.of(self._defaults, encode(self._label, given, self._payload_limit))
-        options: dict[str, Any] = {}
-        if not _OPTION_NAMES.isdisjoint(given):
-            options = {name: given.pop(name) for name in JOB_OPTIONS if name in given}
-        if not self._required <= given.keys() <= self._named:
-            self._check_arguments(given, options)
-        if not options:
+        if names not in self._usual:
+            self._check_arguments((), given)
             if len(self._usual) < _USUAL:
                 self._usual.add(names)
-            return JobRequest.of(self._defaults, encode(self._label, given, self._payload_limit))
-        if "on_conflict" in options:
-            options["on_conflict"] = _conflict(options["on_conflict"])
-        if "deadline" in options:
-            options["deadline"] = self._levels(options["deadline"])
-        return self._request(given, options)
-
-    def _request(self, given: dict[str, Any], options: dict[str, Any]) -> JobRequest:
         payload = encode(self._label, given, self._payload_limit)
-        return JobRequest(self.name, payload, **{**self._shared, **options})
+        return JobRequest.of(options or self.job_options, payload)
 
     def as_callback(self) -> Callback:
         """Its jobs are kept, and have no deadlines of their own."""
-        options = self._defaults.as_json.items()
+        options = self.job_options.as_json.items()
         return Callback(
             self.name, {k: v for k, v in options if k not in ("task", "history", "deadline")}
         )
+
+    def _by_name(self, arguments: tuple[Any, ...], given: dict[str, Any]) -> dict[str, Any]:
+        self._check_arguments(arguments, given)
+        if len(arguments) > len(self._positional):
+            raise BadJob(
+                f"task {self.name}: an argument is stored by its name, and these have none",
+                got=arguments[len(self._positional) :],
+                do="Give the handler one argument that is a list",
+            )
+        return dict(zip(self._positional, arguments, strict=False)) | given
 
     def accepts(self, /, **arguments: Any) -> bool:
         """Can the handler be called with these?"""
@@ -135,30 +140,20 @@ class TaskFunction:
             return False
         return True
 
-    def _check_arguments(self, given: dict[str, Any], options: dict[str, Any]) -> None:
+    def _check_arguments(self, arguments: tuple[Any, ...], given: dict[str, Any]) -> None:
         try:
-            self._signature.bind(**given)
+            self._signature.bind(*arguments, **given)
         except TypeError as error:
-            accepted = [*self._signature.parameters, *JOB_OPTIONS]
-            wrong = next((name for name in given if name not in accepted), None)
+            wrong = next((name for name in given if name not in self._arguments), None)
+            if wrong is None:
+                do = "Give the handler's arguments, without ctx"
+            elif wrong in (*JOB_OPTIONS, "on"):
+                do = f"Options of a job come first: task.using({wrong}=…).enqueue(…)"
+            else:
+                do = suggest(wrong, [*self._arguments, *JOB_OPTIONS])
             raise BadJob(
-                f"task {self.name} cannot take these arguments: {error}",
-                got=sorted(given) + sorted(options),
-                do=suggest(wrong, accepted) if wrong else "Pass each argument by its name",
+                f"task {self.name} cannot take these arguments: {error}", got=sorted(given), do=do
             ) from None
-
-
-def _names(signature: inspect.Signature) -> tuple[frozenset[str], frozenset[str]]:
-    """The arguments that may be given by name, and those that must; what these two do not settle
-    is left to ``bind``."""
-    parameters = signature.parameters.values()
-    if any(p.kind is p.POSITIONAL_ONLY for p in parameters):
-        return frozenset(), frozenset(signature.parameters)
-    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    return (
-        frozenset(p.name for p in named),
-        frozenset(p.name for p in named if p.default is p.empty),
-    )
 
 
 def _conflict(value: object) -> OnConflict:

@@ -85,7 +85,7 @@ COLUMNS = {
 }  # fmt: skip
 """The options that COPY inserts, and where the table has each."""
 JOB_OPTIONS = tuple(f.name for f in fields(JobOptions) if f.init and f.name != "task")
-"""Every other keyword of ``task.job(...)`` is an argument of the handler."""
+"""What ``task.using(...)`` takes, apart from ``on``."""
 
 
 def _as_json(value: Any) -> Any:
@@ -98,7 +98,7 @@ def _as_json(value: Any) -> Any:
 
 @dataclass(init=False, slots=True, frozen=True)
 class JobRequest:
-    """A job that is to be enqueued; made by ``task.job(...)``. A bulk enqueue makes many: those of
+    """A job that is to be enqueued, made by ``task.job(...)``. A bulk enqueue makes many: those of
     the same options share one object."""
 
     options: JobOptions

@@ -129,7 +129,7 @@ def test_a_job_is_refused_or_is_what_was_asked_for(payload, given_options) -> No
     @app.task(name="t")
     def work(value: object = None) -> None: ...
 
-    job = refused_or(lambda: work.job(value=payload, **given_options))
+    job = refused_or(lambda: work.using(**given_options).job(value=payload))
     if job is None:
         return
     assert same(decode(job.payload)["value"], payload)

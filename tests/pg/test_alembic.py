@@ -98,7 +98,7 @@ async def _runs_a_job(dsn: str) -> list[str]:
         ran.append(text)
 
     async with app.node():
-        job = await note.enqueue(text="a:b", unique="a:b")
+        job = await note.using(unique="a:b").enqueue(text="a:b")
         await job.wait(60)
     return ran
 

@@ -158,7 +158,7 @@ async def test_a_limit_of_ones_own_counts_on_the_users_connection_as_well(
 
     async with wide.node():
         with psycopg.connect(migrated) as user:
-            job = await wider.enqueue(a="x" * (2 << 20), on=user)
+            job = await wider.using(on=user).enqueue(a="x" * (2 << 20))
         assert await job.wait(10) == 2 << 20
     await app.close()
     await wide.close()

@@ -52,7 +52,7 @@ async def test_a_node_tells_of_a_breach_once_while_the_handler_goes_on(app: App,
         Deadline(hours=1, on_breach="page"),
     ]
     async with app.node(queues={"default": 2, "pages": 2}):
-        job = await app.enqueue(slow.job(deadline=levels))
+        job = await app.enqueue(slow.using(deadline=levels).job())
         await until_async(lambda: asyncio.sleep(0, told), 30, "the page")
         go.set()
         await job.wait(30)

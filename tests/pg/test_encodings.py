@@ -32,8 +32,8 @@ async def test_on_any_connection_any_text_is_enqueued(
 
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
     async with ALL[driver](migrated) as way:
-        first = await echo.enqueue(text=TEXT, on=way.connection)
-        await echo.enqueue(text=TEXT, unique=TEXT, on=way.connection)
+        first = await echo.using(on=way.connection).enqueue(text=TEXT)
+        await echo.using(unique=TEXT, on=way.connection).enqueue(text=TEXT)
         await done(way.commit())
     assert (await app.get(first.id)).payload == {"text": TEXT}
     assert len(await app.jobs()) == 2
@@ -79,10 +79,10 @@ async def test_odd_styles_of_the_users_session_change_nothing(app: App, migrated
     odd = make_conninfo(migrated, options=ODD)
     text = TEXT + " \\ ' \\' : {}"
     with psycopg.connect(odd) as user:
-        job = await echo.enqueue(text=text, on=user)
-        keyed = {"unique": "a:b\\c", "run_in": 3600, "text": text}
-        first = await echo.enqueue(**keyed, on=user)
-    assert (await echo.enqueue(**keyed)).id == first.id  # the key is named as everywhere
+        job = await echo.using(on=user).enqueue(text=text)
+        keyed = echo.using(unique="a:b\\c", run_in=3600)
+        first = await keyed.using(on=user).enqueue(text)
+    assert (await keyed.enqueue(text)).id == first.id  # the key is named as everywhere
     async with app.node():
         assert await job.wait(20) == text
 

@@ -161,7 +161,7 @@ async def test_it_runs_in_one_context_which_is_not_the_callers(app: App, task: A
 async def test_one_that_cannot_be_copied_changes_the_way_for_all(app: App, task: Any, sql: Any):
     def mixed() -> Iterator[JobRequest]:
         for n in range(1200):
-            yield task.job(n=n, unique="one") if n in (900, 1100) else task.job(n=n)
+            yield task.using(unique="one").job(n=n) if n in (900, 1100) else task.job(n=n)
 
     made = await app.enqueue_many(mixed())
     assert await sql(COUNT) == [(1199, 1199)]

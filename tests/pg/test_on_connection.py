@@ -54,20 +54,20 @@ async def test_the_users_row_and_the_job_are_one_commit_or_none(
 ) -> None:
     async with open_way(migrated) as way:
         await way.effect()
-        await task.enqueue(on=way.connection, unique="k")
+        await task.using(on=way.connection, unique="k").enqueue()
         await done(way.rollback())
     assert await effects() == (0, 0)
 
     async with open_way(migrated) as way:
         await way.effect()
-        job = await app.enqueue(task.job(to="a: %s ☃ \\ '", unique="k"), on=way.connection)
+        job = await app.enqueue(task.using(unique="k").job(to="a: %s ☃ \\ '"), on=way.connection)
         assert job.created
         assert await effects() == (0, 0)
         await done(way.commit())
     assert await effects() == (1, 1)
     assert (await job.get()).payload == {"to": "a: %s ☃ \\ '"}
 
-    requests = [task.job(n=n) for n in range(30)] + [task.job(unique="k")]
+    requests = [task.job(n=n) for n in range(30)] + [task.using(unique="k").job()]
     async with open_way(migrated) as way:
         jobs = await app.enqueue_many(requests, on=way.connection)
         await done(way.commit())
@@ -104,8 +104,8 @@ async def test_two_transactions_with_one_key_give_one_job(
         await psycopg.AsyncConnection.connect(migrated) as one,
         await psycopg.AsyncConnection.connect(migrated) as two,
     ):
-        first = await task.enqueue(unique="k", on=one)
-        second = asyncio.create_task(task.enqueue(unique="k", on=two))
+        first = await task.using(unique="k", on=one).enqueue()
+        second = asyncio.create_task(task.using(unique="k", on=two).enqueue())
         await one.commit()
         answer = await second
         await two.commit()
@@ -115,11 +115,11 @@ async def test_two_transactions_with_one_key_give_one_job(
 async def test_a_conflict_that_shall_raise_raises_on_the_users_connection(
     app: App, task: Any, migrated: str
 ) -> None:
-    await task.enqueue(unique="k")
+    await task.using(unique="k").enqueue()
     for open_way in (ALL["psycopg"], ALL["asyncpg"], ALL["sqlalchemy AsyncSession over asyncpg"]):
         async with open_way(migrated) as way:
             with pytest.raises(UniqueConflict, match="send:k"):
-                await task.enqueue(unique="k", on_conflict="raise", on=way.connection)
+                await task.using(unique="k", on_conflict="raise", on=way.connection).enqueue()
 
 
 # -- refusals --------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ async def test_a_transaction_that_has_failed_is_refused(
         with pytest.raises(Exception, match="division by zero"):
             await done(way.execute("select 1/0"))
         with pytest.raises(WrongConnection, match=r"failed already.*Roll it back"):
-            await task.enqueue(on=way.connection)
+            await task.using(on=way.connection).enqueue()
         await done(way.rollback())
     assert not await app.jobs()
 
@@ -164,31 +164,31 @@ async def test_autocommit_is_refused(app: App, task: Any, migrated: str) -> None
         )
 
     with psycopg.connect(migrated, autocommit=True) as sync, refused():
-        await task.enqueue(on=sync)
+        await task.using(on=sync).enqueue()
     async with await psycopg.AsyncConnection.connect(migrated, autocommit=True) as connection:
         with refused():
-            await task.enqueue(on=connection)
+            await task.using(on=connection).enqueue()
     bare = await asyncpg.connect(**asyncpg_arguments(migrated))
     with refused():
-        await task.enqueue(on=bare)
+        await task.using(on=bare).enqueue()
     await bare.close()
     engine = create_engine(
         url(migrated, "psycopg"), isolation_level="AUTOCOMMIT", poolclass=NullPool
     )
     with engine.connect() as c, refused():
-        await task.enqueue(on=c)
+        await task.using(on=c).enqueue()
     with Session(engine) as s, refused():
-        await task.enqueue(on=s)
+        await task.using(on=s).enqueue()
     plain = create_engine(url(migrated, "psycopg"), poolclass=NullPool)
     with plain.connect().execution_options(isolation_level="AUTOCOMMIT") as c, refused():
-        await task.enqueue(on=c)
+        await task.using(on=c).enqueue()
     for driver in ("psycopg", "asyncpg"):
         aengine = create_async_engine(
             url(migrated, driver), isolation_level="AUTOCOMMIT", poolclass=NullPool
         )
         async with aengine.connect() as ac:
             with refused():
-                await task.enqueue(on=ac)
+                await task.using(on=ac).enqueue()
     assert not await app.jobs()
 
 
@@ -213,7 +213,7 @@ async def test_a_closed_connection_is_refused(app: App, task: Any, migrated: str
     closed += [c, ac, aengine.connect()]
     for connection in closed:
         with pytest.raises(WrongConnection, match=r"(closed|not started|open one)"):
-            await task.enqueue(on=connection)
+            await task.using(on=connection).enqueue()
 
 
 async def test_another_database_and_other_things_are_refused(app: App, task: Any) -> None:
@@ -221,12 +221,12 @@ async def test_another_database_and_other_things_are_refused(app: App, task: Any
     with Session(sqlite) as session, sqlite.connect() as connection:
         for wrong in (session, connection):
             with pytest.raises(WrongConnection, match="sqlite, not PostgreSQL"):
-                await task.enqueue(on=wrong)
+                await task.using(on=wrong).enqueue()
     with Session() as unbound, pytest.raises(WrongConnection, match="bind"):
-        await task.enqueue(on=unbound)
+        await task.using(on=unbound).enqueue()
     for wrong in (object(), "postgresql://", sqlite, app, 1):
         with pytest.raises(WrongConnection, match="Pass a psycopg or asyncpg connection"):
-            await task.enqueue(on=wrong)
+            await task.using(on=wrong).enqueue()
 
 
 async def test_a_database_without_the_schema_says_so(
@@ -236,7 +236,7 @@ async def test_a_database_without_the_schema_says_so(
     for name in ("psycopg", "asyncpg", "sqlalchemy Session"):
         async with ALL[name](direct_dsn) as way:
             with pytest.raises(SchemaMissing, match="leasehold schema apply"):
-                await task.enqueue(on=way.connection)
+                await task.using(on=way.connection).enqueue()
 
 
 async def test_a_session_that_rolled_itself_back_is_refused(
@@ -247,6 +247,6 @@ async def test_a_session_that_rolled_itself_back_is_refused(
         session.begin_nested()
         session.execute(text("select 1"))
         session.close()
-        job = await task.enqueue(on=session)  # a closed Session begins anew
+        job = await task.using(on=session).enqueue()  # a closed Session begins anew
         session.commit()
     assert await job.get()

@@ -40,7 +40,7 @@ async def test_jobs_of_many_queues_come_by_one_claim(app: App, asked: list[dict[
     async def work(of: str) -> None:
         ran.append(of)
 
-    await app.enqueue_many([work.job(of=queue, queue=queue) for queue in QUEUES])
+    await app.enqueue_many([work.using(queue=queue).job(of=queue) for queue in QUEUES])
     async with app.node(queues=QUEUES):
         await until_async(lambda: len(ran) == len(QUEUES), 30)
         assert asked[0] == QUEUES
@@ -100,7 +100,7 @@ async def test_a_claim_of_many_queues_takes_one_batch_and_each_has_its_turn(
     many = {f"q{number}": Limits.batch_rows for number in range(3)}
     async with alone.node(queues=many) as node:
         await all_sleep(sql, len(many))
-        await alone.enqueue_many([work.job(n=n, queue=f"q{n % 3}") for n in range(60)])
+        await alone.enqueue_many([work.using(queue=f"q{n % 3}").job(n=n) for n in range(60)])
         node._on_wake(Wake("q"))
         await until_async(lambda: len(ran) == 60, 30)
     assert all(sum(limits.values()) <= Limits.batch_rows for limits in asked)

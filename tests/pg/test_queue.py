@@ -119,10 +119,10 @@ async def test_small_priorities_run_first_and_equals_in_their_order(app: App) ->
         ran.append(name)
 
     requests = [
-        note.job(name="later", priority=5),
+        note.using(priority=5).job(name="later"),
         note.job(name="a"),
         note.job(name="b"),
-        note.job(name="first", priority=-5),
+        note.using(priority=-5).job(name="first"),
     ]
     jobs = await app.enqueue_many(requests)
     async with app.node(queues={"default": 1}):
@@ -136,8 +136,8 @@ async def test_a_delayed_job_waits_for_its_time(app: App) -> None:
         return ctx.scheduled_for.isoformat()
 
     due = (datetime.now(UTC) + timedelta(seconds=2)).replace(microsecond=0)  # more than one ahead
-    job = await late.enqueue(run_at=due)
-    far = await late.enqueue(run_in=3600)
+    job = await late.using(run_at=due).enqueue()
+    far = await late.using(run_in=3600).enqueue()
     assert (await job.get()).state is State.SCHEDULED, "nobody stages it yet"
     async with app.node():
         assert await job.wait(10) == due.isoformat()
@@ -169,14 +169,14 @@ async def test_a_key_is_held_until_its_job_has_finished(app: App) -> None:
     async def work(n: int = 0) -> int:
         return n
 
-    first = await work.enqueue(n=1, unique="k")
-    again = await work.enqueue(n=2, unique="k")
-    other = await work.enqueue(n=3, unique="another")
+    first = await work.using(unique="k").enqueue(n=1)
+    again = await work.using(unique="k").enqueue(n=2)
+    other = await work.using(unique="another").enqueue(n=3)
     assert (first.created, again.created, other.created) == (True, False, True)
     assert again.id == first.id
     async with app.node():
         assert await again.wait(10) == 1
-        free = await work.enqueue(n=4, unique="k")
+        free = await work.using(unique="k").enqueue(n=4)
         assert free.created and await free.wait(10) == 4
 
 
@@ -187,12 +187,12 @@ async def test_a_key_is_free_however_its_job_ended(app: App, end: str) -> None:
         return {"cancel": Cancel("no"), "discard": Discard("no"), "complete": 1}[end]
 
     async with app.node():
-        job = await work.enqueue(unique="k")
+        job = await work.using(unique="k").enqueue()
         await until_async(lambda: finished(app, job))
-        assert (await work.enqueue(unique="k")).created
-    waiting = await work.enqueue(unique="w")
+        assert (await work.using(unique="k").enqueue()).created
+    waiting = await work.using(unique="w").enqueue()
     await waiting.cancel()
-    assert (await work.enqueue(unique="w")).created
+    assert (await work.using(unique="w").enqueue()).created
 
 
 async def finished(app: App, job: Any) -> bool:
@@ -205,9 +205,9 @@ async def test_a_key_is_not_free_while_its_job_is_tried_again(app: App) -> None:
         raise LookupError
 
     async with app.node():
-        job = await fails.enqueue(unique="k")
+        job = await fails.using(unique="k").enqueue()
         await reaches(app, job, State.RETRYABLE)
-        assert not (await fails.enqueue(unique="k")).created
+        assert not (await fails.using(unique="k").enqueue()).created
 
 
 async def test_a_key_can_be_held_for_longer_than_its_job(app: App, sql: Sql) -> None:
@@ -215,26 +215,26 @@ async def test_a_key_can_be_held_for_longer_than_its_job(app: App, sql: Sql) -> 
     async def work() -> None: ...
 
     async with app.node():
-        job = await work.enqueue(unique="k", unique_for=3600)
+        job = await work.using(unique="k", unique_for=3600).enqueue()
         await job.wait(10)
-        again = await work.enqueue(unique="k", unique_for=3600)
+        again = await work.using(unique="k", unique_for=3600).enqueue()
         assert not again.created and again.id == job.id
         await sql("update leasehold.job_key set held_until = now() - interval '1 second'")
-        assert (await work.enqueue(unique="k", unique_for=3600)).created
+        assert (await work.using(unique="k", unique_for=3600).enqueue()).created
 
 
 async def test_a_conflict_can_raise(app: App) -> None:
     @app.task()
     async def work() -> None: ...
 
-    await work.enqueue(unique="k")
+    await work.using(unique="k").enqueue()
     with pytest.raises(UniqueConflict, match="holds the unique key"):
-        await work.enqueue(unique="k", on_conflict="raise")
+        await work.using(unique="k", on_conflict="raise").enqueue()
     with pytest.raises(UniqueConflict):
-        await app.enqueue_many([work.job(), work.job(unique="k", on_conflict="raise")])
+        await app.enqueue_many([work.job(), work.using(unique="k", on_conflict="raise").job()])
     assert len(await app.jobs()) == 1
     with pytest.raises(BadJob, match="Did you mean 'replace'"):
-        work.job(unique="k", on_conflict="replac")
+        work.using(unique="k", on_conflict="replac").job()
 
 
 async def test_a_conflict_can_replace_a_waiting_job_but_not_a_running_one(app: App) -> None:
@@ -246,13 +246,13 @@ async def test_a_conflict_can_replace_a_waiting_job_but_not_a_running_one(app: A
         await go_on.wait()
         return n
 
-    first = await work.enqueue(n=1, unique="k", run_in=3600)
+    first = await work.using(unique="k", run_in=3600).enqueue(n=1)
     async with app.node():
-        newer = await work.enqueue(n=2, unique="k", on_conflict="replace", priority=7)
+        newer = await work.using(unique="k", on_conflict="replace", priority=7).enqueue(n=2)
         assert newer.id == first.id and not newer.created
         await asyncio.wait_for(started.wait(), 20)  # it is due now
         assert (await first.get()).priority == 7
-        too_late = await work.enqueue(n=3, unique="k", on_conflict="replace")
+        too_late = await work.using(unique="k", on_conflict="replace").enqueue(n=3)
         assert too_late.id == first.id
         go_on.set()
         assert await first.wait(10) == 2
@@ -265,7 +265,9 @@ async def test_two_tasks_may_use_one_key(app: App) -> None:
     @app.task(name="b")
     async def b() -> None: ...
 
-    assert (await a.enqueue(unique="k")).created and (await b.enqueue(unique="k")).created
+    assert (await a.using(unique="k").enqueue()).created and (
+        await b.using(unique="k").enqueue()
+    ).created
 
 
 # -- failing ---------------------------------------------------------------------------------------
@@ -380,7 +382,7 @@ async def test_a_waiting_job_is_cancelled_at_once(app: App) -> None:
     async def work() -> None: ...
 
     for options in ({}, {"run_in": 60}):
-        job = await work.enqueue(**options)
+        job = await work.using(**options).enqueue()
         assert await app.cancel(job.id, "changed my mind")
         record = await job.get()
         assert (record.state, record.last_error) == (State.CANCELLED, "changed my mind")
@@ -443,9 +445,9 @@ async def test_without_history_nothing_is_left_of_a_completed_job(app: App, sql:
             raise LookupError
 
     async with app.node():
-        job = await work.enqueue(unique="k")
+        job = await work.using(unique="k").enqueue()
         await until_async(lambda: gone(app, job))
-        assert (await work.enqueue(unique="k")).created
+        assert (await work.using(unique="k").enqueue()).created
         with pytest.raises(JobFailed):  # a failure is kept
             await (await work.enqueue(fail=True)).wait(10)
     assert await sql("select state from leasehold.jobs") == [("discarded",)]
@@ -484,10 +486,10 @@ async def test_jobs_with_all_kinds_of_options_go_in_together(app: App) -> None:
 
     moment = datetime(2030, 1, 1, tzinfo=UTC)
     requests = [work.job(n=i) for i in range(25)] + [
-        work.job(run_at=moment, priority=1),
-        work.job(unique="k", queue="other"),
-        work.job(unique="k"),
-        work.job(run_in=60, max_attempts=9, history=False),
+        work.using(run_at=moment, priority=1).job(),
+        work.using(unique="k", queue="other").job(),
+        work.using(unique="k").job(),
+        work.using(run_in=60, max_attempts=9, history=False).job(),
     ]
     jobs = await app.enqueue_many(requests)
     assert [job.created for job in jobs] == [True] * 27 + [False, True]
@@ -506,7 +508,7 @@ async def test_an_enqueue_that_is_repeated_after_a_lost_answer_doubles_nothing(a
         return 1
 
     store, job_id = await app.store(), app.env.new_id()
-    request = [(job_id, work.job(unique="k"))]
+    request = [(job_id, work.using(unique="k").job())]
     assert await store.enqueue(request, 1000, False, None) == [(job_id, True)]
     assert await store.enqueue(request, 1000, True, None) == [(job_id, False)]  # it waits still
     async with app.node():
@@ -528,7 +530,7 @@ async def test_jobs_are_listed_by_what_they_are(app: App) -> None:
     @app.task(name="b")
     async def b() -> None: ...
 
-    jobs = [await a.enqueue(), await b.enqueue(run_in=60), await b.enqueue()]
+    jobs = [await a.enqueue(), await b.using(run_in=60).enqueue(), await b.enqueue()]
     assert [r.id for r in await app.jobs()] == [job.id for job in reversed(jobs)]
     assert [r.id for r in await app.jobs(queue="x")] == [jobs[0].id]
     assert [r.id for r in await app.jobs(task="b", state="scheduled")] == [jobs[1].id]

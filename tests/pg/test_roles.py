@@ -207,8 +207,8 @@ async def test_an_application_enqueues_with_the_enqueue_role_alone(logins):
     assert (await plain.enqueue(n=2)).created
     many = await app.enqueue_many([plain.job(n=n) for n in range(50)])
     assert all(job.created for job in many)
-    first = await app.enqueue(plain.job(n=3, unique="one"))
-    assert (await app.enqueue(plain.job(n=3, unique="one"))).id == first.id
+    first = await app.enqueue(plain.using(unique="one").job(n=3))
+    assert (await app.enqueue(plain.using(unique="one").job(n=3))).id == first.id
     await watched.enqueue()
     async with await psycopg.AsyncConnection.connect(logins["enqueue"]) as user:
         await app.enqueue(plain.job(n=4), on=user)
@@ -259,7 +259,7 @@ async def test_a_worker_does_all_its_work_under_the_worker_role(logins):
             await lead.verify(user)
             await lock.verify(user)
         jobs = [await task.enqueue() for task in (fails_once, in_transaction, late)]
-        waiting = await app.enqueue(quick.job(run_in=3600, unique="x"))
+        waiting = await app.enqueue(quick.using(run_in=3600, unique="x").job())
         await app.enqueue_many([quick.job() for _ in range(30)])
         assert await app.cancel(waiting.id)
         await app.retry(jobs[0].id)

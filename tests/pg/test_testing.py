@@ -50,7 +50,7 @@ async def test_drain_leaves_what_is_not_due_and_runs_no_schedules(app: App) -> N
             raise LookupError
         return Snooze(60) if how == "snooze" else 1
 
-    later = await work.enqueue(run_in=60)
+    later = await work.using(run_in=60).enqueue()
     for how in ("fail", "snooze"):
         await work.enqueue(how=how)
     records = await drain(app)

@@ -60,7 +60,7 @@ async def test_jobs_and_ticks_run_while_enqueues_wait_for_a_users_transaction(
 
     @app.task(name="outer")
     async def outer(ctx: Context) -> None:
-        await app.enqueue(hello.job(unique="one"))
+        await app.enqueue(hello.using(unique="one").job())
 
     @app.every(seconds=1, name="each second")
     @app.task(name="tick")
@@ -68,7 +68,7 @@ async def test_jobs_and_ticks_run_while_enqueues_wait_for_a_users_transaction(
         ran.append("tick")
 
     async with app.node():
-        job = outer.job() if by == "a handler" else hello.job(unique="one")
+        job = outer.job() if by == "a handler" else hello.using(unique="one").job()
         waiting = [asyncio.ensure_future(app.enqueue(job)) for _ in range(2)]
         await until_async(lambda: blocked(sql), 30, "an enqueue to wait")
         ran.clear()
@@ -85,7 +85,7 @@ async def test_many_calls_at_once_share_three_connections(
     @app.task(name="hello")
     async def hello() -> None: ...
 
-    calls = [asyncio.ensure_future(app.enqueue(hello.job(unique="one"))) for _ in range(10)]
+    calls = [asyncio.ensure_future(app.enqueue(hello.using(unique="one").job())) for _ in range(10)]
     await until_async(lambda: blocked_is(sql, 3), 30, "three enqueues to wait")
     assert await opened(sql) == {"user": 3}
     await key.rollback()

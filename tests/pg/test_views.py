@@ -80,12 +80,12 @@ async def test_each_state_of_a_job_is_seen_in_the_view(app: App, sql: Sql) -> No
         return dict(await sql("select state, count(*) from leasehold.jobs group by 1"))
 
     await (await work.enqueue()).cancel()
-    await work.enqueue(run_in=60)
+    await work.using(run_in=60).enqueue()
     await work.enqueue()
     assert await states() == {"cancelled": 1, "scheduled": 1, "available": 1}
     async with app.node():
         await work.enqueue(fail=True)
-        await work.enqueue(fail=True, max_attempts=1)
+        await work.using(max_attempts=1).enqueue(fail=True)
         wanted = {"cancelled": 1, "scheduled": 1, "completed": 1, "retryable": 1, "discarded": 1}
         await until_async(lambda: equal(states, wanted))
 

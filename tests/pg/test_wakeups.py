@@ -120,7 +120,7 @@ async def enqueue_in_two_phases(app: App, echo: Any, dsn: str, way: str) -> None
     if way == "sqlalchemy":
         with create_engine(url(dsn, "psycopg"), poolclass=NullPool).connect() as connection:
             transaction = connection.begin_twophase("it")
-            await echo.enqueue(text="a", on=connection)
+            await echo.using(on=connection).enqueue(text="a")
             transaction.prepare()
             assert await app.jobs(task="echo") == []
             transaction.commit()
@@ -128,7 +128,7 @@ async def enqueue_in_two_phases(app: App, echo: Any, dsn: str, way: str) -> None
     with psycopg.connect(dsn, autocommit=True) as user:
         user.execute("begin")
         if way == "psycopg":
-            await echo.enqueue(text="a", on=user)
+            await echo.using(on=user).enqueue(text="a")
         else:
             request = '{"task": "echo", "payload": {"text": "a"}}'
             user.execute("select leasehold.enqueue(%s)", [request])

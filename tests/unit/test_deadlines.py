@@ -103,20 +103,20 @@ def test_one_job_may_have_another_deadline_or_none():
     app, page = an_app()
     task = app.task(name="w", deadline=Deadline(hours=1, on_breach=page))(work)
     levels = [Deadline(minutes=5, on_breach="page"), Deadline(minutes=15, on_breach=page)]
-    assert [level.seconds for level in task.job(deadline=levels).deadline] == [300, 900]
-    assert task.job(deadline=None).deadline == ()
-    assert not task.job().plain and task.job(deadline=None).plain
+    assert [level.seconds for level in task.using(deadline=levels).job().deadline] == [300, 900]
+    assert task.using(deadline=None).job().deadline == ()
+    assert not task.job().plain and task.using(deadline=None).job().plain
     with pytest.raises(BadDeadline, match="must be a Deadline"):
-        task.job(deadline=timedelta(minutes=1))
+        task.using(deadline=timedelta(minutes=1)).job()
     with pytest.raises(BadDeadline, match="at most 8"):
-        task.job(deadline=levels * 5)
+        task.using(deadline=levels * 5).job()
 
 
 def test_a_fixed_time_is_for_one_job_and_not_for_a_task_or_a_schedule():
     app, page = an_app()
     fixed = Deadline(at=SOON, on_breach=page)
     task = app.task(name="w")(work)
-    assert task.job(deadline=fixed).deadline[0].at == SOON
+    assert task.using(deadline=fixed).job().deadline[0].at == SOON
     with pytest.raises(BadDeadline, match="fixed time"):
         app.task(name="x", deadline=fixed)(work)
     with pytest.raises(BadDeadline, match="fixed time"):

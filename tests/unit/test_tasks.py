@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -94,26 +95,61 @@ def test_only_functions_are_tasks(app: App, wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("name", [*JOB_OPTIONS, "on"])
-def test_a_handlers_argument_of_an_options_name_is_refused(app: App, name: str) -> None:
+def test_a_handlers_argument_may_have_the_name_of_an_option(app: App, name: str) -> None:
     space: dict[str, Any] = {}
     exec(f"async def resize(path, {name}=3): ...", space)
-    with pytest.raises(BadJob, match=rf"enqueue\(\) takes {name}= for itself.*job_{name}"):
-        app.task(name="t")(space["resize"])
-    assert not app.registry.names()
+    task = app.task(name="t")(space["resize"])
+    job = task.using(priority=7).job("a", **{name: 99})
+    assert json.loads(job.payload) == {"path": "a", name: 99}
+    assert (job.priority, job.queue) == (7, "default")
 
 
-def test_a_context_of_an_options_name_and_collected_arguments_are_no_argument(app: App) -> None:
+def test_collected_arguments_have_names(app: App) -> None:
     @app.task(name="t")
     async def work(queue: Context, *history: Any, **deadline: Any) -> None: ...
 
     assert work.job(self=1, n=2).payload == '{"self":1,"n":2}'
+    with pytest.raises(BadJob, match=r"stored by its name, and these have none.*Got: \(1,\)"):
+        work.job(1)
 
 
-def test_a_schedules_arguments_cannot_be_options(app: App) -> None:
-    async def work(**given: Any) -> None: ...
+def test_arguments_are_stored_by_their_names_however_they_are_given(app: App) -> None:
+    @app.task(name="t")
+    async def work(ctx: Context, a: int, b: int = 2, *, c: int = 3) -> None: ...
 
-    with pytest.raises(BadSchedule, match="timeout is an option of a job"):
-        app.every(seconds=1, arguments={"timeout": 3})(work)
+    payloads = [work.job(1, 5), work.job(1, b=5), work.job(a=1, b=5)]
+    assert {job.payload for job in payloads} == {'{"a":1,"b":5}'}
+    for wrong in (lambda: work.job(1, 2, 3), lambda: work.job(1, a=1), lambda: work.job(c=3)):  # type: ignore[call-arg, misc]
+        with pytest.raises(BadJob, match="cannot take these arguments"):
+            wrong()
+
+
+def test_a_schedules_arguments_may_have_the_names_of_options(app: App) -> None:
+    async def work(timeout: int) -> None: ...
+
+    app.every(seconds=1, arguments={"timeout": 3}, timeout=60)(work)
+    [planned] = app._planned.values()
+    assert (planned.job.payload, planned.job.timeout) == ('{"timeout":3}', 60)
+
+
+def test_options_add_up_and_leave_the_task_as_it_is(app: App) -> None:
+    task = app.task(name="t", queue="q")(noop)
+    mail = task.using(queue="mail", priority=3)
+    urgent = mail.using(priority=-1)
+    found = [(t.job().queue, t.job().priority) for t in (task, mail, urgent)]
+    assert found == [("q", 0), ("mail", 3), ("mail", -1)]
+    assert repr(urgent) == "<Task t>" and urgent.name == "t"
+
+
+def test_an_enqueue_without_an_event_loop_says_what_to_use_instead(app: App) -> None:
+    task = app.task(name="t")(noop)
+    with pytest.raises(ConfigError, match=r"needs a running event loop.*app\.sync\.enqueue"):
+        task.enqueue()
+
+
+def test_a_connection_belongs_to_the_enqueue(app: App) -> None:
+    with pytest.raises(BadJob, match=r"using\(on=…\) is for enqueue\(\).*App\.enqueue"):
+        app.task(name="t")(noop).using(on=object()).job()
 
 
 # -- jobs --------------------------------------------------------------------------------------
@@ -122,11 +158,8 @@ def test_a_schedules_arguments_cannot_be_options(app: App) -> None:
     [
         ({"usr_id": 1}, BadJob, "Did you mean 'user_id'"),
         ({"user_id": 1, "priorty": 1}, BadJob, "Did you mean 'priority'"),
-        ({"priority": 1}, BadJob, "missing a required argument: 'user_id'"),
+        ({"user_id": 1, "priority": 1}, BadJob, r"task\.using\(priority=…\)\.enqueue"),
         ({}, BadJob, "missing a required argument: 'user_id'"),
-        ({"user_id": 1, "run_in": -1}, BadJob, "run_in must be a number from 0"),
-        ({"user_id": 1, "on_conflict": "replce", "unique": "k"}, BadJob, "'replace'"),
-        ({"user_id": 1, "run_at": datetime(2030, 1, 1)}, BadJob, "with a time zone"),
         ({"user_id": {1, 2}}, BadPayload, "arguments of t: not JSON"),
         ({"user_id": "\x00"}, BadPayload, "NUL"),
     ],
@@ -142,9 +175,26 @@ def test_a_job_that_does_not_fit_is_refused_before_it_is_sent(
         work.job(**given)
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"run_in": -1}, "run_in must be a number from 0"),
+        ({"on_conflict": "replce", "unique": "k"}, "'replace'"),
+        ({"run_at": datetime(2030, 1, 1)}, "with a time zone"),
+        ({"run_in": 1, "run_at": datetime(2030, 1, 1, tzinfo=UTC)}, "not both"),
+    ],
+    ids=str,
+)
+def test_an_option_that_does_not_fit_is_refused_before_there_is_a_job(
+    app: App, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(BadJob, match=words):
+        app.task(name="t")(noop).using(**options)
+
+
 def test_a_job_has_its_tasks_options_and_its_own_over_them(app: App) -> None:
     task = app.task(name="t", queue="q", priority=5, timeout=9, history=False)(noop)
-    job = task.job(n=1, priority=1, unique="k", on_conflict="replace", run_in=5)
+    job = task.using(priority=1, unique="k", on_conflict="replace", run_in=5).job(n=1)
     assert (job.queue, job.priority, job.timeout, job.history) == ("q", 1, 9, False)
     assert job.on_conflict is OnConflict.REPLACE and job.payload == '{"n":1}'
 

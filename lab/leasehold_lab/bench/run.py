@@ -80,7 +80,9 @@ async def _run(dsn: str | None, plan: Plan) -> dict[str, dict[str, Any]]:
 
 
 class _Bench:
-    def __init__(self, app: App, noop: Task, settings: Settings, plan: Plan, folder: Path) -> None:
+    def __init__(
+        self, app: App, noop: Task[Any, Any], settings: Settings, plan: Plan, folder: Path
+    ) -> None:
         self._app = app
         self._noop = noop
         self._settings = settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from leasehold.app import App, Task
 from leasehold.cli.work.worker import run_worker
@@ -15,7 +16,7 @@ def make_app(dsn: str | None = None) -> App:
     return make_app_and_task(dsn)[0]
 
 
-def make_app_and_task(dsn: str | None = None) -> tuple[App, Task]:
+def make_app_and_task(dsn: str | None = None) -> tuple[App, Task[Any, Any]]:
     app = App(dsn, name="bench", schema=SCHEMA)
 
     @app.task(name="noop")

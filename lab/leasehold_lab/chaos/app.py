@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from leasehold.app import App
+from leasehold.app import App, Task
 from leasehold.errors import LeaseholdError, LostClaim
 from leasehold.jobs.context import Context
 from leasehold.model.backoff import Backoff
@@ -89,7 +89,12 @@ class ChaosApp:
                     self._note(ctx, ref, "defied")
                 await self._complete(ctx, ref)
 
-        self.tasks = {"note": note, "nap": nap, "effect": effect, "stubborn": stubborn}
+        self.tasks: dict[str, Task[..., Any]] = {
+            "note": note,
+            "nap": nap,
+            "effect": effect,
+            "stubborn": stubborn,
+        }
         if writer:
             self._schedule()
 

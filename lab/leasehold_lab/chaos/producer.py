@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from leasehold.errors import LeaseholdError
 from leasehold.model.job import JobRequest
@@ -79,5 +78,7 @@ class _Producer:
         draw = self._env.rng.random()
         task = "note" if kind == "many" else next(n for n, most in _MIX if draw < most)
         seconds = round(0.1 + _NAP_SECONDS * self._env.rng.random() ** 1.5, 2)
-        options: dict[str, Any] = {"run_in": 2 * self._env.rng.random()} if kind == "later" else {}
-        return self._chaos.tasks[task].job(ref=ref, seconds=seconds, **options)
+        of = self._chaos.tasks[task]
+        if kind == "later":
+            of = of.using(run_in=2 * self._env.rng.random())
+        return of.job(ref=ref, seconds=seconds)

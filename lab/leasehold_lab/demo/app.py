@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 from leasehold.app import App, Task
 from leasehold.jobs.context import Context
@@ -42,8 +43,8 @@ class DemoApp:
             async with recorded(ctx):
                 await asyncio.sleep(seconds)
 
-        self.quick: Task = quick
-        self.slow: Task = slow
+        self.quick: Task[Any, Any] = quick
+        self.slow: Task[Any, Any] = slow
 
     def _recorded(self, ctx: Context) -> AbstractAsyncContextManager[None]:
         moment = ctx.scheduled_for if ctx.schedule else None

@@ -65,7 +65,7 @@ async def enqueue_one(ctx: Context, key: str) -> None:
     tell(ctx, "start")
     while True:
         try:
-            await app.enqueue(quick.job(unique=key))
+            await app.enqueue(quick.using(unique=key).job())
             break
         except errors.Unavailable:
             await asyncio.sleep(0.1)

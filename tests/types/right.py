@@ -1,0 +1,51 @@
+"""Right calls, for type checkers: they find nothing wrong here. Nothing of this file is run."""
+
+from datetime import UTC, datetime, timedelta
+
+from leasehold import App, Context, Deadline, Job, SyncContext
+
+app = App()
+
+
+@app.task
+async def send(user_id: int, subject: str = "") -> str:
+    return f"{user_id} {subject}"
+
+
+@app.task(queue="mail", max_attempts=3, deadline=Deadline(hours=1, on_breach="send"))
+async def welcome(ctx: Context, user_id: int, timeout: float = 3.0) -> dict[str, int]:
+    return {"user_id": user_id, "attempt": ctx.attempt}
+
+
+@app.task
+def resize(path: str) -> int:
+    return len(path)
+
+
+@app.task(executor="thread")
+def crop(ctx: SyncContext, path: str, *, width: int) -> None: ...
+
+
+@app.periodic("0 7 * * *")
+@app.task
+async def report() -> None: ...
+
+
+@app.every(seconds=3)
+async def beat(ctx: Context) -> None: ...
+
+
+async def main(session: object) -> tuple[str, dict[str, int], int]:
+    job: Job[str] = await send.enqueue(1)
+    await send.enqueue(user_id=1, subject="x")
+    later = welcome.using(unique="u", run_in=60, on_conflict="replace", on=session)
+    mail: Job[dict[str, int]] = await later.enqueue(1, timeout=9)
+    await later.using(run_at=datetime.now(UTC) + timedelta(days=1), run_in=None).enqueue(2)
+    size: Job[int] = await resize.enqueue("a")
+    await crop.enqueue("p", width=3)
+    await report.enqueue()
+    await beat.enqueue()
+    await app.enqueue(send.job(1), on=session)
+    await app.enqueue_many(send.using(priority=1).job(n) for n in range(3))
+    app.sync.enqueue(send.job(1))
+    return await job.wait(), await mail.wait(timeout=5), await size.wait()

@@ -1,0 +1,35 @@
+"""Wrong calls, for type checkers: they find each of them. Nothing of this file is run."""
+
+from leasehold import App, Context, Job, SyncContext
+
+app = App()
+
+
+@app.task
+async def send(user_id: int, subject: str = "") -> str:
+    return f"{user_id} {subject}"
+
+
+@app.task(queue="mail")
+async def welcome(ctx: Context, user_id: int, timeout: float = 3.0) -> dict[str, int]:
+    return {"user_id": user_id}
+
+
+@app.task
+def crop(ctx: SyncContext, path: str, *, width: int) -> None: ...
+
+
+async def main() -> int:
+    await send.enqueue(1, subjct="x")  # wrong: the name of an argument
+    await send.enqueue("1")  # wrong: the type of an argument
+    await send.enqueue()  # wrong: an argument is missing
+    await send.enqueue(1, "a", 3)  # wrong: one argument too many
+    await welcome.enqueue(1, timeout="soon")  # wrong: the type of an argument given by its name
+    await crop.enqueue("p")  # wrong: an argument that is given by its name is missing
+    await send.using(prioritty=1).enqueue(1)  # wrong: the name of an option
+    await send.using(run_in="60").enqueue(1)  # wrong: the type of an option
+    await send.using(on_conflict="ignore").enqueue(1)  # wrong: the value of an option
+    send.job(1, queue="mail")  # wrong: an option among the arguments
+    await app.enqueue(send)  # wrong: a task is no job
+    job: Job[str] = await send.enqueue(1)
+    return await job.wait()  # wrong: the type of the result
