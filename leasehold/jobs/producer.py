@@ -315,21 +315,14 @@ class Producer(Service):
         return min([max(0.0, self._look_at - self._env.boot_now()), *pauses])
 
     def _wanted(self) -> tuple[dict[Demand, int], list[Demand]]:
-        """How many of which, one batch together; and those without room. Another one comes first
-        the next time."""
-        limits: dict[Demand, int] = {}
-        full, left = [], self._limits.batch_rows
-        for demand in self._demands:
-            if not demand.more:
-                continue
-            limit = demand.limit()
-            if not limit:
-                full.append(demand)
-            elif left > 0:
-                limits[demand] = min(limit, left)
-                left -= limits[demand]
+        """How many jobs of which queues, one batch together, and the queues without room. A queue
+        that gets less than it wants asks again, when it is known which queues are empty."""
+        limits = {demand: demand.limit() for demand in self._demands if demand.more}
+        full = [demand for demand, limit in limits.items() if not limit]
+        asking = [demand for demand, limit in limits.items() if limit][: self._limits.batch_rows]
+        share = max(1, self._limits.batch_rows // max(1, len(asking)))
         self._demands.rotate(-1)
-        return limits, full
+        return {demand: min(limits[demand], share) for demand in asking}, full
 
     async def _claim(self, limits: Mapping[Demand, int], now: datetime | None) -> float | None:
         """Seconds until the next tick; None: as long as nobody has more."""

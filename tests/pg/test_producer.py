@@ -131,3 +131,16 @@ async def test_a_wake_up_during_a_claim_is_followed_by_another_claim(
         node._on_wake(Wake("q", "default"))
         await until_async(lambda: late, 30)
         assert await late[0].wait(30) == "done"
+
+
+async def test_a_poll_is_one_claim_however_many_slots_the_queues_have(
+    alone: App, sql: Any, asked: list[dict[str, int]]
+) -> None:
+    many = {f"q{number:03}": 100 for number in range(300)}
+    async with alone.node(queues=many) as node:
+        await all_sleep(sql, len(many))
+        before = len(asked)
+        node._on_wake(Wake("q"))
+        await until_async(lambda: len(asked) > before, 30)
+    assert asked[before].keys() == many.keys()
+    assert sum(asked[before].values()) <= Limits.batch_rows
