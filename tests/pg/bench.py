@@ -9,11 +9,17 @@ from uuid import UUID, uuid4
 import psycopg
 
 from leasehold.model.begins import Begins
-from leasehold.model.job import ClaimedJob, JobRequest
+from leasehold.model.job import ClaimedJob, JobOptions, JobRequest
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
 from leasehold.pg.stores.store import PgStore
+from leasehold.pg.stores.store_jobs import _copy_lines
 from leasehold.ports import Acked, AckItem, NodeIdentity
+
+
+def copy_line() -> str:
+    """A new job, as a row of job/copy."""
+    return next(_copy_lines([(uuid4().int, JobOptions("t"), "{}", None)], set()))
 
 
 @dataclass

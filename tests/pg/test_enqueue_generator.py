@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
-from uuid import uuid4
 
 import psycopg
 import pytest
@@ -19,6 +18,7 @@ from leasehold.config import Settings
 from leasehold.errors import Unavailable
 from leasehold.model.job import JobRequest
 from leasehold.pg.connection.session import Session
+from tests.pg.bench import copy_line
 
 COUNT = "select count(*), count(distinct payload) from leasehold.job"
 BLOCKS_SECONDS = 0.4
@@ -222,7 +222,7 @@ async def test_many_rows_have_longer_than_one_statement_has(
         for n in range(5000):
             if n % 500 == 0:
                 time.sleep(0.08)
-            yield f"{uuid4()}\tdefault\tt\t0\t5\t\\N\t\\N\tt\t\\N\t{{}}\n"
+            yield copy_line()
 
     session = await Session.open(Settings(dsn=direct_dsn), "work")
     began = time.monotonic()

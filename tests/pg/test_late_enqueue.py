@@ -25,6 +25,7 @@ from leasehold.config import Settings
 from leasehold.model.job import JobRequest
 from leasehold.pg.connection.session import Session
 from leasehold.pg.stores.store import PgStore
+from leasehold.pg.stores.store_jobs import _copy_lines
 from tests.pg.bench import Bench
 from tests.support.wait import until_async
 
@@ -148,9 +149,8 @@ async def test_a_copy_whose_end_lay_in_the_socket_is_not_committed(
     session.facts = replace(session.facts, pooled=True)
     await session.connection.execute("set client_connection_check_interval = 0")
     await session.connection.execute("set statement_timeout = 0")
-    rows = StopsTheServerHalfWay(
-        f"{job}\tdefault\t{r.task}\t0\t5\t\\N\t\\N\tt\t{r.payload}\n" for job, r in jobs
-    )
+    of_bulk = [(job.int, request.options, request.payload, None) for job, request in jobs]
+    rows = StopsTheServerHalfWay(_copy_lines(of_bulk, set()))
     rows.pid = pid
     try:
         with pytest.raises(errors.Unavailable):

@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from typing import Any
-from uuid import uuid4
 
 import psycopg
 import pytest
@@ -17,6 +16,7 @@ from leasehold.config import Settings
 from leasehold.errors import LeaseholdError, Unavailable
 from leasehold.pg.connection.pool import Pool
 from leasehold.pg.connection.session import Session
+from tests.pg.bench import copy_line
 from tests.support.relay import Relay
 from tests.support.wait import until_async
 
@@ -64,8 +64,7 @@ def guarded(pool: Pool, timeout: float) -> Any:
 
 
 def copy(pool: Pool, timeout: float) -> Any:
-    line = f"{uuid4()}\tdefault\tt\t0\t1\t\\N\t\\N\tt\t\\N\t{{}}\n"
-    return session_of(pool).copy("job/copy", [line], timeout, 1)
+    return session_of(pool).copy("job/copy", [copy_line()], timeout, 1)
 
 
 CALLS = pytest.mark.parametrize("call", [fetch, guarded, copy])
