@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
 from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
     Generic,
-    Literal,
     ParamSpec,
     Protocol,
     TypeVar,
+    Unpack,
     cast,
     overload,
 )
@@ -26,15 +26,15 @@ from leasehold.jobs.client import Job
 from leasehold.jobs.context import Context, SyncContext
 from leasehold.jobs.process import check_importable
 from leasehold.jobs.tasks import (
-    Executor,
     Registry,
     TaskFunction,
+    TaskGiven,
     TaskOptions,
     task_name,
 )
 from leasehold.model.backoff import Backoff
-from leasehold.model.deadline import Deadline, Level, as_levels
-from leasehold.model.job import JOB_OPTIONS, JobOptions, JobRequest, OnConflict
+from leasehold.model.deadline import Level, as_levels
+from leasehold.model.job import JOB_OPTIONS, JobGiven, JobOptions, JobRequest
 from leasehold.model.missed import Missed
 from leasehold.model.schedule import Spec, cron
 from leasehold.model.schedule import every as every_spec
@@ -79,40 +79,21 @@ class Task(Generic[P, R]):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function.function(*args, **kwargs)
 
-    def using(
-        self,
-        *,
-        queue: str = _NOT_GIVEN,
-        priority: int = _NOT_GIVEN,
-        run_at: datetime | None = _NOT_GIVEN,
-        run_in: float | None = _NOT_GIVEN,
-        max_attempts: int = _NOT_GIVEN,
-        timeout: float | None = _NOT_GIVEN,
-        requeue_after: float | None = _NOT_GIVEN,
-        unique: str | None = _NOT_GIVEN,
-        unique_for: float | None = _NOT_GIVEN,
-        on_conflict: OnConflict | Literal["return", "raise", "replace"] = _NOT_GIVEN,
-        history: bool = _NOT_GIVEN,
-        deadline: Deadline | Sequence[Deadline] | None = _NOT_GIVEN,
-        on: Any = _NOT_GIVEN,
-    ) -> Task[P, R]:
+    def using(self, *, on: Any = _NOT_GIVEN, **options: Unpack[JobGiven]) -> Task[P, R]:
         """This task with options for its next jobs::
 
             await send.using(unique="u-42", run_in=60, on=session).enqueue(user_id=42)
 
-        ``queue``, ``priority`` (smaller runs first), ``max_attempts``, ``timeout``,
-        ``requeue_after``, ``history`` and ``deadline`` replace those of the task. ``run_at`` is a
-        moment with a time zone, ``run_in`` is in seconds. ``unique`` is a key that one job holds
-        at a time, until it has finished or for ``unique_for`` seconds; ``on_conflict`` says what
-        an enqueue does when another job holds it. ``on`` as for :meth:`App.enqueue`.
+        Those that ``@app.task`` takes as well replace the task's. ``run_at`` is a moment with a
+        time zone, ``run_in`` is in seconds. ``unique`` is a key that one job holds at a time,
+        until it has finished or for ``unique_for`` seconds; ``on_conflict`` says what an enqueue
+        does when another job holds it. ``on`` as for :meth:`App.enqueue`.
 
         Raises BadJob, BadDeadline, UnknownTask.
         """
-        given = {name: value for name, value in locals().items() if value is not _NOT_GIVEN}
-        given.pop("self")
-        on = given.pop("on", self._on)
-        options = self.function.with_options(self._options, given)
-        return Task(self.app, self.function, options, on)
+        on = self._on if on is _NOT_GIVEN else on
+        given = self.function.with_options(self._options, dict(options))
+        return Task(self.app, self.function, given, on)
 
     def job(self, /, *args: P.args, **kwargs: P.kwargs) -> JobRequest:
         """A job to be enqueued, for :meth:`App.enqueue` and ``enqueue_many``: the arguments are
@@ -212,15 +193,7 @@ class Definitions:
         /,
         *,
         name: str | None = None,
-        queue: str = "default",
-        priority: int = 0,
-        timeout: float | None = None,
-        max_attempts: int = 5,
-        requeue_after: float | None = None,
-        backoff: Backoff | None = None,
-        history: bool = True,
-        executor: Executor | None = None,
-        deadline: Deadline | Sequence[Deadline] | None = None,
+        **given: Unpack[TaskGiven],
     ) -> Registers: ...
 
     def task(

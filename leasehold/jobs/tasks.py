@@ -16,6 +16,7 @@ from leasehold.model.job import (
     JobOptions,
     JobRequest,
     OnConflict,
+    SharedGiven,
     SharedOptions,
     encode,
 )
@@ -23,6 +24,13 @@ from leasehold.model.job import (
 Executor = Literal["async", "thread", "process"]
 
 _USUAL = 100
+
+
+class TaskGiven(SharedGiven, total=False):
+    """What a caller may give for :class:`TaskOptions`."""
+
+    backoff: Backoff | None
+    executor: Executor | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +96,8 @@ class TaskFunction:
 
     def with_options(self, options: JobOptions, given: dict[str, Any]) -> JobOptions:
         """``options`` with those of ``given`` in their place. Raises BadJob."""
+        for wrong in given.keys() - set(JOB_OPTIONS):
+            raise BadJob(f"jobs have no option {wrong!r}", do=suggest(wrong, JOB_OPTIONS))
         if "on_conflict" in given:
             given["on_conflict"] = _conflict(given["on_conflict"])
         if "deadline" in given:

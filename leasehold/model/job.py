@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict
 from uuid import UUID
 
 from leasehold.config import Limits
 from leasehold.errors import BadJob, BadPayload, storable
-from leasehold.model.deadline import Level
+from leasehold.model.deadline import Deadline, Level
 from leasehold.model.moments import storable_moment
 from leasehold.model.states import State
 
@@ -34,6 +34,18 @@ class OnConflict(StrEnum):
     """Give the waiting job these arguments and this time instead; a running one is left."""
 
 
+class SharedGiven(TypedDict, total=False):
+    """What a caller may give for :class:`SharedOptions`."""
+
+    queue: str
+    priority: int
+    max_attempts: int
+    timeout: float | None
+    requeue_after: float | None
+    history: bool
+    deadline: Deadline | Sequence[Deadline] | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class SharedOptions:
     """Options that a task sets for all of its jobs, and a job for itself."""
@@ -49,6 +61,16 @@ class SharedOptions:
     history: bool = True
     """False: nothing is kept once the job has completed."""
     deadline: tuple[Level, ...] = ()
+
+
+class JobGiven(SharedGiven, total=False):
+    """What a caller may give for :class:`JobOptions`."""
+
+    run_at: datetime | None
+    run_in: float | None
+    unique: str | None
+    unique_for: float | None
+    on_conflict: OnConflict | Literal["return", "raise", "replace"]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,7 +20,8 @@ from leasehold.errors import (
     DuplicateTask,
     LeaseholdError,
 )
-from leasehold.model.job import JOB_OPTIONS, OnConflict
+from leasehold.jobs.tasks import TaskGiven, TaskOptions
+from leasehold.model.job import JOB_OPTIONS, JobGiven, OnConflict
 
 Define = Callable[..., Any]
 
@@ -182,6 +184,7 @@ def test_a_job_that_does_not_fit_is_refused_before_it_is_sent(
         ({"on_conflict": "replce", "unique": "k"}, "'replace'"),
         ({"run_at": datetime(2030, 1, 1)}, "with a time zone"),
         ({"run_in": 1, "run_at": datetime(2030, 1, 1, tzinfo=UTC)}, "not both"),
+        ({"prioritty": 1}, "Did you mean 'priority'"),
     ],
     ids=str,
 )
@@ -190,6 +193,11 @@ def test_an_option_that_does_not_fit_is_refused_before_there_is_a_job(
 ) -> None:
     with pytest.raises(BadJob, match=words):
         app.task(name="t")(noop).using(**options)
+
+
+def test_type_checkers_know_the_options_that_there_are() -> None:
+    assert set(JobGiven.__annotations__) == set(JOB_OPTIONS)
+    assert set(TaskGiven.__annotations__) == {f.name for f in fields(TaskOptions)}
 
 
 def test_a_job_has_its_tasks_options_and_its_own_over_them(app: App) -> None:
