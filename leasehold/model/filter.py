@@ -19,7 +19,7 @@ LONGEST = 1000
 MOST_ARGUMENTS = 8
 LEAST_DIGITS = 8
 """Of an id's beginning."""
-SIMPLE = {"state": "state", "queue": "queue", "task": "task_name"}
+SIMPLE = {"state": "state", "queue": "queue", "task": "task_name", "tag": "tags"}
 """What ``app.jobs`` and ``leasehold jobs`` filter by as well, and each one's field of JobRecord."""
 KEYS = (*SIMPLE, "node", "id", "args.")
 STATES = tuple(str(state) for state in State if state is not State.NEW)
@@ -40,6 +40,7 @@ class JobFilter:
     """(path, the value as text)"""
     first: UUID = _LOWEST
     last: UUID = _HIGHEST
+    tag: str | None = None
 
     @classmethod
     def only(cls, **given: str | None) -> JobFilter:

@@ -18,6 +18,8 @@ from leasehold.model.deadline import Deadline, Level
 from leasehold.model.moments import storable_moment
 from leasehold.model.states import State
 
+MOST_TAGS = 10
+TAG_CHARS = 50
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 """The escape of a NUL, and not a backslash that somebody wrote before "u0000"."""
 _TRACE = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -44,6 +46,7 @@ class SharedGiven(TypedDict, total=False):
     requeue_after: float | None
     history: bool
     deadline: Deadline | Sequence[Deadline] | None
+    tags: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +64,8 @@ class SharedOptions:
     history: bool = True
     """False: nothing is kept once the job has completed."""
     deadline: tuple[Level, ...] = ()
+    tags: tuple[str, ...] = ()
+    """Words that people find the job by."""
 
 
 class JobGiven(SharedGiven, total=False):
@@ -91,6 +96,7 @@ class JobOptions(SharedOptions):
     def __post_init__(self) -> None:
         _check(self)
         waits = self.run_at is not None or self.run_in is not None
+        object.__setattr__(self, "tags", tuple(self.tags))
         plain = not waits and self.unique is None and not self.deadline
         object.__setattr__(self, "plain", plain)
 
@@ -104,6 +110,7 @@ class JobOptions(SharedOptions):
 COLUMNS = {
     "task": "task_name", "queue": "queue", "priority": "priority", "max_attempts": "max_attempts",
     "timeout": "timeout_seconds", "requeue_after": "requeue_seconds", "history": "history",
+    "tags": "tags",
 }  # fmt: skip
 """The options that COPY inserts, and where the table has each."""
 JOB_OPTIONS = tuple(f.name for f in fields(JobOptions) if f.init and f.name != "task")
@@ -202,6 +209,19 @@ def _check(job: JobOptions) -> None:
         _check_number("unique_for", job.unique_for, 0.001, 100 * 366 * 86400.0)
         if job.unique is None:
             raise BadJob("unique_for needs unique", do="Give the key: unique='user-42'")
+    _check_tags(job.tags)
+
+
+def _check_tags(tags: object) -> None:
+    example = "tags=['eu', 'invoice-42']"
+    if isinstance(tags, str) or not isinstance(tags, Sequence) or len(tags) > MOST_TAGS:
+        raise BadJob(f"tags must be a list of at most {MOST_TAGS} texts", got=tags, do=example)
+    for tag in tags:
+        if not isinstance(tag, str) or not 0 < len(tag) <= TAG_CHARS or storable(tag) != tag:
+            rule = f"1 to {TAG_CHARS} characters without NUL or half a surrogate"
+            raise BadJob(f"a tag must be text of {rule}", got=ascii(tag), do=example)
+    if len(set(tags)) < len(tags):
+        raise BadJob("tags must not have the same tag twice", got=tags, do="Leave one of them out")
 
 
 def _check_number(
@@ -243,7 +263,8 @@ def plain_first_try(
         return None
     _, job = first = jobs[0]
     small = len(job.payload) * 4 <= payload_limit  # a character has at most four bytes
-    return first if small and job.options.plain and not job.trace else None
+    plain = job.options.plain and not job.options.tags and not job.trace
+    return first if small and plain else None
 
 
 class ClaimedJob(NamedTuple):
@@ -297,8 +318,10 @@ class JobLine:
     crashes: int
     held_because: str | None
     schedule: str | None = None
+    tags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "tags", tuple(self.tags))
         object.__setattr__(self, "state", State(self.state))
 
 

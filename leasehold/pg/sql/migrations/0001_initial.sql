@@ -252,6 +252,7 @@ create table leasehold.job (
     requeue_seconds  real,
     -- where it was enqueued, for tracing: W3C's traceparent
     trace            text,
+    tags             text[]      not null default '{}',
     payload          jsonb       not null,
     -- true: available (node is null) or running (node is not null); false: waits for run_at
     ready            boolean     not null default true,
@@ -317,6 +318,7 @@ create table leasehold.job_done (
     tick_at       timestamptz,
     node          uuid,
     claim_token   bigint,
+    tags          text[]      not null default '{}',
     payload       jsonb       not null,
     result        jsonb,
     last_error    text,
@@ -481,6 +483,7 @@ begin
                      then 'must be text of 1 to 200 characters' end
             when opt in ('priority', 'max_attempts', 'timeout', 'requeue_after') then
                 leasehold.enqueue_number(opt, jsonb_typeof(val), val #>> '{}')
+            when opt = 'tags' then leasehold.tags_wrong(val)
             else 'is not known' end;
         if wrong is not null then
             return format('has an on_breach whose %s %s', left(opt, 100), wrong);
@@ -519,7 +522,7 @@ create table leasehold.deadline (
     on_cancel     text        not null,
     due_at        timestamptz check (due_at is not null or state in ('waiting', 'cancelled'))
                   check (due_at between '0002-01-01 00:00Z' and '9999-12-31 00:00Z'),
-    -- task, queue, priority, max_attempts, timeout, requeue_after of the callback's job
+    -- task, queue, priority, max_attempts, timeout, requeue_after, tags of the callback's job
     callback      jsonb       not null,
     made_at       timestamptz not null,
     closed_at     timestamptz,
@@ -555,7 +558,7 @@ return case when jsonb_typeof(item -> 'on_breach') = 'object' then item -> 'on_b
 
 -- What is wrong with the option "deadline": one level or an array of at most 8, each
 --   on_breach (required): a task's name, or an object with task, queue, priority, max_attempts,
---   timeout, requeue_after; seconds; since 'scheduled' | 'enqueued' | 'started' | 'tick' | 'fixed'
+--   timeout, requeue_after, tags; seconds; since 'scheduled' | 'enqueued' | 'started' | 'tick' | 'fixed'
 --   (with at) | 'average' (with runs, factor); until 'success' | 'finished';
 --   on_cancel 'cancel' | 'keep'; name
 create function leasehold.deadline_wrong(wanted jsonb) returns text
@@ -989,7 +992,7 @@ end $$;
 --   task (required), payload {}, id, queue 'default', priority 0, run_at | run_in seconds,
 --   max_attempts 5, timeout seconds, requeue_after seconds, unique, unique_for seconds,
 --   on_conflict 'return' | 'raise' | 'replace', history true, retried false,
---   deadline: one level or an array of them, see leasehold.deadline_wrong
+--   deadline: one level or an array of them, see leasehold.deadline_wrong; tags: an array of texts
 -- One row a job: its id, and whether it was created now (false: the key's holder, or a retry).
 -- ---------------------------------------------------------------------------------------------
 
@@ -1017,6 +1020,19 @@ create function leasehold.key_of(task text, label text) returns text
 language sql immutable
 -- chr(92) is a backslash: what a literal one means depends on standard_conforming_strings
 return replace(replace(task, chr(92), chr(92) || chr(92)), ':', chr(92) || ':') || ':' || label;
+
+-- The same of tags.
+create function leasehold.tags_wrong(wanted jsonb) returns text
+language plpgsql immutable as $$
+begin
+    if jsonb_typeof(wanted) <> 'array' or (
+        select count(*) > 10 or count(*) > count(distinct e)
+               or bool_or(jsonb_typeof(e) <> 'string' or length(e #>> '{}') not between 1 and 50)
+        from jsonb_array_elements(wanted) e) then
+        return 'must be an array of at most 10 different texts of 1 to 50 characters';
+    end if;
+    return null;
+end $$;
 
 create function leasehold.enqueue_moment(kind text, given text) returns text
 language plpgsql stable as $$
@@ -1072,7 +1088,7 @@ begin
             using errcode = '22023';
     end if;
     -- most jobs have these options and no others, and are right: seen in one expression
-    if job - '{id,task,payload,queue,priority,max_attempts,payload_limit}'::text[] = '{}'
+    if job - '{id,task,payload,queue,priority,max_attempts,payload_limit,tags}'::text[] = '{}'
        and length(job ->> 'task') between 1 and 200
        and jsonb_typeof(job -> 'payload') = 'object'
        and to_jsonb(octet_length((job -> 'payload')::text)) <= coalesce(job -> 'payload_limit', '1048576')
@@ -1080,7 +1096,8 @@ begin
        and coalesce((job -> 'priority')::text, '0') ~ '^-?[0-9]{1,4}$'
        and coalesce((job -> 'max_attempts')::text, '5') ~ '^[1-9][0-9]{0,3}$'
        and coalesce(job ->> 'id' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$', true)
-       and coalesce(jsonb_typeof(job -> 'payload_limit'), 'number') = 'number' then
+       and coalesce(jsonb_typeof(job -> 'payload_limit'), 'number') = 'number'
+       and (job -> 'tags' is null or leasehold.tags_wrong(job -> 'tags') is null) then
         return;
     end if;
     for opt, val in select * from jsonb_each(job) loop
@@ -1102,6 +1119,7 @@ begin
             when opt in ('history', 'retried') then
                 case when kind <> 'boolean' then 'must be true or false' end
             when opt = 'deadline' then leasehold.deadline_wrong(val)
+            when opt = 'tags' then leasehold.tags_wrong(val)
             when opt = 'trace' then
                 case when given !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'
                      then 'must be a traceparent' end
@@ -1111,7 +1129,7 @@ begin
         end;
         if wrong = 'unknown' then
             raise exception 'leasehold.enqueue: unknown option %', left(opt, 100) using errcode = '22023',
-                hint = 'Known: id, task, payload, queue, priority, run_at, run_in, max_attempts, timeout, requeue_after, unique, unique_for, on_conflict, history, deadline, trace.';
+                hint = 'Known: id, task, payload, queue, priority, run_at, run_in, max_attempts, timeout, requeue_after, unique, unique_for, on_conflict, history, deadline, tags, trace.';
         elsif wrong is not null then
             raise exception 'leasehold.enqueue: % %, got %', opt, wrong,
                 case when opt = 'payload' then kind else left(val::text, 100) end
@@ -1223,14 +1241,15 @@ begin
         end if;
         insert into leasehold.job as j (id, queue, task_name, priority, run_at, created_at, max_attempts,
                 timeout_seconds, requeue_seconds, history, unique_key, trace, payload, ready, held_because,
-                deadlines)
+                deadlines, tags)
         values (new_id, coalesce(item ->> 'queue', 'default'), item ->> 'task',
                 coalesce((item ->> 'priority')::smallint, 0), due, moment,
                 coalesce((item ->> 'max_attempts')::smallint, 5), (item ->> 'timeout')::real,
                 (item ->> 'requeue_after')::real, coalesce((item ->> 'history')::boolean, true),
                 leasehold.key_of(item ->> 'task', item ->> 'unique'), item ->> 'trace',
                 coalesce(item -> 'payload', '{}'), starts, case when starts then null else 'scheduled' end,
-                coalesce(jsonb_typeof(item -> 'deadline'), 'null') <> 'null')
+                coalesce(jsonb_typeof(item -> 'deadline'), 'null') <> 'null',
+                array(select jsonb_array_elements_text(nullif(item -> 'tags', 'null'))))
         on conflict on constraint job_pkey do nothing;
         created := found;
         -- Is this one late? Its repetition may have run the job and moved it on already; the fresh
@@ -1462,13 +1481,14 @@ create view leasehold.jobs as
            j.attempt, j.max_attempts, j.claim_token,
            (select w.worker_id from leasehold.workers w where w.node = j.node) as worker_id,
            j.last_error, null::jsonb as result, j.progress, j.progress_note, j.cancel_requested,
-           j.crashes, j.held_because, j.schedule, j.node, j.timeout_seconds
+           j.crashes, j.held_because, j.schedule, j.node, j.timeout_seconds, j.tags
     from leasehold.job j
     union all
     select d.id, d.task_name, d.queue, d.payload, d.state, d.priority, d.created_at, coalesce(d.tick_at, d.run_at),
            d.started_at, d.finished_at, d.attempt, d.max_attempts, d.claim_token,
            (select w.worker_id from leasehold.workers w where w.node = d.node),
-           d.last_error, d.result, null, null, false, d.crashes, null, d.schedule, d.node, d.timeout_seconds
+           d.last_error, d.result, null, null, false, d.crashes, null, d.schedule, d.node, d.timeout_seconds,
+           d.tags
     from leasehold.job_done d;
 
 create view leasehold.leaders as
