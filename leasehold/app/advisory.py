@@ -1,7 +1,7 @@
-"""PostgreSQL's advisory locks, done right: ``app.advisory_lock(...)``.
+"""``app.advisory_lock(...)``: PostgreSQL's advisory locks.
 
-The database is the source of truth. A lock on a connection of ours is verified about once a
-second; what was not confirmed for three seconds is not held.
+The database is the source of truth. leasehold verifies a lock on a connection of its own about once
+a second. A lock that was not confirmed for 2.5 seconds counts as not held.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
-from leasehold import errors
-from leasehold.model.lock_key import LockKey
+from leasehold import errors, telemetry
+from leasehold.app.home import Home
+from leasehold.model.lock_key import LockKey, lock_key
 from leasehold.pg.users.advisory import LockSession
 from leasehold.pg.users.user_lock import lock_on
 
-if TYPE_CHECKING:
-    from leasehold.app.home import Home
-
 VERIFY_SECONDS = 1.0
 """Between two questions to pg_locks."""
+LONGEST_WAIT_SECONDS = 86400.0
+_NOTED_SECONDS = 12 * 3600.0
+_MOST_NOTED = 10_000
 TRUST_SECONDS = 2.5
 """A lock counts as held for so long after the question that the database last said yes to."""
 
@@ -34,19 +35,22 @@ class AdvisoryLock:
     def __init__(
         self,
         app: Home,
-        key: LockKey,
+        target: str | int | tuple[str | int, int],
         *,
-        scope: str,
-        shared: bool,
-        on: Any,
-        timeout: float | None,
-        job: UUID | None,
-        cancel: bool,
+        scope: str = "transaction",
+        shared: bool = False,
+        on: Any = None,
+        timeout: float | None = None,
+        namespace: str = "",
+        wide: bool = False,
+        job: UUID | None = None,
+        cancel: bool = True,
     ) -> None:
+        _check_options(scope, on, timeout, job)
         self._app = app
-        self.key = key
+        self.key = lock_key(target, namespace=namespace, wide=wide)
         self.scope = scope
-        self.shared = shared
+        self.shared = bool(shared)
         self.timeout = timeout
         self.lost = asyncio.Event()
         """Set once when the database does not show the lock any more, or does not answer."""
@@ -104,7 +108,7 @@ class AdvisoryLock:
             raise errors.ConfigError(
                 "this lock was acquired already", got=self.key.label, do="Release it first"
             )
-        await self._app._note_lock(self.key)
+        await note_name(self._app, self.key)
         if self.on is not None:
             return await self.acquire_on()
         opening = asyncio.ensure_future(self._open())
@@ -133,11 +137,11 @@ class AdvisoryLock:
             self.key,
             shared=self.shared,
             wait=self.timeout,
-            check=not app._locks_work,
+            check=not app.locks_work,
         )
         if got and not shown:
             raise _does_nothing()
-        app._locks_work = app._locks_work or got
+        app.locks_work = app.locks_work or got
         return got
 
     async def _open(self) -> LockSession | None:
@@ -210,9 +214,9 @@ class AdvisoryLock:
     async def _tell(self, why: str, failed: list[str]) -> None:
         """The events, in the log at once and in the table if the database can be reached."""
         name = self.key.label
-        await self._app._record("lock_lost", {"name": name, "scope": self.scope, "why": why})
+        await _record(self._app, "lock_lost", {"name": name, "scope": self.scope, "why": why})
         for error in failed:
-            await self._app._record("callback_failed", {"name": name, "error": error})
+            await _record(self._app, "callback_failed", {"name": name, "error": error})
 
     # -- giving up -------------------------------------------------------------------------------
     async def release(self) -> None:
@@ -284,6 +288,67 @@ class AdvisoryLock:
         except errors.LostLock:
             if kind is None:
                 raise
+
+
+def _check_options(scope: str, on: Any, timeout: float | None, job: UUID | None) -> None:
+    """Raises ConfigError for what does not fit together."""
+    if scope not in ("transaction", "session"):
+        raise errors.ConfigError("scope must be 'transaction' or 'session'", got=scope)
+    if on is not None and scope == "session":
+        raise errors.ConfigError(
+            "a lock of the session does not go with on=: your pool would release it, or give it "
+            "to somebody else",
+            do='Leave on= out, or use scope="transaction"',
+        )
+    if timeout is not None and (
+        isinstance(timeout, bool)
+        or not isinstance(timeout, (int, float))
+        or not 0 < timeout <= LONGEST_WAIT_SECONDS
+    ):
+        raise errors.ConfigError(
+            "timeout must be seconds, more than 0 and at most a day",
+            got=timeout,
+            do="Leave it out to try",
+        )
+    if job is not None and not isinstance(job, UUID):
+        raise errors.ConfigError("job must be a job's id", got=job, do="Pass ctx.job_id")
+
+
+async def note_name(app: Home, key: LockKey) -> None:
+    """Store the name of the key, on a connection of ours: in the user's transaction nobody could
+    read it before the commit, and all others would wait for it."""
+    noted = key.noted
+    if noted is None:
+        return
+    known, now = app.noted_locks, app.env.boot_now()
+    if now - known.get(noted, -_NOTED_SECONDS) < _NOTED_SECONDS:
+        return
+    name = await (await app.store()).note_lock(noted.kind, noted.key, noted.name, app.env.due_now())
+    if name != noted.name:
+        raise errors.ConfigError(
+            f"the names {noted.name!r} and {name!r} have the same key", do="Rename one of them"
+        )
+    if len(known) >= _MOST_NOTED:
+        known.clear()
+    known[noted] = now
+
+
+async def _record(app: Home, kind: str, fields: dict[str, Any]) -> None:
+    """An event from outside of a node."""
+    env = app.env
+    event = telemetry.make_event(kind, fields, env.boot_now())
+    worker_id = f"{env.host}:{env.pid}:-"
+    telemetry.log(event, worker_id)
+    row = {
+        "age": 0.0,
+        "kind": event.kind,
+        "level": event.level,
+        "node": None,
+        "worker_id": worker_id,
+        "fields": event.fields,
+    }
+    with suppress(errors.LeaseholdError):  # its log line was written
+        await (await app.store()).record([row], env.due_now())
 
 
 def not_acquired(lock: Any) -> errors.LockNotAcquired:

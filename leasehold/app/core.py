@@ -1,4 +1,4 @@
-"""App: settings, stores and nodes put together."""
+"""App: what the code of an application uses."""
 
 from __future__ import annotations
 
@@ -6,46 +6,55 @@ import asyncio
 import hashlib
 import json
 import os
-import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
+from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, Unpack, overload
 from uuid import UUID
-from weakref import WeakKeyDictionary
 
-from leasehold.app.advisory_locks import AdvisoryLocks
+from leasehold.app.advisory import AdvisoryLock
 from leasehold.app.deadlines import StandingDeadline, standing_deadline
-from leasehold.app.definitions import Definitions, Task
-from leasehold.app.desk import Desk
+from leasehold.app.definitions import (
+    AsyncWithContext,
+    P,
+    PlainWithContext,
+    R,
+    Registers,
+    ScheduleOptions,
+    Schedules,
+    Task,
+    without_moment,
+)
+from leasehold.app.desk import guard_store
 from leasehold.app.diagnosis import Diagnosis, diagnose
+from leasehold.app.home import Home
 from leasehold.app.leader import Leader
 from leasehold.app.lock import Lock
-from leasehold.app.office import Office, of_closed_loops
 from leasehold.app.sync import SyncApp
 from leasehold.config import Settings, check_text
 from leasehold.duties.syncer import Planned
-from leasehold.env import Env
-from leasehold.errors import ConfigError, suggest
-from leasehold.jobs.client import Client, Job
-from leasehold.jobs.tasks import Registry
-from leasehold.model.job import JobRecord, JobRequest
-from leasehold.model.lock_key import Noted
+from leasehold.errors import BadDeadline, BadJob, BadSchedule, ConfigError, suggest
+from leasehold.jobs.process import check_importable
+from leasehold.jobs.tasks import TaskGiven, TaskOptions, task_name
+from leasehold.model.backoff import Backoff
+from leasehold.model.job import JobRequest
+from leasehold.model.schedule import Spec, cron
+from leasehold.model.schedule import every as every_spec
+from leasehold.model.schedule import once as once_spec
 from leasehold.node import Node, NodePlan, Tools
 from leasehold.pg.connection.listener import Listener
-from leasehold.pg.stores.store import PgStore, Stores
-from leasehold.pg.users.user import UserConnections
+from leasehold.pg.schema import migrate, roles
 from leasehold.telemetry import logger
 from leasehold.version import VERSION
 from leasehold.watch.inspector import Inspector
-from leasehold.watch.operator import Operator
 
+CLAIMS = ("rows", "advisory")
 DEFAULT_SLOTS = 100
 ONCE_KEPT_SECONDS = 366 * 86400.0
 
 
-class App(Definitions, AdvisoryLocks):
+class App(Home):
     """Tasks, schedules and settings of an application.
 
     ``dsn`` is ``postgresql://…``, ``embedded`` (a PostgreSQL that leasehold starts itself, for
@@ -54,77 +63,190 @@ class App(Definitions, AdvisoryLocks):
     """
 
     def __init__(self, dsn: str | None = None, **options: Any) -> None:
-        self.settings = Settings.load({**options, "dsn": dsn})
-        self.env = Env()
-        self.registry = Registry(self.settings.payload_limit)
-        self.on_connection = UserConnections(self.settings.schema)
+        super().__init__(Settings.load({**options, "dsn": dsn}))
         self._planned: dict[str, Planned] = {}
         self._once: dict[str, Task[Any, Any]] = {}
-        self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, Stores] = WeakKeyDictionary()
-        self._embedded: Any = None
-        self._lock = threading.Lock()
-        self._pid = os.getpid()
         self._claims: dict[str, str] = {}
         self._taking_part: list[tuple[int, bool]] = []
         """Of each node of this app: its process, and whether it runs jobs."""
-        self._noted_locks: dict[Noted, float] = {}
         self.sync = SyncApp(self)
-        self.desk = Desk(self)
-        self._office = Office(self)
 
-    # -- jobs ------------------------------------------------------------------------------------
-    async def enqueue(self, request: JobRequest, *, on: Any = None) -> Job[Any]:
-        """Enqueue ``task.job(...)``. ``on``: a connection or session of yours (psycopg, asyncpg,
-        SQLAlchemy, Django); the job is then part of its transaction. Raises WrongConnection,
-        BadPayload, UniqueConflict, Unavailable."""
-        return await (await self.client()).enqueue(request, on)
+    # -- definitions -----------------------------------------------------------------------------
+    @overload
+    def task(self, function: AsyncWithContext[P, R], /) -> Task[P, R]: ...
 
-    async def enqueue_many(
-        self, requests: Iterable[JobRequest], *, on: Any = None
-    ) -> list[Job[Any]]:
-        """Enqueue up to 100,000 jobs: all of them or none. Of a generator, ``task.job(n=n) for n in
-        numbers``, jobs are made while the database works on those before them; what it raises is
-        raised here, and nothing was enqueued."""
-        return await (await self.client()).enqueue_many(requests, on)
+    @overload
+    def task(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
 
-    async def get(self, job: UUID | str) -> JobRecord:
-        """Raises JobNotFound."""
-        return await (await self.client()).get(job)
+    @overload
+    def task(self, function: PlainWithContext[P, R], /) -> Task[P, R]: ...
 
-    async def jobs(self, **filters: Any) -> list[JobRecord]:
-        """The newest jobs, at most ``limit`` (100 by default, 10,000 at most). Filters: the keys
-        of ``leasehold.model.filter.SIMPLE``, such as ``state`` and ``queue``. Raises BadJob."""
-        return await (await self.client()).jobs(**filters)
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
-    async def cancel(self, job: UUID | str, reason: str = "cancelled") -> bool:
-        """A waiting job ends now, a running one is asked to. False: it had finished."""
-        return await (await self.client()).cancel(job, reason)
+    @overload
+    def task(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        **given: Unpack[TaskGiven],
+    ) -> Registers: ...
 
-    async def retry(self, job: UUID | str) -> bool:
-        """A finished job runs again, a waiting one is due now. False: it runs already. Run again, a
-        finished one has no ``requeue_after``, unique key or trace, and is kept in the history."""
-        return await (await self.client()).retry(job)
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        **given: Any,
+    ) -> Any:
+        """Register a function: ``async def`` runs in the loop, ``def`` in a thread, either in a
+        process that can be killed with ``executor="process"``. A first parameter named ``ctx``
+        gets the :class:`Context`. ``given``: the fields of ``TaskOptions``; ``deadline`` may be a
+        :class:`Deadline` or a list of several levels. Without ``history`` nothing is kept of a
+        job that completed, and an enqueue whose answer is lost raises Unavailable: to repeat it
+        could run the job twice.
 
-    async def deadline(
-        self, name: str, *, due: Any = None, on_breach: Any = None, on: Any = None
-    ) -> StandingDeadline:
-        """Arm a deadline that stands alone; then ``await it.met()`` in time, or the task
-        ``on_breach`` is told. ``due``: a datetime, a timedelta or seconds from now; or a
-        :class:`Deadline` or several. While one of that name is armed, and for the same fixed time
-        for good, it is given back instead. Without ``due`` it must be there. ``on``: in the
-        transaction of a connection of yours. Raises BadDeadline, UnknownTask, DeadlineNotFound."""
-        return await standing_deadline(self, name, due, on_breach, on)
+        Raises ConfigError for an unknown option; DuplicateTask, BadJob, BadDeadline or UnknownTask
+        for options that do not fit.
+        """
+        known = [*TaskOptions.__dataclass_fields__, "name"]
+        for wrong in given.keys() - set(known):
+            raise ConfigError(f"task has no option {wrong!r}", do=suggest(wrong, known))
+        backoff = given.pop("backoff", None)
+        if not isinstance(backoff, Backoff | None):
+            raise BadJob("backoff must be a Backoff", got=backoff, do="Backoff(base=2, longest=60)")
+        levels = without_moment(self.registry, given.pop("deadline", None), "a task")
+        options = TaskOptions(**given, backoff=backoff or Backoff(), deadline=levels)
 
-    async def client(self) -> Client:
-        """The client of the running loop."""
-        settings = await self.located()
-        return Client(await self.store(), self.env, settings, self.on_connection, self.client)
+        def register(function: Callable[..., Any]) -> Task[Any, Any]:
+            if not callable(function):
+                raise BadJob("a task is a function", got=function)
+            if isinstance(function, Task):
+                raise BadJob(
+                    "@app.task stands above a decorator that has made a task already",
+                    got=function.name,
+                    do="Write @app.task(…) right above the function, and @app.periodic(…), "
+                    "@app.every(…), @app.once(…) above that; without options it can be left out",
+                )
+            full_name = task_name(function) if name is None else name
+            check_text("a task's name", full_name, self.settings.limits.text_chars)
+            # who only enqueues may import a task when it is needed
+            self._check_in_time(f"the task {full_name!r}", for_jobs=True)
+            if options.executor == "process":
+                check_importable(function)
+            return Task(self, self.registry.add(full_name, function, options))
 
-    async def dsn(self) -> str:
-        """Where the database is, for connections of your own; with ``embedded`` it is started."""
-        return (await self.located()).dsn
+        return register(function) if function is not None else register
 
-    # -- leaders and locks -------------------------------------------------------------------------
+    def queue(self, name: str, *, claim: str) -> None:
+        """How this application's workers claim the jobs of a queue: ``rows`` (by row locks that
+        skip locked ones: the default) or ``advisory`` (candidates, try-lock, a second look).
+        Workers that do the one and workers that do the other share a queue. Raises ConfigError.
+        """
+        check_text("a queue's name", name, self.settings.limits.text_chars)
+        if claim not in CLAIMS:
+            raise ConfigError(f"no claim is named {claim!r}", do=suggest(str(claim), CLAIMS))
+        self._check_in_time(f"queue({name!r})", for_jobs=True)
+        self._claims[name] = claim
+
+    def periodic(self, expression: str, *, timezone: str = "UTC", **options: Any) -> Schedules:
+        """Run a task by a cron expression (Debian's rules, also when the clocks change).
+
+        ``options``: ``name`` (of the schedule; default the task's), ``missed`` = ``latest``,
+        ``skip`` or ``all``, ``grace_seconds`` (a tick at most so late is not missed; default half
+        the interval, at most 5), ``arguments`` (a dict), and options of the job. Raises
+        BadSchedule.
+        """
+        return self._scheduled(cron(expression, timezone), options)
+
+    def every(self, *, seconds: float, anchor: datetime | None = None, **options: Any) -> Schedules:
+        """Run a task every ``seconds``, counted from ``anchor`` (default: the epoch, so that all
+        processes agree). ``options`` as for :meth:`periodic`."""
+        return self._scheduled(every_spec(seconds=seconds, anchor=anchor), options)
+
+    def once(self, *, at: datetime, **options: Any) -> Schedules:
+        """Run a task at one moment. ``options`` as for :meth:`periodic`."""
+        return self._scheduled(once_spec(at=at), options)
+
+    def once_per_deploy(self, key: str) -> Schedules:
+        """Run a task once for each release of the application, whichever process comes first.
+
+        The release is ``App(release=…)`` or ``LEASEHOLD_RELEASE``: a version, an image's digest,
+        a commit. Raises ConfigError without one. Only a process of that release runs the job: its
+        task is named ``task@release``, which no other release knows.
+        """
+        check_text("key", key, self.settings.limits.text_chars)
+        if not self.settings.release:
+            raise ConfigError(
+                "once_per_deploy needs to know the release",
+                do="Set LEASEHOLD_RELEASE or App(release=…) to the version that is deployed",
+            )
+        if key in self._once:
+            raise ConfigError(f"once_per_deploy({key!r}) is there twice")
+
+        def register(target: Any) -> Task[Any, Any]:
+            self._check_in_time(f"once_per_deploy({key!r})")
+            task = self._as_task(target)
+            task.job()  # it gets no arguments: refuse here, not at the deployment
+            if any(level.since == "tick" for level in task.function.options.deadline):
+                raise BadDeadline(
+                    f"the deadline of {task.name!r} counts since tick: once_per_deploy has none",
+                    do="Count it since scheduled",
+                )
+            self._once[key] = self._of_release(task)
+            return task
+
+        return register
+
+    def _of_release(self, task: Task[Any, Any]) -> Task[Any, Any]:
+        """The same task under a name that only this release knows."""
+        name = f"{task.name}@{self.settings.release}"
+        check_text("task@release", name, self.settings.limits.text_chars)
+        known = self.registry.find(name) or self.registry.add(
+            name, task.function.function, task.function.options
+        )
+        return Task(self, known)
+
+    def _scheduled(self, spec: Spec, given: dict[str, Any]) -> Schedules:
+        options = ScheduleOptions.read(spec, given)
+        without_moment(self.registry, given.get("deadline"), "a schedule")
+
+        def register(target: Any) -> Task[Any, Any]:
+            self._check_in_time("a schedule")
+            task = self._as_task(target)
+            name = options.name or task.name
+            check_text("a schedule's name", name, self.settings.limits.text_chars)
+            if name in self._planned:
+                raise BadSchedule(
+                    f"two schedules are named {name!r}", do="Give one of them another name="
+                )
+            job = task.using(**options.job).job(**options.arguments)
+            self._planned[name] = Planned(name, spec, job, options.missed, options.grace)
+            return task
+
+        return register
+
+    def _as_task(self, target: Any) -> Task[Any, Any]:
+        if isinstance(target, Task):
+            return target
+        task: Task[Any, Any] = self.task(target)
+        return task
+
+    def _check_in_time(self, what: str, *, for_jobs: bool = False) -> None:
+        """A node reads the definitions when it is made. Raises ConfigError for a later one, which
+        it would ignore. ``for_jobs``: only nodes that run jobs need it."""
+        for pid, executes in self._taking_part:
+            if pid == os.getpid() and (executes or not for_jobs):
+                raise ConfigError(
+                    f"{what} comes too late: a node of this application runs in this process, and "
+                    "has read its tasks and schedules already",
+                    do="Define it before app.node(), app.lifespan or the worker starts: import its "
+                    "module at the top of the application",
+                )
+
+    # -- leaders, locks, deadlines ---------------------------------------------------------------
     def leader(self, name: str, **options: Any) -> Leader:
         """Take part in an election: ``async with app.leader("engine") as lead:``. In all the
         processes that use this schema and this name, one leads at a time. Options and what
@@ -136,73 +258,77 @@ class App(Definitions, AdvisoryLocks):
         See :class:`leasehold.app.lock.Lock`."""
         return Lock(self, name, **options)
 
+    def advisory_lock(
+        self,
+        target: str | int | tuple[str | int, int],
+        *,
+        scope: str = "transaction",
+        shared: bool = False,
+        on: Any = None,
+        timeout: float | None = None,
+        namespace: str = "",
+        wide: bool = False,
+        job: UUID | None = None,
+        cancel: bool = True,
+    ) -> AdvisoryLock:
+        """An advisory lock of PostgreSQL by a name, a 64-bit number or a (class, object) pair.
+
+        It tries; with ``timeout`` (seconds) it waits. ``scope="transaction"``: with ``on=`` in
+        your own transaction until its end; else in one that a connection of leasehold's holds
+        open. ``scope="session"``: on a connection of its own, refused behind a pooler.
+        ``shared``: any number of shared holders, or one that is not. ``namespace`` goes before
+        names; ``wide=True`` allows objects beyond 2**31. ``job``: shown by ``leasehold locks``.
+        When the lock is lost, the body of ``async with`` is cancelled, and LostLock raised at its
+        end; with ``cancel=False`` only ``lock.lost`` is set. Raises ConfigError.
+        """
+        return AdvisoryLock(
+            self, target, scope=scope, shared=shared, on=on, timeout=timeout,
+            namespace=namespace, wide=wide, job=job, cancel=cancel,
+        )  # fmt: skip
+
+    async def deadline(
+        self, name: str, *, due: Any = None, on_breach: Any = None, on: Any = None
+    ) -> StandingDeadline:
+        """Arm a deadline that stands alone; then ``await it.met()`` in time, or the task
+        ``on_breach`` is told. ``due``: a datetime, a timedelta or seconds from now; or a
+        :class:`Deadline` or several. While one of that name is armed, and for the same fixed time
+        for good, it is given back instead. Without ``due`` it must be there. ``on``: in the
+        transaction of a connection of yours. Raises BadDeadline, UnknownTask, DeadlineNotFound."""
+        return await standing_deadline(self, name, due=due, on_breach=on_breach, on=on)
+
     # -- operating -------------------------------------------------------------------------------
     async def inspect(self) -> Inspector:
         """For operators: nodes, leaders, schedules, events, and what is wrong."""
         return Inspector(await self.store(), self.env, self.settings)
 
-    async def operator(self, who: str, via: str) -> Operator:
-        """To look and to act as a person: each act is an event that says ``who``, and ``via``
-        what (``web``, ``cli``)."""
-        return await self._office.operator(who, via)
-
-    def configure(self, **options: Any) -> None:
-        """Settings that win over those of the code, such as the command line's or a test's. Raises
-        ConfigError while the app has connections open: :meth:`close` them first."""
-        for left in of_closed_loops(self._stores):
-            left.abandon()
-        if self._stores or self._office.is_open() or self.desk.is_open():
-            raise ConfigError(
-                "configure() was called while the app has connections open",
-                do="Call it before the app is used, or after `await app.close()` "
-                "(app.sync.close() for what app.sync opened)",
-            )
-        settings = vars(self.settings)
-        if self._embedded:  # the server is found again, and the schema applied there
-            settings = {**settings, "dsn": "embedded"}
-        self.settings = Settings.load({**settings, **options})
-        self.on_connection = UserConnections(self.settings.schema)
-
     def schema_sql(self) -> str:
         """The SQL that makes the whole schema, as one transaction."""
-        from leasehold.pg.schema import migrate
-
         return migrate.script(self.settings.schema)
 
     def schema_statements(self, after: int = 0) -> list[str]:
         """The same as :meth:`schema_sql`, one statement each and without ``begin`` and ``commit``:
         for Alembic and other tools that open the transaction. ``after``: leave out migrations up
         to this number."""
-        from leasehold.pg.schema import migrate
-
         return migrate.statements(self.settings.schema, after)
 
     def roles_sql(self) -> str:
         """The SQL that makes roles for logins that enqueue, work, observe or administer."""
-        from leasehold.pg.schema import roles
-
         return roles.script(self.settings.schema)
 
     async def apply_schema(self, tell: Callable[[str], None] | None = None) -> list[str]:
         """Apply the migrations that are missing; their names. ``tell`` hears what goes on.
         Any number of processes may do this at once."""
-        from leasehold.pg.schema import migrate
-
         applied = await migrate.apply(await self.located(), tell)
         return [f"{m.number:04}_{m.name}" for m in applied]
 
     async def verify_schema(self) -> list[str]:
         """How the schema differs from a fresh one, in words; empty when it does not."""
-        from leasehold.pg.schema import migrate
-
         return await migrate.verify(await self.located())
 
     async def lift_tokens(self) -> int:
         """Make every later token higher than all earlier ones, also those that only the outside
         remembers: after a restore from an older backup. Returns the timeline that they begin
         with."""
-        from leasehold.pg.schema import migrate
-
         return await migrate.lift_tokens(await self.located())
 
     async def diagnose(self, seconds: float = 5.0, role: str = "worker") -> Diagnosis:
@@ -263,8 +389,7 @@ class App(Definitions, AdvisoryLocks):
         tools = Tools(
             store,
             await self.store(),
-            # no call of the guard may keep it from fencing itself in time
-            lambda: PgStore(replace(settings, call_timeout=settings.timings.call_timeout), "guard"),
+            lambda: guard_store(settings),
             lambda on_wake, emit: Listener(settings, self.env, store, on_wake, emit),
             self.on_connection,
         )
@@ -342,65 +467,6 @@ class App(Definitions, AdvisoryLocks):
         async with wrap(asgi_app) as state, self.node(execute=execute, queues=queues):
             yield state
 
-    # -- composition -----------------------------------------------------------------------------
-    async def store(self) -> PgStore:
-        """The running loop's store for what users call; made when first asked for."""
-        return (await self._of_loop()).users
-
-    async def work_store(self) -> PgStore:
-        """The same for the protocol's own work: a node's, or a certifier's."""
-        return (await self._of_loop()).work
-
-    async def _of_loop(self) -> Stores:
-        self._forget_after_fork()
-        loop = asyncio.get_running_loop()
-        stores = self._stores.get(loop)
-        if stores is None:
-            settings = await self.located()
-            for left in of_closed_loops(self._stores):
-                left.abandon()
-            stores = self._stores.setdefault(loop, Stores(settings))
-        return stores
-
-    async def close(self) -> None:
-        """Close the connections of the running loop, and those that locks and leaders of any
-        thread have left open. The app can be used again."""
-        await self._office.close()
-        await asyncio.to_thread(self.desk.close_idle)
-        stores = self._stores.pop(asyncio.get_running_loop(), None)
-        if stores:
-            await stores.close()
-
-    async def located(self) -> Settings:
-        """The settings with a DSN that can be connected to."""
-        if self.settings.dsn == "embedded":
-            await asyncio.to_thread(self._start_embedded)
-        elif not self.settings.dsn:
-            raise ConfigError(
-                "no database is configured",
-                do="Set LEASEHOLD_DSN, or App(dsn='postgresql://…'), or dsn='embedded'",
-            )
-        return self.settings
-
-    def _start_embedded(self) -> None:
-        from leasehold.embedded import EmbeddedServer
-
-        with self._lock:
-            if self.settings.dsn != "embedded":
-                return
-            server = self._embedded or EmbeddedServer.start()
-            settings = Settings.load({**vars(self.settings), "dsn": server.dsn})
-            asyncio.run(_apply_schema(settings))
-            # held until the process ends; the last process that holds it stops the server
-            self._embedded, self.settings = server, settings
-
-    def _forget_after_fork(self) -> None:
-        """A forked child shares sockets with its parent: it must open its own."""
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
-            self._stores = WeakKeyDictionary()
-            self.env = Env()
-
     def __repr__(self) -> str:
         return f"<App {self.settings.name}>"
 
@@ -417,9 +483,3 @@ async def _to_its_end(stopping: asyncio.Future[None]) -> None:
     stopping.result()
     if cancelled:
         raise asyncio.CancelledError
-
-
-async def _apply_schema(settings: Settings) -> None:
-    from leasehold.pg.schema import migrate
-
-    await migrate.apply(settings)

@@ -6,14 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
+from leasehold.app.home import Home
 from leasehold.errors import BadDeadline, DeadlineNotFound, Unavailable
 from leasehold.model.deadline import Deadline, Level, as_levels, check_name
-
-if TYPE_CHECKING:
-    from leasehold.app.home import Home
 
 T = TypeVar("T")
 
@@ -56,7 +54,7 @@ class StandingDeadline:
 
 
 async def standing_deadline(
-    app: Home, name: str, due: object, on_breach: Any, on: Any
+    app: Home, name: str, *, due: object = None, on_breach: Any = None, on: Any = None
 ) -> StandingDeadline:
     """See ``App.deadline``."""
     check_name(name)

@@ -1,4 +1,4 @@
-"""Where leaders and locks are asked for: the node of this process, or a light one of their own."""
+"""Lends leaders and locks a guard: that of a node in this process, or of a light node."""
 
 from __future__ import annotations
 
@@ -6,31 +6,34 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from leasehold.config import Settings
+from leasehold.env import Env
 from leasehold.lease.guard import Guard
 from leasehold.node.light import LightNode, LightTools, MakeWakeups
 from leasehold.pg.connection.listener import Listener
 from leasehold.pg.stores.store import PgStore
 from leasehold.version import VERSION
 
-if TYPE_CHECKING:
-    from leasehold.app.home import Home
-
 LINGER_SECONDS = 2.0
 """A light node stays so long after its last user: the next one may come at once."""
 
 
-class Desk:
-    """Safe from any thread."""
+def guard_store(settings: Settings) -> PgStore:
+    """No call of the guard may keep it from fencing itself in time."""
+    return PgStore(replace(settings, call_timeout=settings.timings.call_timeout), "guard")
 
-    def __init__(self, app: Home) -> None:
-        self._app = app
+
+class Desk:
+    """Safe from any thread. ``located`` gives the settings, in the light node's loop."""
+
+    def __init__(self, located: Callable[[], Awaitable[Settings]]) -> None:
+        self._located = located
+        self._env = Env()
         self._lock = threading.Lock()
         self._begun: Future[None] | None = None
         """A light node is being started, by a thread of its own, for all who wait for one."""
@@ -54,8 +57,8 @@ class Desk:
             self._stopping.discard(id(guard))
 
     async def take(self, *, leader: bool) -> Guard:
-        """Give it back with :meth:`give_back`. Raises what the database says when it cannot
-        serve us, Unavailable when it does not answer within ``call_timeout``."""
+        """Give it back with :meth:`give_back`. Raises what the database says when it refuses,
+        Unavailable when it does not answer within ``call_timeout``."""
         while leader and self._stopping:  # noqa: ASYNC110 - told by another thread
             await asyncio.sleep(0.05)
         if guard := self._of_node():
@@ -93,7 +96,7 @@ class Desk:
 
     def _start(self, begun: Future[None]) -> None:
         try:
-            light = LightNode(self._tools(), self._app.env, VERSION)
+            light = LightNode(self._tools(), self._env, VERSION)
             light.start()
         except BaseException as error:
             with self._lock:
@@ -107,19 +110,15 @@ class Desk:
         begun.set_result(None)
 
     def _tools(self) -> LightTools:
-        app = self._app
         return LightTools(
-            settings=app.located,
-            # no call of the guard may keep it from fencing itself in time
-            guard_store=lambda settings: PgStore(
-                replace(settings, call_timeout=settings.timings.call_timeout), "guard"
-            ),
+            settings=self._located,
+            guard_store=guard_store,
             store=self._store,
         )
 
     def _store(self, settings: Settings) -> tuple[PgStore, MakeWakeups]:
         store = PgStore(settings, "work")
-        return store, lambda wake, emit: Listener(settings, self._app.env, store, wake, emit)
+        return store, lambda wake, emit: Listener(settings, self._env, store, wake, emit)
 
     def give_back(self, guard: Guard) -> None:
         with self._lock:
@@ -172,10 +171,9 @@ class Desk:
     def _end(self, light: LightNode) -> None:
         if self._pid == os.getpid():
             atexit.unregister(self.close)
-            light.stop(self._app.settings.call_timeout)
+            light.stop()
 
     def _after_fork(self) -> None:
         """A fork has neither our threads nor our connections."""
         if self._pid != os.getpid():
-            app = self._app
-            self.__init__(app)  # type: ignore[misc]
+            self.__init__(self._located)  # type: ignore[misc]

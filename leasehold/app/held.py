@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from leasehold.app.home import Home
 from leasehold.config import Limits, check_text
 from leasehold.errors import BadJob, ConfigError, LostLease
 from leasehold.lease.bids import Bid, Lost
-
-if TYPE_CHECKING:
-    from leasehold.app.home import Home
-    from leasehold.lease.guard import Guard
+from leasehold.lease.guard import Guard
 
 VERIFY_IDLE_SECONDS = 3.0
 T = TypeVar("T")
@@ -43,8 +41,8 @@ class Held:
 
     @property
     def lost(self) -> Lost:
-        """Set when the present term is lost, before anybody else can have the next one; set, too,
-        when there is none."""
+        """Set when the present term is lost, before anybody else can have the next one; also set
+        while there is none."""
         bid = self._bid
         return bid.lost if bid and bid.token else _NEVER_HELD
 

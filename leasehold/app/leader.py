@@ -7,18 +7,16 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
+from leasehold.app.advisory import AdvisoryLock
 from leasehold.app.held import VERIFY_IDLE_SECONDS, Held, Scope
+from leasehold.app.home import Home
 from leasehold.app.lock import check_timeout
 from leasehold.config import LEADER_PREFIX
 from leasehold.errors import ConfigError, LeaseholdError, LostLease, Unavailable, told
 from leasehold.lease.bids import Bid, Patience
-
-if TYPE_CHECKING:
-    from leasehold.app.advisory import AdvisoryLock
-    from leasehold.app.home import Home
-    from leasehold.lease.guard import Guard
+from leasehold.lease.guard import Guard
 
 T = TypeVar("T")
 Callback = Callable[["Leader"], Any]
@@ -28,14 +26,15 @@ _RETRY_SECONDS = 0.5
 class Leader(Held):
     """While the block runs, this process takes part in the election.
 
-    ``on_gain(lead)`` and ``on_loss(lead)``: called in the block's loop, plain or async. A gain
-    callback that still runs at the loss is cancelled. After a loss the next process leads when
-    ``on_loss``, :meth:`run` and :meth:`leading` have ended, or when the lease is over. A loop that
-    is blocked for more than two renewals (4 s by default) loses the leadership, too.
+    ``on_gain(lead)`` and ``on_loss(lead)`` are called in the block's loop; they may be plain or
+    async. If ``on_gain`` still runs at the loss, it is cancelled. After a loss another process
+    leads as soon as ``on_loss``, :meth:`run` and :meth:`leading` have ended here, or when the lease
+    is over. A process whose loop is blocked for more than two renewals (4 s by default) loses the
+    leadership too.
 
-    ``also_advisory_key``: for a rollout, while an older version still elects by an advisory lock of
-    PostgreSQL: a name, a number or a (class, object) pair, as for ``app.advisory_lock``. This
-    process leads only while it has the lease and that lock.
+    ``also_advisory_key`` is for a rollout during which an older version still elects by an advisory
+    lock of PostgreSQL: a name, a number or a (class, object) pair, as for ``app.advisory_lock``.
+    This process then leads only while it has both the lease and that lock.
     """
 
     def __init__(
@@ -50,7 +49,7 @@ class Leader(Held):
         super().__init__(app, LEADER_PREFIX, name)
         self._also: AdvisoryLock | None = None
         if also_advisory_key is not None:
-            self._also = app.advisory_lock(also_advisory_key, scope="session", cancel=False)
+            self._also = AdvisoryLock(app, also_advisory_key, scope="session", cancel=False)
             self._also.on_lost(self._also_lost)
         self._on_gain = on_gain
         self._on_loss = on_loss

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from leasehold.app.held import VERIFY_IDLE_SECONDS, Held, Scope
+from leasehold.app.home import Home
 from leasehold.config import LOCK_PREFIX
 from leasehold.errors import ConfigError, LeaseholdError, LockNotAcquired, LostLease
 from leasehold.lease.bids import Patience
-
-if TYPE_CHECKING:
-    from leasehold.app.home import Home
 
 
 def check_timeout(timeout: float | None) -> None:
@@ -22,18 +20,19 @@ def check_timeout(timeout: float | None) -> None:
 
 
 def patience_of(timeout: float | None) -> tuple[Patience, float | None]:
-    """With no time to wait the one try has the time that it needs."""
+    """Without time to wait it is one try, which takes the time that it needs."""
     return (Patience.TRY, None) if timeout == 0 else (Patience.WAIT, timeout)
 
 
 class Lock(Held):
-    """One use of a lock; make one for each. Over all processes of a schema one holds it.
+    """One use of a lock; make another one for each use. One process holds it at a time, among all
+    that use the schema.
 
-    ``timeout``: seconds that ``async with`` waits, None for ever, 0: one try without waiting; then
-    LockNotAcquired. When it is lost, the block's task is cancelled and the block raises LostLease
-    (``cancel=False``: look at ``lost`` yourself; it raises at its end all the same). Whoever waits
-    has their turn in the order of their asking, by processes: one process keeps it for at most 10
-    of its own in a row. The lock of a process that crashed is free after its lease.
+    ``timeout``: how many seconds ``async with`` waits (None: without limit, 0: one try), before it
+    raises LockNotAcquired. When the lock is lost, the block's task is cancelled and the block
+    raises LostLease. With ``cancel=False`` the block goes on: look at ``lost``; it raises LostLease
+    at its end. Processes take turns in the order in which they asked. A process may pass the lock
+    on inside itself up to 10 times in a row. After a crash the lock is free when the lease ends.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class Lock(Held):
         return token is not None
 
     async def release(self) -> None:
-        """Give it up; who waits has it at once."""
+        """Give it up; whoever waits gets it at once."""
         await self._let_go()
 
     async def _let_go(self) -> None:

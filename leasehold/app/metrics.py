@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from leasehold.app.home import Home
 from leasehold.errors import ConfigError
 from leasehold.watch.metric_names import COUNTER, HISTOGRAM, METRICS
 from leasehold.watch.metrics import Sheet, read_metrics
-
-if TYPE_CHECKING:
-    from leasehold.app.home import Home
 
 OLDEST_SECONDS = 1.0
 """Who asks within this time gets the same answer: many who ask cost no more than one."""

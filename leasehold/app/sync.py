@@ -15,23 +15,21 @@ from concurrent.futures import Future
 from contextlib import suppress
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 from uuid import UUID
 
-from leasehold.app.advisory import AdvisoryLock, not_acquired
-from leasehold.app.deadlines import StandingDeadline
+from leasehold.app.advisory import AdvisoryLock, not_acquired, note_name
+from leasehold.app.deadlines import StandingDeadline, standing_deadline
 from leasehold.app.held import VERIFY_IDLE_SECONDS, without_loop
+from leasehold.app.home import Home
 from leasehold.app.leader import Leader
 from leasehold.app.lock import Lock
 from leasehold.env import LOOP_FACTORY
 from leasehold.errors import ConfigError, LeaseholdError, told
 from leasehold.jobs.client import Client, Job
 from leasehold.lease.bids import Lost
+from leasehold.lease.guard import Guard
 from leasehold.model.job import JobRecord, JobRequest
-
-if TYPE_CHECKING:
-    from leasehold.app.home import Home
-    from leasehold.lease.guard import Guard
 
 T = TypeVar("T")
 Callback = Callable[["SyncLeader"], Any]
@@ -91,16 +89,16 @@ class SyncApp:
 
     def deadline(self, name: str, *, on: Any = None, **options: Any) -> SyncStandingDeadline:
         """As ``App.deadline``; with ``on=`` a connection of a sync driver."""
-        work = self._app.deadline(name, on=on, **options)
+        work = standing_deadline(self._app, name, on=on, **options)
         return SyncStandingDeadline(self, self._over(on, work))
 
     def advisory_lock(self, target: Any, **options: Any) -> SyncAdvisoryLock:
         """As :meth:`App.advisory_lock`, for ``with``; nothing is cancelled when it is lost."""
-        return SyncAdvisoryLock(self, self._app.advisory_lock(target, cancel=False, **options))
+        return SyncAdvisoryLock(self, AdvisoryLock(self._app, target, cancel=False, **options))
 
     def leader(self, name: str, **options: Any) -> SyncLeader:
         """As :meth:`App.leader`, for threads: ``with app.sync.leader("engine") as lead:``."""
-        return SyncLeader(self, self._app, name, **options)
+        return SyncLeader(self, name, **options)
 
     def lock(self, name: str, *, timeout: float | None = None) -> SyncLock:
         """As :meth:`App.lock`, for threads: ``with app.sync.lock("nightly") as lock:``."""
@@ -255,7 +253,6 @@ class SyncLeader(SyncHeld):
     def __init__(
         self,
         sync: SyncApp,
-        app: Home,
         name: str,
         *,
         on_gain: Callback | None = None,
@@ -263,7 +260,7 @@ class SyncLeader(SyncHeld):
         also_advisory_key: str | int | tuple[str | int, int] | None = None,
     ) -> None:
         self._leader = _InBackground(
-            app,
+            sync._app,
             name,
             on_gain=on_gain and (lambda _: on_gain(self)),
             on_loss=on_loss and (lambda _: on_loss(self)),
@@ -382,7 +379,7 @@ class SyncAdvisoryLock:
             return sync.call(lock.acquire())
         # in this thread, on the caller's connection; only the name goes over one of ours
         sync._app.on_connection.need_sync(lock.on)
-        sync.call(sync._app._note_lock(lock.key))
+        sync.call(note_name(sync._app, lock.key))
         return sync._here(lock.on, lock.acquire_on())
 
     def release(self) -> None:

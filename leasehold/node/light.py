@@ -57,10 +57,10 @@ class LightNode(Host):
             self._thread.join()
             raise self._error
 
-    def stop(self, seconds: float) -> None:
-        """Give up what is held, and leave; at most so long."""
+    def stop(self) -> None:
+        """Give up what is held, and leave; within ``call_timeout``."""
         self.guard.stop()
-        self._thread.join(seconds)
+        self._thread.join(self._call_timeout)
 
     def _run(self) -> None:
         try:
@@ -75,6 +75,7 @@ class LightNode(Host):
 
     async def _main(self) -> None:
         settings = await self._tools.settings()
+        self._call_timeout = settings.call_timeout
         store, wakeups = self._tools.store(settings)
         try:
             await self._serve(settings, store, wakeups)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leasehold.config import USER_IDLE_SECONDS, Settings
+from leasehold.config import Settings
 from leasehold.pg.connection.pool import Pool
 from leasehold.pg.connection.session import ServerFacts
 from leasehold.pg.stores.execution import PgOperations
@@ -53,21 +53,3 @@ class PgStore(PgOperations, PgNodes, PgJobs, PgDeadlines, PgOperator, Store):
 
     async def close(self) -> None:
         await self._pool.close()
-
-
-class Stores:
-    """The two of one event loop. What users call may wait in the database for as long as their
-    transactions last, so it never shares a connection with the protocol's own work."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.work = PgStore(settings, "work", settings.work_connections)
-        self.users = PgStore(settings, "user", settings.user_connections, USER_IDLE_SECONDS)
-
-    def abandon(self) -> None:
-        """Close the connections of a loop that is closed itself."""
-        self.work.abandon()
-        self.users.abandon()
-
-    async def close(self) -> None:
-        await self.users.close()
-        await self.work.close()
