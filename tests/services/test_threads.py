@@ -177,8 +177,12 @@ async def test_callbacks_run_one_after_the_other_in_one_thread_and_may_fail(data
     [thread] = {thread for kind, thread in heard if kind != "lost"}
     assert thread.name == "leasehold-leader:engine"
     await until_async(lambda: not thread.is_alive(), 30)
-    errors = {event["error"] for event in await database.events("callback_failed")}
-    assert errors == {"ValueError: after the loss", "SystemExit: no end of the thread"}
+    expected = {"ValueError: after the loss", "SystemExit: no end of the thread"}
+
+    async def recorded() -> bool:
+        return {event["error"] for event in await database.events("callback_failed")} == expected
+
+    await until_async(recorded, 30)
 
 
 async def test_a_thread_leads_on_while_the_background_loop_stands_still(database):
