@@ -73,7 +73,9 @@ def enqueue(dsn: str, count: int, **options: Any) -> list[str]:
         app = App(dsn=dsn, name="shop")
         mail = define(app)
         try:
-            jobs = await app.enqueue_many([mail.job(to=f"u{i}", **options) for i in range(count)])
+            jobs = await app.enqueue_many(
+                [mail.using(**options).job(to=f"u{i}") for i in range(count)]
+            )
             return [str(job.id) for job in jobs]
         finally:
             await app.close()

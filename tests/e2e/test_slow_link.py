@@ -91,7 +91,7 @@ async def test_many_big_jobs_are_enqueued_in_one_call(migrated: str, options: di
     with Relay(migrated, bytes_per_second=BYTES_PER_SECOND) as link:
         app, echo = enqueueing(link.dsn)
         requests = [
-            echo.job(text=text, **({"unique": f"key {n}"} if options else {}))
+            echo.using(**({"unique": f"key {n}"} if options else {})).job(text=text)
             for n, text in enumerate(texts(20))
         ]
         jobs = await app.enqueue_many(requests)
