@@ -1,4 +1,4 @@
-"""A job from its enqueue to the record of its outcome.
+"""The life of a job, from enqueue to recorded outcome.
 
 Read in this order: tasks, client, producer, executor, attempt, acker.
 """

@@ -1,4 +1,4 @@
-"""The acker: writes outcomes in batches, each under its token, and drops none."""
+"""The acker: writes the outcomes of jobs in batches, each with its claim token, and drops none."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from leasehold.telemetry import Emit
 
 _DEFAULT_BACKOFF = Backoff()
 _BRIEF_SECONDS, _LONG_SECONDS = 0.0005, 0.02
-"""Runs that last this long on average: what a kill would lose of them is kept small."""
+"""Average run times between these limit how many jobs are at risk (see ``has_room``)."""
 
 _ROW_BYTES = 100
-"""Of an outcome without its result."""
+"""Bytes of an outcome without its result or error."""
 
 Pair = tuple[Claim, AckItem]
 
 
 class Acker(Service):
-    """``put`` an outcome; it is written within ``flush_seconds``, at once when nothing else
-    runs. When the database is away it is tried again until it answers."""
+    """Writes each outcome that it is given with ``put``: within ``flush_seconds``, or at once when
+    nothing else runs. While the database is unavailable, it retries until the write succeeds."""
 
     name = "acker"
 
@@ -56,24 +56,24 @@ class Acker(Service):
         self._on_written = on_written
         self._queue: deque[Pair] = deque()
         self._locked: list[Pair] = []
-        """Their rows were locked by somebody; they wait aside, so that others go on."""
+        """Outcomes whose rows were locked. They wait here and do not delay others."""
         self._locked_until = 0.0
         self._bytes = BatchSize(limits.batch_bytes)
         self._suspects = 0
-        """So many of the next outcomes are written one by one."""
+        """The number of outcomes at the head of the queue that are written one at a time."""
         self._unknown: set[int] = set()
-        """Tokens of outcomes that were sent once and not answered."""
+        """Tokens of outcomes that were sent but not confirmed."""
         self._since = 0.0
         self._in_flight = 0
         self._pressed = False
-        """A job waits until something is recorded."""
+        """A job cannot start until an outcome is recorded."""
         self._usual = 0.0
-        """Seconds that a run has lasted lately."""
+        """Moving average of run times, in seconds."""
         self.wake: Callable[[], None] = lambda: None
 
     @property
     def backlog(self) -> int:
-        """Outcomes that are not recorded yet."""
+        """The number of outcomes that are not recorded yet."""
         return len(self._queue) + self._in_flight + len(self._locked)
 
     @property
@@ -81,8 +81,8 @@ class Acker(Service):
         return _BRIEF_SECONDS < self._usual < _LONG_SECONDS
 
     def has_room(self, running: Callable[[], int], slots: int) -> bool:
-        """May another job start beside so many? All that runs or is not recorded would run again
-        after a kill. Where a run is brief that costs little, and where it is long there are few."""
+        """Return whether another job may start. A kill repeats every job that runs or is
+        unrecorded: brief jobs cost little to repeat, and there are few long ones."""
         backlog = len(self._queue) + self._in_flight + len(self._locked)
         if not self._careful:
             return backlog <= self._limits.unrecorded_outcomes
@@ -93,7 +93,7 @@ class Acker(Service):
         return room
 
     def put(self, claim: Claim, outcome: Outcome, ended: float) -> None:
-        """``ended``: CLOCK_BOOTTIME."""
+        """Queue an outcome. ``ended`` is a time of CLOCK_BOOTTIME."""
         job, queue = claim.job, self._queue
         decision = COMPLETED if outcome is PLAIN else self._decide(claim, outcome)
         ran = ended - (claim.started_at if claim.started_at is not None else ended)
@@ -103,7 +103,7 @@ class Acker(Service):
         queue.append((claim, AckItem(job.id, job.claim_token, decision, ran)))
         if decision is not COMPLETED and decision.state is not State.COMPLETED:
             self._tell(claim, decision)
-        # a first one starts the clock; between that and a full batch nothing changes
+        # Wake on the first outcome, which starts the timer, and when the batch is complete.
         count = len(queue)
         if count == 1 or count >= len(self._running) or count >= self._full:
             self.wake()
@@ -143,16 +143,16 @@ class Acker(Service):
     def _idle(self) -> float:
         if self._locked:
             return max(0.001, self._locked_until - self._env.boot_now())
-        return 60.0  # put() wakes us
+        return 60.0  # put() wakes it
 
     async def flush(self, now: datetime | None) -> None:
-        """Write one batch. What was not written stays in the queue."""
+        """Write one batch. Outcomes that could not be written stay in the queue."""
         batch: list[Pair] = []
         jobs: set[int] = set()
         node = self._queue[0][0].node
         most = 1 if self._suspects else self._limits.batch_rows
-        # one identity a statement: after a self-fencing the old one's outcomes are refused; and
-        # one outcome of a job: it may have been taken away from us and claimed by us again
+        # A batch has one node, because after self-fencing the old node's outcomes are refused, and
+        # one outcome per job, because we may have lost a job and claimed it again.
         size = 0
         while self._queue and len(batch) < most and self._queue[0][0].node is node:
             item = self._queue[0][1]
@@ -167,7 +167,7 @@ class Acker(Service):
         try:
             acked = await self._write(node, [item for _, item in batch], now)
         except (errors.UsageError, ValueError, TypeError) as error:
-            # one of them is nothing that the database can store: find it, and let it fail
+            # One of them cannot be stored: find it by writing one at a time, and discard it.
             if len(batch) == 1:
                 batch = [self._failed(batch[0], error)]
             self._suspects = max(self._suspects, len(batch))
@@ -221,7 +221,7 @@ class Acker(Service):
 
 
 def _size(decision: Decision) -> int:
-    """Bytes, roughly."""
+    """Approximate size in bytes."""
     if decision is COMPLETED:
         return _ROW_BYTES
     return _ROW_BYTES + len(decision.result or "") + len(decision.error or "")

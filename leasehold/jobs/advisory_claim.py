@@ -1,4 +1,4 @@
-"""A claim by advisory locks: candidates, try-lock, the double check; the commit unlocks."""
+"""Claims jobs with advisory locks: finds candidates, tries to lock each, and checks it again."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ async def claim_by_advisory_locks(
     limit: int,
     now: datetime | None,
 ) -> tuple[list[ClaimedJob], bool]:
-    """At most ``limit`` jobs; and whether more may be there than those that were tried.
+    """Claim up to ``limit`` jobs. Return them, and whether there may be more than those tried.
 
-    It ends with the first statement that claimed something: what was claimed must not get lost
-    in the error of a later one.
+    It stops after the first statement that claims a job, because an error in a later statement
+    would lose those claims.
     """
     asked = min(limit * Tuning.candidates_per_job, Limits.batch_rows)
     for number in range(Tuning.candidate_rounds):

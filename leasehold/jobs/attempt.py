@@ -1,4 +1,4 @@
-"""One attempt of a job: from a claim to its outcome, whatever its handler does."""
+"""Runs one attempt of a job, from its claim to its outcome, whatever the handler does."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from leasehold.telemetry import Emit
 
 T = TypeVar("T")
 _ENDS = (errors.JobCancelled, errors.JobTimeout, errors.LostClaim, asyncio.CancelledError)
-"""With these a handler in a thread ends when it was told to."""
+"""What a handler in a thread raises when it stops because it was told to."""
 
 Run = Callable[[TaskFunction, Claim], Awaitable[Outcome]]
 
 
 class Attempts:
-    """``of`` a claim: run its handler where its task wants it."""
+    """Runs attempts: ``of(claim)`` runs the handler in its task's executor."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Attempts:
         self._starts = starts
         self._store = store
         self._users = users
-        """For what a handler calls."""
+        """The store for operations that a handler calls."""
         self._env = env
         self._limits = limits
         self._registry = registry
@@ -81,11 +81,11 @@ class Attempts:
         self._traced = False
 
     def prepare(self) -> None:
-        """Before the jobs of a claim: what need not be asked for each of them."""
+        """Check once per claimed batch what need not be checked for each job."""
         self._traced = traces()
 
     async def of(self, claim: Claim) -> Outcome | None:
-        """One attempt; None when nothing is to be written."""
+        """Run one attempt. Return None if there is no outcome to write."""
         job = claim.job
         try:
             task = self._registry.find(job.task)
@@ -105,20 +105,20 @@ class Attempts:
             return None if claim.lost else _unless_stopping(claim, outcome)
         except errors.Unavailable:
             return Snooze(1.0)
-        except asyncio.CancelledError:  # by claim.end(), after the handler had ended
+        except asyncio.CancelledError:  # from claim.end(), after the handler ended
             return None if claim.lost else stopped(claim)
-        except Exception as error:  # never a handler's: those are outcomes
+        except Exception as error:  # not the handler's: its errors are outcomes
             self._emit("service_failed", service="executor", error=repr(error))
             return Fail(f"leasehold could not run it: {error!r}")
 
     def _unreadable(self, job: ClaimedJob) -> Outcome:
-        """Kept until a worker can read it: the fault may be this worker's."""
+        """Return the job to the queue until a worker can read it: this worker may be at fault."""
         error = f"its arguments cannot be read: {errors.shorten(job.payload)}"
         self._emit("job_unreadable", job=job.id, task=job.task, error=error)
         return Unable(error, Tuning.unreadable_seconds, "unreadable")
 
     async def _marked(self, claim: Claim) -> bool:
-        """Write down that it starts, for jobs of which that must be known; may it, still?"""
+        """Record the start of a job with crashes or deadlines. Return whether it may start."""
         job, now = claim.job, self._env.due_now()
         if job.crashes and not await self._store.start(claim.node, job.id, job.claim_token, now):
             claim.end("lost")
@@ -128,7 +128,7 @@ class Attempts:
             claim.deadlines = await self._store.start_deadlines(
                 claim.node, job.id, job.claim_token, now
             )
-        # it may have been stopped, or have run out, meanwhile
+        # the job may have been stopped, or the lease may have expired, in the meantime
         return not claim.stopping and self._may_start(claim, self._env.boot_now())
 
     async def _spanned(self, work: Awaitable[Outcome], claim: Claim) -> Outcome:
@@ -138,10 +138,10 @@ class Attempts:
         return outcome
 
     async def _guarded(self, running: Awaitable[Outcome], claim: Claim) -> Outcome:
-        """Whatever a handler raises is an outcome."""
+        """Turn whatever the handler raises into an outcome."""
         try:
             outcome = await running
-        except BaseException as error:  # SystemExit, and what foreign code derives from the base
+        except BaseException as error:  # SystemExit and foreign subclasses too
             own.leave_if_copy(self._process, error)
             return self._raised(error, claim)
         own.leave_if_copy(self._process)  # the handler forked, and this is the child
@@ -178,7 +178,8 @@ class Attempts:
         return self._outcome_of(task, returned)
 
     async def _run_thread(self, task: TaskFunction, claim: Claim) -> Outcome:
-        """Nothing ends a thread: a timeout or a cancel sets ``ctx.cancelled`` and waits."""
+        """Run in a thread. Nothing can end it: a timeout or a cancel only sets
+        ``ctx.cancelled``."""
         loop = asyncio.get_running_loop()
         job = claim.job
         process = self._process
@@ -188,7 +189,7 @@ class Attempts:
 
         def call() -> tuple[Any, BaseException | None]:
             claim.place = threading.get_ident()
-            # as a value: a future takes no StopIteration, and a SystemExit would end the loop
+            # Returned: a future cannot hold StopIteration, and SystemExit would end the loop.
             try:
                 returned = task.function(*arguments, **job.payload)
             except BaseException as error:
@@ -200,7 +201,7 @@ class Attempts:
         timer = loop.call_later(job.timeout, claim.cancelled.set) if job.timeout else None
         try:
             returned, error = await self._in_thread(call)
-        except RuntimeError as trouble:  # not the handler's: that is a value
+        except RuntimeError as trouble:  # not from the handler: its errors are returned
             return await self._starts.failed(f"no thread could be started: {trouble}")
         finally:
             if timer:
@@ -209,14 +210,14 @@ class Attempts:
             early = returned is None or isinstance(returned, Cancel)
         else:
             early = isinstance(error, _ENDS)
-        if claim.seen and early:  # it has ended because it was told to
+        if claim.seen and early:  # it stopped because it was told to
             return stopped(claim) if claim.stop_reason else Fail(str(timed_out(claim)))
         if error is not None:
             return Fail(describe(error, self._limits.error_chars))
         return self._outcome_of(task, returned)
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
-        """Raises RuntimeError when no thread could be started: then ``call`` is never called."""
+        """Run ``call`` in a thread. Raises RuntimeError if none starts, and never runs it then."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
         begun = threading.Lock()
@@ -224,7 +225,7 @@ class Attempts:
         def work() -> None:
             if begun.acquire(blocking=False):
                 value = call()
-                with suppress(RuntimeError):  # the loop is closed: the process is going down
+                with suppress(RuntimeError):  # the loop is closed: the process is exiting
                     loop.call_soon_threadsafe(settle, value)
 
         def settle(value: T) -> None:
@@ -234,7 +235,7 @@ class Attempts:
         try:
             self._pool().submit(copy_context().run, work)
         except RuntimeError:
-            # the pool has kept it all the same, for one of its threads that are busy now
+            # The pool still queued it. If a thread has begun it, its result counts.
             if begun.acquire(blocking=False):
                 raise
         else:
@@ -243,7 +244,7 @@ class Attempts:
 
     def _pool(self) -> ThreadPoolExecutor:
         if self._threads is None:
-            # threads are made as they are needed; a job that runs must not wait for one
+            # The pool adds threads on demand, up to one per slot, so that no started job waits.
             self._threads = ThreadPoolExecutor(self._slots, thread_name_prefix="leasehold-job")
         return self._threads
 
@@ -256,7 +257,7 @@ class Attempts:
         return outcome_of(task.name, returned, self._limits.result_bytes)
 
     async def _check_completion(self, claim: Claim, outcome: Outcome) -> Outcome | None:
-        """The handler completed its job in a transaction of its own: did that commit?"""
+        """Find out whether the handler's own transaction, which completed the job, committed."""
         claim.stop = None  # the handler has ended
         job = claim.job
         pause = Tuning.completion_first_look
@@ -282,7 +283,7 @@ class Attempts:
 
 
 def _unless_stopping(claim: Claim, outcome: Outcome) -> Outcome:
-    """A handler that cancels its job when the worker stops has not been cancelled by anybody."""
+    """A Cancel that a handler returns because the worker is stopping does not cancel the job."""
     if claim.stop_reason == "stopping" and isinstance(outcome, Cancel):
         return stopped(claim)
     return outcome
@@ -297,21 +298,21 @@ def stopped(claim: Claim) -> Outcome:
 
 
 def _from_keyboard() -> bool:
-    """Does Ctrl-C raise KeyboardInterrupt in this process? In a worker, and in most servers, it
-    does not: then a handler has raised it."""
+    """Return whether Ctrl-C raises KeyboardInterrupt in this process. In a worker and in most
+    servers it does not; then a handler raised it."""
     return signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def describe(error: BaseException, limit: int) -> str:
-    """Type and message first, then the traceback, the end of it if it is long; no secrets."""
+    """Type, message and traceback of an error, without secrets. A long traceback keeps its end."""
     return errors.without_secrets(_described(error, limit))[:limit]
 
 
 def _described(error: BaseException, limit: int) -> str:
     head = errors.told(error)[:1000]
-    with suppress(BaseException):  # of the error's own methods
+    with suppress(BaseException):  # the error's own methods may raise
         start = trace = error.__traceback__
-        while trace:  # from the handler on: the frames before are ours, or the thread pool's
+        while trace:  # skip our own frames and those of the thread pool
             ours = trace.tb_frame.f_code.co_filename == __file__
             start, trace = (trace.tb_next if ours else None) or start, trace.tb_next
         lines = traceback.format_exception(type(error), error, start)

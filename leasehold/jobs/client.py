@@ -21,18 +21,18 @@ R = TypeVar("R")
 
 
 class Job(Generic[R]):
-    """A job that was enqueued. ``R`` is what its handler returns. ``created`` is False when a
-    unique key gave an older job."""
+    """An enqueued job. ``R`` is what its handler returns. ``created`` is False if its unique key
+    matched an existing job, which this is then."""
 
-    # its id is a number until somebody asks: a bulk enqueue makes many, and a UUID is one more
-    # object that the garbage collector goes through
+    # The id stays a number until it is read: a bulk enqueue makes many jobs, and each UUID is
+    # another object for the garbage collector.
     __slots__ = ("_client", "_number", "created")
     __match_args__ = ("id", "created")
 
     def __init__(self, number: int, created: bool, client: Callable[[], Awaitable[Client]]) -> None:
         self._number = number
         self.created = created
-        self._client = client  # of whatever loop asks
+        self._client = client  # the client of the calling event loop
 
     @property
     def id(self) -> UUID:
@@ -50,17 +50,18 @@ class Job(Generic[R]):
         return f"Job(id={self.id!r}, created={self.created})"
 
     async def get(self) -> JobRecord:
-        """The job as it is now. Raises JobNotFound (its history may be past keeping)."""
+        """Read the job's current state. Raises JobNotFound, also if its history was pruned."""
         return await (await self._client()).get(self.id)
 
     async def wait(self, timeout: float | None = None) -> R:
-        """Wait until it has finished; its result. Raises JobFailed (discarded, quarantined),
-        JobCancelled, or WaitTimeout after ``timeout`` seconds; the job goes on then. While the
-        database is away it goes on waiting, and raises Unavailable after ``timeout``."""
+        """Wait until the job has finished, and return its result. Raises JobFailed (discarded,
+        quarantined), JobCancelled, or WaitTimeout after ``timeout`` seconds; the job continues
+        then. While the database is unavailable it retries, and raises Unavailable after
+        ``timeout``."""
         return cast(R, await (await self._client()).wait(self.id, timeout))
 
     async def cancel(self, reason: str = "cancelled") -> bool:
-        """See ``App.cancel``."""
+        """Cancel the job. See ``App.cancel``."""
         return await (await self._client()).cancel(self.id, reason)
 
 
@@ -71,7 +72,7 @@ class EnqueueOn(Protocol):
 
 
 class Client:
-    """All that an application asks of leasehold without running jobs itself."""
+    """What an application can do with jobs without running them."""
 
     def __init__(
         self,
@@ -88,12 +89,12 @@ class Client:
         self._of_loop = of_loop
 
     async def enqueue(self, request: JobRequest, on: Any = None) -> Job[Any]:
-        """Enqueue one job; ``on``: in the transaction of this connection of the user's."""
+        """Enqueue one job. ``on`` is a connection of the user's: the job joins its transaction."""
         return (await self.enqueue_many([request], on=on))[0]
 
     async def enqueue_many(self, requests: Iterable[JobRequest], on: Any = None) -> list[Job[Any]]:
-        """All of them or none. The ids are made here, so that a try whose outcome is unknown
-        can be repeated without doubling anything; not where ``history`` is off."""
+        """Enqueue all of them or none. The ids are made here, so that a try with an unknown result
+        can be repeated without duplicates. That is not possible for jobs with ``history`` off."""
         limits, env = self._settings.limits, self._env
         jobs = Numbered(requests, env.new_numbers, limits.enqueue_rows, env.boot_now)
         if not jobs.most:
@@ -112,7 +113,7 @@ class Client:
         return [Job(job_id.int, created, of_loop) for job_id, created in answers]
 
     async def _persist(self, jobs: Numbered) -> list[tuple[UUID, bool]] | None:
-        """Try again while the database is away for a moment. None: each was created."""
+        """Insert the jobs; retry while the database is unavailable. None: all were created."""
         retried = False
         limit = self._settings.payload_limit
         for attempt in range(Tuning.enqueue_tries):
@@ -126,19 +127,19 @@ class Client:
                 if attempt == Tuning.enqueue_tries - 1 or error is jobs.failed:
                     raise
                 if unknown and jobs.may_leave_nothing():
-                    raise  # it may have run already, and the repetition could not see that
+                    raise  # they may have run already, and a retry could not see that
                 await asyncio.sleep(self._env.jitter(Tuning.enqueue_first_pause * 3**attempt, 0.25))
         raise errors.Unavailable("the database did not answer")
 
     async def _copied(self, jobs: Numbered) -> bool:
-        """By COPY, if they can be, and we may."""
+        """Insert the jobs by COPY. Return False if that is not possible or not permitted."""
         while jobs.can_be_copied(Tuning.copy_rows):
             try:
                 await self._store.copy(jobs.copied(), jobs.most, jobs.most_bytes)
                 return True
             except CannotCopy:
-                pass  # again with all of them, if they are plain
-            except errors.PermissionDenied:  # a login that may only enqueue
+                pass  # try again with all of them, if all are plain
+            except errors.PermissionDenied:  # a role that may only enqueue
                 return False
             except asyncio.CancelledError:
                 jobs.stop()
@@ -153,15 +154,15 @@ class Client:
         return record
 
     async def jobs(self, limit: int = 100, **filters: str | None) -> list[JobRecord]:
-        """See ``App.jobs``."""
+        """List jobs. See ``App.jobs``."""
         wanted = JobFilter.only(**filters)
         if not 1 <= limit <= 10_000:
             raise errors.BadJob("limit must be from 1 to 10,000", got=limit)
         return await self._store.jobs(wanted, limit)
 
     async def cancel(self, job: UUID | str, reason: str = "cancelled") -> bool:
-        """A waiting job ends now, a running one is asked to: True. False: finished already.
-        Raises JobNotFound."""
+        """Cancel a waiting job now, or tell a running one to stop. Return False if the job has
+        already finished. Raises JobNotFound."""
         check_text("reason", reason, self._settings.limits.text_chars)
         where = await self._store.cancel(job_id_of(job), reason, self._env.due_now())
         if where is None:
@@ -169,15 +170,15 @@ class Client:
         return where != "finished"
 
     async def retry(self, job: UUID | str) -> bool:
-        """A finished job runs again, a waiting one is due now: True. False: it runs already.
-        Raises JobNotFound."""
+        """Run a finished job again, or make a waiting one due now. Return False if the job is
+        running. Raises JobNotFound."""
         where = await self._store.retry(job_id_of(job), self._env.due_now())
         if where is None:
             raise errors.JobNotFound("no such job", got=str(job))
         return where != "running"
 
     async def wait(self, job: UUID | str, timeout: float | None = None) -> Any:
-        """Polls, faster at first. See ``Job.wait``."""
+        """Poll until the job has finished, faster at first. See ``Job.wait``."""
         started = self._env.boot_now()
         pause = 0.01
         while True:
@@ -185,7 +186,7 @@ class Client:
             try:
                 record = await self.get(job)
             except errors.Unavailable as error:
-                away = error  # for a moment, perhaps: the job goes on all the same
+                away = error  # perhaps only for a moment: the job continues
             if record and record.state in FINISHED:
                 return _result(record)
             left = None if timeout is None else timeout - (self._env.boot_now() - started)
@@ -208,7 +209,7 @@ def _result(record: JobRecord) -> Any:
 
 
 def job_id_of(job: UUID | str) -> UUID:
-    """Raises JobNotFound for what is no id."""
+    """Return the id as a UUID. Raises JobNotFound if it is not one."""
     if isinstance(job, UUID):
         return job
     try:

@@ -1,4 +1,4 @@
-"""What a handler gets: its job, its token, and ways to speak to the database about them."""
+"""The context of a handler: its job, its token, and operations on them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _logger = logging.getLogger("leasehold.job")
 
 
 class OnConnection(Protocol):
-    """Operations on a connection of the user's, inside the user's transaction."""
+    """Operations on the user's own connection, inside its transaction."""
 
     async def assert_mine(self, connection: Any, job: UUID, node: UUID, token: int) -> None: ...
 
@@ -30,14 +30,14 @@ class OnConnection(Protocol):
 
 @dataclass
 class Context:
-    """Passed to a handler as its first argument, if that is named ``ctx``."""
+    """The context of one attempt, passed to a handler whose first argument is named ``ctx``."""
 
     claim: Claim
     worker_id: str
     _store: JobStore
     _on: OnConnection
     _run: Callable[[Awaitable[Any]], Any] | None = None
-    """For handlers in a thread: run a coroutine in the loop and wait for it."""
+    """For handlers in a thread: runs a coroutine in the event loop and waits for it."""
 
     @property
     def job_id(self) -> UUID:
@@ -45,34 +45,34 @@ class Context:
 
     @property
     def token(self) -> int:
-        """The claim's token: it only grows from claim to claim of a job. Pass it to outside
-        systems that can refuse a lower one."""
+        """The claim token. It grows with each claim of a job. Pass it to external systems that can
+        refuse a lower one."""
         return self.claim.job.claim_token
 
     @property
     def attempt(self) -> int:
-        """From 1."""
+        """The number of this attempt, from 1."""
         return self.claim.job.attempt
 
     @property
     def scheduled_for(self) -> datetime:
-        """The tick's moment for a schedule's job, however late or often it runs; else when this
-        attempt was due."""
+        """For a schedule's job, the moment of its tick, however late or often it runs. For other
+        jobs, when this attempt was due."""
         return self.claim.job.scheduled_for
 
     @property
     def schedule(self) -> str | None:
-        """The name of the schedule whose tick this job is."""
+        """The name of the schedule that enqueued this job, or None."""
         return self.claim.job.schedule
 
     @property
     def deadlines(self) -> tuple[DueLevel, ...]:
-        """The levels of the job's deadline, as they were when this run started."""
+        """The levels of the job's deadline, as of the start of this run."""
         return self.claim.deadlines
 
     @property
     def deadline(self) -> DueLevel | None:
-        """The level that is due next (``.due_at``), else the last one; None: there is none."""
+        """The level that is due next (``.due_at``), else the last one; None without a deadline."""
         due = [level for level in self.deadlines if level.due_at is not None]
         armed = [level for level in due if level.state == "armed"]
         if armed:
@@ -81,10 +81,10 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """The job shall end: somebody cancelled it, its time is over, its worker stops, or the
-        claim was lost. A handler in a thread should look now and then, and return (a coroutine is
-        cancelled, a process is killed). One that returns None after it has seen this has stopped
-        early; one that has done its work all the same returns something else."""
+        """Whether the handler should stop: the job was cancelled or timed out, its worker is
+        stopping, or the claim was lost. A handler in a thread should check this regularly and
+        return. (A coroutine is cancelled, a process is killed.) If it then returns None, it counts
+        as stopped early. If it finished its work, it should return something else."""
         if not self.claim.cancelled.is_set():
             return False
         self.claim.seen = True
@@ -92,7 +92,7 @@ class Context:
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger whose lines name the worker, the task, the job and the attempt."""
+        """A logger that adds the worker, the task, the job and the attempt to each line."""
         job = self.claim.job
         return _JobLog(
             _logger,
@@ -103,44 +103,44 @@ class Context:
         )
 
     async def progress(self, share: float, note: str | None = None) -> None:
-        """``share`` from 0 to 1. Raises LostClaim when the job is not ours any more. If somebody
-        asked to cancel it, it ends here as it would anywhere."""
+        """Record the progress: ``share`` from 0 to 1. Raises LostClaim if the claim was lost. If
+        the job was cancelled, the handler is stopped here as it would be anywhere."""
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
             raise BadJob("progress takes a share from 0 to 1", got=share)
         job = self.claim.job
         if self.claim.completed_elsewhere:
-            return  # its row is locked until the handler's transaction ends
+            return  # its row stays locked until the handler's transaction ends
         text = shorten(storable(str(note)), Limits.text_chars) if note else None
         answer = await self._store.progress(
             self.claim.node, job.id, job.claim_token, float(share), text
         )
         if answer is None:
             raise LostClaim("the job was taken away", got=str(job.id))
-        if answer:  # somebody asked to cancel it, and the signal has not come, or got lost
+        if answer:  # the job was cancelled, and that signal is late or lost
             self.claim.end("cancel")
 
     async def assert_mine(self, connection: Any) -> None:
-        """Inside the user's transaction: lock the job's row until it ends, so that nobody can
-        take the job away before the commit. Raises LostClaim when somebody has. The server ends
-        the transaction when it is idle for ten seconds."""
+        """Lock the job's row in the user's transaction, so that nobody can take the job away before
+        the commit. Raises LostClaim if somebody already has. The server ends the transaction if it
+        is idle for ten seconds."""
         job = self.claim.job
         await self._on.assert_mine(connection, job.id, self.claim.node, job.claim_token)
 
     async def complete(self, *, on: Any, result: Any = None) -> None:
-        """Complete the job in the user's transaction: its effects and its completion are one
-        commit. Raises LostClaim (roll back then) when the claim is lost. The server ends the
-        transaction when it is idle for ten seconds."""
+        """Complete the job in the user's transaction, so that its effects and its completion commit
+        together. Raises LostClaim if the claim was lost; roll back then. The server ends the
+        transaction if it is idle for ten seconds."""
         job = self.claim.job
         await self._on.complete(on, job.id, self.claim.node, job.claim_token, result)
         self.claim.completed_elsewhere = True
 
 
 class SyncContext(Context):
-    """The same for a handler in a thread: ``progress`` and the others wait for their end."""
+    """The context of a handler in a thread. Its methods are plain functions that block."""
 
     def progress(self, share: float, note: str | None = None) -> None:  # type: ignore[override]
-        """As :meth:`Context.progress`. When the job shall end it raises JobCancelled (somebody
-        cancelled it, or its worker stops), JobTimeout or LostClaim."""
+        """See :meth:`Context.progress`. Also raises JobCancelled (the job was cancelled, or the
+        worker is stopping), JobTimeout or LostClaim if the handler should stop."""
         assert self._run
         self._go_on()
         self._run(super().progress(share, note))
@@ -166,7 +166,7 @@ class SyncContext(Context):
 
 
 def _finish(work: Any) -> None:
-    """Run a coroutine over a connection that never waits in a loop (a sync driver's)."""
+    """Run a coroutine that never suspends, because its connection belongs to a sync driver."""
     try:
         work.send(None)
     except StopIteration:

@@ -1,8 +1,8 @@
-"""Running a coroutine inside the present task, in a context of its own.
+"""Runs a coroutine inside the current task, in its own context.
 
-A task for each job costs more than a short job does. A coroutine that never suspends needs none:
-it is run through inside the task of its runner. When it does suspend, the runner is told, so that
-another can go on, and this one stays with it to its end.
+A task per job would cost more than a short job does. A coroutine that never suspends runs to its
+end inside its runner's task. If it suspends, the runner is notified, so that another runner can
+take over the queue, and this one stays with the coroutine.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ T = TypeVar("T")
 def drive(
     work: Coroutine[Any, Any, T], context: Context, on_suspend: Callable[[], None]
 ) -> Generator[Any, Any, T]:
-    """Await ``work`` so that what it sets in its contextvars stays in ``context``. ``on_suspend``
-    is called once, when it first waits for something."""
+    """Await ``work`` with ``context`` as its context. Call ``on_suspend`` once, when it first
+    waits."""
     value: T
     try:
         awaited = context.run(work.send, None)

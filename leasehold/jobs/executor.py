@@ -1,7 +1,7 @@
-"""The executor: runs claimed jobs, each queue within its number of slots.
+"""The executor: runs claimed jobs, those of each queue within its number of slots.
 
-One runner a queue takes job after job; a handler that never suspends costs no task. When a
-handler waits for something, its runner stays with it and another one goes on with the queue.
+One runner per queue takes one job after another, so a handler that never suspends needs no task.
+When a handler waits, its runner stays with it, and another runner takes over the queue.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from leasehold.telemetry import Emit
 
 
 class Lane:
-    """One queue on this node: its slots, and the jobs that wait for one."""
+    """One queue on this node: its slots, and the claimed jobs that wait for one."""
 
     def __init__(self, queue: str, slots: int, claim: str = "rows") -> None:
         self.queue = queue
@@ -34,11 +34,11 @@ class Lane:
         self.waiting: deque[Claim] = deque()
         self.running = 0
         self.taking = False
-        """A runner is taking jobs; the others wait with theirs."""
+        """A runner is taking jobs from the queue."""
         self.batch = BatchSize(Limits.batch_rows)
-        """Rows of a claim: how big they are is known when they have come."""
+        """The number of rows to claim. Their size is known only after they arrive."""
         self.finished = 0
-        """Ever; the producer measures the rate by it."""
+        """The number of jobs finished since the start. The producer derives the rate from it."""
         self.on_room: Callable[[], None] = lambda: None
 
     @property
@@ -47,7 +47,7 @@ class Lane:
 
 
 class _Turn:
-    """A runner: its task, and whether the job that it runs has suspended."""
+    """A runner: its task, and whether its job has suspended."""
 
     __slots__ = ("_executor", "lane", "suspended", "task")
 
@@ -58,14 +58,14 @@ class _Turn:
         self.suspended = False
 
     def on_suspend(self) -> None:
-        """Another one goes on with the queue."""
+        """Let another runner take over the queue."""
         self.suspended, self.lane.taking = True, False
         self._executor.pump(self.lane)
 
 
 class Executor:
-    """``submit`` claims; each outcome goes to ``put``, with the moment of its end. ``may_start``
-    is asked before each, with the moment of its start."""
+    """Runs the claims that it is given with ``submit``. It calls ``may_start`` with the time before
+    each run, and ``put`` with the outcome and the time after it."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Executor:
         self.pump(lane)
 
     def pump(self, lane: Lane) -> None:
-        """See to it that somebody takes what waits."""
+        """Start a runner if jobs wait and none takes them."""
         if self._alone:
             self._start_alone()
         elif lane.waiting and not lane.taking and lane.running < lane.slots:
@@ -111,7 +111,7 @@ class Executor:
         task.add_done_callback(self._tasks.discard)
 
     def _take(self, lane: Lane) -> Claim | None:
-        """The next job that may start now."""
+        """Take the next job that may start now."""
         if not lane.waiting or lane.running >= lane.slots or self.exclusive:
             return None
         claim = lane.waiting[0]
@@ -122,17 +122,17 @@ class Executor:
         if claim.job.crashes < self._limits.max_crashes - 1:
             claim.started_at = now
             return claim
-        # It may be what kills its node: it runs alone, so that nobody else is blamed.
+        # This job may kill its node. It runs alone, so that no other job is blamed.
         self._alone.append((lane, claim))
         self._start_alone()
         for other in self.lanes.values():
-            other.on_room()  # what waits behind it is given back
+            other.on_room()  # the producer gives back what waits behind it
         return None
 
     # -- alone -----------------------------------------------------------------------------------
     @property
     def exclusive(self) -> bool:
-        """A suspect runs alone, or waits until it can: nothing else starts here."""
+        """A suspect runs alone or waits to, so no other job starts."""
         return self._alone_running or bool(self._alone)
 
     def _start_alone(self) -> None:
@@ -155,8 +155,8 @@ class Executor:
 
     # -- running ---------------------------------------------------------------------------------
     async def _runner(self, lane: Lane, first: Claim | None) -> None:
-        """Take jobs and run them, until there are none or another runner does it. ``first``: a
-        suspect, to be run alone."""
+        """Take jobs and run them until there are none or another runner has taken over. ``first``
+        is a suspect, to run alone."""
         me = asyncio.current_task()
         assert isinstance(me, own.OwnTask)
         turn = _Turn(self, lane, me)
@@ -170,9 +170,9 @@ class Executor:
             if turn.suspended:
                 lane.on_room()
                 if lane.taking:
-                    return  # another one went on with the queue meanwhile
+                    return  # another runner has taken over the queue
                 lane.taking = True
-            if me.cancelling():  # our next await would be ended: a fresh task goes on
+            if me.cancelling():  # our next await would raise: a new task takes over
                 lane.taking = False
                 self.pump(lane)
                 return
@@ -184,7 +184,7 @@ class Executor:
         lane.on_room()
 
     async def _run(self, turn: _Turn, claim: Claim) -> float:
-        """One job; when did it end?"""
+        """Run one job. Return the time at which it ended."""
         lane = turn.lane
         lane.running += 1
         claim.runner = turn.task
@@ -197,7 +197,7 @@ class Executor:
         if outcome is not None:
             self._put(claim, outcome, ended)
         elif claim.completed_elsewhere and claim.stop_reason == "stopping":
-            pass  # nobody knows whether that commits: what does not is given back by who stops us
+            pass  # it may still commit; if it does not, the worker gives the job back as it stops
         else:
             self._claims.remove(claim)
             job = claim.job
@@ -211,13 +211,13 @@ class Executor:
 
     # -- ending ----------------------------------------------------------------------------------
     def end_all(self, reason: str) -> None:
-        """Stop what runs, as far as its executor can."""
+        """Stop all jobs, as far as their executors can."""
         for claim in self._claims.snapshot():
             claim.end(reason)
 
     def take_waiting(self, *lanes: Lane) -> list[tuple[UUID, int]]:
-        """The claims that were not started, out of our hands: (job, token). Of ``lanes``, or all,
-        with the suspect that waits to run alone."""
+        """Remove the claims that have not started, and return them as (job, token). Without
+        ``lanes``, from all lanes, and with the suspects that wait to run alone."""
         taken: list[Claim] = []
         if not lanes:
             taken.extend(claim for _, claim in self._alone)
@@ -230,14 +230,14 @@ class Executor:
         return [(claim.job.id, claim.job.claim_token) for claim in taken]
 
     def known_tokens(self) -> list[int]:
-        """Of every claim that is in our hands."""
+        """The tokens of all claims of this process."""
         return [claim.job.claim_token for claim in self._claims.snapshot()]
 
     def busy(self) -> int:
         return sum(lane.running for lane in self.lanes.values())
 
     async def wait_idle(self, seconds: float) -> bool:
-        """Wait for all running jobs to end; False when some did not within ``seconds``."""
+        """Wait until all running jobs have ended, at most ``seconds``; return whether they have."""
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=seconds)
         return not self._tasks

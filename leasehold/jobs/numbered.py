@@ -1,7 +1,7 @@
-"""Jobs with their ids, which are made while the database works on those before them.
+"""Jobs with ids, made while the database is inserting the jobs before them.
 
-So are the jobs themselves, where a generator gives them. What is kept of one until all are in is
-numbers and text: objects of ours would have the garbage collector go through the whole process.
+A generator's jobs are also made then. Until all are known, only numbers and text are kept: objects
+of our own would make the garbage collector scan the whole process.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from leasehold.model.job import BulkJob, JobOptions, JobRequest
 
 _AT_ONCE = 500
 _BETWEEN_LOOKS = 20
-"""So many jobs a generator gives before somebody looks at the clock."""
+"""Jobs that are taken from a generator between two looks at the clock."""
 _LONGEST_SECONDS = 0.5
 _LONGEST_SECONDS_A_JOB = 20e-6
-"""So long a transaction waits for a generator, all in all: several times what jobs take to make."""
+"""A transaction waits this long for a generator in total: several times what making jobs takes."""
 
 Pair = tuple[UUID, JobRequest]
 
 
 class CannotCopy(Exception):
-    """Not while a transaction is open: a job came that COPY cannot insert, the generator is slow,
-    or it raised. Take ``all``, which says what it raised, and begin again."""
+    """COPY cannot continue while its transaction is open: a job is not plain, the generator is
+    slow, or it raised an error. Call ``all``, which raises that error, and start again."""
 
 
 class Numbered(Sequence[Pair]):
-    """Each job has the same id whenever it is asked for, so that a try whose outcome is unknown
-    can be repeated. ``new_numbers``: gives so many, as numbers; ``most``: jobs are allowed.
+    """Jobs and their ids. An id never changes, so that a try with an unknown result can be
+    repeated. ``new_numbers`` makes ids, as numbers; ``most`` is the number of jobs allowed.
 
-    Raises BadJob, at once or while it is read: not a job, or too many. A generator runs in one
-    context, a copy of its caller's, whoever asks it for more.
+    Raises BadJob, at once or while it is read, for too many jobs or for something that is not a
+    job. A generator always runs in one copy of its caller's context.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Numbered(Sequence[Pair]):
         self._plain = True
         self._waited = 0.0
         self.failed: BaseException | None = None
-        """What the generator raised, or what is wrong with what it gave: nothing comes of it."""
+        """The generator's error, or the error in what it yielded. No job is enqueued then."""
         self._whole = not isinstance(requests, Iterator)
         if isinstance(requests, Iterator):
             self._source = requests
@@ -67,49 +67,49 @@ class Numbered(Sequence[Pair]):
             if self._slow:
                 self.all()
         else:
-            self._add(list(requests))  # now: it may be changed while we wait for the database
+            self._add(list(requests))  # now, because the caller may change it later
 
     @property
     def most(self) -> int:
-        """So many there are, or may be."""
+        """The number of jobs, or its upper limit if it is not known yet."""
         return self._known if self._whole else self._limit
 
     @property
     def most_bytes(self) -> int:
-        """Of arguments: so many there are or, if the rest is like those we know, may be."""
+        """Bytes of all arguments, or an upper limit if the rest is like the known jobs."""
         return sum(map(len, self._payloads)) * self.most // max(1, self._known)
 
     def can_be_copied(self, least: int) -> bool:
-        """By COPY, for all that is known: enough of them, and all plain."""
+        """Return whether the known jobs are at least ``least``, and all plain."""
         return self._known >= least and self._plain
 
     def may_leave_nothing(self) -> bool:
-        """Is there one of which nothing is left when it has run?"""
+        """Return whether a job leaves no row when it has run."""
         return not all(options.history for options in self._options)
 
     def all(self) -> None:
-        """Have all of them. Raises what the generator raised, too."""
+        """Read the generator to its end. Raises the generator's error."""
         if not self._whole:
             self._pull(self._limit - self._known + 1)
 
     def stop(self) -> None:
-        """Whoever waited for them is gone: nothing more is asked for."""
+        """Read no more from the generator: the caller has gone."""
         if not self._whole and self.failed is None:
             self.failed = asyncio.CancelledError()
 
     def traced(self, trace: str) -> None:
-        """All of them were enqueued there."""
+        """Set the trace context of all jobs."""
         self.all()
         self._traces = [trace] * self._known
 
     def numbers(self) -> list[int]:
-        """The ids of all of them (see ``id_of``)."""
+        """The ids of all jobs, as numbers (see ``id_of``)."""
         self.all()
         self._make_numbers(self._known)
         return self._numbers
 
     def copied(self) -> Iterator[BulkJob]:
-        """For a COPY. Raises CannotCopy."""
+        """Yield the rows for a COPY. Raises CannotCopy."""
         given = 0
         while given < self._known or not self._whole:
             if given == self._known:
@@ -123,7 +123,7 @@ class Numbered(Sequence[Pair]):
         return self._known
 
     def __getitem__(self, which: Any) -> Any:
-        """As a list's."""
+        """Return one pair, or a list for a slice."""
         if not isinstance(which, int):
             return list(self)[which]
         number = self.numbers()[which]
@@ -148,12 +148,12 @@ class Numbered(Sequence[Pair]):
         return zip(*(field[these] for field in fields), strict=True)
 
     def _make_numbers(self, count: int) -> None:
-        """So many of them have ids."""
+        """Make ids for the first ``count`` jobs."""
         if count > len(self._numbers):
             self._numbers += self._new_numbers(count - len(self._numbers))
 
     def _pull(self, count: int) -> None:
-        """Have so many more, if there are."""
+        """Read up to ``count`` more jobs."""
         while count > 0 and not self._whole:
             began = self._clock()
             asked = min(count, _BETWEEN_LOOKS)
@@ -162,8 +162,8 @@ class Numbered(Sequence[Pair]):
             count -= asked
 
     def _take(self, count: int) -> int:
-        """How many there were. What raises once is over: a generator that raised seems to have
-        come to its end."""
+        """Read up to ``count`` jobs and return how many there were. An error is kept, because a
+        generator that has raised looks like one that has ended."""
         if self.failed is not None:
             raise self.failed
         try:
@@ -196,9 +196,9 @@ class Numbered(Sequence[Pair]):
         return self._waited > allowed
 
     def _pull_in_time(self) -> None:
-        """Some more, while a transaction waits."""
+        """Read some more while a transaction waits."""
         for _ in range(_AT_ONCE // _BETWEEN_LOOKS):
-            # what it raises is told by ``all``: whoever copies might take it for the database's
+            # ``all`` raises the error later: raised here it would look like the database's
             with suppress(BaseException):
                 self._pull(_BETWEEN_LOOKS)
             if self.failed is not None or self._slow or not self._plain:

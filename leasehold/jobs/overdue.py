@@ -1,6 +1,6 @@
-"""Jobs that run longer than they may: named, and taken away where the task asks for it.
+"""Finds jobs that run too long: reports them, and takes them away if ``requeue_after`` is set.
 
-Looked at by the guard's thread, so that a job which blocks the loop is seen as well.
+The guard's thread looks, so that it also finds a job that blocks the event loop.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class Overdue:
         self._running = running
         self._emit = emit
         self._left: deque[Claim] = deque()
-        """What the last look had no time for."""
+        """Claims that the last look had no time for."""
         self._given_up: set[int] = set()
-        """Tokens: the loop in which the claim is told of it may be blocked."""
+        """Tokens of claims already taken away. Their event loop may be blocked and not know yet."""
 
     def _seconds(self, claim: Claim) -> float:
         return self._env.boot_now() - claim.started_at if claim.started_at is not None else 0.0
 
     def listing(self) -> list[dict[str, Any]]:
-        """The overdue jobs, the longest first, for the node's row; each is an event once."""
+        """The overdue jobs for the node's row, the longest first. Each emits one event."""
         found: list[dict[str, Any]] = []
         for claim in self._running.snapshot():
             seconds = self._seconds(claim)
@@ -60,8 +60,8 @@ class Overdue:
         return found[:_NAMED]
 
     def to_take_away(self) -> Iterator[Claim]:
-        """Those past their ``requeue_after`` which we did not give up yet, from where the last
-        look ended."""
+        """Yield the claims past their ``requeue_after`` that were not given up yet, from where the
+        last look ended."""
         if not self._left:
             late = [claim for claim in self._running.snapshot() if self._too_late(claim)]
             self._given_up &= {claim.job.claim_token for claim in late}
@@ -84,7 +84,7 @@ class Overdue:
         self._given_up.add(claim.job.claim_token)
 
     def taken(self, claim: Claim, state: State) -> None:
-        """It was taken away and is in this ``state`` now."""
+        """Emit that the job was taken away and is now in ``state``."""
         job, seconds = claim.job, round(self._seconds(claim), 1)
         self._emit("job_requeued", job=job.id, task=job.task, seconds=seconds)
         if state is State.DISCARDED:

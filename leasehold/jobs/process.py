@@ -1,9 +1,9 @@
-"""Runs handlers in child processes, which can be killed: on a timeout, a cancel, a lost claim.
+"""Runs handlers in child processes, which it kills on a timeout, a cancel or a lost claim.
 
 A child serves one job at a time and is reused. It dies with the *thread* that started it
-(PR_SET_PDEATHSIG, Linux): run the event loop in a thread that lives as long as the worker, best
-the main one. What a handler starts in turn is the handler's: a kill does not reach it. A child
-stays in the worker's process group and ignores SIGINT; SIGTERM to the whole group ends it.
+(PR_SET_PDEATHSIG, Linux): run the event loop in a thread that lives as long as the worker, ideally
+the main one. Processes that a handler starts are its own: a kill does not reach them. A child
+stays in the worker's process group and ignores SIGINT. SIGTERM to the whole group ends it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Progress = Callable[[UUID, UUID, int, float, str | None], Awaitable[bool | None]
 
 
 def check_importable(function: Callable[..., Any]) -> None:
-    """Raises BadJob for a function that a child process could not find by its name."""
+    """Raise BadJob if a child process could not find the function by its name."""
     advice = "Define it with `def` at the top of a module that can be imported"
     if not inspect.isfunction(function):
         raise errors.BadJob(
@@ -55,7 +55,7 @@ def check_importable(function: Callable[..., Any]) -> None:
 
 
 def _check_found(function: Callable[..., Any]) -> None:
-    """As check_importable, and the name must lead to this very function, here as in a child."""
+    """Like check_importable, and raise BadJob if the name now refers to another function."""
     check_importable(function)
     module, qualname = function.__module__, function.__qualname__
     found, _ = find(module, qualname, sys.modules.get(module))
@@ -68,12 +68,12 @@ def _check_found(function: Callable[..., Any]) -> None:
 
 
 class _Asked:
-    """What ``claim.stop`` calls: kills the child at once, and breaks off the run, once."""
+    """The callback ``claim.stop``: kills the child at once, and cancels the run once."""
 
     def __init__(self) -> None:
         self._task = asyncio.current_task()
         self.deaf = False
-        """The run is at its end: there is nothing left to break off."""
+        """The run is ending, and there is nothing left to cancel."""
         self.child: ChildHandle | None = None
 
     def __call__(self) -> None:
@@ -85,7 +85,7 @@ class _Asked:
 
 
 class ProcessPool:
-    """At most ``slots`` children. ``run`` is the executor's ``in_process``."""
+    """A pool of at most ``slots`` child processes. ``run`` is the executor for ``process``."""
 
     def __init__(
         self,
@@ -107,18 +107,18 @@ class ProcessPool:
         self._leaving: set[asyncio.Task[int]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
-        # JSON in ASCII takes up to six bytes for one, and the result is text within it.
+        # ASCII JSON takes up to six bytes for one, and twice that where the result is nested in it.
         self._message_bytes = 12 * (limits.result_bytes + limits.error_chars) + 4096
 
     # -- for others ------------------------------------------------------------------------------
     def kill_all(self) -> None:
-        """Kill what runs, now and from any thread: for a guard whose loop is blocked."""
+        """Kill all running children now. The guard's thread calls it while the loop is blocked."""
         for child in list(self._busy):
             child.fenced = True
             child.kill()
 
     async def close(self) -> None:
-        """End all children; returns when they are dead."""
+        """End all children, and wait until they are dead."""
         self._closed = True
         if self._timer:
             self._timer.cancel()
@@ -132,8 +132,8 @@ class ProcessPool:
             await asyncio.wait([*ends, *self._leaving])
 
     async def run(self, task: TaskFunction, claim: Claim) -> Outcome:
-        """One attempt in a child. Raises CancelledError when ``claim`` was ended and JobTimeout
-        when its time was over: the child is dead then."""
+        """Run one attempt in a child. Raises CancelledError if ``claim`` was ended, and JobTimeout
+        if it timed out. The child is dead then."""
         try:
             _check_found(task.function)
         except errors.BadJob as error:
@@ -172,9 +172,9 @@ class ProcessPool:
                 return outcome
             except Gone as gone:
                 if child.fenced:
-                    return Snooze(0)  # what comes of it is not ours to write
+                    return Snooze(0)  # we may not write its outcome
                 if first is None and child.jobs > 1:
-                    continue  # it died while it was idle; the handler has not begun
+                    continue  # it died while idle, before the handler began
                 when = "while it ran the job" if first else "before the handler began"
                 return Fail(f"the child process {gone.what} {when}")
             finally:
@@ -206,7 +206,7 @@ class ProcessPool:
         }
 
     async def _begin(self, child: ChildHandle, request: Message) -> Message:
-        """Ends when the child has found the handler, or failed to; its first message."""
+        """Send the request. Return the child's first message: it found the handler, or failed."""
         limit = asyncio.timeout(Tuning.child_load_seconds)
         try:
             async with limit:
@@ -219,7 +219,7 @@ class ProcessPool:
             ) from None
 
     async def _converse(self, child: ChildHandle, claim: Claim, message: Message) -> Outcome:
-        """From the child's first message to its outcome, for as long as the job may take."""
+        """Handle the child's messages until its outcome, within the job's timeout."""
         limit = asyncio.timeout(claim.job.timeout)
         try:
             async with limit:
@@ -241,7 +241,7 @@ class ProcessPool:
             answer = await self._progress(
                 claim.node, job.id, job.claim_token, message["share"], message["note"]
             )
-        except Exception as error:  # it becomes the handler's
+        except Exception as error:  # raised in the handler
             if isinstance(error, errors.LeaseholdError):
                 return {"error": type(error).__name__, "text": error.what}
             return {"error": "Unavailable", "text": describe(error, self._limits.error_chars)}
@@ -251,7 +251,7 @@ class ProcessPool:
 
     # -- children --------------------------------------------------------------------------------
     def _take(self) -> ChildHandle | None:
-        """The child that became idle last, so that those too many grow old."""
+        """Take the child that became idle last, so that surplus children become old and end."""
         while self._idle:
             child = self._idle.pop()
             if not child.ended.done():
@@ -260,7 +260,7 @@ class ProcessPool:
         return None
 
     async def _put_back(self, child: ChildHandle, well: bool) -> None:
-        """Keep it for the next job, let it go, or, if it is not ``well``, see it dead."""
+        """Keep the child for the next job, dismiss it, or kill it if it is not ``well``."""
         try:
             if not well:
                 await child.end()
@@ -283,7 +283,7 @@ class ProcessPool:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._trim)
 
     def _trim(self) -> None:
-        """Let go of those that were idle for too long."""
+        """Dismiss the children that were idle for too long."""
         self._timer = None
         old = self._env.boot_now() - Tuning.child_idle_seconds
         for child in [child for child in self._idle if child.idle_since <= old]:

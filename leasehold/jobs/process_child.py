@@ -1,11 +1,11 @@
 """The child's side of the process executor: reads requests, runs handlers, answers.
 
-Started by :mod:`leasehold.jobs.process` alone. Both sides speak over a socket pair of their
-own (frames: four bytes of length, then JSON), so handlers may print and read as they like.
-A request names the handler's module and its name there; what is called is imported here.
+Only :mod:`leasehold.jobs.process` starts it. Both sides use their own socket pair (frames of four
+bytes of length, then JSON), so handlers may use stdin and stdout freely. A request names the
+handler's module and qualified name, and the child imports the handler.
 
-To the parent: ``started`` (the handler was found), ``progress`` (answered), ``completed`` (in a
-transaction of the handler's own), ``done`` with the outcome. The end of the socket is the end.
+Messages to the parent: ``started`` (handler found), ``progress`` (gets an answer), ``completed``
+(in the handler's own transaction), ``done`` (with the outcome). A closed socket ends the child.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ PR_SET_PDEATHSIG = 1
 LOOK: int | None = (
     signal.SIGRTMIN + 9 if sys.platform == "linux" and hasattr(os, "memfd_create") else None
 )
-"""The signal that asks for the stack: one of those that nobody uses by its name."""
+"""The signal that asks for the stack: a real-time signal without a usual purpose."""
 HEAD = struct.Struct("!I")
 Message = dict[str, Any]
 
 
 def pack(message: Message) -> bytes:
-    """One frame. ASCII, so that half a surrogate pair in an error's text passes."""
+    """Encode one frame, in ASCII, so that a lone surrogate in an error's text is no problem."""
     body = json.dumps(message).encode()
     return HEAD.pack(len(body)) + body
 
 
 def find(module: str, qualname: str, within: Any = None) -> tuple[Callable[..., Any], Any]:
-    """The plain function of that name, out of the task that it may be wrapped in, and the App of
-    that task (None: there is none). ``within``: the module, if it is imported already."""
+    """Find the function of that name, unwrapped from its task, and that task's App or None.
+    ``within`` is the module, if it is already imported."""
     found = within if within is not None else import_module(module)
     for part in qualname.split("."):
         found = getattr(found, part, None)
@@ -82,7 +82,7 @@ class Channel:
             self._sock.sendall(pack(message))
 
     def read(self) -> Message | None:
-        """None: the parent has closed it."""
+        """Read one message. None: the parent has closed the socket."""
         head = self._exactly(HEAD.size)
         body = head and self._exactly(HEAD.unpack(head)[0])
         return cast(Message, json.loads(body)) if body else None
@@ -98,8 +98,8 @@ class Channel:
 
 
 class ParentLink:
-    """One run's use of the channel. Once the outcome is sent nothing more may be: a thread that
-    the handler left behind would speak in the name of the next job."""
+    """The channel as one run uses it. It sends nothing after the outcome, because a thread that the
+    handler left behind would send for the next job."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -111,13 +111,13 @@ class ParentLink:
                 self._channel.send(message)
 
     def ask(self, message: Message) -> Message:
-        """Send and wait for the answer. An empty one: the run is over."""
+        """Send, and return the answer, which is empty if the run is over."""
         with self._channel.lock:
             if self._over:
                 return {}
             self._channel.send(message)
             answer = self._channel.read()
-        if answer is None:  # the parent has given us up; it kills us, or is dead itself
+        if answer is None:  # the parent has hung up: it kills us, or is dead
             os._exit(1)
         return answer
 
@@ -128,7 +128,7 @@ class ParentLink:
 
 
 class _Store:
-    """What a context needs of the store, by way of the parent."""
+    """The store's operations for a context, by way of the parent."""
 
     def __init__(self, link: ParentLink, in_loop: bool) -> None:
         self._link = link
@@ -149,7 +149,7 @@ class _Store:
 
 
 class _OnConnection:
-    """The app's own operations on a user's connection; a completion is told to the parent."""
+    """The App's operations on a user's connection. It reports a completion to the parent."""
 
     def __init__(self, link: ParentLink, app: Any, handler: str) -> None:
         self._link = link
@@ -176,7 +176,7 @@ class _OnConnection:
 
 
 def _drive(work: Awaitable[Any]) -> Any:
-    """Run a coroutine that never suspends: what it awaits blocks."""
+    """Run a coroutine that never suspends, because everything it awaits blocks."""
     try:
         cast(Any, work).send(None)
     except StopIteration as end:
@@ -226,7 +226,7 @@ def _serve(request: Message, channel: Channel) -> None:
     link, pid = ParentLink(channel), os.getpid()
     try:
         outcome = _outcome(_call(request, link), request)
-    except BaseException as error:  # SystemExit and KeyboardInterrupt are the handler's as well
+    except BaseException as error:  # SystemExit and KeyboardInterrupt too are the handler's
         trace = error.__traceback__
         while trace and trace.tb_next and trace.tb_frame.f_code.co_filename == __file__:
             trace = trace.tb_next
@@ -234,14 +234,14 @@ def _serve(request: Message, channel: Channel) -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
-    if os.getpid() != pid:  # the handler forked, and this is the copy: it has no say
+    if os.getpid() != pid:  # the handler forked, and this is the copy
         os._exit(0)
     link.finish(outcome)
 
 
 def _die_with(parent: int) -> None:
-    """SIGKILL for us when the thread that started us ends (Linux). The parent may have died
-    before we asked for it: then we have another one already."""
+    """Have the kernel kill us when the thread that started us ends (Linux). If the parent died
+    before that, we already have another parent, and exit."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -249,16 +249,16 @@ def _die_with(parent: int) -> None:
 
 
 def main(fd: int, parent: int, looks: int) -> NoReturn:
-    """Serve requests from the socket ``fd`` of the process ``parent`` until it is closed. The file
-    ``looks`` (-1: none) takes the stack when LOOK comes."""
+    """Serve requests from the socket ``fd`` of the process ``parent`` until it is closed. LOOK
+    writes the stack to the file descriptor ``looks`` (-1: none)."""
     if LOOK is not None and looks >= 0:
         faulthandler.register(LOOK, looks, all_threads=True, chain=False)
         os.set_inheritable(looks, False)
     _die_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker: it drains
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the worker drains
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.set_inheritable(fd, False)
-    del sys.argv[1:]  # ours; a module that reads it shall find nothing
+    del sys.argv[1:]  # ours: a module that reads it must not see it
     channel = Channel(socket.socket(fileno=fd))
     with suppress(ConnectionError):
         while (request := channel.read()) is not None:

@@ -1,4 +1,4 @@
-"""One child process, as the worker holds it: started, spoken to, killed, seen dead."""
+"""The worker's handle of one child process: starts it, talks to it, kills it, sees its death."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from leasehold import errors
 from leasehold.jobs.process_child import HEAD, LOOK, Message, pack
 
 SILENT_SECONDS = 1.0
-"""Between the end of a child and the end of its socket, or the other way round."""
+"""The longest wait between the end of a child and the end of its socket, in either order."""
 
 _LOOKS, _LOOK_SECONDS = 25, 0.02
 _MOST_LOOK_BYTES = 64 * 1024
 
-# Before anything is imported Ctrl-C must not end it; and what is imported must come from the
-# same places as here, so the folder that python would put first (-P: none) does not matter.
+# Ctrl-C must not end the child even before its imports. The child imports from the same places as
+# the worker: -P keeps Python from putting another folder first.
 _START = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); sys.path[:] = sys.argv[4:]; "
     "from leasehold.jobs.process_child import main; main(*map(int, sys.argv[1:4]))"
@@ -30,12 +30,12 @@ _START = (
 
 
 class Gone(errors.JobError):
-    """The child ended, or can not be spoken to, before it gave an outcome."""
+    """The child ended, or its connection broke, before it sent an outcome."""
 
 
 class ChildHandle:
-    """One child process and the socket to it. Raises OSError or MemoryError when the system has
-    no descriptor, memory or process left for it."""
+    """One child process and the socket to it. Raises OSError or MemoryError if the system has no
+    descriptor, memory or process left."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -46,7 +46,7 @@ class ChildHandle:
         self.idle_since = 0.0
         self.fenced = False
         self.listens = False
-        """It has begun a job, and knows LOOK, which would have ended it before."""
+        """It has begun a job, so it handles LOOK. Before that, LOOK would end it."""
         self._looks = -1
         self._ours, theirs = socket.socketpair()
         with theirs:
@@ -71,10 +71,10 @@ class ChildHandle:
 
     # -- its end ---------------------------------------------------------------------------------
     def _watch(self) -> None:
-        """Not by asyncio's child watchers: those of Python 3.11 take a thread for each child."""
+        """Watch for its end without asyncio, which uses a thread per child in Python 3.11."""
         try:
             self._pidfd = os.pidfd_open(self.pid)
-        except (AttributeError, OSError):  # not Linux, or a sandbox that knows no such call
+        except (AttributeError, OSError):  # not Linux, or a sandbox without this call
             self._poll()
         else:
             self._loop.add_reader(self._pidfd, self._look)
@@ -94,12 +94,12 @@ class ChildHandle:
         if self._pidfd is not None:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
-        # What it sent is read to the end first. If a process that the handler started holds the
-        # socket open there will be no end.
+        # What it sent is read first. The socket never ends by itself if a process that the handler
+        # started keeps it open.
         self._loop.call_later(SILENT_SECONDS, self.hang_up)
 
     def kill(self) -> None:
-        """From any thread. Its pid cannot mean another process meanwhile: only we reap it."""
+        """Kill the child, from any thread. Only we reap it, so its pid cannot be reused yet."""
         with self._lock:
             self._popen.kill()
 
@@ -110,14 +110,14 @@ class ChildHandle:
             self._looks = -1
 
     async def stack(self) -> str | None:
-        """Of all its threads, as its interpreter's fault handler sees them, also inside C code.
-        From any thread's loop. None: not on this platform, or it is ending."""
+        """The stacks of all its threads, C code included, from its fault handler. Any event loop
+        may call it. None: not on this platform, or the child has not begun a job or is ending."""
         with self._lock:
             if self._looks < 0 or LOOK is None or not self.listens:
                 return None
             if self._popen.returncode is not None:
                 return None
-            looks = os.dup(self._looks)  # it may be closed while we wait
+            looks = os.dup(self._looks)  # the original may be closed while we wait
             os.ftruncate(looks, 0)
             os.lseek(looks, 0, os.SEEK_SET)
             self._popen.send_signal(LOOK)
@@ -140,7 +140,7 @@ class ChildHandle:
             self._ours.close()
 
     async def end(self, seconds: float = 0.0) -> int:
-        """Hang up, kill it after ``seconds``, and wait until it is dead; returncode."""
+        """Hang up, kill the child after ``seconds``, wait for its death; return its exit code."""
         self.hang_up()
         if seconds:
             await asyncio.wait([self.ended], timeout=seconds)
@@ -148,7 +148,7 @@ class ChildHandle:
         return await asyncio.shield(self.ended)
 
     async def how(self) -> str:
-        """How it ended, once its socket has."""
+        """Describe how the child ended, after its socket has."""
         await asyncio.wait([self.ended], timeout=SILENT_SECONDS)
         if not self.ended.done():
             return "closed its connection to the worker"
@@ -161,12 +161,12 @@ class ChildHandle:
 
     # -- words -----------------------------------------------------------------------------------
     async def send(self, message: Message) -> None:
-        with suppress(ConnectionError):  # it is gone: the next read says so
+        with suppress(ConnectionError):  # it has ended: the next read raises Gone
             self._writer.write(pack(message))
             await self._writer.drain()
 
     async def receive(self, limit: int) -> Message:
-        """Raises Gone at the end of the socket, or for what is no message."""
+        """Read one message. Raises Gone at the end of the socket and for an invalid message."""
         try:
             head = await self._reader.readexactly(HEAD.size)
             (size,) = HEAD.unpack(head)

@@ -1,4 +1,4 @@
-"""The producer: claims jobs of all queues of this node, as many as slots and rates ask for."""
+"""The producer: claims jobs for all queues of this node, as many as their slots and rates need."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from leasehold.telemetry import Emit
 
 
 class Sleepers:
-    """Which queues of this node sleep: whoever enqueues there sends a notification."""
+    """Which queues of this node are asleep: enqueueing there sends a notification."""
 
     def __init__(self, store: NodeStore, guard: Guard) -> None:
         self._store = store
@@ -36,7 +36,7 @@ class Sleepers:
         self._identities = 0
 
     def forget(self) -> None:
-        """A new identity: its row says nothing yet."""
+        """Start anew: the row of the node's new identity lists no queue yet."""
         self._asleep.clear()
         self._identities += 1
 
@@ -48,9 +48,9 @@ class Sleepers:
         if wanted == self._asleep:
             return
         identity = self._identities
-        self._asleep = self._asleep & wanted  # an answer that is lost: it is said again
+        self._asleep = self._asleep & wanted  # if the answer is lost, it is written again
         await self._store.set_sleeping(self._guard.membership.identity.id, sorted(wanted))
-        if identity == self._identities:  # else it was said of the one before
+        if identity == self._identities:  # else it was written for the old identity
             self._asleep = wanted
 
 
@@ -59,15 +59,15 @@ class Found(NamedTuple):
 
     jobs: list[ClaimedJob]
     more: bool
-    """There may be more."""
+    """The queue may have more jobs."""
 
 
 class ClaimDesk:
-    """All claims of this node, one at a time, so that an unknown one can be undone.
+    """Makes all claims of this node, one at a time, so that an unknown one can be undone.
 
-    A claim without an answer may have made rows ours that we do not know of; their node lives,
-    so nobody would rescue them. The node's epoch moves on, after which no such claim can
-    commit, and what the database calls ours and we do not know goes back.
+    A claim whose answer was lost may have committed, and nobody rescues its jobs while our node is
+    alive. So the desk raises the node's epoch, after which that claim can no longer commit, and
+    gives back the jobs that the database counts as ours and we do not know.
     """
 
     def __init__(
@@ -83,15 +83,15 @@ class ClaimDesk:
         self._begins = Begins(env.boot_now)
         self._doubts = 0
         self.halted = False
-        """A person wants this node to claim nothing."""
+        """An operator has told this node to claim nothing."""
         self.not_tasks: set[str] = set()
-        """Tasks that turned out to have no handler here."""
+        """Tasks that have no handler here."""
 
     async def claim(
         self, limits: Mapping[Lane, int], now: datetime | None
     ) -> Mapping[Lane, Found] | None:
-        """Claim at most so many of each queue and hand them over to the executor; what was found,
-        or None when the lease is not ours."""
+        """Claim at most ``limits`` jobs of each queue and submit them to the executor. Return what
+        was found, or None if the lease is not ours."""
         async with self._one:
             membership = self._guard.membership
             if self._unknown is membership:
@@ -103,7 +103,7 @@ class ClaimDesk:
             try:
                 found = await self._ask(limits, node, membership.epoch, now)
             except Exception as error:
-                # no answer, or one that could not be read: rows may be ours that we do not know
+                # no answer, or an unreadable one: we may hold jobs without knowing
                 if not isinstance(error, errors.Unavailable) or error.sent:
                     self._unknown = membership
                     for lane, limit in limits.items():
@@ -111,10 +111,10 @@ class ClaimDesk:
                 raise
             took = self._env.boot_now() - began
             if membership.lease.phase is not Phase.HOLDER:
-                return None  # fenced meanwhile: these are rescued with what else it held
+                return None  # fenced meanwhile: these jobs are rescued with the rest
             for lane, (jobs, _) in found.items():
                 lane.batch.answered(len(jobs), took)
-            if self._doubts != doubts:  # the claim may be lost: it is settled first
+            if self._doubts != doubts:  # the claim may be lost: settle it first
                 return {lane: Found([], more=True) for lane in limits}
             for lane, (jobs, _) in found.items():
                 if jobs:
@@ -122,14 +122,14 @@ class ClaimDesk:
             return found
 
     def doubt(self) -> None:
-        """What the database calls ours may not be what we know. What has not been started is let
-        go of: its claim may be lost, and others may have the job."""
+        """Note that the database's record of our claims may differ from ours. Drop the claims that
+        have not started: they may be lost, and the jobs claimed elsewhere."""
         self._executor.take_waiting()
         self._unknown = self._guard.membership
         self._doubts += 1
 
     async def settle(self) -> None:
-        """Give back what we do not know, if there is a doubt."""
+        """If there is a doubt, give back the jobs that we do not know."""
         async with self._one:
             doubtful, self._unknown = self._unknown, None
             if doubtful is self._guard.membership:
@@ -164,11 +164,11 @@ class ClaimDesk:
 
     @property
     def exclusive(self) -> bool:
-        """Nothing is claimed: a suspect has this node for itself, or a person wants it so."""
+        """Whether claiming is suspended: a suspect runs alone, or an operator halted the node."""
         return self.halted or self._executor.exclusive
 
     async def give_back(self, lane: Lane) -> None:
-        """What waits for a slot, for others to run."""
+        """Give back the jobs that wait for a slot, so that other nodes can run them."""
         async with self._one:
             membership = self._guard.membership
             claims = self._executor.take_waiting(lane)
@@ -177,39 +177,39 @@ class ClaimDesk:
             try:
                 gone = await self._store.give_back(membership.identity.id, claims)
             except Exception:
-                self._unknown = membership  # rows may be ours still that we do not know any more
+                self._unknown = membership  # they may still be ours, and we no longer know them
                 raise
-            if gone < len(claims):  # so may those that somebody held locked
+            if gone < len(claims):  # the same for rows that were locked
                 self._unknown = membership
 
     async def _give_back_unknown(self, membership: Membership) -> None:
         node, doubts = membership.identity.id, self._doubts
         epoch = await self._store.new_epoch(node, membership.token, membership.epoch + 1)
         count = 0
-        if epoch is not None:  # else the node is gone, and its jobs are rescued
+        if epoch is not None:  # else the node is dead, and its jobs are rescued
             membership.epoch = epoch
             known = self._executor.known_tokens()
             count = await self._store.give_back_unknown(node, epoch, known)
-        if self._doubts == doubts:  # else it may have been answered by a database that went back
+        if self._doubts == doubts:  # else the answer may predate a failover
             self._unknown = None
         self._emit("claim_unknown", given_back=count)
 
 
 class Demand:
-    """How many more jobs of one queue this node wants in its hands."""
+    """How many more jobs of one queue this node wants to hold."""
 
     def __init__(self, lane: Lane, env: Env, limits: Limits) -> None:
         self.lane = lane
         self.more = True
-        """There may be jobs in the queue that we have not seen. Somebody may say so while a claim
-        is under way, which began before they came."""
+        """The queue may have jobs that we have not seen. This may be set during a claim, which
+        began before they were enqueued."""
         self._env = env
         self._limits = limits
         self._measured_at = env.boot_now()
         self._measured = 0
         self._rate = 0.0
         self._still = (0, env.boot_now())
-        """How many jobs had ended, and since when no other has, and none was claimed."""
+        """The number of finished jobs, and since when none has finished or been claimed."""
 
     def room(self) -> int:
         most = Tuning.prefetch_batches * self._limits.batch_rows
@@ -217,20 +217,20 @@ class Demand:
         return self.lane.slots + ahead - self.lane.in_hand
 
     def wants_more(self) -> bool:
-        """Enough room to be worth a statement, and more is there: asked when a job has ended."""
+        """Return whether more jobs, and room for them, are worth a claim. Asked after each job."""
         return self.more and self.room() * 2 >= min(self.lane.slots, self._limits.batch_rows)
 
     def limit(self) -> int:
-        """Of the next claim; 0: there is no room."""
+        """The limit of the next claim; 0 if there is no room."""
         self._measure()
         return max(0, min(self.room(), self._limits.batch_rows, self.lane.batch.now))
 
     def moves(self) -> None:
-        """Jobs were claimed."""
+        """Note that jobs were claimed."""
         self._still = self.lane.finished, self._env.boot_now()
 
     def stands_still(self) -> bool:
-        """All slots are taken and no job has ended for a while: what was claimed ahead waits."""
+        """Return whether no job has ended for a while, so that jobs claimed ahead only wait."""
         lane, now = self.lane, self._env.boot_now()
         ended, since = self._still
         if lane.finished != ended:
@@ -251,7 +251,7 @@ class Demand:
 
 
 class Producer(Service):
-    """Claims a batch, hands it over, and sleeps when all queues are empty or full."""
+    """Claims batches and hands them to the executor. Sleeps while every queue is empty or full."""
 
     name = "producer"
 
@@ -276,27 +276,27 @@ class Producer(Service):
         self._sleepers = sleepers
         self._listening = listening
         self._look_at = float("-inf")
-        """When all queues are looked at next."""
+        """When all queues are checked next."""
 
     def look(self, queue: str = "") -> bool:
-        """There may be more in this queue, or in all; whether it is one of ours."""
+        """Check this queue again, or all queues. Return whether the queue is one of ours."""
         named = [self._by_queue[queue]] if queue in self._by_queue else []
         self._again(named if queue else self._demands)
         return bool(named) or not queue
 
     def wants_more(self, queue: str) -> bool:
-        """Is it worth a statement now? Asked when a job of it has ended."""
+        """Return whether this queue is worth a claim now. Asked after each of its jobs."""
         demand = self._by_queue[queue]
         return bool(demand.lane.waiting) if self._desk.exclusive else demand.wants_more()
 
     async def tick(self, now: datetime | None) -> float:
-        if self._desk.in_doubt:  # also when there is no room for more
+        if self._desk.in_doubt:  # even if there is no room for more
             await self._desk.settle()
         if self._desk.exclusive:
             for demand in self._demands:
                 await self._desk.give_back(demand.lane)
-            self.look()  # when it has ended
-            return 5.0  # its end, or the person's word, wakes us
+            self.look()  # afterwards
+            return 5.0  # woken when that ends
         if self._acker.backlog > self._limits.unrecorded_outcomes:
             return self._limits.flush_seconds
         began = self._env.boot_now()
@@ -315,8 +315,8 @@ class Producer(Service):
         return min([max(0.0, self._look_at - self._env.boot_now()), *pauses])
 
     def _wanted(self) -> tuple[dict[Demand, int], list[Demand]]:
-        """How many jobs of which queues, one batch together, and the queues without room. A queue
-        that gets less than it wants asks again, when it is known which queues are empty."""
+        """Share one batch among the queues with room. Return their limits, and the queues without
+        room. A queue that gets less than it wants asks again once the empty queues are known."""
         limits = {demand: demand.limit() for demand in self._demands if demand.more}
         full = [demand for demand, limit in limits.items() if not limit]
         asking = [demand for demand, limit in limits.items() if limit][: self._limits.batch_rows]
@@ -325,7 +325,7 @@ class Producer(Service):
         return {demand: min(limits[demand], share) for demand in asking}, full
 
     async def _claim(self, limits: Mapping[Demand, int], now: datetime | None) -> float | None:
-        """Seconds until the next tick; None: as long as nobody has more."""
+        """Claim. Return the seconds until the next tick, or None to decide by the other queues."""
         for demand in limits:
             demand.more = False
         try:
@@ -337,7 +337,7 @@ class Producer(Service):
             raise
         if found is None:
             self._again(limits)
-            return 1.0  # the node wakes us when it has joined
+            return 1.0  # the node wakes it after joining
         contended = not any(jobs for jobs, _ in found.values())
         return Tuning.contended_seconds if contended and any(d.more for d in limits) else None
 
@@ -348,8 +348,8 @@ class Producer(Service):
     async def _said_who_sleeps(
         self, limits: Mapping[Demand, int], found: Mapping[Lane, Found]
     ) -> bool:
-        """First say that a queue sleeps, then look once more: a job of the moment between is seen.
-        Where there is plenty of work, whoever enqueues need not notify."""
+        """Record which queues are asleep, then check those once more, for jobs that came in
+        between. A queue with plenty of work needs no notifications."""
         asleep, awake = set(), set()
         for demand, limit in limits.items():
             demand.moves()
@@ -366,9 +366,9 @@ class Producer(Service):
         return bool(new)
 
     async def _full(self, demand: Demand) -> float:
-        """No room: an ended job wakes us. What was claimed ahead goes back when none ends."""
+        """Wait for a job to end. If none does, give back the jobs that were claimed ahead."""
         lane = demand.lane
-        if not lane.waiting or lane.running < lane.slots:  # else they are being started
+        if not lane.waiting or lane.running < lane.slots:  # else they are starting
             return 5.0
         if not demand.stands_still():
             return Tuning.give_back_seconds

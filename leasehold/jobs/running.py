@@ -1,6 +1,6 @@
-"""What this process has in its hands: claimed jobs, waiting for a slot or running.
+"""The claims that this process holds: jobs that wait for a slot or run.
 
-Written in the user's loop, read by the guard's thread: each access is one step of a dict.
+The user's event loop writes and the guard's thread reads. Each access is one step of a dict.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from leasehold.model.job import ClaimedJob
 
 @dataclass(eq=False, slots=True)
 class Claim:
-    """One attempt in our hands."""
+    """One attempt that this process holds."""
 
     job: ClaimedJob
     node: UUID
-    """Under which identity it was claimed; acks name it, also after a self-fencing."""
+    """The identity that claimed it. Acks name it, even after self-fencing."""
     started_at: float | None = None
-    """CLOCK_BOOTTIME; None: waits for a slot."""
+    """A time of CLOCK_BOOTTIME. None while it waits for a slot."""
     runner: asyncio.Task[None] | None = None
-    """In which it runs."""
+    """The task in which it runs."""
     stop: Callable[[], object] | None = None
     """Ends the run, as far as its executor can."""
     place: Any = None
-    """Where its handler is: a coroutine, the number of a thread, or what holds the child process.
-    For those who look at its stack."""
+    """Where its stack can be read: a coroutine, a thread's ident, or the object with the child
+    process."""
     stop_reason: str = ""
-    """``cancel``, ``lost``, ``stopping``; empty: go on."""
+    """``cancel``, ``lost`` or ``stopping``; empty while it may continue."""
     seen: bool = False
-    """Its handler, in a thread, was told that it shall end."""
+    """Its handler, in a thread, has seen that it should stop."""
     overdue_told: bool = False
     completed_elsewhere: bool = False
-    """The handler completed it in a transaction of its own; nothing is left to write."""
+    """The handler completed it in its own transaction. There is no outcome to write."""
     _cancelled: threading.Event | None = None
 
     @property
     def cancelled(self) -> threading.Event:
-        """Seen by handlers as ``ctx.cancelled``; made when somebody asks, for most never do."""
+        """What ``ctx.cancelled`` reads. Made on first use, because most handlers never read it."""
         if self._cancelled is None:
             self._cancelled = threading.Event()
             if self.stop_reason:
@@ -56,16 +56,16 @@ class Claim:
         return bool(self.stop_reason)
 
     deadlines: tuple[DueLevel, ...] = ()
-    """As they were when the run started."""
+    """As of the start of the run."""
 
     @property
     def lost(self) -> bool:
         return self.stop_reason == "lost"
 
     def end(self, reason: str) -> None:
-        """Stop it for ``reason``; the first reason stays. In the loop's thread."""
+        """Stop it for ``reason``; the first reason stays. Call it in the loop's thread."""
         if reason == "cancel" and self.completed_elsewhere:
-            return  # too late: its completion may be committing at this moment
+            return  # too late: its completion may be committing now
         if not self.stop_reason:
             self.stop_reason = reason
         if self._cancelled is not None:
@@ -79,20 +79,20 @@ def timed_out(claim: Claim) -> JobTimeout:
 
 
 _EARLY_MOST = 1000
-"""So many cancels of claims that are not here are kept; the oldest go first."""
+"""Cancels kept for claims that are not here. The oldest are dropped first."""
 
 
 class Running:
-    """All claims of this process by token."""
+    """All claims of this process, by token."""
 
     def __init__(self) -> None:
         self._claims: dict[int, Claim] = {}
         self._early: dict[int, None] = {}
-        """Tokens that somebody asked to cancel and that are not here: their runs are over, or the
-        answer to their claim is on its way, on another connection."""
+        """Tokens of cancelled claims that are not here. Their runs are over, or the answer to their
+        claim is still arriving on another connection."""
 
     def cancel(self, job: UUID, token: int) -> None:
-        """End it, also if it is yet to come. In the loop's thread."""
+        """Cancel a claim, even one that has not arrived yet. Call it in the loop's thread."""
         claim = self.find(job, token)
         if claim:
             claim.end("cancel")
@@ -102,7 +102,7 @@ class Running:
             del self._early[next(iter(self._early))]
 
     def end_early(self, claims: Iterable[Claim]) -> None:
-        """End those of these new claims that somebody asked to cancel before they were here."""
+        """Cancel those of the new claims whose cancel arrived before them."""
         if self._early:
             for claim in claims:
                 if claim.job.claim_token in self._early:
@@ -127,7 +127,7 @@ class Running:
         return self._claims.get(token)
 
     def pairs(self) -> list[tuple[UUID, int]]:
-        """(job, token) of all."""
+        """All claims as (job, token)."""
         return [(claim.job.id, claim.job.claim_token) for claim in self.snapshot()]
 
     def snapshot(self) -> list[Claim]:

@@ -1,5 +1,5 @@
-"""The stack of a running job's handler, as text: taken in the guard's thread, so that one that
-blocks its event loop can be looked at too. No values of variables are in it.
+"""The stack of a running handler, as text without the values of variables. The guard's thread takes
+it, so that it also shows a handler that blocks its event loop.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _LINKS = (("cr_frame", "cr_await"), ("gi_frame", "gi_yieldfrom"), ("ag_frame", "
 
 
 async def stack_of(claim: Claim | None, loop_thread: int, most_chars: int) -> str:
-    """In words and lines, the newest call last. ``loop_thread``: the number of the thread in which
-    the user's event loop runs."""
+    """Describe the stack, the newest call last. ``loop_thread`` is the ident of the thread that
+    runs the user's event loop."""
     return limited(await _say(claim, loop_thread), most_chars)
 
 
 def limited(text: str, most_chars: int) -> str:
-    """Masked, storable, and cut in its middle."""
+    """Mask secrets, make the text storable, and cut out its middle if it is too long."""
     text = masked_text(storable(text))
     if len(text) <= most_chars:
         return text
@@ -56,7 +56,7 @@ async def _say(claim: Claim | None, loop_thread: int) -> str:
 
 
 def _awaited(place: Any) -> Iterator[FrameType]:
-    """From the handler's coroutine to what it awaits at last."""
+    """Yield the frames from the handler's coroutine down to what it awaits."""
     for _ in range(_DEEPEST):
         for frame, following in _LINKS:
             if hasattr(place, frame):
@@ -69,7 +69,7 @@ def _awaited(place: Any) -> Iterator[FrameType]:
 
 
 def _from(frame: FrameType | None, first: CodeType | None) -> list[FrameType]:
-    """The frames of a thread, the oldest first; from ``first`` on, or without ours."""
+    """The frames of a thread, the oldest first: from ``first`` on, or without leasehold's own."""
     found: list[FrameType] = []
     while frame is not None and len(found) < _DEEPEST:
         found.append(frame)

@@ -1,4 +1,4 @@
-"""Whether this worker can start what its handlers run in: child processes and threads."""
+"""Whether this worker can start child processes and threads for its handlers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from leasehold.telemetry import Emit
 
 
 class Starts:
-    """A job whose start failed goes back, and its attempt does not count: it is the worker that
-    has no descriptor, memory or process left."""
+    """Handles failed starts. The job goes back and its attempt does not count, because it is the
+    worker that has no descriptor, memory or process left."""
 
     def __init__(self, env: Env, emit: Emit) -> None:
         self._env = env
@@ -22,7 +22,7 @@ class Starts:
 
     @property
     def trouble(self) -> str:
-        """Why nothing could be started lately; empty: it could. From any thread."""
+        """Why a recent start failed; empty if none did. Can be read from any thread."""
         known = self._env.boot_now() - self._at < Tuning.no_start_known_seconds
         return self._error if known else ""
 

@@ -1,4 +1,4 @@
-"""Tasks: functions that jobs name, with the options of their jobs."""
+"""Tasks: functions that jobs call by name, with the options of their jobs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TaskGiven(SharedGiven, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOptions(SharedOptions):
-    """How a task's jobs run, and the defaults of their options."""
+    """How a task's jobs run, and the default options of those jobs."""
 
     backoff: Backoff = field(default_factory=Backoff)
     executor: Executor | None = None
@@ -43,7 +43,7 @@ class TaskOptions(SharedOptions):
 
 
 class TaskFunction:
-    """A registered function and how its jobs are made. ``payload_limit`` in bytes."""
+    """A registered function, which makes its jobs. ``payload_limit`` is in bytes."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class TaskFunction:
         )
         self._signature = inspect.Signature(parameters[1:] if self.takes_context else parameters)
         self.executor = self._executor()
-        # the defaults are checked here, not at the first job
+        # check the defaults now, not at the first job
         shared = {option.name: getattr(options, option.name) for option in fields(SharedOptions)}
         self.job_options = JobOptions(name, **shared)
         self._arguments = tuple(self._signature.parameters)
@@ -76,7 +76,7 @@ class TaskFunction:
             if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
         ]
         self._usual: set[tuple[str, ...]] = set()
-        """Names of arguments that were found to fit."""
+        """Sets of argument names that are known to fit."""
 
     def _executor(self) -> Executor:
         chosen = self.options.executor or ("async" if self._is_async else "thread")
@@ -95,7 +95,7 @@ class TaskFunction:
         return chosen
 
     def with_options(self, options: JobOptions, given: dict[str, Any]) -> JobOptions:
-        """``options`` with those of ``given`` in their place. Raises BadJob."""
+        """Return ``options``, replaced where ``given`` has others. Raises BadJob."""
         for wrong in given.keys() - set(JOB_OPTIONS):
             raise BadJob(f"jobs have no option {wrong!r}", do=suggest(wrong, JOB_OPTIONS))
         if "on_conflict" in given:
@@ -110,9 +110,9 @@ class TaskFunction:
         given: dict[str, Any] | None = None,
         options: JobOptions | None = None,
     ) -> JobRequest:
-        """A job with the handler's arguments, by their places and by name.
+        """Make a job with the handler's arguments, by position and by name.
 
-        Raises BadJob for arguments that do not fit, BadPayload for those that are not JSON.
+        Raises BadJob for arguments that do not fit, and BadPayload for arguments that are not JSON.
         """
         given = given or {}
         if arguments:
@@ -126,7 +126,7 @@ class TaskFunction:
         return JobRequest.of(options or self.job_options, payload)
 
     def as_callback(self) -> Callback:
-        """Its jobs are kept, and have no deadlines of their own."""
+        """This task as a callback. Its jobs keep their history and have no deadlines."""
         options = self.job_options.as_json.items()
         return Callback(
             self.name, {k: v for k, v in options if k not in ("task", "history", "deadline")}
@@ -143,7 +143,7 @@ class TaskFunction:
         return dict(zip(self._positional, arguments, strict=False)) | given
 
     def accepts(self, /, **arguments: Any) -> bool:
-        """Can the handler be called with these?"""
+        """Return whether the handler can be called with these arguments."""
         try:
             self._signature.bind(**arguments)
         except TypeError:
@@ -185,7 +185,7 @@ class Registry:
         self._payload_limit = payload_limit
 
     def add(self, name: str, function: Callable[..., Any], options: TaskOptions) -> TaskFunction:
-        """Raises DuplicateTask when another function has that name."""
+        """Register a task. Raises DuplicateTask if the name is taken."""
         task = TaskFunction(name, function, options, self._payload_limit, self.levels)
         if name in self._tasks:
             other = self._tasks[name].function
@@ -197,7 +197,7 @@ class Registry:
         return task
 
     def levels(self, given: object) -> tuple[Level, ...]:
-        """Deadlines with their callbacks found. Raises BadDeadline, UnknownTask."""
+        """Resolve the callbacks of deadlines. Raises BadDeadline, UnknownTask."""
         return tuple(Level.of(one, self._callback(one.on_breach)) for one in as_levels(given))
 
     def _callback(self, given: Any) -> Callback:

@@ -1,8 +1,7 @@
 """OpenTelemetry: a span where jobs are enqueued, one for each attempt, and a link between them.
 
-Only the API is used (extra ``otel``): where the application sets up no SDK, or the package is not
-there, nothing happens and nothing is carried. The trace context goes with the job, as W3C's
-``traceparent``.
+leasehold uses only the API (extra ``otel``). Without the package, or if the application sets up no
+SDK, this does nothing. The job carries the trace context as W3C's ``traceparent``.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from leasehold.model.job import ClaimedJob, JobRequest
 from leasehold.model.outcome import Cancel, Discard, Fail, Outcome, Snooze
 
 otel: Any = None
-"""The API; None where it is not installed."""
+"""The API, or None if it is not installed."""
 with suppress(ImportError):
     from opentelemetry import trace
     from opentelemetry.context import Context as OtelContext
@@ -26,12 +25,12 @@ with suppress(ImportError):
 
 _SYSTEM = {"messaging.system": "leasehold"}
 _set_up = False
-"""An SDK was found; it stays."""
+"""An SDK was found. It never goes away."""
 
 
 def traces() -> bool:
-    """Did the application set up an SDK? Without one a span of the API costs as much as a short
-    job does, and nobody gets it."""
+    """Return whether the application set up an SDK. Without one, a span costs as much as a short
+    job, for nothing."""
     global _set_up
     if not _set_up and otel is not None:
         _set_up = not isinstance(otel.get_tracer_provider(), otel.ProxyTracerProvider)
@@ -40,8 +39,8 @@ def traces() -> bool:
 
 @contextmanager
 def enqueueing(jobs: Sequence[tuple[UUID, JobRequest]]) -> Iterator[str | None]:
-    """The span of one call that enqueues; gives the ``traceparent`` to go with its jobs, or None
-    when nobody traces."""
+    """Open the span of one enqueueing call. Yield the ``traceparent`` for its jobs, or None if
+    there is no tracing."""
     if not traces():
         yield None
         return
@@ -66,7 +65,7 @@ def enqueueing(jobs: Sequence[tuple[UUID, JobRequest]]) -> Iterator[str | None]:
 
 
 class Attempt:
-    """The span of one attempt, told how it ended."""
+    """The span of one attempt, which records how it ended."""
 
     def __init__(self, span: Any) -> None:
         self._span = span
@@ -84,8 +83,8 @@ class Attempt:
 
 @contextmanager
 def running(job: ClaimedJob, worker_id: str) -> Iterator[Attempt]:
-    """The span of one attempt: the root of a trace, with a link to where the job was enqueued.
-    Spans of the handler are its children. Only while :func:`traces`."""
+    """Open the span of one attempt: the root of a trace, with a link to the enqueueing span. The
+    handler's spans are its children. Call it only while :func:`traces` is true."""
     links = []
     if job.trace:
         carrier = {"traceparent": job.trace}
@@ -110,7 +109,7 @@ def running(job: ClaimedJob, worker_id: str) -> Iterator[Attempt]:
         kind=otel.SpanKind.CONSUMER,
         attributes=attributes,
         links=links,
-        record_exception=False,  # what handlers raise are outcomes
+        record_exception=False,  # a handler's exception is an outcome
         set_status_on_exception=False,
     ) as span:
         yield Attempt(span)
