@@ -49,8 +49,8 @@ RESTART_SECONDS = 60.0
 """Moments that a schedule missed because nothing ran for at most this long are a note: that is a
 deployment. A longer stop is a problem."""
 
-USER_IDLE_SECONDS = 60.0
-"""A connection for users' calls is closed when nobody has used it for so long."""
+ON_DEMAND_SECONDS = 60.0
+"""A connection that was opened on demand is closed when nobody has used it for so long."""
 
 MIN_LEASE_SECONDS = 6.0
 MIN_RECOVER_WITHIN = 9.0
@@ -355,12 +355,12 @@ class Settings:
     release: str = ""
     """The name of this deployment, for ``App.once_per_deploy`` and blue/green deployments."""
     work_connections: int = 1
-    """Connections of a node for claims and acks. The guard and the listener have one each."""
+    """Connections of a node for claims, acks and notifications. The guard has one more."""
     user_connections: int = 3
     """The most connections that an event loop opens for your code's calls: enqueue, cancel, wait,
-    progress. Each is opened when needed and closed after a minute without use."""
+    progress. Each is opened on demand and closed after a minute without use."""
     listen: bool = True
-    """Whether to listen for notifications. With False, a node polls and has one connection less."""
+    """Whether to listen for notifications. With False, a node polls."""
     call_timeout: float = 10.0
     """The time limit of a call, in seconds. An enqueue gets 10 more for each megabyte."""
     grace: float = 10.0

@@ -389,7 +389,7 @@ class App(Home):
         tools = Tools(
             store,
             await self.store(),
-            lambda: guard_store(settings),
+            partial(guard_store, settings),
             lambda on_wake, emit: Listener(settings, self.env, store, on_wake, emit),
             self.on_connection,
         )

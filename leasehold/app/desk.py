@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from leasehold.config import Settings
+from leasehold.config import ON_DEMAND_SECONDS, Settings
 from leasehold.env import Env
 from leasehold.lease.guard import Guard
 from leasehold.node.light import LightNode, LightTools, MakeWakeups
@@ -23,9 +23,12 @@ LINGER_SECONDS = 2.0
 """A light node stays so long after its last user: the next one may come at once."""
 
 
-def guard_store(settings: Settings) -> PgStore:
-    """No call of the guard may keep it from fencing itself in time."""
-    return PgStore(replace(settings, call_timeout=settings.timings.call_timeout), "guard")
+def guard_store(settings: Settings, role: str) -> PgStore:
+    """For the guard's thread, where no call may keep the guard from fencing itself in time.
+    ``role``: ``guard`` for the heartbeat, or ``lease`` for what users hold, on a connection that
+    is opened on demand."""
+    limited = replace(settings, call_timeout=settings.timings.call_timeout)
+    return PgStore(limited, role, 1, None if role == "guard" else ON_DEMAND_SECONDS)
 
 
 class Desk:
@@ -110,14 +113,11 @@ class Desk:
         begun.set_result(None)
 
     def _tools(self) -> LightTools:
-        return LightTools(
-            settings=self._located,
-            guard_store=guard_store,
-            store=self._store,
-        )
+        return LightTools(self._located, guard_store, self._store)
 
     def _store(self, settings: Settings) -> tuple[PgStore, MakeWakeups]:
-        store = PgStore(settings, "work")
+        # it listens; what it writes besides are a few events
+        store = PgStore(settings, "work", 1, None if settings.listen else ON_DEMAND_SECONDS)
         return store, lambda wake, emit: Listener(settings, self._env, store, wake, emit)
 
     def give_back(self, guard: Guard) -> None:

@@ -11,7 +11,7 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from leasehold.app.desk import Desk
-from leasehold.config import USER_IDLE_SECONDS, Settings
+from leasehold.config import ON_DEMAND_SECONDS, Settings
 from leasehold.env import Env
 from leasehold.errors import ConfigError
 from leasehold.jobs.client import Client, Job
@@ -32,7 +32,7 @@ class Stores:
 
     def __init__(self, settings: Settings) -> None:
         self.work = PgStore(settings, "work", settings.work_connections)
-        self.users = PgStore(settings, "user", settings.user_connections, USER_IDLE_SECONDS)
+        self.users = PgStore(settings, "user", settings.user_connections, ON_DEMAND_SECONDS)
         self.reports = PgReports(settings)
 
     def abandon(self) -> None:

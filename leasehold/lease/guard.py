@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -35,10 +36,11 @@ class Guard:
     """One process's heartbeat. ``run`` lasts until ``stop``; ``poke`` makes it look at once."""
 
     def __init__(
-        self, make_store: Callable[[], Store], env: Env, timings: Timings, emit: Emit, host: Host
+        self, make_store: Callable[[str], Store], env: Env, timings: Timings, emit: Emit, host: Host
     ) -> None:
         self._make_store = make_store
-        """Called in the guard's own loop: connections belong to a loop."""
+        """Called in the guard's own loop, to which connections belong, with the store's role:
+        ``guard`` for the heartbeat, ``lease`` for what users hold."""
         self._env = env
         self._timings = timings
         self.emit = emit
@@ -65,7 +67,7 @@ class Guard:
         self.membership = self._new_membership()
         self._context = LeaseContext(env, timings, emit, lambda: self.membership, self._timeline)
         self._elections: dict[str, Election] = {}
-        self.contests = Contests(make_store, self._context, self._stir.ring)
+        self.contests = Contests(partial(make_store, "lease"), self._context, self._stir.ring)
 
     def _new_membership(self) -> Membership:
         identity = self._host.new_identity()
@@ -145,7 +147,7 @@ class Guard:
 
     # -- the loop --------------------------------------------------------------------------------
     async def run(self) -> None:
-        self._store = self._make_store()
+        self._store = self._make_store("guard")
         self._loop = asyncio.get_running_loop()
         while not self._stopping:
             poked, self._poked = self._poked, False

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from leasehold import errors
@@ -32,7 +33,7 @@ class LightTools:
     """What the composition root gives. Each is called in the thread's loop."""
 
     settings: Callable[[], Awaitable[Settings]]
-    guard_store: Callable[[Settings], Store]
+    guard_store: Callable[[Settings, str], Store]
     store: Callable[[Settings], tuple[Store, MakeWakeups]]
 
 
@@ -87,9 +88,8 @@ class LightNode(Host):
         emit = self._recorder.emit
         await reach_database(store, settings, self._env, emit)
         self._joined = asyncio.get_running_loop().create_future()
-        self.guard = Guard(
-            lambda: self._tools.guard_store(settings), self._env, settings.timings, emit, self
-        )
+        make_store = partial(self._tools.guard_store, settings)
+        self.guard = Guard(make_store, self._env, settings.timings, emit, self)
         recording = Loop(self._recorder, self._env, emit)
         self._recorder.wake = recording.wake_from_any_thread
         self._wakeups = wakeups(self._on_wake, emit)

@@ -40,11 +40,11 @@ class NodePlan:
 @dataclass(frozen=True)
 class Tools:
     """What the composition root gives a node. ``users`` is for what a handler calls, and for jobs
-    with unique keys: it may wait for a user's transaction. ``guard_store`` is made in the guard's
-    loop."""
+    with unique keys: it may wait for a user's transaction. ``guard_store`` is called in the
+    guard's loop, with the store's role."""
 
     store: Store
     users: Store
-    guard_store: Callable[[], Store]
+    guard_store: Callable[[str], Store]
     wakeups: Callable[[Callable[[Wake], None], Emit], Wakeups]
     on_connection: OnConnection

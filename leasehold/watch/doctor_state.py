@@ -11,7 +11,6 @@ from leasehold.watch.advice import recommended, worst_gap, worst_trip
 from leasehold.watch.facts import duration
 from leasehold.watch.finding import OK, WRONG, Finding, quoted
 
-CONNECTIONS_A_NODE = 3
 PIN_SECONDS = 60.0
 """A transaction that is open for longer keeps dead rows for too long."""
 _SHARE_FULL = 0.8
@@ -21,8 +20,8 @@ _DEAD_ROWS = 100_000
 def connections(found: Examination, settings: Settings) -> Iterator[Finding]:
     server = found.server
     ours = sum(int(row["count"]) for row in found.connections)
-    each = CONNECTIONS_A_NODE - (not settings.listen) + settings.work_connections - 1
-    takes = f"a node takes {each}, and up to {settings.user_connections} more while your code calls"
+    each = 1 + settings.work_connections  # the guard's
+    takes = f"a node holds {each}, and up to {settings.user_connections + 1} more on demand"
     words = (
         f"{server['used']} of {server['most']} connections are taken, {ours} by leasehold's nodes; "
         f"{takes}"

@@ -108,28 +108,61 @@ async def test_a_statement_larger_than_the_sockets_buffer_is_sent_and_answered(l
 async def test_notifications_are_read_between_statements(
     link: Link, other: psycopg.AsyncConnection
 ):
+    heard: list[str | None] = []
+    link.hear(heard.append)
     await link.execute("listen here")
-    heard: list[str] = []
     for number in range(3):
-        hearing = asyncio.create_task(link.hear(heard.append))
         for text in (f"{number} a", f"{number} ä"):
             await other.execute("select pg_notify('here', %s)", [text])
             await until_async(lambda t=text: t in heard, 30)
-        hearing.cancel()
-        await asyncio.gather(hearing, return_exceptions=True)
         assert await one(link, "select 1") == 1
     assert heard == ["0 a", "0 ä", "1 a", "1 ä", "2 a", "2 ä"]
 
 
-async def test_whoever_hears_notifications_is_told_that_the_connection_is_gone(
-    link: Link, other: psycopg.AsyncConnection
-):
+@pytest.mark.parametrize("way", ["cursor", "no cursor", "transaction"])
+async def test_notifications_that_come_with_an_answer_are_read(link: Link, way: str):
+    heard: list[str | None] = []
+    link.hear(heard.append)
     await link.execute("listen here")
-    hearing = asyncio.create_task(link.hear(lambda text: None))
-    await other.execute("select pg_terminate_backend(%s)", [link.info.backend_pid])
-    with pytest.raises(psycopg.OperationalError):
-        async with asyncio.timeout(30):
-            await hearing
+    for number in "12":
+        if way == "no cursor":
+            await sent(link, Query(b"select pg_notify('here', $1)", ("text",)), text=number)
+        else:
+            if way == "transaction":
+                await link.execute("begin")
+            await link.execute("select pg_notify('here', %s)", [number])
+            if way == "transaction":
+                await link.commit()
+        assert heard.pop() == number, "the server sends it before it says that it is ready"
+    assert not heard
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["idle", "in a statement"])
+@pytest.mark.parametrize("how", ["terminated", "cut", "closed"])
+async def test_whoever_hears_notifications_is_told_once_that_the_connection_is_gone(
+    link: Link, other: psycopg.AsyncConnection, how: str, waits: bool
+):
+    heard: list[str | None] = []
+    link.hear(heard.append)
+    await link.execute("listen here")
+    await sent(link, Query(b"select 1", ()))
+    calls = []
+    if waits:
+        calls = [asyncio.ensure_future(sent(link, Query(b"select 1 from pg_sleep(60)", ())))]
+        await until_async(lambda: not link.usable, 30)
+    assert not heard
+    if how == "closed":
+        await link.close()
+    elif how == "cut":
+        link.give_up("its time is over")
+    else:
+        await other.execute("select pg_terminate_backend(%s)", [link.info.backend_pid])
+    await until_async(lambda: heard, 30)
+    for call in calls:
+        with pytest.raises(psycopg.OperationalError):
+            await call
+    await link.close()
+    assert heard == [None], "whoever listens again by then would take it for a new loss"
 
 
 # -- statements without a cursor -----------------------------------------------------------------

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from leasehold import App, Context
-from leasehold.pg.stores import store as stores
+from leasehold.app import home
 from tests.support.wait import until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -99,7 +99,7 @@ async def blocked_is(sql: Sql, count: int) -> bool:
 async def test_a_connection_for_calls_is_closed_when_it_is_idle_and_opened_again(
     app: App, sql: Sql, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(stores, "USER_IDLE_SECONDS", 2.0)
+    monkeypatch.setattr(home, "ON_DEMAND_SECONDS", 2.0)
 
     @app.task(name="hello")
     async def hello() -> None: ...
@@ -107,7 +107,7 @@ async def test_a_connection_for_calls_is_closed_when_it_is_idle_and_opened_again
     async with app.node():
         job = await app.enqueue(hello.job())
         await job.wait(60)
-        protocol = {"guard": 1, "work": 1, "listen": 1}
+        protocol = {"guard": 1, "work": 1}
 
         async def is_open() -> bool:
             return await opened(sql) == {**protocol, "user": 1}

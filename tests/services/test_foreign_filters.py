@@ -86,7 +86,7 @@ async def test_a_start_whose_guard_ends_raises_and_does_not_wait_for_ever(databa
     app = database.app()
     tools = app.desk._tools()
 
-    def no_store(settings: Any) -> Any:
+    def no_store(*given: Any) -> Any:
         raise OSError("no more files")
 
     light = LightNode(replace(tools, guard_store=no_store), app.env, "0")
@@ -95,7 +95,7 @@ async def test_a_start_whose_guard_ends_raises_and_does_not_wait_for_ever(databa
             await asyncio.to_thread(light.start)
 
     node = await app.make_node()
-    node.guard._make_store = lambda: no_store(None)
+    node.guard._make_store = no_store
     async with asyncio.timeout(60):
         with pytest.raises(Unavailable, match="no more files"):
             await node.start()

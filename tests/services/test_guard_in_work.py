@@ -50,7 +50,7 @@ async def test_many_overdue_jobs_over_a_slow_link_do_not_fence_their_node(databa
 
     node = await app.make_node(queues={"default": JOBS})
     settings = replace(app.settings, call_timeout=app.settings.timings.call_timeout)
-    node.guard._make_store = lambda: FarStore(settings, "guard")
+    node.guard._make_store = lambda role: FarStore(settings, role)
     jobs = [await stuck.enqueue() for _ in range(JOBS)]
     await node.start()
     try:

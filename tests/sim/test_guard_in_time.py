@@ -57,7 +57,7 @@ def test_a_guard_without_answers_fences_itself_at_its_deadline(seed: int):
 
     async def main() -> float:
         guard = Guard(
-            lambda: FaultyStore.over(link, 1.0), env, timings, lambda *a, **b: None, host  # type: ignore[arg-type]
+            lambda role: FaultyStore.over(link, 1.0), env, timings, lambda *a, **b: None, host  # type: ignore[arg-type]
         )  # fmt: skip
         task = asyncio.ensure_future(guard.run())
         lease = guard.membership.lease

@@ -66,7 +66,7 @@ class Process:
         self.is_quiet = True
         self.lag = 0.0
         host: Any = self
-        self.guard = Guard(lambda: self.store, self.env, TIMES, self._emit, host)
+        self.guard = Guard(lambda role: self.store, self.env, TIMES, self._emit, host)
         self.guard._store = self.store
         self.guard.stand("default")
 

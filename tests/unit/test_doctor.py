@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from leasehold.pg.schema.examination import compare
 from leasehold.ports.doctor import TRANSACTION, Clocks, Examination, Gaps, Tokens
 from leasehold.watch.advice import recommended
 from leasehold.watch.doctor import findings
+from leasehold.watch.doctor_state import connections
 from leasehold.watch.finding import Finding
 
 SETTINGS = Settings(dsn="postgresql://x", schema="leasehold")
@@ -50,6 +52,13 @@ def worst(found: Examination) -> dict[str, str]:
 def test_what_is_sound_is_found_sound():
     assert worst(sound()) == {}
     assert {f.level for f in judge(sound())} == {"ok"}
+
+
+@pytest.mark.parametrize("listen", [True, False])
+def test_the_connections_that_a_node_holds_are_told_apart_from_those_on_demand(listen):
+    settings = replace(SETTINGS, listen=listen, work_connections=2, user_connections=5)
+    [finding] = connections(sound(), settings)
+    assert finding.sentence.endswith("a node holds 3, and up to 6 more on demand")
 
 
 def looks(seconds: float, offset: Any, trip: float = 0.001) -> list[Any]:

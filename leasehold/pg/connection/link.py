@@ -22,7 +22,6 @@ from typing import Any, cast
 import psycopg
 from psycopg.abc import RV, PQGen
 from psycopg.pq import ConnStatus, TransactionStatus
-from psycopg.pq.abc import PGconn
 from psycopg.waiting import READY_NONE, READY_R, READY_W, WAIT_R, WAIT_W, Ready, Wait
 
 from leasehold.pg.connection.exchange import Exchange, Row
@@ -33,6 +32,8 @@ _CANCEL_SECONDS = 5.0
 
 Ended = Callable[[Any, BaseException | None], None]
 """Told what came of a statement: its answer, or an error."""
+Ear = Callable[[str | None], None]
+"""Told the text of each notification, and None once, when the connection has ended."""
 
 
 class Link(psycopg.AsyncConnection[Row]):
@@ -49,6 +50,7 @@ class Link(psycopg.AsyncConnection[Row]):
     """Of the statement under way."""
     _exchange: Exchange | None = None
     _given_up = False
+    _ear: Ear | None = None
 
     @property
     def usable(self) -> bool:
@@ -101,13 +103,11 @@ class Link(psycopg.AsyncConnection[Row]):
             await self._stop(gen)
             raise
 
-    async def hear(self, tell: Callable[[str], None]) -> None:
-        """Tell the text of each notification, in the loop's own call, until the connection is gone
-        or this is cancelled. psycopg's own way wakes up ten times a second, and tells a task.
-
-        Raises psycopg.Error.
-        """
-        await self.wait(_heard(self.pgconn, tell))
+    def hear(self, ear: Ear) -> None:
+        """From now on call ``ear``, which must not raise, in the loop's own call."""
+        if self._ear is None:  # for those that one of psycopg's statements reads
+            self.add_notify_handler(lambda note: self._ear and self._ear(note.payload))
+        self._ear = ear
 
     def look(self) -> None:
         """Read what has come for the statement under way, whether or not the loop has said so."""
@@ -154,6 +154,12 @@ class Link(psycopg.AsyncConnection[Row]):
             ended(None, wrong)
         else:
             self._write(bool(wanted & WAIT_W))
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """The notifications that were read: alone, or with a statement's answer."""
+        while self._ear and (note := self.pgconn.notifies()):
+            self._ear(note.extra.decode(errors="replace"))
 
     def _take_in(self) -> None:
         """What comes between two statements: a notice, a setting's new value, or the end.
@@ -167,6 +173,7 @@ class Link(psycopg.AsyncConnection[Row]):
         with suppress(psycopg.OperationalError):  # the end: libpq closes the socket
             self.pgconn.consume_input()
             self.pgconn.is_busy()
+        self._pass_on()
         self._keep()
 
     def _end(self, why: str) -> None:
@@ -175,6 +182,12 @@ class Link(psycopg.AsyncConnection[Row]):
         self._leave()
         if ended is not None:
             ended(None, psycopg.OperationalError(why))
+        self._say_gone()
+
+    def _say_gone(self) -> None:
+        ear, self._ear = self._ear, None
+        if ear is not None:
+            ear(None)
 
     def _refuse_to_share(self) -> None:
         if self._steps is not None:
@@ -227,6 +240,7 @@ class Link(psycopg.AsyncConnection[Row]):
             self._write(False)
         else:
             self._leave()
+            self._say_gone()
 
     def _leave(self) -> None:
         """Before anybody else watches the socket, and before its number is another's."""
@@ -246,14 +260,6 @@ def settle(future: asyncio.Future[Any], answer: Any, error: BaseException | None
         future.set_result(answer)
     else:
         future.set_exception(error)
-
-
-def _heard(pgconn: PGconn, tell: Callable[[str], None]) -> PQGen[None]:
-    while True:
-        while note := pgconn.notifies():
-            tell(note.extra.decode(errors="replace"))
-        yield WAIT_R
-        pgconn.consume_input()
 
 
 def _rest(gen: PQGen[RV], wanted: Wait) -> PQGen[RV]:

@@ -1,4 +1,7 @@
-"""LISTEN on a connection of its own, tested by notifications to ourselves.
+"""LISTEN on the work connection, tested by notifications to ourselves.
+
+A wake-up lets its process claim, over this same connection: whenever the connection can claim, it
+can hear. So listening costs no connection of its own.
 
 Wake-ups are an accelerator: while they are not known to arrive, ``healthy`` is False and the
 services poll faster.
@@ -8,19 +11,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-
-import psycopg
+from contextlib import suppress
 
 from leasehold import errors, own
 from leasehold.config import Settings
 from leasehold.env import Env
-from leasehold.pg.connection.faults import translate
-from leasehold.pg.connection.session import Session
 from leasehold.pg.stores.store import PgStore
 from leasehold.ports import Wake
 from leasehold.telemetry import Emit
 
 _RETRY_SECONDS = 2.0
+_POOLED = "a pooler stands between: polling only"
 _QUEUE_FULL = (
     "the server's queue of notifications is half full: some session listens and has been in a "
     "transaction for long"
@@ -41,6 +42,7 @@ class Listener:
         self._settings = settings
         self._env = env
         self._store = store
+        self._pool = store.pool
         self._on_wake = on_wake
         self._emit = emit
         self._task: asyncio.Task[None] | None = None
@@ -50,6 +52,9 @@ class Listener:
         """It was said that wake-ups do not arrive; once, until they do."""
         self._echo = ""
         self._heard = asyncio.Event()
+        """The echo came, or never will."""
+        self._lost = asyncio.Event()
+        """The connection has ended."""
 
     @property
     def healthy(self) -> bool:
@@ -67,47 +72,70 @@ class Listener:
         if self._task:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self._pool.deafen(self._told)
 
-    def _lost(self, why: str) -> None:
+    async def _run(self) -> None:
+        while not self._pooled:
+            try:
+                self._say(await self._listen())
+            except errors.LeaseholdError as error:
+                self._say(str(error))
+            except Exception as error:  # nobody looks at this task: it must go on
+                self._say(errors.told(error))
+            finally:
+                self._healthy = False
+            await asyncio.sleep(self._env.jitter(_RETRY_SECONDS, 0.25))
+
+    def _say(self, why: str) -> None:
         if not self._said:
             self._emit("listen_lost", why=why)
         self._said = True
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                session = await Session.open(self._settings, "listen")
-                try:
-                    self._pooled = session.facts.pooled
-                    if self._pooled:
-                        self._emit("listen_lost", why="a pooler stands between: polling only")
-                        return
-                    await self._listen(session)
-                finally:
-                    self._healthy = False
-                    session.shut()
-                    await session.close()
-            except errors.LeaseholdError as error:
-                self._lost(str(error))
-            except Exception as error:  # nobody looks at this task: it must go on
-                self._lost(errors.told(error))
-            await asyncio.sleep(self._env.jitter(_RETRY_SECONDS, 0.25))
+    async def _listen(self) -> str:
+        """Why it cannot be done, or not any more."""
+        self._lost.clear()
+        facts = await self._pool.listen(self._told)
+        self._pooled = facts.pooled
+        if self._pooled:
+            self._said = False  # whatever was said before, this is why
+            return _POOLED
+        return await self._test()
 
-    async def _listen(self, session: Session) -> None:
-        connection = session.connection
-        try:
-            await connection.execute(f"listen {self._settings.schema}".encode())
-            tester = own.start(self._test(session))
+    async def _test(self) -> str:
+        """Send ourselves a nonce now and then. Why wake-ups do not arrive any more."""
+        while not self._lost.is_set():
+            self._echo = str(self._env.new_id())
+            self._heard.clear()
+            if not await self._store.notify(f"n:{self._echo}"):
+                self._healthy = False
+                self._say(_QUEUE_FULL)
+                await self._pause(_RETRY_SECONDS)
+                continue
             try:
-                await connection.hear(self._told)
-            finally:
-                tester.cancel()
-        except (psycopg.Error, OSError) as error:
-            raise translate(error, sent=False) from error
+                async with asyncio.timeout(self._settings.timings.call_timeout):
+                    await self._heard.wait()
+            except TimeoutError:
+                return "a notification to ourselves did not arrive"
+            if not self._healthy and not self._lost.is_set():
+                self._healthy, self._said = True, False
+                self._emit("listen_works")
+                self._on_wake(Wake("q"))  # of any queue: we were not told of any
+            await self._pause(self._env.jitter(self._settings.polling.listen_check, 0.2))
+        return "the connection was lost"
 
-    def _told(self, note: str) -> None:
-        """Any login of the database may send what it likes."""
-        kind, _, subject = note.partition(":")
+    async def _pause(self, seconds: float) -> None:
+        """Until the connection is lost, or so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._lost.wait()
+
+    def _told(self, text: str | None) -> None:
+        """Any login of the database may send what it likes. None: the connection has ended."""
+        if text is None:
+            self._lost.set()
+            self._heard.set()
+            return
+        kind, _, subject = text.partition(":")
         if kind == "n":
             if subject == self._echo:
                 self._heard.set()
@@ -115,32 +143,4 @@ class Listener:
         try:
             self._on_wake(Wake(kind, subject))
         except Exception as error:
-            self._emit("note_refused", note=note, error=errors.told(error))
-
-    async def _test(self, session: Session) -> None:
-        """Send ourselves a nonce now and then; if it does not come, cut the connection."""
-        while True:
-            self._echo = str(self._env.new_id())
-            self._heard.clear()
-            try:
-                if not await self._store.notify(f"n:{self._echo}"):
-                    self._lost(_QUEUE_FULL)
-                    self._healthy = False
-                    await asyncio.sleep(_RETRY_SECONDS)
-                    continue
-                async with asyncio.timeout(self._settings.timings.call_timeout):
-                    await self._heard.wait()
-            except errors.LeaseholdError:
-                # the database is away: whoever works on it says so
-                self._healthy = False
-                await asyncio.sleep(_RETRY_SECONDS)
-                continue
-            except TimeoutError:
-                self._lost("a notification to ourselves did not arrive")
-                session.shut()
-                return
-            if not self._healthy:
-                self._healthy, self._said = True, False
-                self._emit("listen_works")
-                self._on_wake(Wake("q"))  # of any queue: we were not told of any
-            await asyncio.sleep(self._env.jitter(self._settings.polling.listen_check, 0.2))
+            self._emit("note_refused", note=text, error=errors.told(error))

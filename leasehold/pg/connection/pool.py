@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from leasehold import errors, own
 from leasehold.config import Settings
 from leasehold.pg.connection.exchange import Answer, Row
-from leasehold.pg.connection.link import settle
+from leasehold.pg.connection.link import Ear, settle
 from leasehold.pg.connection.session import BYTE_SECONDS, Params, ServerFacts, Session, read
 from leasehold.pg.schema.migrate import SCHEMA_NUMBER
 
@@ -38,6 +38,7 @@ class Pool:
         self._turn = asyncio.Semaphore(size)
         self._running: set[asyncio.Task[Any]] = set()
         self._closing = asyncio.Lock()
+        self._ears: set[Ear] = set()
         self.facts: ServerFacts | None = None
         self.statements = 0
         """How many were sent, for the idle-cost tests and for metrics."""
@@ -70,6 +71,16 @@ class Pool:
         most so many."""
         self._check_process()
         await self._detached(self._copy(name, rows, most, most_bytes))
+
+    async def listen(self, ear: Ear) -> ServerFacts:
+        """Have one of the connections listen to the schema's channel, for ``ear`` until
+        ``deafen``. Behind a pooler, as the facts say, none listens."""
+        self._check_process()
+        self._ears.add(ear)
+        return await self._detached(self._listen())
+
+    def deafen(self, ear: Ear) -> None:
+        self._ears.discard(ear)
 
     def _check_process(self) -> None:
         if self._process != own.generation():
@@ -130,6 +141,22 @@ class Pool:
             await session.copy(name, rows, give_up_at - self.now(), most, most_bytes)
         finally:
             self._give_back(session)
+
+    async def _listen(self) -> ServerFacts:
+        seconds = self._settings.call_timeout
+        give_up_at = self.now() + seconds
+        session = await self._session(give_up_at, seconds)
+        try:
+            if not session.facts.pooled:
+                self.statements += 1
+                await session.listen(self._tell, give_up_at - self.now())
+            return session.facts
+        finally:
+            self._give_back(session)
+
+    def _tell(self, text: str | None) -> None:
+        for ear in list(self._ears):
+            ear(text)
 
     async def _session(self, give_up_at: float, seconds: float) -> Session:
         """To be given back."""

@@ -23,7 +23,7 @@ from leasehold.pg.connection.copying import batched
 from leasehold.pg.connection.dsn import read_dsn
 from leasehold.pg.connection.exchange import Answer, Row
 from leasehold.pg.connection.faults import translate
-from leasehold.pg.connection.link import Ended, Link
+from leasehold.pg.connection.link import Ear, Ended, Link
 from leasehold.pg.connection.timer import Timer
 from leasehold.pg.sql import query, statement
 
@@ -38,7 +38,7 @@ TCP = {
 _STRONG = ("on", "remote_apply")
 _LOOKS_ANEW = ("read committed", "read uncommitted")  # PostgreSQL knows no difference
 
-_STEADY = ("guard", "work", "user", "web")
+_STEADY = ("guard", "lease", "work", "user", "web")
 """Roles that send the same statements all the time, and have an index for each of them."""
 _ALLOW = "set local statement_timeout ="
 _COPY_LINES, _COPY_CHARS = 500, 1 << 18  # in one write, so that the loop has its turn
@@ -81,7 +81,7 @@ class Session:
 
     @classmethod
     async def open(cls, settings: Settings, role: str, timeout: float | None = None) -> Session:
-        """``role`` (guard, work, listen …) is seen in pg_stat_activity; ``timeout`` in seconds,
+        """``role`` (guard, work, user …) is seen in pg_stat_activity; ``timeout`` in seconds,
         for all of it.
 
         Raises ServerError with the reason when the server cannot serve us, Unavailable when it
@@ -171,6 +171,12 @@ class Session:
                     await self.connection.rollback()
                 raise
             await self.connection.commit()
+
+    async def listen(self, ear: Ear, timeout: float) -> None:
+        """Listen to the schema's channel from now on; see :meth:`Link.hear`."""
+        self.connection.hear(ear)
+        async with self.guarded(timeout):
+            await self.connection.execute(f"listen {self._settings.schema}".encode())
 
     @asynccontextmanager
     async def guarded(self, timeout: float) -> AsyncIterator[Timer]:

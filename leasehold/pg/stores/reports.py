@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from leasehold.config import Settings
+from leasehold.config import ON_DEMAND_SECONDS, Settings
 from leasehold.errors import BadFilter
 from leasehold.model.filter import JobFilter
 from leasehold.model.job import JobRecord
@@ -38,7 +38,7 @@ class PgReports(PgOperations, Reports):
 
     def __init__(self, settings: Settings, connections: int = 2) -> None:
         limited = replace(settings, call_timeout=min(settings.call_timeout, CALL_SECONDS))
-        self.store = PgStore(limited, "web", connections)
+        self.store = PgStore(limited, "web", connections, ON_DEMAND_SECONDS)
         self._pool = self.store.pool
 
     async def close(self) -> None:

@@ -1,0 +1,90 @@
+"""How many connections a process holds: two for its own work, further ones only on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from leasehold import App
+from leasehold.app import desk
+from leasehold.model.filter import JobFilter
+from leasehold.pg.stores import reports
+from tests.support.procs import Processes
+from tests.support.wait import until_async
+
+Sql = Callable[..., Awaitable[list[Any]]]
+OPEN = """
+    select substring(application_name from 11), count(*)::int from pg_stat_activity
+    where datname = current_database() and application_name like 'leasehold %' group by 1
+"""
+IDLE = "select 1 from leasehold.node where sleeping <> '{}'"
+
+
+async def until_open(sql: Sql, **wanted: int) -> None:
+    """A statement aside comes and goes; what stays is the same each time."""
+
+    async def is_open() -> bool:
+        return dict(await sql(OPEN)) == wanted
+
+    await until_async(is_open, 60, f"these connections: {wanted}")
+
+
+@pytest.mark.parametrize("listen", [True, False])
+async def test_an_idle_worker_process_holds_two_connections(
+    migrated: str, sql: Sql, procs: Processes, listen: bool
+) -> None:
+    env = {"LEASEHOLD_DSN": migrated, "LEASEHOLD_LISTEN": str(int(listen))}
+    for number in (1, 2):  # the first leads, the second follows
+        command = ("-m", "leasehold", "worker", "tests.e2e.apps.texts:app")
+        worker = procs.start(*command, name=f"worker-{number}", env=env)
+        worker.wait_for("listen_works" if listen else "node_started", 60)
+        await until_async(lambda n=number: idle(sql, n), 60, "each worker to be idle")
+        await until_open(sql, guard=number, work=number)
+
+
+async def idle(sql: Sql, count: int) -> bool:
+    return len(await sql(IDLE)) == count
+
+
+@pytest.mark.parametrize("listen", [True, False])
+async def test_a_process_that_only_holds_a_lock_keeps_what_it_needs(
+    migrated: str, sql: Sql, monkeypatch: pytest.MonkeyPatch, listen: bool
+) -> None:
+    monkeypatch.setattr(desk, "ON_DEMAND_SECONDS", 2.0)
+    app = App(migrated, listen=listen)
+    async with app.lock("one", timeout=60) as lock:
+        # what took the lock is closed, and the guard renews it
+        await until_open(sql, guard=1, **({"work": 1} if listen else {}))
+        async with app.lock("two", timeout=60):
+            assert dict(await sql(OPEN))["lease"] == 1
+        assert lock.held
+    await app.close()
+
+
+async def test_a_node_closes_what_took_a_lock_and_opens_it_again(
+    migrated: str, sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk, "ON_DEMAND_SECONDS", 2.0)
+    app = App(migrated)
+    async with app.node():
+        await until_open(sql, guard=1, work=1)
+        for _ in range(2):
+            async with app.lock("one", timeout=60):
+                assert dict(await sql(OPEN))["lease"] == 1
+            await until_open(sql, guard=1, work=1)
+    await app.close()
+
+
+async def test_what_people_look_over_is_closed_when_it_is_idle(
+    migrated: str, sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports, "ON_DEMAND_SECONDS", 2.0)
+    app = App(migrated)
+    operator = await app.operator("ann", "test")
+    for _ in range(2):
+        await operator.reports.job_page(JobFilter(), None, 10)
+        assert dict(await sql(OPEN)) == {"web": 1}
+        await until_open(sql)
+    await app.close()
