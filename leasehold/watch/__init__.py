@@ -1,1 +1,1 @@
-"""What people and their tools see: checks, status, the doctor and metrics; what operators do."""
+"""What people and tools see (checks, status, doctor, metrics), and what operators do."""

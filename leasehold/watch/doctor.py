@@ -1,7 +1,7 @@
-"""What the doctor says: a pure function from an examination to findings, each with what to type.
+"""The doctor: a pure function from an examination to findings, each with a command to type.
 
-Nothing here asks a database; see pg/examination.py. What is wrong with the running application,
-and not with what it stands on, is :mod:`leasehold.watch.checks`'s to say.
+Nothing here queries a database; see pg/schema/examination.py. The doctor judges what the
+application stands on; :mod:`leasehold.watch.checks` judges the running application.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from leasehold.watch.finding import NOTE, OK, WRONG, Finding, quoted
 
 
 def findings(found: Examination, settings: Settings, role: str, version: str) -> list[Finding]:
-    """``role``: what the login is for (``worker``, ``enqueue``, ``observer``); ``version``: of
-    this program. In the order of the checks."""
+    """The findings, in the order of the checks. ``role``: what the login is for (``worker``,
+    ``enqueue``, ``observer``). ``version``: this program's."""
     if found.error is not None and not found.server:
         problem = database_problem(found.error)
         return [Finding("connection", WRONG, problem.sentence, problem.do)]
@@ -43,7 +43,7 @@ def findings(found: Examination, settings: Settings, role: str, version: str) ->
     told = [finding for check in checks for finding in check()]
     if found.error is not None:
         problem = database_problem(found.error)
-        told.append(Finding("connection", WRONG, f"{problem.sentence} (on the way)", problem.do))
+        told.append(Finding("connection", WRONG, f"{problem.sentence} (midway)", problem.do))
     return told
 
 
@@ -68,8 +68,8 @@ def _server(found: Examination) -> Iterator[Finding]:
         yield Finding(
             "encryption",
             NOTE,
-            "The connection is not encrypted: passwords' hashes, arguments and results can be read "
-            "on the way",
+            "The connection is not encrypted: others on the network can read password hashes, "
+            "arguments and results",
             "Add sslmode=verify-full (and sslrootcert=…) to the DSN",
         )
 
@@ -97,7 +97,7 @@ def _role(found: Examination, role: str, settings: Settings) -> Iterator[Finding
         )
     elif role in found.denied:
         may = [name for name, lacks in found.denied.items() if not lacks]
-        yield Finding("privileges", OK, f"{login!r} may do what it needs as: {', '.join(may)}")
+        yield Finding("privileges", OK, f"{login!r} has the privileges of: {', '.join(may)}")
 
 
 def _schema(found: Examination) -> Iterator[Finding]:
@@ -110,8 +110,7 @@ def _schema(found: Examination) -> Iterator[Finding]:
         yield Finding(
             "schema",
             NOTE,
-            f"Whether the schema differs from a fresh one was not looked at: "
-            f"{found.skipped['drift']}",
+            f"The schema was not compared with a fresh one: {found.skipped['drift']}",
             "leasehold schema verify, as a role that may create a schema in this database",
         )
     elif found.differences:
@@ -120,8 +119,8 @@ def _schema(found: Examination) -> Iterator[Finding]:
             "schema",
             WRONG,
             f"The schema differs from a fresh one in {len(found.differences)} places: {first}",
-            "leasehold schema verify shows all; put back by hand what was changed by hand, and add "
-            "migrations with leasehold schema apply",
+            "leasehold schema verify lists every difference. Undo manual changes by hand, and run "
+            "leasehold schema apply for missing migrations",
         )
     elif found.schema_number:
-        yield Finding("schema", OK, "The schema is as this version makes it")
+        yield Finding("schema", OK, "The schema is the one that this version creates")

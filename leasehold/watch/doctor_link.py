@@ -1,4 +1,4 @@
-"""The doctor on the way to the server: poolers, LISTEN, durability, timeouts, links, clocks."""
+"""The doctor's checks of the connection: poolers, LISTEN, durability, timeouts, links, clocks."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ JUMP_SECONDS = 0.05
 
 def pooler(found: Examination, settings: Settings) -> Iterator[Finding]:
     if found.pooler == NEVER:
-        yield Finding("pooler", OK, "No pooler between: the process that was promised answers")
+        yield Finding("pooler", OK, "No pooler: connections go to PostgreSQL directly")
         return
     mode = "transaction" if found.pooler == TRANSACTION else "session"
     fast = settings.polling.blind
     yield Finding(
         "pooler",
         NOTE,
-        f"A pooler in {mode} mode stands between: no LISTEN, nodes poll each {fast:g} s, session "
-        "advisory locks are refused; all else works",
-        "For wake-ups within milliseconds give the workers a DSN that goes to PostgreSQL itself",
+        f"A pooler in {mode} mode is in between: no LISTEN, nodes poll every {fast:g} s, and "
+        "session advisory locks are refused; everything else works",
+        "For wake-ups within milliseconds, give the workers a DSN that goes to PostgreSQL directly",
     )
 
 
@@ -32,23 +32,23 @@ def listen(found: Examination, settings: Settings) -> Iterator[Finding]:
     if found.pooler == TRANSACTION:
         return
     if "listen" in found.skipped or found.listen_seconds is None:
-        why = found.skipped.get("listen", "a notification to ourselves did not arrive")
+        why = found.skipped.get("listen", "a test notification did not arrive")
         yield Finding(
             "listen",
             WRONG,
             f"LISTEN does not work: {why}",
-            "Go to PostgreSQL itself and not through a pooler; or accept polling: "
+            "Connect to PostgreSQL directly, not through a pooler; or accept polling: "
             "LEASEHOLD_LISTEN=false",
         )
     else:
         took = found.listen_seconds * 1000
-        yield Finding("listen", OK, f"A notification to ourselves arrived after {took:.1f} ms")
+        yield Finding("listen", OK, f"A test notification arrived after {took:.1f} ms")
     if not settings.listen:
-        yield Finding("listen", NOTE, "LISTEN is switched off here: nodes poll", "")
+        yield Finding("listen", NOTE, "LISTEN is switched off in the settings: nodes poll", "")
 
 
 def timeline(found: Examination) -> Iterator[Finding]:
-    """Tokens grow with it. What a server does not tell, a person must say."""
+    """Tokens grow with the server's timeline. Where a server hides it, a person must step in."""
     if not found.schema_number or "timeline" in found.skipped:
         return  # the finding on privileges says what is missing
     tokens = found.tokens
@@ -64,18 +64,18 @@ def timeline(found: Examination) -> Iterator[Finding]:
         yield Finding(
             "timeline",
             NOTE,
-            "The server does not tell its timeline, as on some managed services. Nothing is "
-            "missing until a failover loses commits: then tokens could repeat",
+            "The server does not report its timeline, as on some managed services. This matters "
+            "only after a failover that loses commits: then tokens could repeat",
             "Only after such a failover: leasehold schema lift-tokens",
         )
     else:
-        yield Finding("timeline", OK, f"The server tells its timeline: {tokens.server}")
+        yield Finding("timeline", OK, f"The server reports its timeline: {tokens.server}")
     if tokens.claims is not None and tokens.next_claim <= tokens.claims:
         yield Finding(
             "tokens",
             WRONG,
             f"Tokens repeat: the next claim gets {tokens.next_claim}, and {tokens.claims} was "
-            "given before. The data were moved here without their sequences",
+            "given before. The data was moved here without its sequences",
             "leasehold schema lift-tokens",
         )
     else:
@@ -87,14 +87,14 @@ def durability(found: Examination) -> Iterator[Finding]:
     role = found.server["role"]
     if commit not in ("on", "remote_apply"):
         own = (
-            "leasehold refuses to start through a pooler with it"
+            "leasehold refuses to start through a pooler with this setting"
             if found.pooler != NEVER
-            else "leasehold overrides it for itself; what your own transactions enqueue can be lost"
+            else "leasehold overrides it for itself; jobs from your own transactions can be lost"
         )
         yield Finding(
             "synchronous_commit",
             WRONG,
-            f"synchronous_commit is {commit}: commits that were acknowledged can be lost ({own})",
+            f"synchronous_commit is {commit}: acknowledged commits can be lost ({own})",
             alter(role, "synchronous_commit", "on"),
         )
     for name in ("fsync", "full_page_writes"):
@@ -112,22 +112,22 @@ def durability(found: Examination) -> Iterator[Finding]:
 
 
 def isolation(found: Examination) -> Iterator[Finding]:
-    """Sessions of our own set it; behind a pooler they cannot."""
+    """leasehold's own sessions set the isolation level; behind a pooler they cannot."""
     set_to = found.settings.get("default_transaction_isolation", "read committed")
     if found.pooler != NEVER and set_to not in ("read committed", "read uncommitted"):
         yield Finding(
             "isolation",
             WRONG,
             f"default_transaction_isolation is {set_to}: leasehold refuses to start through a "
-            "pooler with it, for its statements must see what others commit",
+            "pooler with it, because its statements must see what others commit",
             alter(found.server["role"], "default_transaction_isolation", "read committed")
             + "  -- or give leasehold a login of its own, if the application shares this one",
         )
 
 
 def limits(found: Examination) -> Iterator[Finding]:
-    """Timeouts of the server: leasehold sets its own in sessions of its own, but not behind a
-    pooler, where they would leak to others."""
+    """The server's timeouts. leasehold sets its own in its sessions, but not behind a pooler,
+    where they would affect other clients."""
     role, get = found.server["role"], found.settings.get
     told = False
     if found.pooler != NEVER and get("idle_in_transaction_session_timeout") in ("0", None):
@@ -135,11 +135,11 @@ def limits(found: Examination) -> Iterator[Finding]:
         yield Finding(
             "timeouts",
             NOTE,
-            "A pooler stands between, so that leasehold cannot set limits of its own: when a host "
-            "is cut off in the middle of a transaction, its locks stay until the pooler notices",
-            "If that matters: a login for leasehold alone (leasehold schema sql --roles), with "
-            "idle_in_transaction_session_timeout = '2s'. Not for a login that the application "
-            "shares: it would end the application's transactions",
+            "leasehold cannot set its own limits behind a pooler: when a host is cut off in the "
+            "middle of a transaction, its locks stay until the pooler notices",
+            "If that matters, give leasehold a login of its own (leasehold schema sql --roles) "
+            "with idle_in_transaction_session_timeout = '2s'. Do not set it for a login that the "
+            "application shares: it would end the application's transactions",
         )
     for name in ("statement_timeout", "transaction_timeout"):
         limit = _milliseconds(get(name))
@@ -148,17 +148,17 @@ def limits(found: Examination) -> Iterator[Finding]:
             yield Finding(
                 "timeouts",
                 WRONG,
-                f"{name} is {limit:g} ms for this role: batches and migrations do not end in that",
+                f"{name} is {limit:g} ms for this role: batches and migrations take longer",
                 alter(role, name, "30s"),
             )
     if not told:
-        yield Finding("timeouts", OK, "The server's timeouts leave leasehold's statements alone")
+        yield Finding("timeouts", OK, "The server's timeouts do not affect leasehold's statements")
 
 
 def link(found: Examination) -> Iterator[Finding]:
     tcp, get = found.tcp, found.settings.get
     if tcp is None:
-        yield Finding("keepalives", OK, "A unix socket: no network that could be cut")
+        yield Finding("keepalives", OK, "The connection is a unix socket: no network can fail")
         return
     patience = tcp.get("user_timeout_ms", 0) / 1000
     alive = tcp.get("idle", 0) + tcp.get("interval", 0) * tcp.get("count", 0)
@@ -166,19 +166,19 @@ def link(found: Examination) -> Iterator[Finding]:
         yield Finding(
             "keepalives",
             WRONG,
-            f"Our end notices a dead link after {duration(patience or 900)} and with keepalives "
+            f"This host notices a dead link after {duration(patience or 900)} and with keepalives "
             f"{'after ' + duration(alive) if tcp['keepalives'] else 'off'}",
-            "Take tcp_user_timeout and keepalives… out of the DSN: leasehold's own are 2 s",
+            "Remove tcp_user_timeout and keepalives… from the DSN: leasehold's own values are 2 s",
         )
     else:
-        yield Finding("keepalives", OK, f"Our end notices a dead link after {duration(patience)}")
+        yield Finding("keepalives", OK, f"This host notices a dead link after {duration(patience)}")
     idle = int(get("tcp_keepalives_idle") or 0) or 7200
     if idle > 300 and found.pooler == NEVER:
         yield Finding(
             "keepalives",
             NOTE,
-            f"The server's end looks after an idle client for the first time after "
-            f"{duration(idle)}; until then connections of a host that is gone count",
+            f"The server first probes an idle client after {duration(idle)}; until then, "
+            "connections of a lost host still count",
             "In psql: alter system set tcp_keepalives_idle = 60; "
             "alter system set tcp_keepalives_interval = 10; "
             "alter system set tcp_keepalives_count = 3; select pg_reload_conf()",
@@ -190,15 +190,17 @@ def clock(found: Examination) -> Iterator[Finding]:
     if not clocks.round_trips:
         return
     off, error = clocks.offset, clocks.offset_error
-    words = f"The server's clock is {abs(off):.3f} s {'ahead of' if off > 0 else 'behind'} ours"
+    words = (
+        f"The server's clock is {abs(off):.3f} s {'ahead of' if off > 0 else 'behind'} this host's"
+    )
     words += f" (± {error:.3f} s)"
     if abs(off) - error > OFFSET_SECONDS:
         far = abs(off) - error > FAR_OFFSET_SECONDS
         yield Finding(
             "clock",
             WRONG if far else NOTE,
-            f"{words}. Schedules fire by the server's clock; who lives is decided by none",
-            "Let both hosts keep time: timedatectl set-ntp true, or chronyc makestep",
+            f"{words}. Schedules fire by the server's clock; leases do not depend on it",
+            "Synchronise both hosts' clocks: timedatectl set-ntp true, or chronyc makestep",
         )
     else:
         yield Finding("clock", OK, words)
@@ -215,15 +217,13 @@ def clock(found: Examination) -> Iterator[Finding]:
         yield Finding(
             "clock_rate",
             WRONG,
-            f"The two clocks run {abs(clocks.rate):.2%} apart (± {clocks.rate_error:.2%}); the "
-            f"lease allows for {CLOCK_RATE_ERROR:.1%}",
-            "Repair the clock source of the slower or faster host: "
+            f"The two clocks drift apart by {abs(clocks.rate):.2%} (± {clocks.rate_error:.2%}); "
+            f"leases tolerate {CLOCK_RATE_ERROR:.1%}",
+            "Fix the clock source of the host whose clock drifts: "
             "cat /sys/devices/system/clocksource/*/current_clocksource",
         )
     elif clocks.rate_error < CLOCK_RATE_ERROR:
-        yield Finding(
-            "clock_rate", OK, f"The two clocks run alike, to {abs(clocks.rate):.3%} as far as seen"
-        )
+        yield Finding("clock_rate", OK, f"The two clocks differ in rate by {abs(clocks.rate):.3%}")
 
 
 def _milliseconds(value: str | None) -> float:

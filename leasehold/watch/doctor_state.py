@@ -1,4 +1,4 @@
-"""The doctor on the state of the database and of the nodes."""
+"""The doctor's checks of the database's state and of the nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def connections(found: Examination, settings: Settings) -> Iterator[Finding]:
     each = 1 + settings.work_connections  # the guard's
     takes = f"a node holds {each}, and up to {settings.user_connections + 1} more on demand"
     words = (
-        f"{server['used']} of {server['most']} connections are taken, {ours} by leasehold's nodes; "
+        f"{server['used']} of {server['most']} connections are in use, {ours} of them by nodes; "
         f"{takes}"
     )
     limits = [
@@ -48,7 +48,7 @@ def connections(found: Examination, settings: Settings) -> Iterator[Finding]:
         yield Finding(
             "connections",
             WRONG,
-            f"{used} of the {most} connections of {who} are taken; {takes}",
+            f"{used} of the {most} connections of {who} are in use; {takes}",
             f"{do}; or put a pooler in front",
         )
     if not full:
@@ -72,12 +72,13 @@ def pins(found: Examination) -> Iterator[Finding]:
         pins += 1
         yield pin_finding(row)
     if not pins and "tables" not in found.skipped and found.schema_number:
-        yield Finding("xmin", OK, "No open transaction keeps dead rows")
+        yield Finding("xmin", OK, "No open transaction blocks vacuum")
 
 
 def pin_finding(row: dict[str, Any]) -> Finding:
-    """``row``: as :meth:`leasehold.ports.Reports.transactions` gives it."""
-    since = f" open for {duration(row['open_seconds'])}" if row["open_seconds"] is not None else ""
+    """``row``: from :meth:`leasehold.ports.Reports.transactions`."""
+    age = row["open_seconds"]
+    state = "is left behind" if age is None else f"has been open for {duration(age)}"
     who = f"{row['what']} {row['pid']}"
     if row["what"] == "transaction":
         who = f"the transaction of pid {row['pid']} ({row['role']}"
@@ -90,8 +91,8 @@ def pin_finding(row: dict[str, Any]) -> Finding:
     return Finding(
         "xmin",
         WRONG,
-        f"Dead rows cannot be removed: {who} is{since or ' left behind'} and pins xmin, "
-        f"{row['xmin_age']:,} transactions back",
+        f"Vacuum cannot remove dead rows: {who} {state} and holds back xmin by "
+        f"{row['xmin_age']:,} transactions",
         do,
     )
 
@@ -101,7 +102,7 @@ def vacuum(found: Examination, settings: Settings) -> Iterator[Finding]:
         yield Finding(
             "autovacuum",
             WRONG,
-            "autovacuum is off: the tables of jobs grow without end, and claims become slow",
+            "autovacuum is off: job tables grow without limit, and claims become slow",
             "In psql: alter system set autovacuum = on; select pg_reload_conf()",
         )
         return
@@ -130,7 +131,7 @@ def versions(found: Examination, version: str) -> Iterator[Finding]:
             "versions",
             WRONG,
             f"Versions differ: nodes run {', '.join(versions)}, this program is {version}",
-            "In a deployment this passes; else bring all to one version (leasehold nodes)",
+            "Normal during a deployment; otherwise bring all to one version (leasehold nodes)",
         )
     elif versions:
         yield Finding("versions", OK, f"All {len(found.nodes)} nodes run {version}")
@@ -162,12 +163,12 @@ def time(found: Examination, settings: Settings) -> Iterator[Finding]:
         yield Finding(
             "recover_within",
             WRONG,
-            f"{set_to}, and that is tight: {seen}; {wanted.why}",
+            f"{set_to}, which is tight: {seen}; {wanted.why}",
             f"LEASEHOLD_RECOVER_WITHIN={wanted.seconds:g} in every process",
         )
     else:
         yield Finding(
             "recover_within",
             OK,
-            f"{set_to}; {wanted.least:g} s or more would hold, by what was seen ({seen})",
+            f"{set_to}; {wanted.least:g} s or more would be safe, judging by {seen}",
         )

@@ -1,4 +1,4 @@
-"""What one look at the database gave: all that the checks judge."""
+"""The facts that the checks judge, all read from the database at one time."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from leasehold.ports import (
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Rows as the Store's operations give them. Ages come from the database's clock and are for
-    people; nothing of the protocol stands on them."""
+    """Rows as the Store's operations return them. Ages come from the database's clock and are for
+    people; the protocol never relies on them."""
 
     now: datetime
     """The database's time."""
@@ -30,19 +30,19 @@ class Facts:
     leaders: list[LeaderView]
     schedules: list[ScheduleView]
     events: list[EventView]
-    """The newest, any order."""
+    """The newest, in any order."""
     unhandled: Rows = field(default_factory=list)
     """Breaches whose callback waits for an unknown task, or ended without success."""
     pins: Rows = field(default_factory=list)
-    """Who keeps dead rows from being removed, the oldest first."""
+    """Transactions and others that block vacuum, the oldest first."""
     failures: Rows = field(default_factory=list)
     """Failed attempts and discarded jobs, by task."""
     failing: list[FailingSchedule] = field(default_factory=list)
     """Schedules whose jobs fail."""
     died: list[DeathView] = field(default_factory=list)
-    """Dead nodes that no person has seen yet, the newest first."""
+    """Dead nodes that nobody has marked as seen, the newest first."""
     pin_seconds: float = 300.0
-    """How long a transaction may pin dead rows."""
+    """How long a transaction may block vacuum."""
     overdue_seconds: float = 60.0
     """How long an available job may wait."""
 
@@ -51,7 +51,7 @@ class Facts:
         return [node for node in self.nodes if not stale(node)]
 
     def of_apps(self, apps: Collection[str]) -> Facts:
-        """Nodes, leaders, schedules and events of these applications alone; all without any."""
+        """Only the rows of these applications; everything if ``apps`` is empty."""
         if not apps:
             return self
         nodes = [node for node in self.nodes if node.app in apps]
@@ -88,5 +88,5 @@ def duration(seconds: float) -> str:
 
 
 def stale(row: NodeView | LeaderView) -> bool:
-    """Its renewal is older than its lease."""
+    """Is its last renewal older than its lease?"""
     return row.age_seconds is None or row.age_seconds > row.lease_seconds

@@ -1,4 +1,4 @@
-"""One thing that the doctor found, and how its commands are written."""
+"""A finding of the doctor, and helpers that write its commands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Finding:
 
 
 def quoted(name: str) -> str:
-    """A name as SQL takes it."""
+    """A name quoted for SQL where necessary."""
     return name if name.isidentifier() and name.islower() else '"' + name.replace('"', '""') + '"'
 
 

@@ -1,4 +1,4 @@
-"""What operators read: nodes, leaders, schedules, events; and the few things they switch."""
+"""What operators read (nodes, leaders, schedules, events), and the few things they switch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from leasehold.watch.facts import Facts
 
 MOST_ROWS = 10_000
 UNHANDLED_DAYS = 7
-"""How far back a breach without its callback counts."""
+"""How many days back a breach without its callback counts."""
 LATELY = (
     "service_failed",
     "lock_lost",
@@ -36,14 +36,15 @@ LATELY = (
 )
 """Events that the checks judge."""
 _SCHEDULES = 500
-"""Of so many schedules the last jobs are looked at."""
+"""The last jobs of at most this many schedules are examined."""
 _DEATHS = 50
 _SEEN_AT_ONCE = 1000
-"""How many of the newest events one look takes in."""
+"""How many of the newest events one read fetches."""
 
 
 class Inspector:
-    """Rows have the columns of the views of the same names, as attributes."""
+    """Reads the state of nodes, leaders, jobs and schedules. Rows have the columns of the views of
+    the same names, as attributes."""
 
     def __init__(self, store: Store, env: Env, settings: Settings) -> None:
         self._store = store
@@ -51,19 +52,19 @@ class Inspector:
         self._settings = settings
 
     async def nodes(self, limit: int = 1000) -> list[NodeView]:
-        """Every process that takes part, the oldest first."""
+        """Every node, the oldest first."""
         return await self._store.nodes(_checked(limit))
 
     async def leaders(self, limit: int = 1000) -> list[LeaderView]:
-        """Every election and who holds it."""
+        """Every election and its leader."""
         return await self._store.leaders(_checked(limit))
 
     async def terms(self, name: str | None = None, limit: int = 50) -> list[TermView]:
-        """The newest terms of an election, or of all."""
+        """The newest terms of one election, or of all."""
         return await self._store.terms(name, _checked(limit))
 
     async def locks(self, limit: int = 1000) -> Rows:
-        """Leases and advisory locks, held and waited for."""
+        """Leases and advisory locks that are held or waited for."""
         return await self._store.locks(_checked(limit))
 
     async def schedules(self, limit: int = 1000) -> list[ScheduleView]:
@@ -76,32 +77,32 @@ class Inspector:
     async def deadlines(
         self, state: str | None = None, name: str | None = None, limit: int = 50
     ) -> Rows:
-        """The open deadlines, what is due first; then those with a verdict, newest first."""
+        """Open deadlines, the next one due first; then decided ones, the newest first."""
         if state is not None and state not in STATES:
             raise errors.ConfigError("no such state", got=state, do=errors.suggest(state, STATES))
         return await self._store.deadlines(state, name, _checked(limit))
 
     async def unhandled_breaches(self, limit: int = 50) -> Rows:
-        """Breaches of the last days whose callback waits for a task that no live node knows, or
-        ended without success."""
+        """Recent breaches whose callback waits for a task that no live node knows, or ended
+        without success."""
         now = self._env.due_now()
         return await self._store.unhandled_breaches(UNHANDLED_DAYS, _checked(limit), now)
 
     async def events(
         self, kind: str | None = None, after: int | None = None, limit: int = 50
     ) -> list[EventView]:
-        """The newest events, the newest first; ``after`` an id. Raises ConfigError for a kind
-        that is not in the catalogue."""
+        """The newest events first; with ``after``, only those with a larger id. Raises ConfigError
+        for a kind that is not in the catalogue."""
         check_kind(kind)
         return await self._store.events(kind, after, _checked(limit))
 
     def follow(self, kind: str | None = None) -> EventFeed:
-        """Events as they come."""
+        """Events as they arrive."""
         check_kind(kind)
         return EventFeed(self._store, kind)
 
     async def facts(self) -> Facts:
-        """What ``status`` judges, in a handful of short statements."""
+        """The facts behind ``status``, from a handful of short statements."""
         store, now = self._store, self._env.due_now()
         await store.check_schema()
         return Facts(
@@ -121,7 +122,7 @@ class Inspector:
         )
 
     async def _failures(self, now: Now) -> Rows:
-        """With the finished jobs that the history does not have yet: it counts whole minutes."""
+        """Failures by task. The history counts whole minutes; this adds what finished since."""
         rows = await self._store.failures(TROUBLE_SECONDS, now)
         if rows:
             newer = await self._store.finished(rows[0]["counted_until"])
@@ -130,16 +131,16 @@ class Inspector:
         return rows
 
     async def problems(self) -> list[Problem]:
-        """What is wrong now, in words; see :mod:`leasehold.watch.checks`."""
+        """What is wrong now, in sentences; see :mod:`leasehold.watch.checks`."""
         return problems(await self.facts())
 
     async def pause(self, schedule: str, app: str | None = None) -> str:
-        """Stop a schedule until :meth:`resume`; the application's name. ``app`` is needed only
-        where two applications have a schedule of that name. Raises BadSchedule."""
+        """Stop a schedule until :meth:`resume`, and return its application's name. ``app`` is
+        needed only if two applications have a schedule of that name. Raises BadSchedule."""
         return await self._switch(schedule, app, paused=True)
 
     async def resume(self, schedule: str, app: str | None = None) -> str:
-        """The moments in between are decided by the schedule's policy for missed ones."""
+        """Start a paused schedule. Its policy for missed moments decides those in between."""
         return await self._switch(schedule, app, paused=False)
 
     async def _switch(self, name: str, app: str | None, paused: bool) -> str:
@@ -149,7 +150,7 @@ class Inspector:
         return chosen
 
     async def app_of(self, name: str, app: str | None = None) -> str:
-        """The application whose schedule is meant. Raises BadSchedule."""
+        """The application that the schedule belongs to. Raises BadSchedule."""
         check_text("a schedule's name", name, self._settings.limits.text_chars)
         rows = await self._store.schedules(MOST_ROWS)
         apps = sorted(row.app for row in rows if row.name == name)
@@ -169,10 +170,10 @@ class Inspector:
 
 
 class EventFeed:
-    """Each event once, in the order of their ids as far as they are there.
+    """Delivers each event once, in the order of the ids where possible.
 
-    An event with a smaller id may become visible after one with a larger id, so that each look
-    takes in the newest ones anew and leaves out those that were seen.
+    An event with a smaller id may become visible after one with a larger id. Each call therefore
+    reads the newest events again and leaves out those it has delivered.
     """
 
     def __init__(self, store: Store, kind: str | None) -> None:
@@ -181,14 +182,14 @@ class EventFeed:
         self._seen: set[int] | None = None
 
     async def fresh(self, first: int = 10) -> tuple[list[EventView], bool]:
-        """What came since the last call, the oldest first (at the first call the newest
-        ``first``); and whether more came than one look takes in."""
+        """The events since the last call, the oldest first (at the first call, the newest
+        ``first``), and whether some were missed because there were too many."""
         rows = await self._store.events(self._kind, None, _SEEN_AT_ONCE)
         ids = {row.id for row in rows}
         seen, self._seen = self._seen, ids
         if seen is None:
             return list(reversed(rows[:first])), False
-        # below the oldest one of the last look are those that it had no room for
+        # older ids than the last read's oldest were cut off there by its limit
         floor = min(seen) if len(seen) >= _SEEN_AT_ONCE else -1
         new = [row for row in rows if row.id not in seen and row.id > floor]
         missed = len(rows) >= _SEEN_AT_ONCE and bool(new) and not ids & seen
@@ -199,7 +200,7 @@ class EventFeed:
 
 
 def check_kind(kind: str | None) -> None:
-    """Raises ConfigError for an event that no version like this one writes."""
+    """Raises ConfigError for a kind that is not in the catalogue of this version."""
     if kind is not None and kind not in CATALOGUE:
         raise errors.ConfigError(f"no event is named {kind!r}", do=errors.suggest(kind, CATALOGUE))
 

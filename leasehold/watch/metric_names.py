@@ -1,7 +1,7 @@
-"""The catalogue of metrics. Names and labels are public: they may be added, not changed.
+"""The catalogue of metrics. Names and labels are public: new ones may come, none may change.
 
-All of them are of the whole application, and every process that serves them tells the same: whoever
-scrapes several takes the maximum, never the sum.
+All of them describe the whole application, and every process that serves them reports the same
+values: if you scrape several processes, take the maximum, never the sum.
 """
 
 from __future__ import annotations

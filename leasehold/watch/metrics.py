@@ -1,4 +1,4 @@
-"""What Prometheus is told, computed from the database when it asks: no process keeps a counter."""
+"""Prometheus metrics, computed from the database on each scrape: no process keeps a counter."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from leasehold.watch.inspector import Inspector
 from leasehold.watch.metric_names import METRICS
 
 _CLASSES_A_BUCKET = 4
-"""A bucket is about twice as wide as the one before."""
+"""Classes per bucket: each bucket is about twice as wide as the one before."""
 _BUCKETS = range(0, 101, _CLASSES_A_BUCKET)
-"""Their upper bounds are those of these classes of durations: from 1.2 ms to a day."""
+"""The classes of durations whose bounds are the buckets' upper bounds, from 1.2 ms to a day."""
 _JOB_COUNTS = ("completed", "cancelled", "discarded", "quarantined", "failed")
 
 
 @dataclass
 class Sheet:
-    """All series: by metric, labels' values → value; of histograms → buckets and the sum."""
+    """All series: by metric, from label values to a value; for histograms, buckets and the sum."""
 
     series: dict[str, dict[tuple[str, ...], float]] = field(default_factory=dict)
     durations: dict[str, dict[str, Counts]] = field(default_factory=dict)
-    """By histogram and queue: class of a duration → how many."""
+    """By histogram and queue: the number of jobs in each class of durations."""
 
     def histogram(self, name: str, queue: str) -> tuple[list[tuple[str, float]], float]:
-        """(upper bound, how many are not longer) for each bucket, and the sum in seconds."""
+        """(upper bound, how many are no longer) for each bucket, and the sum in seconds."""
         counts = self.durations[name][queue]
         buckets = [
             (f"{class_bound(bound):.4g}", float(sum(n for c, n in counts.items() if c <= bound)))
@@ -40,7 +40,7 @@ class Sheet:
         return [*buckets, ("+Inf", whole)], sum(class_seconds(c) * n for c, n in counts.items())
 
     def put(self, name: str, value: object, *labels: object) -> None:
-        """``labels``: in the order of the catalogue. Nothing is put for None."""
+        """``labels``: in the order of the catalogue. None puts nothing."""
         known = METRICS[name]
         assert len(labels) == len(known.labels), name
         if isinstance(value, (int, float)):
@@ -53,7 +53,7 @@ class Sheet:
 
 
 async def read_metrics(inspector: Inspector, store: Store, reports: Reports) -> Sheet:
-    """One look. A database that cannot be asked is a sheet, too: it says so."""
+    """Read everything once. If the database cannot be read, the sheet says so."""
     sheet = Sheet()
     for kind in KINDS:
         sheet.put("leasehold_problems", 0, kind)

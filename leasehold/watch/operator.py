@@ -1,4 +1,4 @@
-"""What a person does, each act an event with who did it."""
+"""What a person does. Each action is recorded as an event with the person's name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from leasehold.watch.inspector import Inspector
 from leasehold.watch.terms import EndedTerm, with_ends
 
 MOST_AT_ONCE = 10_000
-"""Jobs that one bulk act takes in; then it is asked for again."""
+"""The most jobs that one bulk action changes; for more, repeat it."""
 ACTS = ("retry", "cancel", "discard")
 _PAUSE_TRIES = 3
 _MOST_NODES = 10_000
@@ -26,7 +26,7 @@ _MOST_EVENTS = 5000
 
 
 class Operator:
-    """``who`` acts and by which way (``web``, ``cli``); reads nothing that others may not."""
+    """``who`` acts, and how (``via``: ``web`` or ``cli``); it reads nothing that others may not."""
 
     def __init__(
         self, store: Store, reports: Reports, env: Env, settings: Settings, who: str, via: str
@@ -41,7 +41,7 @@ class Operator:
 
     # -- one job ---------------------------------------------------------------------------------
     async def job_named(self, given: str) -> UUID:
-        """The job with this id, or the only one whose id begins so. Raises JobNotFound."""
+        """The job with this id, or the only one whose id begins like this. Raises JobNotFound."""
         ids = ids_that_begin(given)
         if ids is None or ids[0] == ids[1]:
             return job_id_of(given)
@@ -50,29 +50,29 @@ class Operator:
         if len(found) == 1:
             return found[0]
         if not found:
-            raise errors.JobNotFound("no job's id begins so", got=given)
+            raise errors.JobNotFound("no job's id begins like this", got=given)
         raise errors.JobNotFound(
-            "the ids of several jobs begin so",
+            "the ids of several jobs begin like this",
             got=given,
             do=f"Give more of one of them: {', '.join(str(job) for job in found)}",
         )
 
     async def cancel(self, given: UUID | str, reason: str = "") -> str:
-        """``waiting`` (it ended), ``running`` (asked to), ``finished`` (nothing to do). Raises
-        JobNotFound, Conflict."""
+        """``waiting`` (it is cancelled), ``running`` (its cancellation was requested), ``finished``
+        (nothing to do). Raises JobNotFound, Conflict."""
         job = job_id_of(given)
         where = await self.store.cancel(job, self._reason("cancelled", reason), self._now())
         return await self._told("cancel", job, where, unchanged="finished")
 
     async def retry(self, given: UUID | str) -> str:
-        """``waiting`` or ``finished`` (it may run now), ``running`` (left). Raises JobNotFound,
-        Conflict."""
+        """``waiting`` or ``finished`` (it may run now), ``running`` (nothing changed). Raises
+        JobNotFound, Conflict."""
         job = job_id_of(given)
         where = await self.store.retry(job, self._now())
         return await self._told("retry", job, where, unchanged="running")
 
     async def discard(self, given: UUID | str, reason: str = "") -> str:
-        """``given up``, or the state because of which nothing was changed. Raises JobNotFound,
+        """``given up``, or the job's state if that state ruled it out. Raises JobNotFound,
         Conflict."""
         job, why = job_id_of(given), self._reason("discarded", reason)
         for _ in range(_PAUSE_TRIES):
@@ -89,8 +89,8 @@ class Operator:
         )
 
     async def ask_stack(self, given: UUID | str) -> bool:
-        """Ask the node that runs it for the stack of its handler, which ``store.stack`` shows
-        after the node's next renewal. False: it does not run. Raises JobNotFound."""
+        """Ask the job's node for the stack of its handler, which ``store.stack`` shows after the
+        node's next renewal. False if the job does not run. Raises JobNotFound."""
         job = job_id_of(given)
         asked = await self.store.ask_stack(job, self._env.new_id(), self._now())
         if not asked and await self.store.get(job) is None:
@@ -107,7 +107,7 @@ class Operator:
         return where
 
     async def terms(self, limit: int) -> list[EndedTerm]:
-        """The newest terms of all elections, with how each ended: see :func:`with_ends`."""
+        """The newest terms of all elections, and how each ended: see :func:`with_ends`."""
         rows = await self.inspector.terms(limit=limit)
         if not rows:
             return []
@@ -118,14 +118,14 @@ class Operator:
 
     # -- dead nodes -------------------------------------------------------------------------------
     async def seen(self, worker_id: str | None = None) -> int:
-        """I have seen that this node died (None: all that did): ``status`` tells of it no more. How
-        many were unseen. Raises BadNode for a name that is none of them."""
+        """Mark a dead node as seen (None: all of them), so that ``status`` no longer reports it.
+        Returns how many were unseen. Raises BadNode if none of them has this name."""
         count = await self.store.seen(worker_id, self._now())
         if worker_id is not None and not count:
             raise errors.BadNode(
-                "no dead node of this name waits to be seen",
+                "no unseen dead node has this name",
                 got=worker_id,
-                do="leasehold status names them; without a name all of them are meant",
+                do="leasehold status lists them. Leave the name out to mark all of them",
             )
         if count:
             await self._record("seen", f"dead node {worker_id or '(all)'}", count)
@@ -133,16 +133,16 @@ class Operator:
 
     # -- many ------------------------------------------------------------------------------------
     async def preview(self, wanted: JobFilter) -> tuple[int, bool]:
-        """How many jobs a filter matches, up to the most of one act; True: there may be more,
-        which the act would find."""
+        """How many jobs a filter matches, up to the limit of one action, and whether there may be
+        more, which the action would find."""
         found, more = await self.reports.matching(wanted, MOST_AT_ONCE)
         return len(found), more
 
     async def bulk(self, act: str, wanted: JobFilter, words: str) -> int:
-        """``retry``, ``cancel`` or ``discard`` what matches, at most MOST_AT_ONCE; how many were
-        changed. ``words``: the filter as it was typed, for the record."""
+        """``retry``, ``cancel`` or ``discard`` the matching jobs, at most MOST_AT_ONCE, and return
+        how many changed. ``words``: the filter as the person typed it, for the record."""
         if act not in ACTS:
-            raise errors.BadJob("no such act", got=act, do=errors.suggest(act, ACTS))
+            raise errors.BadJob("no such action", got=act, do=errors.suggest(act, ACTS))
         found, _ = await self.reports.matching(wanted, MOST_AT_ONCE, far=True)
         size, changed = self._settings.limits.batch_rows, 0
         try:
@@ -176,7 +176,7 @@ class Operator:
         return chosen
 
     async def run_now(self, name: str, app: str | None = None) -> UUID:
-        """Enqueue a schedule's job beside its ticks; the job. Raises BadSchedule."""
+        """Enqueue a job of a schedule outside its ticks; returns its id. Raises BadSchedule."""
         chosen = await self.inspector.app_of(name, app)
         job = self._env.new_id()
         if not await self.store.run_schedule(chosen, name, job, self._now()):
@@ -185,8 +185,8 @@ class Operator:
         return job
 
     async def remove_schedule(self, name: str, app: str | None = None) -> str:
-        """Take a schedule away, for one whose code is gone; what defines it brings it back within
-        a minute. Its application's name. Raises BadSchedule."""
+        """Remove a schedule whose code is gone, and return its application's name. A process that
+        still defines it brings it back within a minute. Raises BadSchedule."""
         chosen = await self.inspector.app_of(name, app)
         if not await self.store.remove_schedule(chosen, name):
             raise errors.BadSchedule(f"no schedule is named {name!r}")
@@ -195,17 +195,17 @@ class Operator:
 
     # -- nodes -----------------------------------------------------------------------------------
     async def halt(self, given: str) -> str:
-        """The node claims nothing from its next renewal on; what it runs goes on. ``given``: its
-        worker_id, or enough of its beginning; the worker_id. Raises BadNode."""
+        """Stop the node from claiming, from its next renewal on; its running jobs continue.
+        ``given``: its worker_id or the start of it. Returns the worker_id. Raises BadNode."""
         return await self._halt(given, "stop claiming", True)
 
     async def resume_node(self, given: str) -> str:
-        """It claims again. Raises BadNode."""
+        """Let the node claim again. Raises BadNode."""
         return await self._halt(given, "claim again", False)
 
     async def drain_node(self, given: str) -> tuple[str, bool]:
-        """It claims nothing, and a worker process finishes what it has and ends: (worker_id,
-        will it end). A web process does not: what started it ends it. Raises BadNode."""
+        """Stop the node from claiming. A worker process then finishes its jobs and exits; what
+        started a web process ends it. Returns (worker_id, will it exit). Raises BadNode."""
         worker_id = await self._halt(given, "drain", True)
         node = await self._node(worker_id)
         return worker_id, bool(await self.store.drain("", node.id))
@@ -219,16 +219,16 @@ class Operator:
         return worker_id
 
     async def _node(self, given: str) -> NodeView:
-        """The one that is named."""
+        """The node with this name, or the only one whose name begins like this."""
         nodes = await self.store.nodes(_MOST_NODES)
         names = [node.worker_id for node in nodes]
         whole = [node for node in nodes if given in (node.worker_id, str(node.id))]
         found = whole or [n for n in nodes if given and n.worker_id.startswith(given)]
         if not found:
-            raise errors.BadNode("no node is named so", got=given, do=errors.suggest(given, names))
+            raise errors.BadNode("no such node", got=given, do=errors.suggest(given, names))
         if len(found) > 1:
             several = ", ".join(node.worker_id for node in found[:5])
-            raise errors.BadNode(f"{len(found)} nodes are named so: {several}", got=given)
+            raise errors.BadNode(f"{len(found)} nodes match this name: {several}", got=given)
         return found[0]
 
     # -- the record ------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class Operator:
         await self._event("person_acted", who=self.who, via=self.via, act=act, on=on, count=count)
 
     async def _event(self, kind: str, **fields: object) -> None:
-        """A log line and a row. What was done is done, also if the row cannot be written."""
+        """Write a log line and a row. A row that cannot be written does not undo the action."""
         event = make_event(kind, fields, self._env.boot_now())
         log(event, self.via)
         row = {
@@ -250,7 +250,7 @@ class Operator:
             "worker_id": None,
             "fields": event.fields,
         }
-        # a login that only reads may refuse others and write nothing
+        # with a database role that only reads, the log line remains
         with suppress(errors.Unavailable, errors.PermissionDenied):
             await self.store.record([row], self._now())
 

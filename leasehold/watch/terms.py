@@ -13,16 +13,16 @@ _DEATHS = ("node_died", "node_certified")
 
 
 class EndedTerm(NamedTuple):
-    """A term, and how it ended."""
+    """A term and how it ended."""
 
     name: str
     term: int
     holder: str
     acquired_at: datetime
     ended_at: datetime | None
-    """None: it is held, or nobody knows."""
+    """None if the term is still held, or if the time is unknown."""
     seconds: float | None
-    """How long it lasted so far; None: nobody knows."""
+    """How long it has lasted or did last; None if unknown."""
     ended: str
     """``held``, or why it ended."""
 
@@ -33,7 +33,7 @@ def with_ends(
     leaders: Iterable[LeaderView],
     now: datetime,
 ) -> list[EndedTerm]:
-    """The newest first."""
+    """The terms and their ends, the newest first."""
     ends = {
         (event.fields.get("name"), event.fields.get("term")): event
         for event in events
@@ -60,7 +60,7 @@ def with_ends(
 
 
 def _said(event: EventView, began: datetime) -> tuple[datetime, str]:
-    """By the holder's own account; it may have been unable to write it down at once."""
+    """The end by the holder's own account, which it may have written late."""
     fields = event.fields
     seconds, at = fields.get("seconds"), event.at
     if isinstance(seconds, (int, float)) and 0 <= seconds < 1e9:

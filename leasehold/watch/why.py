@@ -1,4 +1,4 @@
-"""Why a job does not run, in words: a pure function from what was read."""
+"""Explains why a job does not run: a pure function from what was read."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from leasehold.ports import NodeView
 from leasehold.watch.facts import duration
 
 MOST_AHEAD = 1000
-"""The count of those before it stops here."""
+"""The count of jobs ahead stops here."""
 
 
 def why_waiting(job: JobRecord, more: dict[str, Any] | None, nodes: list[NodeView]) -> list[str]:
-    """Sentences, the deciding one first; empty for a job that runs or has finished. ``more`` as
-    ``Reports.job`` gives it, ``nodes`` the live ones."""
+    """The reasons as sentences, the deciding one first; empty for a running or finished job.
+    ``more``: from ``Reports.job``. ``nodes``: the live ones."""
     if more is None or job.state not in (State.AVAILABLE, State.SCHEDULED, State.RETRYABLE):
         return []
     working = [node for node in nodes if node.executes]
@@ -55,16 +55,16 @@ def _later(
     if job.held_because == "unknown_task":
         yield f"It was claimed by a node that does not know the task {job.task_name!r}."
         if not any(job.task_name in node.tasks for node in working):
-            yield "No live node knows it: start a worker of the version that has it."
+            yield "No live node knows it: start a worker of a version that has it."
     elif job.state is State.RETRYABLE:
         tries = f"Attempt {job.attempt} of {job.max_attempts}"
-        yield f"{tries} failed; it is tried again {_when(left)}."
+        yield f"{tries} failed; it is retried {_when(left)}."
     elif job.held_because == "no_process":
-        yield f"The worker that took it could not start a process; it is tried again {_when(left)}."
+        yield f"The worker that took it could not start a process; it is retried {_when(left)}."
     elif job.held_because == "unreadable":
-        yield f"The worker that took it could not read its arguments; it is tried {_when(left)}."
+        yield f"The worker that took it could not read its arguments; it is retried {_when(left)}."
     elif job.held_because == "snoozed":
-        yield f"Its handler put it off; it goes on {_when(left)}."
+        yield f"Its handler snoozed it; it continues {_when(left)}."
     else:
         yield f"It was scheduled for later: it is due {_when(left)}."
     if left < -5 and not _led(nodes):

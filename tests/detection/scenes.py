@@ -339,7 +339,7 @@ SCENES: dict[str, Scene] = {
     ),
     "xmin_pinned": Scene(
         "a transaction keeps dead rows for longer than the limit",
-        "xmin_pinned", "no dead row is removed", xmin_pinned,
+        "xmin_pinned", "vacuum cannot remove dead rows", xmin_pinned,
         {"LEASEHOLD_PIN_SECONDS": str(PIN_SECONDS)},
     ),
     "clock_stepped": Scene(
@@ -358,7 +358,7 @@ SCENES: dict[str, Scene] = {
         "versions_differ", "different versions of leasehold", two_versions,
     ),
     "attempts_fail": Scene(
-        "attempts of a task fail and are tried again",
+        "attempts of a task fail and are retried",
         "jobs_failing", "Attempts of the task '?flaky'? fail .* ConnectionRefusedError",
         attempts_fail,
     ),
@@ -367,7 +367,7 @@ SCENES: dict[str, Scene] = {
         "Jobs of the task '?broken'? are discarded: .* ValueError", jobs_discarded,
     ),
     "crash_loop": Scene(
-        "three workers of a supervisor are killed", "crash_loop", "crash again and again: 3 died",
+        "three workers of a supervisor are killed", "crash_loop", "keep crashing: 3 died",
         crash_loop,
     ),
     "queue_overdue": Scene(

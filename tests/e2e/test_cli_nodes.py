@@ -125,9 +125,9 @@ def test_a_node_is_named_by_its_beginning_and_never_guessed(shop: Shop) -> None:
     _, second = shop.worker()
     host, pid, _ = first.rsplit(":", 2)
     both = shop.said("nodes", "stop-claiming", f"{host}:", code=1)
-    assert "2 nodes are named so" in both and first in both and second in both
-    assert "no node is named so" in shop.said("nodes", "drain", "nowhere:1", code=1)
-    assert "no node is named so" in shop.said("nodes", "drain", "", code=1)
+    assert "2 nodes match this name" in both and first in both and second in both
+    assert "no such node" in shop.said("nodes", "drain", "nowhere:1", code=1)
+    assert "no such node" in shop.said("nodes", "drain", "", code=1)
     halted = "select worker_id from leasehold.nodes where halted"
     assert shop.sql(halted) == []
     assert first in shop.said("nodes", "stop-claiming", f"{host}:{pid}:")

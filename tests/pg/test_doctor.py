@@ -118,7 +118,7 @@ def test_behind_a_pooler_in_transaction_mode_nothing_is_wrong_and_no_advice_does
     assert told["pooler"] == "transaction" and check(told, "pooler")["level"] == "note"
     assert told["listen_seconds"] is None
     limits = check(told, "timeouts")
-    assert limits["level"] == "note" and "a login for leasehold alone" in limits["do"]
+    assert limits["level"] == "note" and "a login of its own" in limits["do"]
     # whatever it tells people to type here would change the login that the application shares
     assert not [f for f in told["findings"] if "alter role" in f["do"]]
 

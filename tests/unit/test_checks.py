@@ -321,7 +321,7 @@ def test_a_node_that_cannot_start_processes_is_a_problem() -> None:
 def test_polling_behind_a_pooler_is_a_note_for_all_nodes_together():
     pooled = [node(info={"pooled": True, "deaf_seconds": 0.0}) for _ in range(3)]
     [told] = wrong(nodes=pooled)
-    assert told.kind == "polling" and told.info and told.sentence.startswith("3 nodes come")
+    assert told.kind == "polling" and told.info and told.sentence.startswith("3 nodes connect")
 
 
 def test_who_pins_is_named_with_what_to_type():

@@ -102,7 +102,7 @@ def test_a_dsn_that_waits_longer_for_a_dead_link_is_told():
 def test_a_server_that_hides_its_timeline_is_a_note_that_says_what_is_lost():
     found = judge(sound(tokens=Tokens(1, 0, None, 8, 7)))
     [told] = [f for f in found if f.check == "timeline"]
-    assert told.level == "note" and "failover loses commits" in told.sentence
+    assert told.level == "note" and "failover that loses commits" in told.sentence
     assert "lift-tokens" in told.do
 
 

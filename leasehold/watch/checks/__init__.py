@@ -1,10 +1,10 @@
 """What can be wrong: one registry of checks, behind status, dashboard, metrics, alerts and docs.
 
-A check is declared once: its kind, what it means, what helps, and a function from what one look at
-the database gave to sentences. Everything else is made from :data:`CHECKS`: the metric
+A check is declared once: its kind, what it means, what helps, and a function that turns the facts
+from the database into sentences. Everything else comes from :data:`CHECKS`: the metric
 ``leasehold_problems`` has a series for each kind, `leasehold metrics rules` an alert, and
-docs/reference/checks.md an entry. Checks of a database that cannot be asked have no function: the
-error is the finding.
+docs/reference/checks.md an entry. Checks for an unreachable database have no function: the error
+is the finding.
 """
 
 from leasehold.watch.checks import nodes, jobs, schedules, house  # isort: skip  # the order of what people read
@@ -21,7 +21,7 @@ from leasehold.watch.checks.registry import (
 )
 
 KINDS = tuple(CHECKS)
-"""Every kind of a problem."""
+"""Every kind of problem."""
 
 __all__ = [
     "CHECKS", "COUNT_CAP", "INFO", "KINDS", "PROBLEM", "Check", "Problem", "claimants",

@@ -11,7 +11,7 @@ from leasehold.watch.checks.registry import CHECKS, INFO, Check, Said, check, la
 from leasehold.watch.facts import Facts, duration
 
 DEAF_SECONDS = 6.0
-"""A node that gets no wake-ups for longer does not merely start."""
+"""A node that has had no wake-ups for longer than this is not just starting."""
 
 
 # -- the house -------------------------------------------------------------------------------------
@@ -33,7 +33,7 @@ def _service_failed(facts: Facts) -> Iterator[str | Said]:
 @check(
     "wakeups_lost",
     "A node gets no wake-ups and polls instead: LISTEN does not work.",
-    "leasehold events --kind listen_lost says why; if polling is what you want, LEASEHOLD_LISTEN=0",
+    "leasehold events --kind listen_lost says why. If you want polling, set LEASEHOLD_LISTEN=0",
     page="nodes", alert="info", alert_after="1m",
 )  # fmt: skip
 def _wakeups_lost(facts: Facts) -> Iterator[str | Said]:
@@ -47,8 +47,9 @@ def _wakeups_lost(facts: Facts) -> Iterator[str | Said]:
 
 @check(
     "polling",
-    "Nodes come through a pooler, which passes on no notifications: new jobs are found by polling.",
-    "Nothing, unless jobs must start within milliseconds: then give the workers a direct "
+    "Nodes connect through a pooler, which forwards no notifications: they find new jobs by "
+    "polling.",
+    "Nothing, unless jobs must start within milliseconds. Then give the workers a direct "
     "connection",
     severity=INFO, page="nodes",
 )  # fmt: skip
@@ -56,9 +57,9 @@ def _polling(facts: Facts) -> Iterator[str | Said]:
     pooled = [node for node in facts.live_nodes if (node.info or {}).get("pooled")]
     if pooled:
         one = len(pooled) == 1
-        nodes = f"Node {pooled[0].worker_id} comes" if one else f"{len(pooled)} nodes come"
+        nodes = f"Node {pooled[0].worker_id} connects" if one else f"{len(pooled)} nodes connect"
         yield (
-            f"{nodes} through a pooler, which passes on no notifications: new jobs are found by "
+            f"{nodes} through a pooler, which forwards no notifications: new jobs are found by "
             "polling"
         )
 
@@ -66,8 +67,8 @@ def _polling(facts: Facts) -> Iterator[str | Said]:
 @check(
     "cannot_start",
     "A node cannot start the processes or threads that its handlers run in.",
-    "Its jobs go back and wait. Raise its limits (ulimit -n, ulimit -u, memory), or give it fewer "
-    "slots",
+    "Its jobs are put back and wait. Raise its limits (ulimit -n, ulimit -u, memory), or give it "
+    "fewer slots",
     page="nodes",
 )  # fmt: skip
 def _cannot_start(facts: Facts) -> Iterator[str | Said]:
@@ -82,8 +83,8 @@ def _cannot_start(facts: Facts) -> Iterator[str | Said]:
 
 @check(
     "xmin_pinned",
-    "A transaction has been open for longer than pin_seconds (300 by default): no dead row is "
-    "removed, and tables grow.",
+    "A transaction has been open for longer than pin_seconds (300 by default): vacuum cannot "
+    "remove dead rows, and tables grow.",
     "{do}",
     page="database", shared=True,
 )  # fmt: skip
@@ -94,8 +95,8 @@ def _xmin_pinned(facts: Facts) -> Iterator[str | Said]:
         named = " ".join(str(row[key]) for key in ("role", "application") if row[key])
         end = f"End it: select pg_terminate_backend({row['pid']})"
         yield Said(
-            f"A {row['what']} ({row['pid']}: {shorten(named)}, {row['state']}) is open for "
-            f"{duration(row['seconds'])}: no dead row is removed, and tables grow",
+            f"A {row['what']} ({row['pid']}: {shorten(named)}, {row['state']}) has been open for "
+            f"{duration(row['seconds'])}: vacuum cannot remove dead rows, and tables grow",
             {"do": end if row["what"] == "transaction" else f"rollback prepared '{row['pid']}'"},
         )
 
@@ -103,7 +104,7 @@ def _xmin_pinned(facts: Facts) -> Iterator[str | Said]:
 @check(
     "clock_jumped",
     "The database's clock was set within the last ten minutes.",
-    "Leases do not depend on it; schedules and deadlines follow it. See the server's NTP",
+    "Leases do not depend on it; schedules and deadlines follow it. Check the server's NTP",
     page="events?kind=clock_jumped", shared=True,
 )  # fmt: skip
 def _clock_jumped(facts: Facts) -> Iterator[str | Said]:
@@ -120,7 +121,7 @@ def _clock_jumped(facts: Facts) -> Iterator[str | Said]:
 @check(
     "versions_differ",
     "Live nodes run different versions of leasehold.",
-    "In a deployment this passes; else bring them to one version (leasehold nodes)",
+    "Normal during a deployment; otherwise bring them to one version (leasehold nodes)",
     page="nodes", alert="info", alert_after="1h",
 )  # fmt: skip
 def _versions_differ(facts: Facts) -> Iterator[str | Said]:
@@ -129,7 +130,7 @@ def _versions_differ(facts: Facts) -> Iterator[str | Said]:
         yield f"Live nodes run different versions of leasehold: {', '.join(versions)}"
 
 
-# -- a database that cannot be asked ---------------------------------------------------------------
+# -- an unreachable database -----------------------------------------------------------------------
 _LOG = "Look at the server's log"
 
 
@@ -137,7 +138,7 @@ def _error(kind: str, error: type[errors.LeaseholdError], meaning: str, hint: st
     CHECKS[kind] = Check(kind, meaning, hint, error=error, alert="critical")
 
 
-# the first whose class fits is taken: a class before its base
+# the first class that matches is taken, so a class comes before its base
 _error(
     "schema_missing",
     errors.SchemaMissing,
@@ -165,11 +166,11 @@ _error(
 _error(
     "database_refuses",
     errors.ServerError,
-    "The database was reached and refuses to serve.",
+    "The database was reached but refuses to serve.",
 )
 _error(
     "database_away",
     errors.Unavailable,
-    "The database cannot be reached, or does not answer in time.",
+    "The database cannot be reached or does not answer in time.",
 )
-_error("error", errors.LeaseholdError, "The look itself failed.")
+_error("error", errors.LeaseholdError, "The check itself failed.")

@@ -13,10 +13,10 @@ from leasehold.watch.facts import Facts, duration
 # -- jobs ------------------------------------------------------------------------------------------
 @check(
     "jobs_discarded",
-    "Jobs of a task were discarded within the last ten minutes, and they are "
-    f"{DISCARDED_SHARE:.0%} or more of its jobs that finished in that time. In a quiet shop, with "
-    "fewer than a hundred jobs of that task in ten minutes, that is every discarded job.",
-    "leasehold jobs --state discarded --task {task}; once mended: leasehold jobs retry ID",
+    "Jobs of a task were discarded within the last ten minutes: at least "
+    f"{DISCARDED_SHARE:.0%} of its jobs that finished in that time. For a task with fewer than a "
+    "hundred jobs in ten minutes, that is every discarded job.",
+    "leasehold jobs --state discarded --task {task}; once fixed: leasehold jobs retry ID",
     page="jobs?q=state:discarded", shared=True,
 )  # fmt: skip
 def _jobs_discarded(facts: Facts) -> Iterator[str | Said]:
@@ -33,8 +33,8 @@ def _jobs_discarded(facts: Facts) -> Iterator[str | Said]:
 
 @check(
     "jobs_failing",
-    f"{FAILED_FEWEST} attempts of a task or more failed within the last ten minutes and will be "
-    f"tried again, and they are {FAILED_SHARE:.0%} or more of all its attempts in that time.",
+    f"At least {FAILED_FEWEST} attempts of a task failed within the last ten minutes and will be "
+    f"retried, and they are at least {FAILED_SHARE:.0%} of all its attempts in that time.",
     "leasehold jobs --state retryable --task {task} shows the errors",
     page="jobs?q=state:retryable", shared=True,
 )  # fmt: skip
@@ -43,7 +43,7 @@ def _jobs_failing(facts: Facts) -> Iterator[str | Said]:
         attempts = row["failed"] + max(row["finished"], row["discarded"])
         if row["failed"] >= FAILED_FEWEST and row["failed"] >= FAILED_SHARE * attempts:
             yield Said(
-                f"Attempts of the task {row['task']!r} fail and are tried again: "
+                f"Attempts of the task {row['task']!r} fail and are retried: "
                 f"{row['failed']:,} of {attempts:,} within {duration(TROUBLE_SECONDS)}. "
                 f"The newest error: {error_line(row['error'])}",
                 {"task": row["task"]},
@@ -53,7 +53,7 @@ def _jobs_failing(facts: Facts) -> Iterator[str | Said]:
 @check(
     "job_quarantined",
     "Jobs are in quarantine: each killed its worker too often.",
-    "leasehold jobs --state quarantined; and once mended: leasehold jobs retry ID",
+    "leasehold jobs --state quarantined; once fixed: leasehold jobs retry ID",
     page="jobs?q=state:quarantined", shared=True,
 )  # fmt: skip
 def _job_quarantined(facts: Facts) -> Iterator[str | Said]:
@@ -63,7 +63,7 @@ def _job_quarantined(facts: Facts) -> Iterator[str | Said]:
 
 @check(
     "job_overdue",
-    "A job runs longer than its timeout, or than an hour without one.",
+    "A job has been running for longer than its timeout, or than an hour if it has none.",
     "leasehold jobs cancel {job}, or give its task requeue_after=…",
     page="jobs?q=state:running",
 )  # fmt: skip
@@ -73,8 +73,8 @@ def _job_overdue(facts: Facts) -> Iterator[str | Said]:
         for job in listed if isinstance(listed, list) else []:
             if isinstance(job, dict):
                 yield Said(
-                    f"Job {job.get('id')} ({job.get('task')}) runs longer than its timeout, or "
-                    f"than an hour without one: {seconds_of(job.get('seconds'))} on "
+                    f"Job {job.get('id')} ({job.get('task')}) has been running for longer than its "
+                    f"timeout, or than an hour without one: {seconds_of(job.get('seconds'))} on "
                     f"{node.worker_id}",
                     {"job": job.get("id")},
                 )
@@ -83,7 +83,7 @@ def _job_overdue(facts: Facts) -> Iterator[str | Said]:
 @check(
     "task_unknown",
     "Jobs are held back because no live node knows their task.",
-    "Start a worker of the version that has it; the jobs run by themselves then",
+    "Start a worker of a version that has it; the jobs then run by themselves",
     page="jobs?q=state:scheduled", shared=True,
 )  # fmt: skip
 def _task_unknown(facts: Facts) -> Iterator[str | Said]:
@@ -95,7 +95,7 @@ def _task_unknown(facts: Facts) -> Iterator[str | Said]:
 @check(
     "job_unreadable",
     "A worker could not read a job's arguments within the last ten minutes. The job is held back.",
-    "It is tried again every five minutes. If no worker will ever read it: "
+    "It is tried again every five minutes. If no worker will ever be able to read it: "
     "leasehold jobs cancel {job}",
     page="events?kind=job_unreadable",
 )  # fmt: skip
@@ -125,10 +125,10 @@ def _queue_unworked(facts: Facts) -> Iterator[str | Said]:
 
 @check(
     "queue_overdue",
-    "A job of a queue that is worked has been due for longer than overdue_seconds (60 by default) "
-    "and waits for a free slot.",
-    "More workers or more slots (--queue {queue}=SLOTS); or see what the running jobs do. If such "
-    "a wait is normal here: LEASEHOLD_OVERDUE_SECONDS",
+    "A job of a queue that live nodes work has been due for longer than overdue_seconds (60 by "
+    "default) and waits for a free slot.",
+    "Add workers or slots (--queue {queue}=SLOTS), or see what the running jobs do. If such a wait "
+    "is normal here, raise LEASEHOLD_OVERDUE_SECONDS",
     page="now#queues", shared=True,
 )  # fmt: skip
 def _queue_overdue(facts: Facts) -> Iterator[str | Said]:

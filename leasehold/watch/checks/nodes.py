@@ -18,15 +18,15 @@ from leasehold.watch.checks.registry import Said, age, check, jobs_of, lately, s
 from leasehold.watch.facts import Facts, duration, stale
 
 _HANDOVER = timedelta(seconds=1.0)
-"""What a node says of itself is as old as the statement that brought it."""
+"""A node's report that arrives this soon after a new term began may still be older than it."""
 _TAKEOVER = 1.5
-"""Of a lease: longer than a takeover may take. ``recover_within`` is a lease and a half."""
+"""In leases: a takeover takes no longer, as ``recover_within`` is one and a half leases."""
 
 
 # -- nodes -----------------------------------------------------------------------------------------
 @check(
     "no_live_node",
-    "No process takes part: nothing is scheduled, and no job runs.",
+    "No process is running: nothing is scheduled, and no job runs.",
     "Start one: leasehold worker MODULE:APP",
     page="nodes", alert="critical", alert_after="10s",  # a deployment may have a gap
 )  # fmt: skip
@@ -38,8 +38,8 @@ def _no_live_node(facts: Facts) -> Iterator[str | Said]:
 @check(
     "node_silent",
     "A node has not renewed its lease for longer than the lease.",
-    "If its process is gone, the leader frees its jobs; if it stays, look whether the process is "
-    "stopped or cut off from the database",
+    "If its process is gone, the leader frees its jobs. If the node stays listed, check whether "
+    "its process is stopped or cut off from the database",
     page="nodes",
 )  # fmt: skip
 def _node_silent(facts: Facts) -> Iterator[str | Said]:
@@ -53,9 +53,9 @@ def _node_silent(facts: Facts) -> Iterator[str | Said]:
 
 @check(
     "renewal_late",
-    "Three renewals of a node's lease in a row are missing.",
-    "Its process hangs or is stopped, or the database does not answer it: see its log for "
-    "renew_failed. It stops its work by itself before its lease is over",
+    "A node has missed three renewals of its lease in a row.",
+    "Its process hangs or is stopped, or the database does not answer it: look for renew_failed in "
+    "its log. It stops its own work before its lease ends",
     page="nodes",
 )  # fmt: skip
 def _renewal_late(facts: Facts) -> Iterator[str | Said]:
@@ -71,9 +71,9 @@ def _renewal_late(facts: Facts) -> Iterator[str | Said]:
 @check(
     "node_died",
     "A node died: the leader saw it silent for a whole lease, or its parent saw the process end. "
-    "It is a problem for ten minutes, and then a note until a person has seen it, or for a day.",
-    "See why it died: leasehold events --kind node_died, and the log of its host. Once you have "
-    "seen it: leasehold nodes seen",
+    "It is a problem for ten minutes, then a note until someone marks it as seen, or for a day.",
+    "Find out why it died: leasehold events --kind node_died, and the log of its host. Then mark "
+    "it as seen: leasehold nodes seen",
     page="nodes",
 )  # fmt: skip
 def _node_died(facts: Facts) -> Iterator[str | Said]:
@@ -97,9 +97,9 @@ def _node_died(facts: Facts) -> Iterator[str | Said]:
 
 @check(
     "crash_loop",
-    f"{CRASH_LOOP_DEATHS} nodes of one application, or more, died within "
-    f"{CRASH_LOOP_SECONDS / 60:g} minutes, and nobody has said that it was seen.",
-    "Something kills the workers again and again: a job, memory, the host. See their logs, and "
+    f"At least {CRASH_LOOP_DEATHS} nodes of one application died within "
+    f"{CRASH_LOOP_SECONDS / 60:g} minutes, and nobody has marked them as seen.",
+    "Something keeps killing the workers: a job, memory, the host. See their logs, and "
     "leasehold events --kind job_rescued for the jobs that they ran",
     page="nodes", alert="critical",
 )  # fmt: skip
@@ -108,7 +108,7 @@ def _crash_loop(facts: Facts) -> Iterator[str | Said]:
     for app, deaths in sorted(lately.items()):
         if deaths >= CRASH_LOOP_DEATHS:
             yield (
-                f"The workers of {app!r} crash again and again: {deaths} died within "
+                f"The workers of {app!r} keep crashing: {deaths} died within "
                 f"{duration(CRASH_LOOP_SECONDS)}"
             )
 
@@ -116,7 +116,7 @@ def _crash_loop(facts: Facts) -> Iterator[str | Said]:
 # -- leaders and locks -----------------------------------------------------------------------------
 @check(
     "no_leader",
-    "An application has live nodes, and none of them has led for longer than a takeover may take.",
+    "An application has live nodes, but has had no leader for longer than a takeover may take.",
     "A live node takes over within recover_within; if none does, look at its log",
     page="leaders", alert="critical",
 )  # fmt: skip
@@ -124,7 +124,7 @@ def _no_leader(facts: Facts) -> Iterator[str | Said]:
     by_name = {leader.name: leader for leader in facts.leaders}
     by_app: dict[str, list[NodeView]] = {}
     for node in facts.live_nodes:
-        if node.app:  # one of no application is there for its process's leaders and locks alone
+        if node.app:  # a node without an application only holds its process's leaders and locks
             by_app.setdefault(node.app, []).append(node)
     for app, nodes in sorted(by_app.items()):
         leader = by_name.get(app)
@@ -153,8 +153,8 @@ def _leader_silent(facts: Facts) -> Iterator[str | Said]:
 
 
 def claimants(facts: Facts) -> dict[str, list[NodeView]]:
-    """By leader: the live nodes that say that they lead it. What a node said before the present
-    term began does not count: it may have given it up since."""
+    """For each leader, the live nodes that report that they lead it. A report from before the
+    current term does not count: the node may have given it up since."""
     found: dict[str, list[NodeView]] = {}
     for leader in facts.leaders:
         since = leader.acquired_at
@@ -171,8 +171,8 @@ def claimants(facts: Facts) -> dict[str, list[NodeView]]:
 
 @check(
     "two_claimants",
-    "Two live processes say that they lead the same. The fence lets one of them write.",
-    "See leasehold leaders, and the clocks of their machines",
+    "Two live processes both report that they lead. The fence lets only one of them write.",
+    "See leasehold leaders, and check the clocks of their machines",
     page="leaders", alert="critical",
 )  # fmt: skip
 def _two_claimants(facts: Facts) -> Iterator[str | Said]:
@@ -184,8 +184,8 @@ def _two_claimants(facts: Facts) -> Iterator[str | Said]:
 
 @check(
     "lock_lost",
-    "A process lost a lock that it held, within the last ten minutes.",
-    "Its code was told by lost and LostLock; see who has it now: leasehold locks",
+    "Within the last ten minutes, a process lost a lock that it held.",
+    "Its code was told by lost and LostLock. To see who has it now: leasehold locks",
     page="events?kind=lock_lost", shared=True,
 )  # fmt: skip
 def _lock_lost(facts: Facts) -> Iterator[str | Said]:

@@ -1,4 +1,4 @@
-"""How a check is declared, and the words that checks share."""
+"""How a check is declared, and the phrases that checks share."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from leasehold.watch.facts import Facts, duration
 
 PROBLEM, INFO = "problem", "info"
 COUNT_CAP = 10_000
-"""The summary's counts stop here."""
+"""The summary's counts stop at this number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One finding. ``kind`` is stable, for tools; ``sentence`` says what is wrong and ``do`` what
-    helps."""
+    """One problem found. ``kind`` is stable, for tools; ``sentence`` says what is wrong and ``do``
+    what helps."""
 
     kind: str
     sentence: str
@@ -40,7 +40,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A sentence whose hint has gaps to fill, or that is less serious than its check."""
+    """A sentence with values for its check's hint, or one that is less serious than its check."""
 
     sentence: str
     fill: dict[str, object] = field(default_factory=dict)
@@ -54,14 +54,14 @@ Find = Callable[[Facts], Iterator["str | Said"]]
 class Check:
     kind: str
     meaning: str
-    """One sentence: when it speaks."""
+    """One sentence: when the check reports a problem."""
     hint: str
-    """What helps; ``{gaps}`` are filled by what was found."""
+    """What helps; its ``{placeholders}`` are filled with what was found."""
     find: Find | None = None
     severity: str = PROBLEM
     """PROBLEM, or INFO: worth knowing, but nothing is wrong."""
     shared: bool = False
-    """Judged over all applications, also when a person asks for one."""
+    """Checked over all applications, even when a person asks about one."""
     page: str = ""
     """Where the dashboard shows more."""
     alert: str = "warning"
@@ -69,16 +69,16 @@ class Check:
     alert_after: str = "0s"
     """How long the problem lasts before the alert fires."""
     error: type[errors.LeaseholdError] | None = None
-    """The error that is this finding."""
+    """The class of error that this check stands for."""
 
     @property
     def docs(self) -> str:
-        """The page of the documentation, from its root."""
+        """The page of the documentation, relative to its root."""
         return f"reference/checks.md#{self.kind}"
 
     @property
     def advice(self) -> str:
-        """The hint for nobody in particular: its gaps are named."""
+        """The hint for documentation and alerts, with the names of its placeholders in capitals."""
         if self.hint == "{do}":
             return "leasehold status says what to type"
         return re.sub(r"\{(\w+)[^}]*\}", lambda gap: gap[1].upper(), self.hint)
@@ -90,11 +90,11 @@ class Check:
 
 
 CHECKS: dict[str, Check] = {}
-"""All checks by their kind, in the order in which people read what they say."""
+"""All checks by kind, in the order in which people read their problems."""
 
 
 def check(kind: str, meaning: str, hint: str, **options: Any) -> Callable[[Find], Find]:
-    """Declare the function below as a check."""
+    """Declare the decorated function as a check."""
 
     def declare(find: Find) -> Find:
         CHECKS[kind] = Check(kind, meaning, hint, find, **options)
@@ -104,8 +104,8 @@ def check(kind: str, meaning: str, hint: str, **options: Any) -> Callable[[Find]
 
 
 def problems(facts: Facts, apps: Collection[str] = ()) -> list[Problem]:
-    """What is wrong, then what is only worth knowing. ``apps``: only of these applications; what
-    all of them share is judged in any case."""
+    """What is wrong, then what is only worth knowing. ``apps`` limits this to these applications,
+    except for the checks that all of them share."""
     mine = facts.of_apps(apps)
     found = [
         one.problem(said)
@@ -117,7 +117,7 @@ def problems(facts: Facts, apps: Collection[str] = ()) -> list[Problem]:
 
 
 def database_problem(error: errors.LeaseholdError) -> Problem:
-    """The one problem there is to tell when the database could not be asked for more."""
+    """The only problem to report when the database could not be read."""
     one = next((c for c in CHECKS.values() if c.error and isinstance(error, c.error)), None)
     what = error.what if error.got is ... else f"{error.what}: {shorten(error.got)}"
     sentence = " ".join(what.split())
@@ -127,7 +127,7 @@ def database_problem(error: errors.LeaseholdError) -> Problem:
 
 # -- words -----------------------------------------------------------------------------------------
 def lately(facts: Facts, kind: str, subject: str) -> Iterator[tuple[str, list[EventView]]]:
-    """By the field that is the subject, events of a kind that are young enough, the newest last."""
+    """Recent events of a kind, grouped by the field ``subject``, the newest last."""
     since = facts.now - timedelta(seconds=TROUBLE_SECONDS)
     found: dict[str, list[EventView]] = {}
     for event in sorted(facts.events, key=lambda event: event.id):

@@ -18,14 +18,14 @@ from leasehold.watch.checks.registry import (
 from leasehold.watch.facts import Facts, duration
 
 SILENT_SCHEDULE_SECONDS = 10.0
-"""A schedule whose moment passed this long ago without a decision is silent."""
+"""A schedule is silent if a due moment has been undecided for this long."""
 
 
 # -- schedules and deadlines -----------------------------------------------------------------------
 @check(
     "schedule_silent",
     f"A schedule was due {SILENT_SCHEDULE_SECONDS:g} seconds ago, and nobody decided that moment.",
-    "See that a node of this application lives and leads: leasehold leaders",
+    "Check that this application has a live node that leads: leasehold leaders",
     page="schedules", alert="critical",
 )  # fmt: skip
 def _schedule_silent(facts: Facts) -> Iterator[str | Said]:
@@ -40,8 +40,8 @@ def _schedule_silent(facts: Facts) -> Iterator[str | Said]:
 
 @check(
     "schedule_ahead",
-    "The last tick of a schedule lies ahead of the database's clock.",
-    "The database's clock was set back; it goes on when the clock has caught up",
+    "The last tick of a schedule is ahead of the database's clock.",
+    "The database's clock was set back. The schedule continues when the clock has caught up",
     page="schedules",
 )  # fmt: skip
 def _schedule_ahead(facts: Facts) -> Iterator[str | Said]:
@@ -52,7 +52,7 @@ def _schedule_ahead(facts: Facts) -> Iterator[str | Said]:
         ahead = (decided - facts.now).total_seconds()
         if ahead > SILENT_SCHEDULE_SECONDS:
             yield (
-                f"Schedule {schedule_named(schedule)} is silent: its last tick lies "
+                f"Schedule {schedule_named(schedule)} is silent: its last tick is "
                 f"{duration(ahead)} ahead of the clock"
             )
 
@@ -61,7 +61,7 @@ def _schedule_ahead(facts: Facts) -> Iterator[str | Said]:
     "schedule_failing",
     "The newest job of a schedule was discarded or quarantined, and none of the jobs of its last "
     "five ticks completed within ten minutes.",
-    "leasehold jobs show {job}; once its cause is mended: leasehold jobs retry {job}",
+    "leasehold jobs show {job}; once the cause is fixed: leasehold jobs retry {job}",
     page="schedules",
 )  # fmt: skip
 def _schedule_failing(facts: Facts) -> Iterator[str | Said]:
@@ -77,15 +77,15 @@ def _schedule_failing(facts: Facts) -> Iterator[str | Said]:
 @check(
     "tick_missed",
     "A schedule missed moments within the last ten minutes: they were later than its grace, and "
-    "its policy decided not to run them. It is a note if nothing ran at that time, for at most "
-    f"{RESTART_SECONDS:g} seconds: a deployment.",
+    f"its policy is not to run them. It is only a note if nothing ran then, for at most "
+    f"{RESTART_SECONDS:g} seconds, as in a deployment.",
     "If it should have run, run it now: leasehold schedules run {name}. "
     "leasehold schedules ticks {name} shows what was missed",
     page="schedules",
 )  # fmt: skip
 def _tick_missed(facts: Facts) -> Iterator[str | Said]:
     for name, events in lately(facts, "tick_missed", "schedule"):
-        # a deployment must not hide what was missed while a leader was there
+        # a deployment must not hide moments that were missed while there was a leader
         serious = [event for event in events if not _restarted(event)]
         newest = (serious or events)[-1]
         first, last = newest.fields.get("first"), newest.fields.get("last")
@@ -100,7 +100,7 @@ def _tick_missed(facts: Facts) -> Iterator[str | Said]:
 
 
 def _restarted(event: EventView) -> bool:
-    """Nothing ran when these moments were due, and not for long."""
+    """Did nothing run when these moments were due, and only for a short time?"""
     stopped = event.fields.get("stopped")
     return isinstance(stopped, (int, float)) and stopped <= RESTART_SECONDS
 
@@ -108,7 +108,7 @@ def _restarted(event: EventView) -> bool:
 @check(
     "schedule_paused",
     "A person paused a schedule.",
-    "To go on: leasehold schedules resume {name}",
+    "To resume it: leasehold schedules resume {name}",
     severity=INFO, page="schedules",
 )  # fmt: skip
 def _schedule_paused(facts: Facts) -> Iterator[str | Said]:
@@ -119,7 +119,7 @@ def _schedule_paused(facts: Facts) -> Iterator[str | Said]:
 
 @check(
     "deadline_breached",
-    "A promised time passed within the last ten minutes.",
+    "A deadline passed within the last ten minutes.",
     "Its callback {callback!r} was told. leasehold deadlines --state breached",
     page="deadlines?state=breached", shared=True,
 )  # fmt: skip
@@ -136,8 +136,8 @@ def _deadline_breached(facts: Facts) -> Iterator[str | Said]:
 
 @check(
     "breach_unhandled",
-    "A deadline was missed within the last days, and nobody was told: its callback waits for a "
-    "task that no live node knows, or ended without success.",
+    "A deadline was missed within the last seven days, and nobody was told: its callback waits for "
+    "a task that no live node knows, or ended without success.",
     "{do}",
     page="deadlines?state=breached", shared=True, alert="critical",
 )  # fmt: skip
@@ -152,11 +152,11 @@ def _breach_unhandled(facts: Facts) -> Iterator[str | Said]:
             yield Said(
                 f"Nobody is told that a deadline was missed ({named}): "
                 f"no live node knows the task {task!r}",
-                {"do": "Start a worker of the version that has it, on the queue of that task"},
+                {"do": "Start a worker of a version that has it, on the queue of that task"},
             )
         else:
             yield Said(
                 f"Nobody was told that a deadline was missed ({named}): its callback {task!r} "
                 f"was {why}",
-                {"do": f"leasehold jobs show {ids}; to tell again: leasehold jobs retry {ids}"},
+                {"do": f"leasehold jobs show {ids}; to try again: leasehold jobs retry {ids}"},
             )
