@@ -1,4 +1,4 @@
-"""The dashboard: an ASGI application to mount, or to run with ``leasehold web``.
+"""The dashboard: an ASGI application to mount in another, or to run with ``leasehold web``.
 
     fastapi_app.mount("/leasehold", dashboard(app, login=Login(token=...)))
 

@@ -1,4 +1,4 @@
-"""What a person does: forms that are posted. Each act is an event with who did it."""
+"""What a person does: the posted forms. Each action is recorded as an event with the person."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ async def on_job(site: Site, request: Request) -> Response:
         where = "asked" if asked else "not running"
         said = {"asked": "Stack requested from the node."}
     else:
-        raise errors.BadJob("no such act", got=act[:40], do=errors.suggest(act, (*ACTS, "stack")))
+        raise errors.BadJob(
+            "no such action", got=act[:40], do=errors.suggest(act, (*ACTS, "stack"))
+        )
     nothing = {
         "running": "The job is running: cancel it first.",
         "finished": "The job has already finished.",
@@ -69,7 +71,7 @@ async def on_schedule(site: Site, request: Request) -> Response:
         said = f"{name} of {await operator.remove_schedule(name, app)} was removed."
     else:
         known = ("run", "pause", "resume", "remove")
-        raise errors.BadSchedule("no such act", got=act[:40], do=errors.suggest(act, known))
+        raise errors.BadSchedule("no such action", got=act[:40], do=errors.suggest(act, known))
     return site.back(request, "schedules", said)
 
 
@@ -102,11 +104,11 @@ async def on_node(site: Site, request: Request) -> Response:
         return site.back(request, "now", said)
     else:
         known = ("halt", "resume", "drain", "seen")
-        raise errors.BadNode("no such act", got=act[:40], do=errors.suggest(act, known))
+        raise errors.BadNode("no such action", got=act[:40], do=errors.suggest(act, known))
     return site.back(request, "nodes", said)
 
 
-# -- coming and going ------------------------------------------------------------------------------
+# -- logging in and out ----------------------------------------------------------------------------
 async def ask_login(site: Site, request: Request) -> Response:
     return await _form(site, request, 200, "")
 

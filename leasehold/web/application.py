@@ -1,4 +1,4 @@
-"""The dashboard's ASGI application: which path shows which page, and how errors look."""
+"""The dashboard's ASGI application: which path shows which page, and how errors are shown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def routes() -> list[tuple[str, Page, bool]]:
-    """(path, page, True for a form that is posted)"""
+    """(path, page, True if it receives a posted form)"""
     return [
         ("/", overview.home, False),
         ("/now", overview.now, False),
@@ -64,18 +64,18 @@ def dashboard(
     hosts: frozenset[str] | None = None,
     extra: Extra | None = None,
 ) -> Gate:
-    """The dashboard of an application, to be mounted or run.
+    """The dashboard of an application, to mount or to run.
 
-    It wants a ``login``; or ``who``, a function from the request to the name of who asks (None:
-    nobody), for an application that has logins of its own; or ``unprotected=True`` where
-    something in front of it decides who comes in. ``read_only`` refuses every act. ``hosts``: the
-    host names under which it is served; others are refused. ``extra``: pages of leasehold's own
-    demo. Raises ConfigError.
+    It needs exactly one of three: ``login``; ``who``, a function from the request to the name of
+    the person (None: nobody), for an application with logins of its own; ``unprotected=True`` if
+    something in front of the dashboard controls access. ``read_only`` refuses every action.
+    ``hosts``: the only host names to serve. ``extra``: the pages of leasehold's own demo. Raises
+    ConfigError.
     """
     if sum((login is not None, who is not None, unprotected)) != 1:
         raise errors.ConfigError(
             "the dashboard needs one of login=, who= and unprotected=True",
-            do="dashboard(app, login=Login(token=…)); it shows arguments and can end jobs",
+            do="dashboard(app, login=Login(token=…)); it shows arguments and can cancel jobs",
         )
     rules = Rules(login, read_only, who, hosts)
     secret = login.secret if login else app.settings.dsn
@@ -103,7 +103,7 @@ def dashboard(
 
 
 def _safely(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
-    """Errors of ours become pages that say what to do."""
+    """Turn leasehold's errors into pages that say what to do."""
 
     async def run(request: Request) -> Response:
         try:
@@ -116,7 +116,7 @@ def _safely(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
             return await _problem(site, request, 409, "Conflict", error)
         except errors.LeaseholdError as error:
             told = database_problem(error)
-            title = told.sentence.partition(" LINE ")[0]  # of a statement of ours
+            title = told.sentence.partition(" LINE ")[0]  # without the statement's text
             return await site.render(request, "problem.html", 503, page="", title=title, do=told.do)
 
     return run

@@ -1,4 +1,4 @@
-"""Pictures as SVG, made here: no script draws them. Colours come from the style sheet's classes."""
+"""SVG charts, drawn on the server without scripts. The style sheet's classes give the colours."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _title(text: str) -> Markup:
 
 
 def bars(minutes: Sequence[tuple[int, int]], since: datetime) -> Markup:
-    """Completed (up) and failed (on top of it) of each minute."""
+    """Completed jobs of each minute, with the failed attempts on top."""
     top = max((done + failed for done, failed in minutes), default=0)
     step = _BAR_WIDTH / max(len(minutes), 1)
     scale = (_BAR_HEIGHT - 4) / max(top, 1)
@@ -64,7 +64,7 @@ def _svg(
 
 
 def strip(moments: Sequence[datetime], start: datetime, crowded: bool, words: str) -> Markup:
-    """The next 24 hours of a schedule: a mark for each moment, a band if there are too many."""
+    """A schedule's next 24 hours: a mark for each moment, or a band if there are too many."""
     width, height = 960, 22
     parts = [
         Markup('<line class="hour" x1="{0}" x2="{0}" y1="0" y2="{1}"/>').format(x, height)
@@ -82,13 +82,13 @@ def strip(moments: Sequence[datetime], start: datetime, crowded: bool, words: st
 
 @dataclass(frozen=True)
 class Bar:
-    """A stretch of one term, on one lane."""
+    """A stretch of one term in one lane."""
 
     first: datetime
     last: datetime
     kind: str
-    """``held`` (the database says so), ``believed`` (the process said so), ``overlap``; of the
-    demo: ``alive``, ``hurt`` (something is done to it), ``struck`` (its end)."""
+    """``held`` (in the database), ``believed`` (by the process's account), ``overlap``; in the
+    demo: ``alive``, ``hurt`` (a fault is active), ``struck`` (the process ended)."""
     says: str
     label: str = ""
 
@@ -119,6 +119,6 @@ def lane(parts: Sequence[Bar], start: datetime, end: datetime, name: str) -> Mar
 
 
 def ruler(start: datetime, end: datetime, marks: int = 4) -> list[str]:
-    """What stands under a lane, evenly apart."""
+    """The labels under a lane, evenly spaced."""
     step = (end - start) / marks
     return [f"{(start + step * n):%H:%M}" for n in range(marks)] + ["now"]

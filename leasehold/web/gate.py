@@ -1,5 +1,5 @@
-"""What every request passes before a page sees it: host, login, read-only, forged posts, size;
-and the headers that every answer carries."""
+"""The checks that every request passes before a page sees it (host, login, read-only, forged
+posts, size), and the headers of every response."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ MOST_BODY_BYTES = 64 * 1024
 MOST_QUERY_BYTES = 8 * 1024
 MOST_FIELDS = 50
 LOGIN_SECONDS = 0.5
-"""One wrong login at a time, and each takes so long."""
+"""How long a wrong login takes. They are handled one at a time."""
 OPEN = frozenset({"/livez", "/readyz"})
-"""Asked by machines that have no login; they learn one word."""
+"""Open to machines without a login: they learn a single word."""
 LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -44,8 +44,8 @@ Refused: TypeAlias = Callable[[str], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Rules:
-    """``login`` None: everybody who reaches the page may use it, under one of ``hosts`` (None:
-    any; else a page of another site could reach it by a name of its own)."""
+    """``login`` None: everybody who reaches the page may use it, under one of ``hosts`` (None: any
+    name, which lets another site reach it by a name of its own)."""
 
     login: Login | None
     read_only: bool
@@ -54,7 +54,7 @@ class Rules:
 
 
 class Gate:
-    """Around all pages. Puts ``session`` and ``form`` into the request's state."""
+    """Wraps all pages. Puts ``session`` and ``form`` into the request's state."""
 
     def __init__(self, inside: ASGIApp, rules: Rules, sessions: Sessions, refused: Refused) -> None:
         self._inside = inside
@@ -88,7 +88,7 @@ class Gate:
         await (answer or self._inside)(scope, receive, dressed)
 
     async def _stop(self, request: Request) -> Response | None:
-        """The answer to a request that comes no further."""
+        """The response to a request that is stopped here, or None to let it pass."""
         if request.method not in ("GET", "HEAD", "POST"):
             return _refusal(405, "Only GET and POST")
         if len(request.url.query) > MOST_QUERY_BYTES:
@@ -100,7 +100,7 @@ class Gate:
         session = await self._session(request, kept)
         entering = _path(request) == "/login"
         if session is None and entering and self._rules.login:
-            session = kept or self._sessions.new("")  # of nobody yet, for the form's token
+            session = kept or self._sessions.new("")  # nobody's yet, for the form's token
         if session is None:
             return self._ask(request)
         request.state.session, request.state.form = session, {}
@@ -110,7 +110,7 @@ class Gate:
         return None
 
     async def _session(self, request: Request, kept: LoginSession | None) -> LoginSession | None:
-        """Whose request it is. Without a login everybody has a session, for its form token."""
+        """The request's session. Without a login everybody gets one, for its form token."""
         rules = self._rules
         if rules.login is None:
             name = rules.who(request) if rules.who else "local"
@@ -152,14 +152,14 @@ class Gate:
         return None
 
     async def enter(self, request: Request) -> str | None:
-        """Check the login form; the name, or None."""
+        """Check the login form. Returns the name, or None if it is wrong."""
         login, form = self._rules.login, request.state.form
         if login is None:
             return "local"
         return await self._who(request, login, form.get("name", ""), form.get("secret", ""))
 
     async def _who(self, request: Request, login: Login, name: str, secret: str) -> str | None:
-        """The name, or None. Wrong ones wait in a queue, and are events."""
+        """The name, or None. A wrong login waits its turn and is recorded as an event."""
         who = login.who(name, secret)
         if who is None:
             async with self._one_at_a_time:
@@ -169,7 +169,7 @@ class Gate:
 
     def _ask(self, request: Request) -> Response:
         if self._rules.login is None:
-            return _refusal(401, "Who you are is not known: log in to the application")
+            return _refusal(401, "You are not logged in: log in to the application")
         target = f"{request.scope.get('root_path', '')}/login"
         if request.headers.get("hx-request"):
             return Response(status_code=401, headers={"hx-redirect": target})
@@ -179,7 +179,7 @@ class Gate:
 
 
 def keep(response: Response, request: Request, name: str, value: str, seconds: float) -> None:
-    """Set a cookie that no script reads and no other site sends with a form."""
+    """Set a cookie that scripts cannot read and that other sites' forms do not send."""
     response.set_cookie(
         name,
         value,
@@ -202,7 +202,7 @@ def _refusal(status: int, why: str, headers: dict[str, str] | None = None) -> Re
 
 
 def _same_origin(request: Request) -> bool:
-    """What browsers say of a form's origin; a program that says nothing has its token alone."""
+    """Do the browser's headers allow the form? A program that sends none needs only its token."""
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return False
     origin = request.headers.get("origin")
@@ -221,7 +221,7 @@ def _basic(request: Request) -> tuple[str, str] | None:
 
 
 async def _body(request: Request) -> bytes | None:
-    """None: over the limit."""
+    """The body, or None if it exceeds the limit."""
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)

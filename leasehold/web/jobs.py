@@ -1,4 +1,4 @@
-"""The pages of jobs: a list by a filter, what a bulk act would do, and one job."""
+"""The job pages: a filtered list, the preview of a bulk action, and a single job."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SUGGESTED = 8
 
 
 def read_filter(text: str) -> JobFilter:
-    """Raises BadFilter."""
+    """The filter that the text describes. Raises BadFilter."""
     return filters.parse(text, SECRET)
 
 
@@ -49,7 +49,7 @@ async def listing(site: Site, request: Request) -> Response:
 
 
 async def suggest(site: Site, request: Request) -> Response:
-    """What may stand in the place of the last word."""
+    """Completions for the last word of the filter."""
     text = request.query_params.get("q", "")[: filters.LONGEST]
     head, space, word = text.rpartition(" ")
     key, colon, value = word.partition(":")
@@ -77,7 +77,7 @@ async def _values(operator: Operator, key: str) -> list[str]:
 
 
 def quoted(text: str) -> str:
-    """A value as the filter language reads it."""
+    """A value as the filter language writes it."""
     if text and not any(c.isspace() or c == '"' for c in text):
         return text
     inner = text.replace("\\", "\\\\").replace('"', '\\"')
@@ -85,11 +85,11 @@ def quoted(text: str) -> str:
 
 
 async def preview(site: Site, request: Request) -> Response:
-    """How many jobs a bulk act would take in, and the form to confirm it."""
+    """How many jobs a bulk action would change, and the form to confirm it."""
     text = request.query_params.get("q", "").strip()
     act = request.query_params.get("act", "")
     if act not in ACTS:
-        raise errors.BadJob("no such act", got=act, do=errors.suggest(act, ACTS))
+        raise errors.BadJob("no such action", got=act, do=errors.suggest(act, ACTS))
     count, more = await (await site.operator(request)).preview(read_filter(text))
     return await site.render(
         request,
@@ -134,7 +134,7 @@ async def one(site: Site, request: Request) -> Response:
 
 
 async def _stack(operator: Operator, record: JobRecord) -> dict[str, Any] | None:
-    """What was asked for of this very run."""
+    """The stack that was requested, if it belongs to the current run."""
     if record.state != "running":
         return None
     found = await operator.store.stack(record.id)
@@ -155,8 +155,8 @@ _OUTCOMES = {
     "crashed": "ended: the worker died", "cancelled": "was cancelled",
     "requeued": "ran too long, was requeued", "snoozed": "snoozed",
     "unknown_task": "returned: the node does not know the task",
-    "unreadable": "went back: the node could not read its arguments",
-    "no_process": "went back: the node could not start a process",
+    "unreadable": "returned: the node could not read its arguments",
+    "no_process": "returned: the node could not start a process",
 }  # fmt: skip
 
 
@@ -166,7 +166,7 @@ def timeline(
     attempts: list[AttemptView],
     events: list[EventView],
 ) -> list[dict[str, Any]]:
-    """Moments of a job, the oldest first: at, what, tone, worker, detail, took."""
+    """The moments of a job, the oldest first: at, what, tone, worker, detail, took."""
     due = more["run_at"] if more else job.scheduled_for
     found = [_moment(job.created_at, "enqueued", f"queue {job.queue}, priority {job.priority}")]
     if due > job.created_at + timedelta(milliseconds=1):
@@ -212,7 +212,7 @@ def _noted(event: EventView) -> dict[str, Any]:
 
 
 def _claim(job: JobRecord, more: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """The claim that is held now."""
+    """The current claim."""
     if more is None or more["node"] is None:
         return []
     token = f"claim {term(job.claim_token)}"

@@ -1,4 +1,4 @@
-"""The page of leaders: who led when, by the database and by what each process believed."""
+"""The leaders page: who led when, according to the database and to each process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ENDS = ("lease_lost", "lease_resigned")
 
 @dataclass(frozen=True)
 class Overlap:
-    """Two processes that both believed that they led."""
+    """A time during which two processes both believed that they led."""
 
     name: str
     first: datetime
@@ -38,7 +38,7 @@ class ElectionRow:
     name: str
     row: LeaderView
     beliefs: list[tuple[str, int, bool]] = field(default_factory=list)
-    """(worker, the term that it believes to hold, does the database agree)"""
+    """(worker, the term that it believes it holds, whether the database agrees)"""
     overlaps: list[Overlap] = field(default_factory=list)
     lanes: list[tuple[str, Markup]] = field(default_factory=list)
     hidden: int = 0
@@ -73,7 +73,7 @@ def election(
     since: datetime,
     now: datetime,
 ) -> ElectionRow:
-    """``terms``: those of this election, any order."""
+    """``terms``: those of this election, in any order."""
     name = row.name
     terms = sorted(terms, key=lambda t: t.term)
     held, believed = stretches(name, row, terms, events, now)
@@ -104,7 +104,7 @@ Stretch = tuple[str, Bar]
 def stretches(
     name: str, row: LeaderView, terms: list[TermView], events: list[EventView], now: datetime
 ) -> tuple[list[Stretch], list[Stretch]]:
-    """(worker, bar) of each term: as the database has it, and as the process said."""
+    """(worker, bar) of each term, according to the database and according to the process."""
     ends = {
         (int(event.fields.get("term") or 0)): event
         for event in events
@@ -129,10 +129,10 @@ def stretches(
         held.append(
             (worker, Bar(first, by_row, "held", f"{label}: {full(first)} to {full(by_row)}", label))
         )
-        # without a word of its end: until its death was seen, or until another term began
+        # without a report of its end: until its death was seen, or another term began
         ended = said or (now if current else min(dead.get(worker, by_row), by_row))
         if token in ends and (seconds := _seconds(ends[token])) is not None:
-            # by its own clock: it may have noticed late, or been unable to write it down
+            # by the process's clock: it may have noticed late, or been unable to record it
             ended = min(ended, first + timedelta(seconds=seconds))
         says = f"{worker} acted as leader in {label} until {full(ended)}"
         believed.append((worker, Bar(first, max(ended, first), "believed", says, label)))
@@ -145,7 +145,7 @@ def _seconds(event: EventView) -> float | None:
 
 
 def overlaps(name: str, believed: list[Stretch]) -> list[Overlap]:
-    """Stretches of belief of two processes that meet."""
+    """The times when two processes both believed that they led."""
     found = []
     ordered = sorted(believed, key=lambda stretch: stretch[1].first)
     for place, (old, first) in enumerate(ordered):

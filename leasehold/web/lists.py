@@ -1,4 +1,4 @@
-"""The pages that are lists: nodes, locks, deadlines, the database's health, and events."""
+"""The list pages: nodes, locks, deadlines, the database's health, and events."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ LEVELS = ("info", "warning", "error")
 _EVENTS = 100
 _ROWS = 200
 OLD_SECONDS = 60.0
-"""A transaction that is open longer is worth a look."""
+"""A transaction that is open longer is shown as a problem."""
 DEAD_SHARE = 0.5
-"""So many dead rows for each living one, from a few thousand on, are too many."""
+"""From DEAD_ROWS on, more dead rows than this per live row are too many."""
 DEAD_ROWS = 5000
 
 
@@ -87,7 +87,7 @@ async def events(site: Site, request: Request) -> Response:
         raise errors.ConfigError(f"no level is {level[:40]!r}", do=errors.suggest(level, LEVELS))
     before = request.query_params.get("before") or None
     if before is not None and not (before.isascii() and before.isdigit() and len(before) <= 18):
-        raise errors.ConfigError("before is an event's number", got=before[:40])
+        raise errors.ConfigError("before must be an event's number", got=before[:40])
     operator = await site.operator(request)
     rows, more = await operator.reports.events(
         kind, level, int(before) if before else None, _EVENTS

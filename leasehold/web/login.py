@@ -1,8 +1,8 @@
-"""Who is there: logins, sessions without state on the server, and tokens against forged posts.
+"""Logins, sessions without state on the server, and tokens against forged posts.
 
-A session is a signed cookie. Its key comes from the login's secret, so that every worker of a web
-application knows the sessions of the others. Anybody is given a signature, with the form that asks
-who is there: the way from the secret to the key is slow, so that guesses at it are.
+A session is a signed cookie. Its key comes from the login's secret, so every worker of a web
+application accepts the sessions of the others. The login form gives anybody a signature to guess
+the secret from, so deriving the key is slow.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ SHORTEST_SECRET = 8
 
 @dataclass(frozen=True)
 class Login:
-    """``token`` alone, or ``user`` and ``password``. A browser is asked by a form; a program may
-    send ``Authorization: Basic`` (with a token: any name, and the token as the password)."""
+    """Either a ``token``, or ``user`` and ``password``. A browser gets a form; a program may send
+    ``Authorization: Basic`` (with a token: any name, and the token as the password)."""
 
     token: str = ""
     user: str = ""
@@ -48,7 +48,7 @@ class Login:
         return self.token or self.password
 
     def who(self, name: str, secret: str) -> str | None:
-        """The name to be recorded, or None: refused. With a token the name is not proved."""
+        """The name to record, or None if refused. With a token, the name is not verified."""
         right = _same(secret, self.secret)
         if self.user:
             right = _same(name, self.user) and right
@@ -60,14 +60,14 @@ class Login:
 
 
 def _same(given: str, wanted: str) -> bool:
-    """In a time that does not tell how much of it was right."""
+    """Compare in a time that does not reveal how much was right."""
     digests = [hashlib.sha256(text.encode("utf-8", "replace")).digest() for text in (given, wanted)]
     return hmac.compare_digest(*digests)
 
 
 @cache
 def _slow_key(secret: str) -> bytes:
-    """Slow, and 32 MiB; once in a process, not for each dashboard, nor request."""
+    """A key that takes long and 32 MiB to derive: done once per process and secret."""
     given = secret.encode("utf-8", "backslashreplace")
     return hashlib.scrypt(
         given, salt=b"leasehold dashboard", n=2**15, r=8, p=1, maxmem=64 * 2**20, dklen=32
@@ -91,32 +91,32 @@ class Sessions:
         return LoginSession(who, self._env.nonce())
 
     def pack(self, session: LoginSession) -> str:
-        """The cookie of a session."""
+        """The session's cookie."""
         return self.sign("session", [session.who, session.nonce], SESSION_SECONDS)
 
     def unpack(self, cookie: str) -> LoginSession | None:
-        """None when it is not ours, was changed, or is over."""
+        """The cookie's session, or None if it is forged, changed or expired."""
         parts = self.read("session", cookie)
         if isinstance(parts, list) and len(parts) == 2 and all(isinstance(p, str) for p in parts):
             return LoginSession(*parts)
         return None
 
     def form_token(self, session: LoginSession) -> str:
-        """What each form of this session carries; another site can not know it."""
+        """The token in each form of this session; another site cannot know it."""
         return self._mac("form", session.nonce)
 
     def right_form_token(self, session: LoginSession, given: str) -> bool:
         return _same(given, self.form_token(session))
 
     def sign(self, what: str, value: object, seconds: float) -> str:
-        """``value`` as text that only this class reads, until it is so old."""
+        """``value`` as signed text, which :meth:`read` accepts for this many seconds."""
         until = self._env.wall_now().timestamp() + seconds
         text = json.dumps([until, value])
         body = base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
         return f"{body}.{self._mac(what, body)}"
 
     def read(self, what: str, text: str) -> object:
-        """The value, or None."""
+        """The signed value, or None."""
         body, _, mac = text.partition(".")
         if len(text) > 4096 or not _same(mac, self._mac(what, body)):
             return None

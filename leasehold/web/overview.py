@@ -1,4 +1,4 @@
-"""The page "now": is all well, who leads, what waits, how fast it goes."""
+"""The overview: is all well, who leads, what waits, and how fast jobs finish."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ async def live(site: Site, request: Request) -> Response:
 
 @dataclass
 class Rate:
-    """What the history says of one queue or task, or of all."""
+    """The history's figures for one queue or task, or for all."""
 
     name: str = ""
     completed: int = 0
     finished: int = 0
     """Completed, cancelled, discarded or quarantined."""
     failed: int = 0
-    """Attempts, also those that were tried again."""
+    """Failed attempts, including retried ones."""
     last_minutes: int = 0
-    """Finished in the last five whole minutes."""
+    """Finished within the last five whole minutes."""
     wait: Counts = field(default_factory=dict)
     run: Counts = field(default_factory=dict)
 
@@ -66,12 +66,12 @@ class Rate:
         return self.last_minutes / RATE_MINUTES
 
     def time(self, which: str, share: float) -> float | None:
-        """A percentile in seconds of ``wait`` or ``run``."""
+        """A percentile of ``wait`` or ``run``, in seconds."""
         return percentile(getattr(self, which), share)
 
 
 def rates(minutes: Rows, by: str | None, now: datetime) -> dict[str, Rate]:
-    """Per queue (``queue``), per task (``task_name``), or of all (None, under "")."""
+    """By queue (``queue``), by task (``task_name``), or for all (None, under "")."""
     found: dict[str, Rate] = {}
     end = now.replace(second=0, microsecond=0)
     begin = end - timedelta(minutes=RATE_MINUTES)
@@ -120,7 +120,7 @@ async def now(site: Site, request: Request) -> Response:
 
 
 def per_minute(minutes: Rows, since: datetime) -> list[tuple[int, int]]:
-    """(completed, failed) of each of the sixty minutes from ``since`` on."""
+    """(completed, failed) of each of the sixty minutes that begin at ``since``."""
     found = [(0, 0)] * _HOUR
     for row in minutes:
         place = int((row["at"] - since).total_seconds() // 60)
@@ -131,8 +131,8 @@ def per_minute(minutes: Rows, since: datetime) -> list[tuple[int, int]]:
 
 
 def total(queues: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of all queues together: available and running jobs, slots, and the queue with the available
-    job that has been due for longest (None: no job is available)."""
+    """Totals of all queues: available and running jobs, slots, and the queue with the available
+    job that has been due for longest (None if no job is available)."""
     late = [queue for queue in queues if queue["oldest"] is not None]
     return {
         "available": sum(queue["available"] for queue in queues),
@@ -144,7 +144,7 @@ def total(queues: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _queues(rows: Rows, by_queue: dict[str, Rate], facts: Facts) -> list[dict[str, Any]]:
-    """Every queue that has work, had some, or is worked."""
+    """Every queue that has jobs, had some lately, or has slots."""
     ready = {row["queue"]: row for row in rows}
     slots: dict[str, int] = {}
     for node in facts.live_nodes:
@@ -158,7 +158,7 @@ def _queues(rows: Rows, by_queue: dict[str, Rate], facts: Facts) -> list[dict[st
 
 
 def _queue(name: str, row: dict[str, Any], slots: int, rate: Rate) -> dict[str, Any]:
-    """``about``: an estimate of the available jobs, where too many wait to be counted."""
+    """``about``: an estimate of the available jobs, if there are too many to count."""
     running, about = row.get("running", 0), row.get("about")
     return {
         "name": name,

@@ -1,9 +1,9 @@
-"""What machines ask: ``/metrics``, ``/livez`` and ``/readyz``; to be mounted, or of the dashboard.
+"""Endpoints for machines: ``/metrics``, ``/livez`` and ``/readyz``; in the dashboard, or to mount.
 
     fastapi_app.mount("/leasehold-ops", probes(app))
 
-It needs no login: whoever reaches ``/metrics`` learns names of queues, tasks and schedules, and
-no arguments. The probes say one word.
+They need no login: ``/metrics`` shows the names of queues, tasks and schedules, but no arguments.
+The probes answer with a single word.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from leasehold.app import App
 
 READY_SECONDS = 2.0
-"""The database has so long to answer."""
+"""How long the database may take to answer."""
 
 
 class Probes:
@@ -33,12 +33,12 @@ class Probes:
         self._exposition = Exposition(app)
 
     async def live(self, request: Request) -> Response:
-        """This process answers. The database is not asked: its troubles are no reason to start
-        this process again."""
+        """This process answers. It does not query the database, because restarting this process
+        would not repair that."""
         return PlainTextResponse("ok\n")
 
     async def ready(self, request: Request) -> Response:
-        """The database answers, and its schema fits."""
+        """The database answers and its schema fits."""
         try:
             async with asyncio.timeout(READY_SECONDS):
                 operator = await self._app.operator("", "probe")
@@ -65,5 +65,5 @@ class Probes:
 
 
 def probes(app: App) -> Starlette:
-    """An ASGI application with the three of them."""
+    """An ASGI application with the three endpoints."""
     return Starlette(routes=list(Probes(app).routes()))

@@ -1,4 +1,4 @@
-"""What every page shows in its head: is all well? Looked up once for all who watch."""
+"""The state that every page shows: is all well? Read once for all open dashboards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 EVERY_SECONDS = 2.0
 STREAM_SECONDS = 15.0
-"""A stream ends after this long and the browser opens another: a server that stops is not kept."""
+"""A stream ends after this time and the browser opens another, so it never delays a shutdown."""
 MOST_STREAMS = 100
 
 
@@ -58,7 +58,7 @@ class Pulse:
             return Beat(None, [told], told.sentence)
 
     async def stream(self) -> AsyncIterator[str]:
-        """Server-sent events: "look again", with how many problems there are."""
+        """Server-sent events that tell the page to refresh, with the number of problems."""
         self.streams += 1
         try:
             yield "retry: 1000\n\n"

@@ -1,4 +1,4 @@
-"""The page of schedules: in words, the next 24 hours, the last ticks."""
+"""The schedules page: each one in words, its next 24 hours and its last ticks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def listing(site: Site, request: Request) -> Response:
 
 
 def shown(row: ScheduleDetail, ticks: list[TickView], now: datetime) -> dict[str, Any]:
-    """A schedule with its picture and its last ticks, the oldest first."""
+    """A schedule with its chart and its last ticks, the oldest first."""
     try:
         spec = Spec.from_json(row.spec)
         moments, crowded = next_day(spec, now)
@@ -61,7 +61,7 @@ def shown(row: ScheduleDetail, ticks: list[TickView], now: datetime) -> dict[str
 
 
 def told(tick: TickView) -> dict[str, str]:
-    """A tick in words, and the classes of its mark."""
+    """A tick in words, and the CSS classes of its mark."""
     outcome, ran, late = tick.outcome, tick.ran_seconds, tick.lateness_seconds
     by_hand = tick.state == "manual"
     words, marks = [outcome], [outcome]
@@ -80,7 +80,7 @@ def told(tick: TickView) -> dict[str, str]:
 
 
 def next_day(spec: Spec, now: datetime) -> tuple[list[datetime], bool]:
-    """The moments of the next 24 hours; True: too many to be drawn one by one."""
+    """The moments of the next 24 hours, and whether they are too many to draw one by one."""
     if isinstance(spec, Every) and DAY.total_seconds() / spec.seconds > _MOST_MARKS:
         return [], True
     found: list[datetime] = []

@@ -1,4 +1,4 @@
-"""What the pages of the dashboard share: templates, sessions, and the way back after an act."""
+"""What the dashboard's pages share: templates, sessions, and redirects after an action."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ PAGES = (
 
 @dataclass(frozen=True)
 class Extra:
-    """Pages beside ours, behind the same gate; the demo adds some. ``templates``: the package in
-    whose folder of that name they lie."""
+    """Additional pages behind the same gate, used by the demo. ``templates``: the package whose
+    ``templates`` folder has theirs."""
 
     pages: tuple[tuple[str, str, str], ...]
-    """As PAGES; they come first."""
+    """As in PAGES; they come first."""
     routes: tuple[tuple[str, Page, bool], ...]
-    """(path, page, True for a form that is posted)"""
+    """(path, page, True if it receives a posted form)"""
     templates: str
 
 
 class Site:
-    """What the pages share."""
+    """The application, its rules and its templates, shared by all pages."""
 
     def __init__(
         self, app: App, rules: Rules, sessions: Sessions, extra: Extra | None = None
@@ -80,7 +80,7 @@ class Site:
     async def render(
         self, request: Request, template: str, status: int = 200, **given: Any
     ) -> Response:
-        """A page; ``given`` is what its template shows."""
+        """Render a page; ``given`` has the values for its template."""
         root = request.scope.get("root_path", "")
         session = request.state.session
         text = self.templates.get_template(template).render(
@@ -104,7 +104,7 @@ class Site:
         return response
 
     def back(self, request: Request, path: str, said: str, *, bad: bool = False) -> Response:
-        """To another page, which says what was done."""
+        """Redirect to a page that shows ``said``."""
         root = request.scope.get("root_path", "")
         response = RedirectResponse(f"{root}/{path}", status_code=303)
         keep(response, request, SAID, self.sessions.sign("said", [said[:500], bad], 30.0), 30.0)
@@ -116,7 +116,7 @@ def query_text(query: dict[str, Any]) -> str:
 
 
 def _stamp() -> str:
-    """Changes with the static files, so that browsers may keep them."""
+    """A digest of the static files, so that browsers may cache them."""
     folder = files("leasehold.web").joinpath("static")
     digest = hashlib.sha256()
     for name in ("dash.css", "dash.js", "htmx.min.js"):

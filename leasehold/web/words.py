@@ -1,4 +1,4 @@
-"""How figures and moments are shown."""
+"""How figures and times are formatted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def short(seconds: float | None) -> str:
 
 
 def count(number: int | None, cap: int | None = None) -> str:
-    """``12,345``; ``10,000+`` where counting stopped."""
+    """``12,345``, or ``10,000+`` where counting stopped."""
     if number is None:
         return NONE
     return f"{number:,}" + ("+" if cap is not None and number >= cap else "")
@@ -61,12 +61,12 @@ def full(moment: datetime | None) -> str:
 
 
 def pretty(value: Any) -> str:
-    """JSON with the secrets masked."""
+    """JSON with secrets masked."""
     return json.dumps(masked(value), indent=2, ensure_ascii=False, default=str)
 
 
 def inline(value: Any, most: int = 80) -> str:
-    """Arguments on one line, the secrets masked."""
+    """Arguments on one line, with secrets masked."""
     if not isinstance(value, dict):
         return "…" if value is None else str(masked(value))
     parts = [
@@ -84,7 +84,7 @@ def first_line(text: str | None, most: int = 140) -> str:
 
 
 def term(number: int | None) -> str:
-    """``7``; after a promotion ``2.7``: timeline and number."""
+    """``7``, or ``2.7`` after a promotion: the timeline and the number."""
     if number is None:
         return NONE
     timeline, rest = divmod(number, 1 << 32)
@@ -92,7 +92,7 @@ def term(number: int | None) -> str:
 
 
 def fields(row: EventView) -> list[tuple[str, str]]:
-    """What an event says, as names and text."""
+    """An event's fields as names and text, without empty ones."""
     shown = masked(row.fields or {})
     return [
         (name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

@@ -24,7 +24,7 @@
     if (current) pages.scrollLeft = current.offsetLeft - (pages.clientWidth - current.offsetWidth) / 2;
     let paused = false;
 
-    // -- live: the server says "look", unless somebody reads, types or has opened something
+    // -- live: refresh on the server's ticks, unless somebody is reading, typing or has opened something
     const busy = () => {
       const live = document.getElementById("live");
       const held = live && live.contains(document.activeElement) && document.activeElement !== live;
