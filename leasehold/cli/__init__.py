@@ -1,10 +1,10 @@
-"""The command ``leasehold``. Everything is imported by the verb that needs it."""
+"""The command ``leasehold``. Each verb imports what it needs itself, so that --help is quick."""
 
 from __future__ import annotations
 
 
 def main() -> None:
-    """Run the command line and exit: 0 well, 1 something is wrong, 2 wrong usage."""
+    """Run the command line and exit: 0 success, 1 problem or failure, 2 wrong usage."""
     from leasehold.cli.root import root
 
     root(prog_name="leasehold")

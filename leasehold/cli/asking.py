@@ -1,4 +1,4 @@
-"""What the verbs share: options, and one way to ask the application's database."""
+"""What the commands share: options, and running a function on the application's database."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Function = Callable[..., Any]
 
 
 class Group(click.Group):
-    """Names the nearest command when one is not known."""
+    """A group of commands that suggests the nearest one for an unknown name."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -31,7 +31,7 @@ class Group(click.Group):
 
 
 def database_options(function: Function) -> Function:
-    """``--dsn`` and ``--schema``; a group's hold for its subcommands too."""
+    """Add ``--dsn`` and ``--schema``. On a group they hold for its subcommands too."""
     dsn = click.option("--dsn", metavar="DSN", help="Database to use. [env: LEASEHOLD_DSN]")
     schema = click.option(
         "--schema", "schema_name", metavar="NAME", help="Schema to use. [env: LEASEHOLD_SCHEMA]"
@@ -41,13 +41,13 @@ def database_options(function: Function) -> Function:
 
 
 def reading_options(function: Function) -> Function:
-    """``--json``, beside the database's."""
+    """Add ``--json`` and the database options."""
     as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     return database_options(as_json(function))
 
 
 def table_options(function: Function) -> Function:
-    """``--wide``, beside those for reading."""
+    """Add ``--wide`` and the reading options."""
     wide = click.option(
         "--wide", is_flag=True, help="Show all columns in full, even if the terminal is narrower."
     )
@@ -65,7 +65,7 @@ def limit_option(default: int) -> Callable[[Function], Function]:
 
 
 def given(name: str) -> Any:
-    """An option of this command, or else of the group before it."""
+    """The value of an option of this command, or else of its group."""
     context: click.Context | None = click.get_current_context()
     while context is not None:
         value = context.params.get(name)
@@ -76,12 +76,12 @@ def given(name: str) -> Any:
 
 
 def end_badly() -> NoReturn:
-    """Exit status 1: what is wrong was said."""
+    """Exit with status 1; the problem has already been printed."""
     click.get_current_context().exit(1)
 
 
 def database() -> dict[str, str]:
-    """The options of an App that the command line sets."""
+    """The options of App that the command line sets."""
     options = {"dsn": given("dsn"), "schema": given("schema_name")}
     return {name: value for name, value in options.items() if value is not None}
 
@@ -104,5 +104,5 @@ def ask(work: Callable[[App], Awaitable[T]]) -> T:
 
 
 async def operator(app: App) -> Operator:
-    """Whoever runs this command, to act."""
+    """An operator that acts as the user who runs this command."""
     return await app.operator(app.env.user, "cli")

@@ -1,4 +1,4 @@
-"""``leasehold deadlines``: what was promised, and what became of it."""
+"""``leasehold deadlines``: lists deadlines and their verdicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``leasehold doctor``: is what leasehold stands on sound? Each finding with the fix to type."""
+"""``leasehold doctor``: checks the database and the connection, and says how to fix problems."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def doctor(seconds: float, role: str, recover_within: float | None, **_: Any) ->
 
 
 def show(diagnosis: Diagnosis) -> None:
-    """A line a finding, the fix below it; then the figures."""
+    """Print each finding with its fix below it, then the figures."""
     wrong = sum(finding.level == "wrong" for finding in diagnosis.findings)
     for finding in diagnosis.findings:
         mark, _ = _MARKS[finding.level]

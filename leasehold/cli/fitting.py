@@ -1,4 +1,4 @@
-"""Tables for the width of a terminal: one line per row, whatever the terminal's width."""
+"""Fits tables to the width of a terminal, with one line per row."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ GAP = "  "
 
 @dataclass(frozen=True)
 class Column:
-    """A heading, and what a row shows under it."""
+    """A heading, and a function that gives a row's value."""
 
     heading: str
     show: Callable[[dict[str, Any]], Any]
     rank: int = 0
-    """Where there is not enough room, the column with the highest rank goes first; rank 0 stays."""
+    """When there is too little room, the column with the highest rank goes first; rank 0 stays."""
     cut: int = 0
     """Text that may be cut to this many characters, with an ellipsis at the end."""
     short: int = 0
@@ -26,7 +26,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Fitted:
-    """The lines of a table, and the headings of the columns that had to go."""
+    """The lines of a table, and the headings of the columns that were left out."""
 
     heading: str
     lines: list[str]
@@ -73,7 +73,7 @@ def _least(column: Column, whole: int, texts: Sequence[str]) -> int:
 
 
 def _distinct(ids: Sequence[str], least: int) -> int:
-    """So many characters tell the ids apart, and no shortened id ends in a separator."""
+    """The least number of characters that tells the ids apart and ends none in a separator."""
     different = set(ids)
     length = least
     while len({text[:length] for text in different}) < len(different):
@@ -94,19 +94,19 @@ def _widths(
     whole: Sequence[int],
     room: int,
 ) -> dict[int, int]:
-    """What is left over goes to the texts first, the most important one before the others."""
+    """Gives spare room to text columns first, the most important one before the others."""
     widths = {n: least[n] for n in shown}
     for n in sorted(shown, key=lambda n: (columns[n].short > 0, columns[n].rank)):
         more = max(0, min(room, whole[n] - least[n]))
         if columns[n].short and more < whole[n] - least[n]:
-            continue  # a whole id or a short one
+            continue  # an id is shown whole or short
         widths[n] += more
         room -= more
     return widths
 
 
 def _cut(text: str, width: int, *, mark: bool = True) -> str:
-    """Exactly so wide, or less at the end of a line."""
+    """Pad or cut to exactly this width; the caller strips the end of a line."""
     from rich.cells import cell_len, set_cell_size
 
     if cell_len(text) <= width or not mark:

@@ -19,7 +19,7 @@ _PAUSE_AWAY_SECONDS = 2.0
 
 
 async def follow_events(app: App, kind: str | None, limit: int, as_json: bool) -> None:
-    """Print events as they come, until interrupted. A database that is away is waited for."""
+    """Print events as they arrive, until interrupted. Waits while the database is unavailable."""
     feed = (await app.inspect()).follow(kind)
     away = False
     first = True

@@ -1,4 +1,4 @@
-"""``leasehold jobs``: list, show, cancel, retry, discard; one by its id, or all that match."""
+"""``leasehold jobs``: list, show, cancel, retry and discard, by id or by filter."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from leasehold.watch.operator import Operator
 
     Found = tuple[UUID, str]
-    """A job, and what became of the act on it."""
+    """A job, and the result of the action on it."""
 
 _STACK_LOOKS, _STACK_LOOK_SECONDS = 3, 0.1
 _MOST_ATTEMPTS = 200
@@ -87,7 +87,7 @@ async def _one(app: App, job_id: str) -> dict[str, Any]:
     return {**tables.as_row(record), "attempts": [row._asdict() for row in attempts]}
 
 
-# -- acts ------------------------------------------------------------------------------------------
+# -- actions ---------------------------------------------------------------------------------------
 def _act_options(function: Callable[..., Any]) -> Callable[..., Any]:
     where = click.option(
         "--where",
@@ -162,8 +162,8 @@ def stack_of_job(job_id: str, **_: Any) -> None:
 
 
 async def _stack(app: App, job_id: str) -> Found:
-    """Waits for the node's next renewal, and the one after it."""
-    import asyncio  # not before it is needed: --help shall be quick
+    """Wait up to three renewals for the node's answer."""
+    import asyncio  # imported late: --help must be quick
 
     acting, job = await _named(app, job_id)
     if not await acting.ask_stack(job):
@@ -191,7 +191,7 @@ def _say(found: Found, told: dict[str, str], otherwise: str) -> None:
 
 
 def _many(act: str, job_id: str | None, where: str | None, yes: bool, told: str) -> bool:
-    """Act on all that match, after a preview; False: it is about one job."""
+    """Act on all matching jobs, after a preview. False if the command is about one job."""
     if (job_id is None) == (where is None):
         raise click.UsageError("Give a job ID or --where FILTER.")
     if where is None:

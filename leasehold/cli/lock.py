@@ -1,4 +1,4 @@
-"""``leasehold lock``: a command that runs in one place at a time."""
+"""``leasehold lock``: runs a command on one machine at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from leasehold.cli.asking import database, database_options
     "--wait",
     type=click.FloatRange(0),
     metavar="SECONDS",
-    help="Maximum time to wait; 0: try once. [default: until the holder is seen alive]",
+    help="Maximum time to wait; 0: try once. [default: until the holder proves to be alive]",
 )
 @click.option(
     "--fail", is_flag=True, help="Exit with status 1, not 0, if another process holds the lock."

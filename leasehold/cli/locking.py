@@ -1,4 +1,4 @@
-"""One run of ``leasehold lock``."""
+"""A single run of ``leasehold lock``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXIT_NOT_FOUND = 127
 _FORWARDED = tuple(
     getattr(signal, name)
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
-    if hasattr(signal, name)  # Windows has two of them
+    if hasattr(signal, name)  # Windows has only two of them
 )
 
 
@@ -32,13 +32,13 @@ def run_locked(
     grace: float | None,
     loser: int,
 ) -> int:
-    """The exit status; ``loser`` when another holds the lock."""
+    """Run the command and return its exit status, or ``loser`` if another process has the lock."""
     runner = _Runner(app, name, command, app.settings.timings.grace if grace is None else grace)
     return asyncio.run(runner.run(wait, loser))
 
 
 class _Runner:
-    """One run. Signals go to the command; before it runs they end the waiting."""
+    """One run. Signals go to the command; before it starts, they end the wait."""
 
     def __init__(self, app: App, name: str, command: tuple[str, ...], grace: float) -> None:
         self._app = app
@@ -97,7 +97,7 @@ class _Runner:
         if not found:
             return "another process until just now"
         who, since = found[0]["client"] or "a process that is gone", found[0]["since"]
-        # a row that was deleted by hand and made again does not say since when
+        # a row that was deleted by hand and created again has no such time
         return f"{who} since {since:%Y-%m-%d %H:%M:%S}" if since else str(who)
 
     async def _hold(self, lock: Lock) -> int:
@@ -140,6 +140,6 @@ class _Runner:
 
 
 def _send(process: Process, number: int) -> None:
-    """To the command and all that it started."""
+    """Signal the command and all processes that it started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)

@@ -1,4 +1,4 @@
-"""``leasehold metrics``: what /metrics serves, and what Prometheus and Grafana load."""
+"""``leasehold metrics``: the metrics, alert rules for Prometheus and a Grafana dashboard."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 @click.group(cls=Group, invoke_without_command=True)
 @database_options
 def metrics(**_: Any) -> None:
-    """Print the metrics as `leasehold web` serves them at /metrics; or alert rules and a
-    dashboard for them."""
+    """Print the metrics that `leasehold web` serves at /metrics. The subcommands print alert rules
+    and a dashboard."""
     if click.get_current_context().invoked_subcommand:
         return
     from leasehold.app.metrics import Exposition

@@ -1,4 +1,4 @@
-"""The verbs with which people and tools look at an application, and switch a few things."""
+"""The commands that show an application's state, and switch a few things."""
 
 from __future__ import annotations
 

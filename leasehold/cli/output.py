@@ -1,4 +1,4 @@
-"""Tables for people (one line per row on a terminal, everything elsewhere) and JSON for tools."""
+"""Tables for people (fitted to a terminal, complete elsewhere) and JSON for tools."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from leasehold.cli.fitting import GAP, Column, fit
 
 
 def fancy() -> bool:
-    """Colours: on a terminal that did not ask for less."""
+    """Whether to use colours: on a terminal, unless NO_COLOR or TERM=dumb is set."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return sys.stdout.isatty() and not plain
 
 
 def show_json(value: Any, *, line: bool = False) -> None:
-    """One JSON document; ``line``: on one line."""
+    """Print a JSON document; ``line``: on one line."""
     text = json.dumps(value, default=_plain, ensure_ascii=False, indent=None if line else 2)
     click.echo(text)
 
@@ -42,8 +42,8 @@ def _plain(value: Any) -> Any:
 def show_table(
     rows: Sequence[dict[str, Any]], columns: Sequence[Column], empty: str, *, wide: bool = False
 ) -> None:
-    """One line per row, which a terminal's width holds; all columns in full elsewhere or if
-    ``wide``. ``empty`` is what to say when there are no rows."""
+    """Print one line per row, fitted to a terminal's width; all columns in full elsewhere or if
+    ``wide``. ``empty`` is printed if there are no rows."""
     if not rows:
         click.echo(empty)
         return
@@ -68,7 +68,7 @@ def counted(number: int, what: str) -> str:
 
 
 def show_pairs(pairs: Mapping[str, Any]) -> None:
-    """A name and a value a line."""
+    """Print one name and value per line."""
     cells = [[name, text(value)] for name, value in pairs.items()]
     width = max((len(name) for name, _ in cells), default=0)
     for name, value in cells:
@@ -76,7 +76,7 @@ def show_pairs(pairs: Mapping[str, Any]) -> None:
 
 
 def heading(words: str, *, good: bool | None = None) -> None:
-    """A line that stands out: green or red where that means something."""
+    """Print a line that stands out; green or red if ``good`` is given."""
     colour = {True: "green", False: "red", None: None}[good]
     click.echo(click.style(words, fg=colour, bold=True) if fancy() else words)
 
@@ -89,14 +89,14 @@ def _plain_table(lines: list[list[str]]) -> None:
 
 
 def text(value: Any) -> str:
-    """A value on one line. What could steer a terminal is shown, not sent."""
+    """A value on one line. Characters that could control a terminal are escaped."""
     if value is None or value == "":
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, datetime):
         local = value.astimezone()
-        # a terminal is narrow and here; a file may be read anywhere
+        # a terminal is narrow and in this time zone; a file may be read anywhere
         here = sys.stdout.isatty()
         return (local.replace(tzinfo=None) if here else local).isoformat(" ", "seconds")
     if isinstance(value, (dict, list, tuple)):

@@ -1,4 +1,4 @@
-"""What ``leasehold status`` says."""
+"""The output of ``leasehold status``."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from leasehold.watch.facts import Facts, duration
 
 @dataclass(frozen=True)
 class Overview:
-    """The figures, and everything that is to be said about them."""
+    """The figures, the problems and the notes."""
 
     figures: dict[str, Any] = field(default_factory=dict)
     lines: dict[str, str] = field(default_factory=dict)
-    """The figures for people."""
+    """The same figures for people."""
     found: list[Problem] = field(default_factory=list)
 
     @property
@@ -43,7 +43,7 @@ def of_error(error: LeaseholdError) -> Overview:
 
 
 def of_facts(everything: Facts, schema: str, only: Collection[str] = ()) -> Overview:
-    """``only``: of these applications; jobs are everybody's."""
+    """``only``: limits this to some applications; jobs are always of all."""
     facts = everything.of_apps(only)
     summary = facts.summary
     running = sum(_running(node) for node in facts.live_nodes)
@@ -98,12 +98,12 @@ def _running(node: NodeView) -> int:
 
 
 def _count(number: int, counted: int | None = None) -> str:
-    """``+`` where counting stopped."""
+    """A number, with ``+`` if counting stopped there."""
     return f"{number:,}" + ("+" if (number if counted is None else counted) >= COUNT_CAP else "")
 
 
 def show(overview: Overview) -> None:
-    """For people: figures, then problems in words, then what is only worth knowing."""
+    """Print the figures, then the problems, then the notes."""
     show_pairs(overview.lines)
     wrong = [p for p in overview.found if not p.info]
     if overview.lines:

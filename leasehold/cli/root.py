@@ -1,4 +1,4 @@
-"""The root of the command line, and how its errors end."""
+"""The root of the command line, and its error handling."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PLUGINS = "leasehold.commands"
 
 
 class Root(Group):
-    """Finds the commands of other distributions. Turns leasehold's errors into one line and exit
+    """Includes the commands of other distributions. Turns leasehold's errors into one line and exit
     status 1."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

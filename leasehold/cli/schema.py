@@ -91,12 +91,12 @@ def lift_tokens(**_: Any) -> None:
     may remember tokens that the restored database does not know. Nodes may run meanwhile.
     """
     timeline = ask(lambda app: app.lift_tokens())
-    click.echo(f"Tokens go on at timeline {timeline}: from {(timeline - 1 << 32) + 1:,}.")
+    click.echo(f"Tokens continue at timeline {timeline}: from {(timeline - 1 << 32) + 1:,}.")
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """A spinner with words on a terminal; lines on stderr elsewhere, where it takes long."""
+    """A spinner on a terminal; elsewhere, lines on stderr for steps that take long."""
     if not (fancy() and sys.stderr.isatty()):
         yield lambda what: click.echo(f"{what} …", err=True)
         return

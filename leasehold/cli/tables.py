@@ -1,4 +1,4 @@
-"""What each table shows."""
+"""The columns of each table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LINE_CHARS = 120
 
 
 def as_row(record: Any) -> Row:
-    """A record of the client's, as a row."""
+    """A record from the client as a row."""
     return {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
 
 
@@ -60,7 +60,7 @@ def _leads(row: Row) -> str | None:
 
 
 def _lock_name(row: Row) -> str:
-    """As it was named, or else by its numbers."""
+    """The lock's name, or its numbers if it has none."""
     return str(row["name"] if row["name"] is not None else row["lock_key"])
 
 
@@ -89,7 +89,7 @@ def _lateness(row: Row) -> str | None:
 
 
 def fields(row: Row) -> str:
-    """``name=value …`` of an event; of a traceback only what was raised."""
+    """An event's ``name=value …``; a traceback is cut to what was raised."""
     return " ".join(f"{name}={_word(value)}" for name, value in (row["fields"] or {}).items())
 
 
@@ -101,7 +101,7 @@ def _word(value: Any) -> str:
 
 
 _JOB_ID = 18
-"""Characters of a job's id: the moment it was made, and its number within that millisecond."""
+"""Characters of a job's id: its time of creation, and its number within that millisecond."""
 _WORKER = 20
 
 JOBS: list[Column] = [

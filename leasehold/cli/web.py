@@ -1,4 +1,4 @@
-"""``leasehold web``: the dashboard as a process of its own."""
+"""``leasehold web``: the dashboard as a separate process."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def web(target: str | None, host: str, port: int, read_only: bool, **_: Any) -> 
     login = _login()
     if login is None and host not in _LOCAL:
         raise ConfigError(
-            "without a login the dashboard listens only at this machine's own address",
+            "without a login, the dashboard listens only on localhost",
             got=host,
             do="Set LEASEHOLD_WEB_TOKEN, or LEASEHOLD_WEB_USER and LEASEHOLD_WEB_PASSWORD",
         )
@@ -66,7 +66,7 @@ def web(target: str | None, host: str, port: int, read_only: bool, **_: Any) -> 
         port=port,
         log_level="warning",
         server_header=False,
-        timeout_graceful_shutdown=1,  # streams are open for as long as somebody watches
+        timeout_graceful_shutdown=1,  # streams stay open while somebody watches
     )
     server = uvicorn.Server(config)
     sock = config.bind_socket()

@@ -143,7 +143,7 @@ def test_a_second_signal_ends_a_worker_at_once_even_with_a_blocked_loop(shop):
     worker.kill(signal.SIGTERM)
     worker.kill(signal.SIGINT)
     assert worker.wait(5) in (128 + signal.SIGTERM, 128 + signal.SIGINT)
-    worker.wait_for("a second signal: exit at once")
+    worker.wait_for("second signal: exiting at once")
 
 
 def test_a_thread_that_never_ends_does_not_keep_a_worker(shop):

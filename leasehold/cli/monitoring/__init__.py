@@ -1,4 +1,4 @@
-"""What Prometheus and Grafana load: alert rules and a dashboard."""
+"""Alert rules for Prometheus and a dashboard for Grafana."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from leasehold.watch.checks import CHECKS, INFO, Check
 
 
 def rules() -> str:
-    """The alert rules, YAML: one for each check, and those of rules.yml, which see what one look
-    does not."""
+    """The alert rules as YAML: one for each check, and those of rules.yml for trends, which a
+    single reading cannot show."""
     trends = files("leasehold.cli.monitoring").joinpath("rules.yml").read_text("utf-8")
     return trends + "".join(_rule(check) for check in CHECKS.values() if check.severity != INFO)
 
@@ -28,7 +28,7 @@ def _rule(check: Check) -> str:
         f"  labels: {{severity: {check.alert}}}",
         "  annotations:",
         f"    summary: {json.dumps(check.meaning)}",
-        f"    description: {json.dumps('leasehold status names it. ' + check.advice)}",
+        f"    description: {json.dumps('leasehold status has the details. ' + check.advice)}",
         f"    docs: {json.dumps(check.docs)}",
     ]
     return "".join(f"      {line}\n" for line in lines)

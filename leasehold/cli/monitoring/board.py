@@ -1,4 +1,4 @@
-"""Grafana's dashboard, as JSON to be imported."""
+"""The Grafana dashboard, as JSON to import."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Panel:
     kind: str = "timeseries"
     width: int = 8
     alarm: float | None = None
-    """Red from here on."""
+    """Values from here on are red."""
     stacked: bool = False
 
 
 def _max(metric: str, expression: str = "") -> str:
-    """Of what every endpoint tells alike: one series, however many are scraped."""
+    """The maximum, because every endpoint reports the same: one series, however many there are."""
     labels = ", ".join(METRICS[metric].labels)
     by = f"max by ({labels})" if labels else "max"
     return f"{by} ({expression or metric})"
@@ -82,15 +82,15 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         (
             Panel("Lease in force", ((_max("leasehold_leader_held"), "{{name}}"),)),
             Panel(
-                "Age of the renewal",
+                "Time since the last renewal",
                 ((_max("leasehold_leader_renewal_age_seconds"), "{{name}}"),),
                 "s",
             ),
             Panel(
-                "Who believe to lead", ((_max("leasehold_leader_claimants"), "{{name}}"),), alarm=2
+                "Claims to leadership", ((_max("leasehold_leader_claimants"), "{{name}}"),), alarm=2
             ),
             Panel(
-                "Events of leases",
+                "Lease events",
                 (
                     (_increase("leasehold_lease_acquired_total", "5m"), "{{name}} acquired"),
                     (_increase("leasehold_lease_resigned_total", "5m"), "{{name}} resigned"),
@@ -102,7 +102,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 ),
             ),
             Panel(
-                "Renewals a second",
+                "Renewals per second",
                 (
                     (_rate("leasehold_lease_renewed_total", "name"), "{{name}}"),
                     (_rate("leasehold_lease_renew_failed_total", "app"), "{{app}} failed"),
@@ -110,17 +110,17 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "ops",
             ),
             Panel(
-                "Leaderless, of the last hour",
+                "Leaderless in the last hour",
                 ((_increase("leasehold_lease_leaderless_seconds_total", "1h"), "{{name}}"),),
                 "s",
             ),
             Panel(
-                "Oldest renewal of a node by its lease",
+                "Longest time since a node's renewal, by lease",
                 ((_max("leasehold_node_renewal_age_ratio"), "{{app}}"),),
                 "percentunit",
                 alarm=0.6,
             ),
-            Panel("Died, and nobody saw it", ((_max("leasehold_nodes_died"), "{{app}}"),)),
+            Panel("Unacknowledged deaths", ((_max("leasehold_nodes_died"), "{{app}}"),)),
             Panel(
                 "Nodes by version",
                 ((_max("leasehold_nodes"), "{{app}} {{version}}"),),
@@ -134,14 +134,14 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         (
             Panel("Ready", ((_max("leasehold_queue_ready"), "{{queue}}"),)),
             Panel(
-                "Oldest that could run",
+                "Oldest due job",
                 ((_max("leasehold_queue_oldest_ready_seconds"), "{{queue}}"),),
                 "s",
                 alarm=60,
             ),
             Panel("Slots", ((_max("leasehold_queue_slots"), "{{queue}}"),)),
             Panel(
-                "Finished a second",
+                "Finished per second",
                 (
                     (
                         _rate("leasehold_jobs_finished_total", "queue, outcome"),
@@ -151,7 +151,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "ops",
             ),
             Panel(
-                "Failed attempts a second",
+                "Failed attempts per second",
                 ((_rate("leasehold_attempts_failed_total", "task"), "{{task}}"),),
                 "ops",
             ),
@@ -164,12 +164,12 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             ),
             Panel("Running", ((_max("leasehold_jobs_running"), "{{app}}"),)),
             Panel(
-                "Wait, 95 %",
+                "Wait, p95",
                 ((_percentile("leasehold_job_wait_seconds", 0.95), "{{queue}}"),),
                 "s",
             ),
             Panel(
-                "Run, 95 %", ((_percentile("leasehold_job_run_seconds", 0.95), "{{queue}}"),), "s"
+                "Run, p95", ((_percentile("leasehold_job_run_seconds", 0.95), "{{queue}}"),), "s"
             ),
             Panel(
                 "Held back",
@@ -185,7 +185,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         "Schedules, deadlines and locks",
         (
             Panel(
-                "Schedules: late",
+                "Late schedules",
                 (
                     (_max("leasehold_schedule_late_seconds"), "{{app}} {{schedule}}"),
                     (
@@ -206,9 +206,9 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "Locks",
                 (
                     (_max("leasehold_locks_held"), "held"),
-                    (_max("leasehold_locks_waiting"), "wait"),
+                    (_max("leasehold_locks_waiting"), "waiting"),
                     (_max("leasehold_advisory_locks_held"), "advisory held"),
-                    (_max("leasehold_advisory_locks_waiting"), "advisory wait"),
+                    (_max("leasehold_advisory_locks_waiting"), "advisory waiting"),
                     (
                         _max(
                             "leasehold_locks_contended_total",
@@ -227,7 +227,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "s",
             ),
             Panel(
-                "Schedules that fail",
+                "Failing schedules",
                 ((_some("leasehold_schedule_failing"), "{{app}} {{schedule}}"),),
             ),
             Panel(
@@ -238,7 +238,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         ),
     ),
     (
-        "What must not be silent",
+        "Warnings and the database",
         (
             Panel(
                 "Warnings and errors",
@@ -250,7 +250,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 ),
             ),
             Panel(
-                "Oldest transaction that pins xmin",
+                "Oldest transaction blocking vacuum",
                 ((_max("leasehold_xmin_pinned_seconds"), "xmin"),),
                 "s",
                 alarm=300,
@@ -267,7 +267,7 @@ def queries() -> list[str]:
 
 
 def board() -> str:
-    """The dashboard; it asks for its data source when it is imported."""
+    """The dashboard's JSON. Grafana asks for the data source on import."""
     panels: list[dict[str, Any]] = []
     y = 0
     for title, row in ROWS:

@@ -1,4 +1,4 @@
-"""``leasehold worker MODULE:APP --drain``: the running workers finish what they have, and end."""
+"""``leasehold worker MODULE:APP --drain``: the running workers finish their jobs and exit."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _LOOK_SECONDS = 0.2
 
 
 def run_drain(target: str, options: dict[str, Any]) -> int:
-    """Wait until they are gone; the exit status: 1 if some are still there when the time for it
-    is over."""
+    """Wait until the workers have stopped. Returns the exit status: 1 if some are still running
+    when the time is up."""
     app = load_app(target)
     if options:
         app.configure(**options)
@@ -30,7 +30,7 @@ async def _drain(app: App) -> int:
         store = await app.store()
         asked = dict(await store.drain(settings.name))
         click.echo(f"Asked {counted(len(asked), 'worker')} of {settings.name} to drain.")
-        # a heartbeat to hear of it, the grace for the jobs, and a dead one's lease
+        # time for a heartbeat to deliver the request, for the jobs, and for a dead worker's lease
         left = settings.grace + 2 * settings.recover_within
         while asked and left > 0:
             await asyncio.sleep(_LOOK_SECONDS)

@@ -1,4 +1,4 @@
-"""``MODULE:APP``: from its name to the App."""
+"""Loads the App that ``MODULE:APP`` names."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def load_app(target: str) -> App:
-    """The App that ``module.path:name`` names; a function there is called for it. The working
-    directory is looked in first.
+    """The App that ``module.path:name`` names; if that is a function, it is called to create the
+    App. Modules of the working directory come first.
 
-    Raises ConfigError when there is no such module, no such name, or it is not an App.
+    Raises ConfigError if there is no such module or name, or if it is not an App.
     """
     from leasehold.app import App, Task
 
@@ -37,7 +37,7 @@ def load_app(target: str) -> App:
                 f"module {module_name} has no {path!r}", do=suggest(path, _candidates(module))
             )
         found = getattr(found, name)
-    # a task can be called as well, and must not be: it would do its work here and now
+    # a task is callable too, but calling it would run it here and now
     if not isinstance(found, App | Task | type) and callable(found):
         found = _made(target, found)
     if not isinstance(found, App):
@@ -74,7 +74,7 @@ def _made(target: str, factory: Any) -> Any:
 
 
 def _failed(what: str, error: Exception) -> ConfigError:
-    """The user's own code failed: show them where, without our frames or importlib's."""
+    """Report a failure of the user's code, without the frames of this file and importlib."""
     trace = error.__traceback__
     ours = (__file__, "<frozen importlib", importlib.__file__ or "")
     while trace and trace.tb_frame.f_code.co_filename.startswith(ours):
@@ -84,7 +84,7 @@ def _failed(what: str, error: Exception) -> ConfigError:
 
 
 def _near(name: str) -> str:
-    """The nearest module beside the missing one."""
+    """A suggestion: the module with the nearest name."""
     parent, _, _ = name.rpartition(".")
     folders: list[str] | None = [os.getcwd()]
     if parent:
@@ -95,7 +95,7 @@ def _near(name: str) -> str:
 
 
 def _candidates(module: ModuleType) -> list[str]:
-    """What could have been meant: the Apps of a module, or else its public names."""
+    """What the user may have meant: the Apps of a module, or else its public callables."""
     from leasehold.app import App
 
     names = [name for name in vars(module) if not name.startswith("_")]

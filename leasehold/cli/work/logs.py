@@ -1,4 +1,4 @@
-"""Log lines of the processes that the command line runs: text or JSON, each with the worker id."""
+"""The log format of command-line processes: text or JSON, with the worker id on each line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from leasehold.telemetry import JsonFormatter
 
 
 class _NameWorker(logging.Filter):
-    """Lines of other libraries, and of the user's code, get this process's worker id."""
+    """Adds the worker id to lines of other libraries and of the user's code."""
 
     def __init__(self, worker_id: Callable[[], str]) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class _NameWorker(logging.Filter):
 
 
 class _TextFormatter(logging.Formatter):
-    """``time level message worker=…``; the name of the logger where it is not leasehold's."""
+    """``time level message worker=…``, with the logger's name if it is not leasehold's."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = without_secrets(super().format(record))
@@ -36,7 +36,7 @@ class _TextFormatter(logging.Formatter):
 
 
 def set_up_logging(form: str, worker_id: Callable[[], str]) -> None:
-    """``form`` as in ``Settings.log``. A root logger that the application set up stays."""
+    """``form``: as in ``Settings.log``. Keeps a root logger that the application has set up."""
     root = logging.getLogger()
     if root.handlers:
         return

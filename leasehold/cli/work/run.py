@@ -14,7 +14,7 @@ MOST_PROCESSES = 1000
 
 
 def _queues(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> Any:
-    """``name=slots`` … as a dictionary; None when there is none."""
+    """Parse ``name=slots`` options into a dictionary; None if there are none."""
     if not values:
         return None
     from leasehold.config import Limits
@@ -32,7 +32,7 @@ def _queues(context: click.Context, parameter: click.Parameter, values: tuple[st
                 parameter,
             )
         if name in queues:
-            raise click.BadParameter(f"queue {name!r} is there twice", context, parameter)
+            raise click.BadParameter(f"queue {name!r} is given twice", context, parameter)
         queues[name] = int(slots)
     return queues
 
@@ -90,7 +90,7 @@ def worker(
         raise click.UsageError("--no-execute runs no jobs: leave --queue out")
     from leasehold.env import GIVEN_DSN
 
-    handed_on = os.environ.pop(GIVEN_DSN, None)  # by a supervisor; not for our own children
+    handed_on = os.environ.pop(GIVEN_DSN, None)  # from a supervisor; our children must not see it
     options = {
         **({"dsn": handed_on} if handed_on else {}),
         **database(),

@@ -1,9 +1,9 @@
 """``leasehold worker MODULE:APP --processes N``: N worker processes, and their parent.
 
-The parent loads none of the application's code. It knows when a child is dead, sees to it that
-the child's own children are dead too, and says so to the database (a death certificate): its jobs
-run elsewhere at once, not a lease later. Should the parent itself be killed, the kernel sends
-SIGTERM to the children (PR_SET_PDEATHSIG): they stop in good order.
+The parent does not load the application's code. When a child dies, the parent makes sure that the
+child's own children are dead too, and then tells the database (a death certificate), so that the
+child's jobs run elsewhere at once instead of a lease later. If the parent itself is killed, the
+kernel sends SIGTERM to the children (PR_SET_PDEATHSIG), and they stop cleanly.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from leasehold.node.plan import EXIT_DRAINED, EXIT_DRAINED_ALONE
 from leasehold.telemetry import log, make_event
 
 QUICK_SECONDS = 10.0
-"""A child that lived shorter than this died at once."""
+"""A child that lived for less time than this died at once."""
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
 MARGIN_SECONDS = 5.0
-"""Beyond the workers' own grace, until those that remain are killed."""
+"""Added to the workers' own grace before the remaining ones are killed."""
 GROUP_SECONDS = 5.0
-"""For the killed children of a dead child to be gone."""
+"""How long the killed children of a dead child may take to disappear."""
 PROBE_SECONDS = 10.0
-"""For a probe that could not load the application to end."""
+"""How long a probe that could not load the application may take to exit."""
 
 WORKER = (sys.executable, "-m", "leasehold", "worker")
 _MODULE = "leasehold.cli.work.supervisor"
@@ -55,14 +55,14 @@ _prctl: Callable[..., int] = (
 def run_supervisor(
     target: str, processes: int, arguments: Sequence[str] = (), *, command: Sequence[str] = WORKER
 ) -> int:
-    """Run ``processes`` workers of ``MODULE:APP`` until SIGTERM, SIGINT or SIGHUP; the exit code.
+    """Run ``processes`` workers of ``MODULE:APP`` until SIGTERM, SIGINT or SIGHUP.
 
-    ``arguments`` (``--name=value``) are passed on to each worker, ``--dsn`` by the environment.
-    0: all stopped in good order; 1: one had to be killed, or the application cannot be loaded
-    (which was said on stderr).
+    Each worker gets ``arguments`` (``--name=value``), but ``--dsn`` through the environment.
+    Returns the exit status: 0 if all stopped cleanly, 1 if one had to be killed or the application
+    cannot be loaded (then stderr says why).
     """
     if processes < 1:
-        raise ConfigError("--processes needs a number from 1", got=processes)
+        raise ConfigError("--processes needs at least 1", got=processes)
     if not hasattr(os, "waitid"):
         raise ConfigError(
             "--processes needs Linux, or Python 3.13 on macOS", do="Start the workers one by one"
@@ -82,17 +82,17 @@ def _name(env: Env) -> str:
     return f"{env.host}:{env.pid}:supervisor"
 
 
-# -- what the application says of itself -----------------------------------------------------------
+# -- the application's settings --------------------------------------------------------------------
 def _settings_among(arguments: Sequence[str]) -> dict[str, str]:
-    """Those that the workers configure their App with: --dsn, --schema, --log."""
+    """The arguments that configure an App: --dsn, --schema, --log."""
     pairs = (text.removeprefix("--").partition("=") for text in arguments)
     known = Settings.__dataclass_fields__
     return {name: value for name, _, value in pairs if name in known}
 
 
 def _ask_settings(target: str, options: Mapping[str, str]) -> Settings | None:
-    """Load the application in a process of its own, which ends again: its memory, threads and
-    import-time surprises stay out of this one."""
+    """Load the application in a short-lived process, so that its memory, threads and import-time
+    surprises stay out of this one."""
     reader, writer = os.pipe()
     with open(reader) as answer:
         probe = subprocess.Popen(
@@ -106,7 +106,7 @@ def _ask_settings(target: str, options: Mapping[str, str]) -> Settings | None:
         with suppress(BrokenPipeError), probe.stdin as stdin:  # not in argv: a DSN holds a password
             stdin.write(json.dumps(options).encode())
         text = answer.readline()
-        if not text:  # it says why on stderr
+        if not text:  # the probe says why on stderr
             with suppress(subprocess.TimeoutExpired):
                 probe.wait(PROBE_SECONDS)
         probe.kill()  # whatever threads the application has started in it
@@ -141,7 +141,7 @@ class Child:
 
     @property
     def how(self) -> str:
-        """In words, how it ended."""
+        """How it ended, in words."""
         code = self.process.returncode
         if code is not None and code < 0:
             with suppress(ValueError):
@@ -150,7 +150,7 @@ class Child:
 
 
 class Supervisor:
-    """Keeps ``processes`` children of ``command`` alive until it is told to stop."""
+    """Keeps ``processes`` children of ``command`` running until it is told to stop."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class Supervisor:
         self._forced = False
 
     async def run(self) -> int:
-        """Until a signal; the exit code."""
+        """Run until a signal arrives. Returns the exit status."""
         _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._certifier = await Certifier.begin(self._settings)
         self._listen_to_signals()
@@ -194,13 +194,13 @@ class Supervisor:
 
     def _stop(self, number: int) -> None:
         if self._stopping.is_set():
-            if number == signal.SIGINT:  # somebody at the keyboard insists
+            if number == signal.SIGINT:  # somebody pressed Ctrl-C again
                 self._kill_all()
             return
         self._stopping.set()
         self._tell("supervisor_stopping", signal=signal.Signals(number).name)
         for child in self._children.values():
-            os.kill(child.process.pid, signal.SIGTERM)  # it is not reaped: the pid is its own
+            os.kill(child.process.pid, signal.SIGTERM)  # not reaped, so the pid is its own
         seconds = self._settings.grace + self._settings.timings.grace + MARGIN_SECONDS
         asyncio.get_running_loop().call_later(seconds, self._kill_all)
 
@@ -212,10 +212,10 @@ class Supervisor:
                 _kill_group(child.process.pid)
 
     def _tell(self, kind: str, **fields: object) -> None:
-        """A line of the log; the workers keep the rows."""
+        """Write a log line; only workers store events."""
         log(make_event(kind, fields, self._env.boot_now()), _name(self._env))
 
-    # -- one place among the N -------------------------------------------------------------------
+    # -- one of the N workers --------------------------------------------------------------------
     async def _keep(self, number: int) -> None:
         quick = 0
         while not self._stopping.is_set():
@@ -230,7 +230,7 @@ class Supervisor:
                 if child.process.returncode == EXIT_DRAINED:
                     self._stop(signal.SIGTERM)
                 if child.process.returncode == EXIT_DRAINED_ALONE:
-                    return  # whoever keeps the other places goes on; after the last one we end
+                    return  # the other workers continue; the last one to drain ends the supervisor
                 lived = self._env.boot_now() - child.started_at
                 quick = quick + 1 if lived < QUICK_SECONDS else 0
             await self._pause(number, quick)
@@ -250,7 +250,7 @@ class Supervisor:
         return child
 
     async def _pause(self, number: int, quick: int) -> None:
-        """The first that dies at once is started again at once; then it gets slower."""
+        """Restart at once the first time a child dies at once; then wait longer and longer."""
         if quick < 2 or self._stopping.is_set():
             return
         longest = min(FIRST_PAUSE_SECONDS * 2.0 ** min(quick - 2, 10), LONGEST_PAUSE_SECONDS)
@@ -262,11 +262,11 @@ class Supervisor:
 
     # -- death -----------------------------------------------------------------------------------
     def _reap(self) -> None:
-        """On SIGCHLD: children, and what was orphaned and came to us as their subreaper."""
+        """On SIGCHLD: reap children, and orphans that came to us as their subreaper."""
         while (pid := _some_dead_child()) is not None:
             child = self._children.pop(pid, None)
             if child:
-                # Before it is reaped: its number cannot have come to mean another group.
+                # Before it is reaped: until then the number cannot mean another group.
                 _kill_group(pid)
             with suppress(ChildProcessError):
                 _, status = os.waitpid(pid, 0)
@@ -277,7 +277,7 @@ class Supervisor:
         self._reaped.set()
 
     async def _bury(self, child: Child) -> None:
-        """Its executor's processes must be dead before anybody may run its jobs again."""
+        """Report a death, once the child's own processes are dead: its jobs may then run again."""
         pid = child.process.pid
         if child.process.returncode in (EXIT_DRAINED, EXIT_DRAINED_ALONE):
             self._tell("worker_drained", number=child.number, pid=pid)
@@ -294,7 +294,7 @@ class Supervisor:
                 while _group_exists(group):
                     self._reaped.clear()
                     with suppress(TimeoutError):
-                        # without a subreaper nobody tells us of grandchildren: look again
+                        # without a subreaper, nothing reports grandchildren: look again
                         async with asyncio.timeout(0.05):
                             await self._reaped.wait()
                 return True
@@ -302,7 +302,7 @@ class Supervisor:
 
 
 def _some_dead_child() -> int | None:
-    """The pid of a child that ended and is not reaped yet."""
+    """The pid of a child that has ended but is not reaped yet."""
     with suppress(ChildProcessError):
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         return ended.si_pid if ended else None
@@ -325,7 +325,7 @@ def _group_exists(group: int) -> bool:
 
 
 def die_with(parent: int) -> Callable[[], None]:
-    """For a child between fork and exec: SIGTERM when its parent is gone, however that ended."""
+    """For a child between fork and exec: SIGTERM when its parent ends, however it ends."""
 
     def prepare() -> None:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""One worker process: from its first line of log to a clean stop."""
+"""One worker process, from its first log line to a clean stop."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class _Stop:
-    """The first signal asks for a clean stop, the second one ends the process at once.
+    """The first signal requests a clean stop, the second one ends the process at once.
 
-    A handler may block the loop, and the main thread in C code with it, where Python's own
-    handlers do not run: a thread hears of each signal through the wake-up file as well. Both
-    count for themselves (the application may take the wake-up file for another loop).
+    A handler may block the event loop, and in C code the main thread too, so that Python's signal
+    handlers do not run. A thread therefore also receives each signal, through the wake-up file.
+    Both count separately (the application may redirect the wake-up file to another loop).
 
-    Under a supervisor it is the parent who insists, by SIGKILL: Ctrl-C reaches the whole group,
-    and an init system may send SIGTERM to all its processes before the parent passes its on.
+    Under a supervisor, only the parent insists, with SIGKILL: Ctrl-C reaches the whole group, and
+    an init system may send SIGTERM to all processes before the parent passes its own on.
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
@@ -64,7 +64,7 @@ class _Stop:
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        """In a child that a handler forks: what is sent to it is not for the worker."""
+        """In a child that a handler forks: signals to it are not for the worker."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if not self._supervised:
@@ -83,14 +83,14 @@ class _Stop:
 
     def _act(self, number: int, count: int) -> None:
         if count > 1 and not self._supervised:
-            os.write(2, b"leasehold: a second signal: exit at once\n")
+            os.write(2, b"leasehold: second signal: exiting at once\n")
             os._exit(128 + number)
-        with suppress(RuntimeError):  # the loop is closed: the process is going down
+        with suppress(RuntimeError):  # the loop is closed: the process is ending
             self._loop.call_soon_threadsafe(self._ask, signal.Signals(number).name)
 
     def drain(self, alone: bool) -> None:
-        """Asked through the database, by ``leasehold worker --drain``; ``alone``: by a person, of
-        this node."""
+        """The database requests a drain: ``leasehold worker --drain``, or, if ``alone``, a person
+        who drains this node."""
         self._ask("drain")
         if self._supervised and self.code != EXIT_DRAINED:  # so that it is not started again
             self.code = EXIT_DRAINED_ALONE if alone else EXIT_DRAINED
@@ -102,14 +102,14 @@ class _Stop:
 
 
 def _supervised() -> bool:
-    """Did our parent give us our identity? (It is taken from the environment later.)"""
+    """Is our parent the one that gave us our identity? (It leaves the environment later.)"""
     return os.environ.get(ASSIGNED_NODE, "").endswith(f":{os.getppid()}")
 
 
 def run_worker(
     target: str, options: dict[str, Any], queues: dict[str, int] | None, *, execute: bool
 ) -> int:
-    """Run until a signal; the exit status. ``options`` are settings that win over the code's."""
+    """Run until a signal; returns the exit status. ``options`` override the code's settings."""
     app = load_app(target)
     if options:
         app.configure(**options)
@@ -120,9 +120,9 @@ def run_worker(
 
 
 def _run(app: App, queues: dict[str, int] | None, execute: bool) -> int:
-    """As ``asyncio.run``, but only our own end ends the loop. A handler can stop it, or let an
-    exception through it from a task or callback of its own: that is no reason to leave its job and
-    its neighbours."""
+    """Like ``asyncio.run``, but only the worker's own end ends the loop. If a handler stops it, or
+    raises through it from a task or callback of its own, the handler's job and the other jobs
+    continue."""
     emits: list[Emit] = []
     process = own.generation()
     with asyncio.Runner() as runner:
@@ -143,20 +143,20 @@ async def _started(work: Coroutine[Any, Any, int]) -> asyncio.Task[int]:
 
 
 def _collect_seldom() -> None:
-    """What the application imported stays, and a claim makes some thousand objects that live for
-    milliseconds: with Python's default the collector takes a twentieth of a short job's time."""
-    if gc.get_threshold() == _PYTHONS_THRESHOLD:  # else the application has its own idea
+    """Collect garbage less often. A claim creates thousands of objects that live for milliseconds,
+    and with Python's default threshold the collector takes a twentieth of a short job's time."""
+    if gc.get_threshold() == _PYTHONS_THRESHOLD:  # otherwise the application has set its own
         gc.collect()
         gc.freeze()
         gc.set_threshold(5_000, *_PYTHONS_THRESHOLD[1:])
 
 
 async def _serve(app: App, queues: dict[str, int] | None, execute: bool, emits: list[Emit]) -> int:
-    """``emits`` gets the node's, once it works."""
+    """Run the node until a stop is requested. ``emits`` receives the node's emitter."""
     node: Node | None = None
 
     def worker_id() -> str:
-        # asked for each line: after a self-fencing the node goes on under another identity
+        # looked up for each line: after fencing itself, the node gets another identity
         identity = node.recorder.identity if node else None
         return identity.worker_id if identity else f"{app.env.host}:{app.env.pid}:-"
 
@@ -179,7 +179,7 @@ async def _serve(app: App, queues: dict[str, int] | None, execute: bool, emits: 
 
 
 def _leave_stuck_threads(code: int) -> None:
-    """A handler's thread that does not end would keep the process: its time is over."""
+    """Exit at once if a handler's thread still runs: it would keep the process alive."""
     others = [t for t in threading.enumerate() if t is not threading.main_thread()]
     if any(thread.is_alive() and not thread.daemon for thread in others):
         logging.shutdown()
