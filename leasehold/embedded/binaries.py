@@ -1,4 +1,4 @@
-"""Where PostgreSQL's programs are."""
+"""Finds PostgreSQL's programs."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def find_binaries(version: str | None = None) -> Binaries:
     """PostgreSQL's programs: from ``LEASEHOLD_POSTGRES_BIN``, the wheel, PATH or Debian's folder.
 
     ``version`` is a major (``"16"``) or exact version (``"16.14"``); None takes
-    ``LEASEHOLD_POSTGRES_VERSION``, else 18, else the newest. Raises EmbeddedError when there is
-    none.
+    ``LEASEHOLD_POSTGRES_VERSION``, else 18, else the newest. Raises EmbeddedError if none is
+    found.
     """
     wanted = version or os.environ.get(VERSION_SETTING) or None
     forced = os.environ.get(BINARIES_SETTING)
@@ -74,10 +74,11 @@ def find_binaries(version: str | None = None) -> Binaries:
 
 
 def reachable(binaries: Binaries, account: Account | None, folder: Path) -> Binaries:
-    """The same programs, where ``account`` may run them.
+    """The same programs in a place where ``account`` may run them.
 
-    An installation under /root (pyenv, a venv) is closed to the account that the server needs
-    when we are root; then ``folder`` (ours, open to the account) gets a copy of the wheel's.
+    An installation under /root (pyenv, a venv) is closed to the account that the server needs when
+    we are root. In that case ``folder``, which the account can enter, gets a copy of the wheel's
+    programs.
     """
     if account is None or account.may_use(binaries.postgres):
         return binaries
@@ -85,7 +86,7 @@ def reachable(binaries: Binaries, account: Account | None, folder: Path) -> Bina
     libraries = prefix.parent.parent / f"{WHEEL}.libs"
     if prefix.parent.name != WHEEL:
         raise EmbeddedError(
-            f"The account {account.name!r}, under which root runs PostgreSQL, may not run it",
+            f"Root runs PostgreSQL as {account.name!r}, but this account may not run it",
             got=str(binaries.postgres),
             do="Install PostgreSQL where every account can read it",
         )
@@ -123,7 +124,7 @@ def _forced(bin_dir: Path, wanted: str | None) -> Binaries:
         )
     if wanted is not None and not _matches(found, wanted):
         raise EmbeddedError(
-            f"{BINARIES_SETTING} holds PostgreSQL {found.version}, and {wanted} was asked for",
+            f"{BINARIES_SETTING} holds PostgreSQL {found.version}, but {wanted} was requested",
             got=str(bin_dir),
             do=f"Unset one of the two ({BINARIES_SETTING}, {VERSION_SETTING} or version=)",
         )
@@ -131,10 +132,10 @@ def _forced(bin_dir: Path, wanted: str | None) -> Binaries:
 
 
 def _places() -> Iterator[Path]:
-    """Candidate bin folders, best first; they may not exist or not work."""
+    """Candidate bin folders, best first. They may be missing or broken."""
     spec = importlib.util.find_spec(WHEEL)
     for where in (spec.submodule_search_locations or []) if spec else []:
-        # Not imported: the package itself starts nothing for us, it only carries the files.
+        # Not imported: the package only carries the files, and importing it might start things.
         yield from sorted(Path(where).glob("pginstall*/bin"), reverse=True)
     program = shutil.which("postgres")
     if program:
@@ -144,7 +145,7 @@ def _places() -> Iterator[Path]:
 
 
 def _try(bin_dir: Path) -> Binaries | None:
-    """What ``postgres --version`` says; None when it, or initdb, is missing or does not run."""
+    """The programs in a folder; None if postgres or initdb is missing or does not run."""
     if not os.access(bin_dir / "initdb", os.X_OK):
         return None
     try:

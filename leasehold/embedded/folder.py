@@ -1,13 +1,13 @@
-"""The folder of one embedded server: who may enter it, its locks, its data and its socket.
+"""The folder of one embedded server: its access rights, locks, data and socket.
 
 ::
 
-    <data_dir>/                ours (root's, when we are root)
+    <data_dir>/                ours (root's, if we are root)
         start.lock users.lock server.lock reaper.lock     see reaper.py
         pgdata/                the server account's, 0700
         postgres.log           at most about 10 MB, and postgres.log.1
-        socket                 the path of the socket's folder
-        programs-18.4/         only for root, and only when the wheel is closed to the account
+        socket                 a file with the path of the socket's folder
+        programs-18.4/         only for root, and only if the wheel is closed to the account
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from leasehold.errors import EmbeddedError
 
 HOME_SETTING = "LEASEHOLD_HOME"
 ROOT_HOME = Path("/var/lib/leasehold")
-# A socket's path has room for 107 bytes, and every process must find the same one whatever its
-# TMPDIR and XDG_RUNTIME_DIR are (which also goes away at logout): hence neither is asked.
+# A socket's path has room for 107 bytes, and every process must find the same one. That rules out
+# TMPDIR, which differs between processes, and XDG_RUNTIME_DIR, which goes away at logout.
 SOCKET_PARENT = Path("/tmp")
 SOCKET_PREFIX = "leasehold-"
 ROLE = "leasehold"
 
-LOCK_SECONDS = 180.0  # longer than one initdb and one start of somebody else
+LOCK_SECONDS = 180.0  # longer than another process's initdb and start together
 JOIN_SECONDS = 10.0
 LOG_BYTES = 10_000_000
 TAIL_LINES = 20
@@ -42,7 +42,7 @@ TAIL_BYTES = 4_000
 
 
 def default_folder(major: str) -> Path:
-    """``pg18`` in LEASEHOLD_HOME, else /var/lib/leasehold for root (its home is closed to the
+    """``pg18`` in LEASEHOLD_HOME, else /var/lib/leasehold for root (whose home is closed to the
     server's account), else XDG_STATE_HOME/leasehold, else ~/.local/state/leasehold."""
     home = os.environ.get(HOME_SETTING)
     if home:
@@ -55,7 +55,7 @@ def default_folder(major: str) -> Path:
 
 
 class Folder:
-    """One server's folder. Make it with :meth:`prepare`."""
+    """One server's folder. Create it with :meth:`prepare`."""
 
     def __init__(self, path: Path, account: Account | None, env: Env) -> None:
         self.path = path
@@ -67,12 +67,12 @@ class Folder:
 
     @classmethod
     def prepare(cls, data_dir: Path, env: Env) -> Folder:
-        """Make what is missing, and check that we and the server's account may use it."""
+        """Create what is missing, and check that we and the server's account may use it."""
         path = Path(os.path.realpath(data_dir.expanduser()))
         account = server_account(path / reaper.PGDATA)
         for missing in reversed([each for each in (path, *path.parents) if not each.exists()]):
             missing.mkdir(mode=0o700, exist_ok=True)
-            # The umask has no say: the account must get through what we make for it.
+            # Whatever the umask: the account must be able to enter what we create for it.
             missing.chmod(0o700 if account is None else 0o755)
         folder = cls(path, account, env)
         folder._check()
@@ -81,7 +81,7 @@ class Folder:
     def _check(self) -> None:
         status = self.path.stat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-            # Root must not make files where another account can put symlinks in their place.
+            # Root must not create files where another account can plant symlinks.
             raise EmbeddedError(
                 f"The data folder is not a folder of this account (uid {os.geteuid()})",
                 got=f"{self.path}, of uid {status.st_uid}",
@@ -90,7 +90,7 @@ class Folder:
         if (self.path / "PG_VERSION").exists():
             raise EmbeddedError(
                 "The data folder is itself a PostgreSQL data directory, which leasehold did "
-                "not make",
+                "not create",
                 got=str(self.path),
                 do="Choose an empty folder",
             )
@@ -101,7 +101,7 @@ class Folder:
             raise EmbeddedError(
                 f"As root, PostgreSQL runs as {self.account.name!r}, which may not enter {closed}",
                 got=str(self.path),
-                do=f"Choose a folder it can reach (none given: {ROOT_HOME}), or open that one: "
+                do=f"Choose a folder that it can reach (default: {ROOT_HOME}), or open that one: "
                 f"chmod o+x {closed}",
             )
         if not self.account.may(self.path, 1):
@@ -111,7 +111,7 @@ class Folder:
     # -- locks ---------------------------------------------------------------------------------
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """Alone in starting, joining, leaving and stopping. Waits at most three minutes."""
+        """Exclude others from starting, joining, leaving and stopping. Waits up to 3 minutes."""
         fd = reaper.open_lock(self.path / reaper.START_LOCK)
         try:
             self._lock(fd, LOCK_SECONDS, "Another process has been starting or stopping the server")
@@ -123,10 +123,10 @@ class Folder:
             os.close(fd)
 
     def join(self) -> int:
-        """Become a user until the descriptor (and every copy that a fork makes) is closed."""
+        """Become a user until the descriptor (and every forked copy of it) is closed."""
         fd = reaper.open_lock(self.path / reaper.USERS_LOCK)
         try:
-            # The reaper may hold it, for microseconds.
+            # The reaper may hold it for microseconds.
             self._lock(fd, JOIN_SECONDS, "The reaper holds the users' lock", shared=True)
         except BaseException:
             os.close(fd)
@@ -134,7 +134,7 @@ class Folder:
         return fd
 
     def nobody_left(self) -> bool:
-        """No user is there; under the start lock, so that none can come."""
+        """Are there no users? Call it under the start lock, so that none can join."""
         fd = reaper.open_lock(self.path / reaper.USERS_LOCK)
         try:
             for _ in range(int(JOIN_SECONDS / reaper.POLL_SECONDS)):
@@ -142,8 +142,8 @@ class Folder:
                     return True
                 if reaper.try_lock(fd, shared=True):
                     reaper.unlock(fd)
-                    # Users, or the reaper which has just let go: it takes the lock once and
-                    # then waits for the start lock, so a second look is decisive.
+                    # There are users, or the reaper has only now let go: it takes the lock once,
+                    # then waits for the start lock. A second try is therefore decisive.
                     return reaper.try_lock(fd)
                 time.sleep(reaper.POLL_SECONDS)
             return False
@@ -152,7 +152,7 @@ class Folder:
             os.close(fd)
 
     def is_free(self, lock: str) -> bool:
-        """Nobody holds that lock; under the start lock."""
+        """Is that lock free? Call it under the start lock."""
         return reaper.is_free(self.path / lock)
 
     def _lock(self, fd: int, seconds: float, what: str, *, shared: bool = False) -> None:
@@ -162,7 +162,7 @@ class Folder:
                 raise EmbeddedError(
                     f"{what} for {seconds:g} seconds",
                     got=str(self.path),
-                    do=f"See who has it open: fuser -v '{self.path}'/*.lock",
+                    do=f"To see who has it open: fuser -v '{self.path}'/*.lock",
                 )
             time.sleep(reaper.POLL_SECONDS)
 
@@ -172,14 +172,14 @@ class Folder:
         return reaper.socket_folder(self.path)
 
     def pid(self) -> int | None:
-        """The postmaster's pid; None when there is none."""
+        """The postmaster's pid, or None if no server runs."""
         return reaper.server_pid(self.path)
 
     def answers(self) -> bool:
-        """A server of *this* data directory accepts connections.
+        """Does a server of *this* data directory accept connections?
 
-        The ping alone could be answered by the server of a copied or deleted folder; the file
-        beside the socket, which a postmaster writes when it binds, says whose it is.
+        The server of a copied or deleted folder could answer the ping. The file beside the socket,
+        which a postmaster writes when it binds, says whose it is.
         """
         socket = self.socket()
         if socket is None or not ping(socket):
@@ -187,8 +187,8 @@ class Folder:
         return reaper.socket_owner(socket) == str(self.pgdata)
 
     def make_socket_folder(self) -> Path:
-        """A private folder for the socket, the same as last time if that is still ours alone.
-        The server must not run."""
+        """A private folder for the socket: the previous one if it is still ours alone. The server
+        must not be running."""
         socket = self.socket()
         if socket is None or not self._may_have(socket):
             socket = SOCKET_PARENT / f"{SOCKET_PREFIX}{self.env.new_id().hex[-12:]}"
@@ -200,13 +200,13 @@ class Folder:
         return socket
 
     def _may_have(self, socket: Path) -> bool:
-        """It is ours, or we have just made it. /tmp is everybody's: a symlink or a folder of
-        another account is not touched."""
+        """Is it ours, or could we create it? /tmp is everybody's, so a symlink or another
+        account's folder is left alone."""
         try:
             socket.mkdir(mode=0o700)
             self.give(socket)
         except FileExistsError:
-            pass  # then it must be as we would have made it
+            pass  # then it must look as if we had created it
         status = socket.lstat()
         owner = os.geteuid() if self.account is None else self.account.uid
         private = stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o700
@@ -218,12 +218,12 @@ class Folder:
         return True
 
     def give(self, path: Path) -> None:
-        """Make the server's account the owner of a file that we have just made."""
+        """Make the server's account the owner of a file that we have just created."""
         if self.account is not None:
             os.chown(path, self.account.uid, self.account.gid, follow_symlinks=False)
 
     def open_log(self) -> int:
-        """A descriptor to append to the log; it is rotated here, while no server runs."""
+        """A descriptor that appends to the log, which is rotated here while no server runs."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
             self.log.replace(self.log.with_suffix(".log.1"))
@@ -238,10 +238,10 @@ class Folder:
                 text = log.read().decode(errors="replace")
         except FileNotFoundError:
             return "(no log)"
-        return "\n".join(text.splitlines()[-TAIL_LINES:]) or "(the log says nothing)"
+        return "\n".join(text.splitlines()[-TAIL_LINES:]) or "(the log is empty)"
 
 
 def ping(socket: Path) -> bool:
-    """What pg_isready asks: does a server there accept connections? At most 2 seconds."""
+    """Like pg_isready: does a server there accept connections? Takes at most 2 seconds."""
     conninfo = f"host={socket} port={reaper.PORT} user={ROLE} dbname=postgres connect_timeout=2"
     return pq.PGconn.ping(conninfo.encode()) == pq.Ping.OK

@@ -1,15 +1,15 @@
-"""Starts a postmaster, and stops it when its last user is gone, however that user went.
+"""Starts a postmaster, and stops it when its last user is gone, however that user ended.
 
-Run as a script, by path and with ``python -I -S``: it must start in milliseconds and must not
-depend on how the caller found ``leasehold``. Hence only the standard library here; the rest of
-the package imports its helpers from this file, never the other way.
+This file runs as a script, by path and with ``python -I -S``: it must start in milliseconds and
+not depend on how the caller found ``leasehold``. It therefore uses only the standard library; the
+rest of the package imports its helpers from here, never the other way round.
 
-The four locks of a folder, all kernel flocks, so that kill -9 releases them:
+A folder has four locks. All are kernel flocks, so that kill -9 releases them:
 
-* ``start.lock``  exclusive: somebody is starting, joining, leaving or stopping.
-* ``users.lock``  shared by each user for its life.
-* ``server.lock`` exclusive, inherited by the postmaster and by all its children (and by initdb):
-  it is free if and only if no process works on the data. The pid file cannot tell that.
+* ``start.lock``  exclusive: a process is starting, joining, leaving or stopping.
+* ``users.lock``  shared: held by each user for its lifetime.
+* ``server.lock`` exclusive: inherited by the postmaster and all its children (and by initdb). It is
+  free if and only if no process works on the data, which the pid file cannot tell.
 * ``reaper.lock`` exclusive: at most one reaper.
 """
 
@@ -38,12 +38,12 @@ IMMEDIATE_SECONDS = 10.0
 
 
 def open_lock(path: Path) -> int:
-    """A file descriptor of the lock file (made when missing, never through a symlink)."""
+    """A file descriptor of the lock file, which is created if missing, never through a symlink."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def try_lock(fd: int, *, shared: bool = False) -> bool:
-    """Take the flock without waiting; False when another holds it."""
+    """Take the flock without waiting. False if another process holds it."""
     try:
         fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -52,14 +52,14 @@ def try_lock(fd: int, *, shared: bool = False) -> bool:
 
 
 def unlock(fd: int) -> None:
-    """Release it, also for copies of ``fd`` that a fork made meanwhile."""
+    """Release it, also for copies of ``fd`` in forked processes."""
     fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 def is_free(path: Path) -> bool:
-    """Nobody holds that lock. Only meaningful under the start lock, since a probe takes it."""
+    """Is the lock free? Only meaningful under the start lock, because this check takes it."""
     try:
-        # Not created: whoever closed the server may be removing the folder at this moment.
+        # Not created: the process that closed the server may be removing the folder right now.
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return True
@@ -73,7 +73,7 @@ def is_free(path: Path) -> bool:
 
 
 def command_line(pid: int) -> list[str] | None:
-    """The arguments of a process; empty for a zombie or none, None where there is no /proc."""
+    """A process's arguments: empty for a zombie or no process, None if there is no /proc."""
     try:
         raw = Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -86,8 +86,8 @@ def command_line(pid: int) -> list[str] | None:
 def server_pid(folder: Path) -> int | None:
     """The live postmaster of this folder, or None.
 
-    The pid file only proposes; the process must also name our data directory, so that a pid
-    that was given to somebody else is never signalled.
+    The pid file only suggests a pid. That process must also name our data directory, so that we
+    never signal a process that got the pid later.
     """
     pgdata = folder / PGDATA
     try:
@@ -101,10 +101,10 @@ def server_pid(folder: Path) -> int | None:
 
 
 def stop_server(folder: Path, *, immediate: bool = False) -> bool:
-    """Stop it and wait until its last process is gone; under the start lock.
+    """Stop the server and wait until its last process is gone. Call it under the start lock.
 
-    Fast first (30 s), then immediate (10 s; the postmaster itself then uses SIGKILL).
-    False: something still holds ``server.lock``.
+    First fast (30 s), then immediate (10 s; the postmaster itself then uses SIGKILL). Returns
+    False if something still holds ``server.lock``.
     """
     steps = [(signal.SIGQUIT, IMMEDIATE_SECONDS)]
     if not immediate:
@@ -114,7 +114,7 @@ def stop_server(folder: Path, *, immediate: bool = False) -> bool:
         for _ in range(int(seconds / POLL_SECONDS)):
             if is_free(folder / SERVER_LOCK):
                 return True
-            # A server that was only just launched has no pid file yet: look each time.
+            # A server that has just been launched has no pid file yet: look each time.
             pid = server_pid(folder)
             if pid is not None and pid != told:
                 try:
@@ -127,7 +127,7 @@ def stop_server(folder: Path, *, immediate: bool = False) -> bool:
 
 
 def socket_folder(folder: Path) -> Path | None:
-    """Where the socket is, or None before the first start."""
+    """The folder of the socket, or None before the first start."""
     try:
         return Path((folder / SOCKET_FILE).read_text().strip())
     except FileNotFoundError:
@@ -135,7 +135,7 @@ def socket_folder(folder: Path) -> Path | None:
 
 
 def socket_owner(socket: Path) -> str | None:
-    """The data directory of the postmaster that last bound a socket there, by its own word."""
+    """The data directory of the postmaster that last bound a socket there, by its own record."""
     try:
         text = (socket / f".s.PGSQL.{PORT}.lock").read_text(errors="replace")
         return os.path.realpath(text.splitlines()[1])
@@ -144,14 +144,14 @@ def socket_owner(socket: Path) -> str | None:
 
 
 def clear_socket(socket: Path) -> None:
-    """Remove what a dead postmaster left there: PostgreSQL would believe the pid in it."""
+    """Remove a dead postmaster's files: PostgreSQL would believe the pid in them."""
     for name in (f".s.PGSQL.{PORT}", f".s.PGSQL.{PORT}.lock"):
         (socket / name).unlink(missing_ok=True)
 
 
 def remove_socket_folder(folder: Path) -> None:
-    """Leave nothing in /tmp once the server is stopped; under the start lock. The folder stays
-    when a server of another data directory (a copy of this one) has it."""
+    """Leave nothing in /tmp once the server has stopped. Call it under the start lock. The folder
+    stays if a server of another data directory (a copy of this one) uses it."""
     socket = socket_folder(folder)
     if socket is None or socket_owner(socket) not in (None, str(folder / PGDATA)):
         return
@@ -159,14 +159,14 @@ def remove_socket_folder(folder: Path) -> None:
         clear_socket(socket)
         socket.rmdir()
     except OSError:
-        return  # gone already, or not empty: only an empty folder is lost
+        return  # gone already, or not empty: then only an empty folder is left behind
 
 
 def _wait_for_the_last(folder: Path, start: int, users: int) -> None:
-    """Return when there is no user; the start lock is then ours, so that none can come."""
+    """Return when there are no users, holding the start lock so that none can join."""
     while True:
         fcntl.flock(users, fcntl.LOCK_EX)
-        # Hold nothing while waiting for the start lock: whoever has it may want to join.
+        # Hold nothing while waiting for the start lock: its holder may want to join.
         unlock(users)
         fcntl.flock(start, fcntl.LOCK_EX)
         if try_lock(users):
@@ -175,7 +175,7 @@ def _wait_for_the_last(folder: Path, start: int, users: int) -> None:
 
 
 def _spawn(command: Sequence[str], server_lock: int, uid: int, gid: int) -> None:
-    """Start the postmaster in its own session (Ctrl-C is not for it), with the server lock."""
+    """Start the postmaster in its own session (out of reach of Ctrl-C), with the server lock."""
     account = {} if uid < 0 else {"user": uid, "group": gid, "extra_groups": list[int]()}
     subprocess.Popen(
         command,
@@ -189,12 +189,12 @@ def _spawn(command: Sequence[str], server_lock: int, uid: int, gid: int) -> None
 
 
 def main(argv: Sequence[str]) -> None:
-    """``folder server-lock-fd uid gid [command ...]``; -1 for "none". Returns at once: the
-    reaper goes on in a child of its own, unless the folder has one already."""
+    """Arguments: ``folder server-lock-fd uid gid [command ...]``; -1 for "none". Returns at once:
+    the reaper continues in a child process, unless the folder has a reaper already."""
     folder = Path(argv[0])
     server_lock, uid, gid = (int(word) for word in argv[1:4])
-    # Opened first, closed first should we be killed: while a starter can still get the start
-    # lock, it must not believe in a reaper that is on its way out.
+    # Opened first, so that a kill closes it first: while a starter can still get the start lock,
+    # it must not mistake a dying reaper for a live one.
     reaper = open_lock(folder / REAPER_LOCK)
     start, users = open_lock(folder / START_LOCK), open_lock(folder / USERS_LOCK)
     needed = try_lock(reaper)

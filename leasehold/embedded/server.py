@@ -1,4 +1,4 @@
-"""A local PostgreSQL that any number of processes share, and that ends with the last of them."""
+"""A local PostgreSQL that any number of processes share, and that stops with the last of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DEFAULTS: Mapping[str, str] = {
     "log_checkpoints": "off",
     "log_timezone": "UTC",
 }
-# The launcher depends on these: where the server is, and that nobody else gets in.
+# The launcher relies on these: where the server is, and that nobody else gets in.
 OURS = frozenset(
     {
         "config_file",
@@ -53,8 +53,8 @@ OURS = frozenset(
 class EmbeddedServer:
     """One use of a local server; see :meth:`start`. Also a context manager.
 
-    The server lives as long as any process uses it: it ends with the last :meth:`close`, or
-    when the last process ends in whatever way. A fork counts as a user until it ends.
+    The server runs as long as any process uses it: it stops with the last :meth:`close`, or when
+    the last process ends in any way. A forked process counts as a user until it ends.
     """
 
     def __init__(self, folder: Folder, binaries: Binaries, settings: Mapping[str, str]) -> None:
@@ -73,10 +73,10 @@ class EmbeddedServer:
     ) -> Self:
         """Join the server of ``data_dir``, or start it; returns when it accepts connections.
 
-        ``data_dir`` None is a folder per user and per major version (``LEASEHOLD_HOME``);
-        ``version`` as in :func:`find_binaries`; ``settings`` are PostgreSQL's, and have no
-        effect when the server runs already. The first start creates the data (about a second).
-        Raises EmbeddedError, with the end of the server's log when there is one.
+        ``data_dir`` None: a folder per user and major version (see ``LEASEHOLD_HOME``).
+        ``version``: as in :func:`find_binaries`. ``settings``: PostgreSQL's own; they have no
+        effect if the server already runs. The first start creates the data (about a second).
+        Raises EmbeddedError, with the end of the server's log if there is one.
         """
         _check_settings(settings or {})
         binaries = find_binaries(version)
@@ -89,50 +89,50 @@ class EmbeddedServer:
 
     @property
     def dsn(self) -> str:
-        """A ``postgresql://`` address of the unix socket; role ``leasehold``, a superuser."""
+        """A ``postgresql://`` URL of the unix socket, for the role ``leasehold``, a superuser."""
         socket = quote(str(self._folder.socket()), safe="")
         return f"postgresql://{ROLE}@/postgres?host={socket}&port={reaper.PORT}"
 
     @property
     def data_dir(self) -> Path:
-        """The folder with everything; PostgreSQL's own data directory is ``pgdata`` in it."""
+        """The folder of everything; PostgreSQL's own data directory is ``pgdata`` in it."""
         return self._folder.path
 
     @property
     def version(self) -> str:
-        """Of the programs, for example ``"18.4"``."""
+        """The version of the programs, for example ``"18.4"``."""
         return self._binaries.version
 
     @property
     def pid(self) -> int:
-        """The postmaster's, now (a restart changes it)."""
+        """The postmaster's current pid; a restart changes it."""
         pid = self._folder.pid()
         if pid is None:
             raise EmbeddedError(
-                "The embedded PostgreSQL does not run",
+                "The embedded PostgreSQL is not running",
                 got=str(self.data_dir),
                 do="Call restart(), or start() again",
             )
         return pid
 
     def restart(self, mode: Literal["fast", "immediate"] = "fast") -> None:
-        """Stop and start it, for every user; ``immediate`` is a crash (recovery at the start).
+        """Stop and start it for every user; ``immediate`` is a crash, with recovery at the start.
         Also brings back a server that died."""
         if self._users_fd is None:
-            raise EmbeddedError("This use of the server was closed", do="Call start() again")
+            raise EmbeddedError("This server object is closed", do="Call start() again")
         with _system_errors("The server could not be restarted"), self._folder.starting():
             self._stop(immediate=mode == "immediate")
             self._serve()
 
     def close(self) -> None:
-        """Leave; the last one out stops the server and waits for it. May be called again."""
+        """Leave. The last user stops the server and waits for it. May be called repeatedly."""
         fd, self._users_fd = self._users_fd, None
         if fd is None:
             return
         with _system_errors("The embedded PostgreSQL could not be left"):
             try:
                 with self._folder.starting():
-                    # Never unlocked: a fork that closes would throw its parent out.
+                    # Not unlocked: that would also release the lock for the process that forked us.
                     os.close(fd)
                     fd = -1
                     self._stop_if_last()
@@ -164,7 +164,7 @@ class EmbeddedServer:
             raise
 
     def _serve(self) -> None:
-        """A server answers, and a reaper watches over it, when this returns."""
+        """Make sure that a server answers and that a reaper watches over it."""
         server_lock = self._claim_data()
         if server_lock is None:
             if self._folder.is_free(reaper.REAPER_LOCK):
@@ -182,9 +182,9 @@ class EmbeddedServer:
         self._wait_until_ready(log_start)
 
     def _claim_data(self) -> int | None:
-        """The server lock, when no process works on the data; None when a server answers.
+        """The server lock if no process works on the data; None if a server answers.
 
-        In between (it starts, recovers, stops, or is an initdb without a parent) we wait.
+        Waits while the server starts, recovers or stops, or while an orphaned initdb runs.
         """
         fd = reaper.open_lock(self._folder.path / reaper.SERVER_LOCK)
         try:
@@ -195,8 +195,8 @@ class EmbeddedServer:
                     return None
                 if self._folder.env.boot_now() > deadline:
                     raise EmbeddedError(
-                        f"Processes of an earlier server have kept {self._folder.path} for "
-                        f"{READY_SECONDS:g} seconds and do not answer (pid "
+                        f"Processes of an earlier server have held {self._folder.path} for "
+                        f"{READY_SECONDS:g} seconds without answering (pid "
                         f"{self._folder.pid()}). The end of its log:\n{self._folder.log_tail()}",
                         do="Stop them. A process with another /tmp (a container, systemd's "
                         "PrivateTmp) cannot share the server: give it another folder",
@@ -214,15 +214,15 @@ class EmbeddedServer:
             return
         if major != self._binaries.major:
             raise EmbeddedError(
-                f"The data folder was made by PostgreSQL {major}, and these programs are "
+                f"PostgreSQL {major} created the data folder, but these programs are "
                 f"{self._binaries.version}",
                 got=str(self._folder.path),
-                do=f"Ask for version={major!r} (LEASEHOLD_POSTGRES_VERSION={major}), or choose "
+                do=f"Request version={major!r} (LEASEHOLD_POSTGRES_VERSION={major}), or choose "
                 "another folder",
             )
 
     def _create_data(self, server_lock: int) -> None:
-        """initdb aside, then rename: a pgdata that exists is complete, and on the disk."""
+        """Run initdb aside, then rename: a pgdata that exists is complete and on disk."""
         aside = self._folder.pgdata.with_name("pgdata.new")
         if aside.exists():
             shutil.rmtree(aside)
@@ -230,7 +230,7 @@ class EmbeddedServer:
         self._folder.give(aside)
         locale = ["--locale=C"]
         if int(self._binaries.major) >= 17:
-            # Unicode's upper and lower, the same on every machine, whatever locales it has.
+            # Unicode's upper and lower case, the same whatever locales the machine has.
             locale += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         command = [str(self._binaries.initdb), "-D", str(aside), "-U", ROLE, "-E", "UTF8"]
         command += [*locale, "--auth-local=trust", "--auth-host=reject", "--no-instructions"]
@@ -243,7 +243,7 @@ class EmbeddedServer:
                 text=True,
                 errors="replace",
                 timeout=INITDB_SECONDS,
-                # Should we be killed, it goes on alone; the lock keeps the next one waiting.
+                # If we are killed, it continues alone; the lock makes the next process wait.
                 pass_fds=(server_lock,),
                 start_new_session=True,
                 umask=0o077,
@@ -262,11 +262,11 @@ class EmbeddedServer:
         _sync_folder(self._folder.path)
 
     def _drop_false_pid_file(self) -> None:
-        """Remove a postmaster.pid whose pid belongs to something else by now.
+        """Remove a postmaster.pid whose pid now belongs to another program.
 
-        PostgreSQL takes any live process of that pid for a server, a zombie too; in a container
-        that restarts, pids repeat. We hold the server lock, so no server of ours is alive; one
-        that somebody started by hand is left to PostgreSQL's own judgement.
+        PostgreSQL takes any live process with that pid for a server, even a zombie, and pids
+        repeat when a container restarts. We hold the server lock, so none of our servers is alive.
+        One that somebody started by hand is left to PostgreSQL's own judgement.
         """
         pid_file = self._folder.pgdata / "postmaster.pid"
         try:
@@ -295,8 +295,8 @@ class EmbeddedServer:
         return command
 
     def _run_reaper(self, server_lock: int = -1, command: Sequence[str] = ()) -> int:
-        """Start the server (with a command), and a reaper if there is none; returns where the
-        log was before."""
+        """Start the server if there is a command, and a reaper if there is none. Returns the size
+        of the log before."""
         account = self._folder.account
         uid, gid = (account.uid, account.gid) if account else (-1, -1)
         words = [str(self._folder.path), str(server_lock), str(uid), str(gid), *command]
@@ -350,7 +350,7 @@ class EmbeddedServer:
 
 @contextmanager
 def _system_errors(what: str) -> Iterator[None]:
-    """What the operating system refuses (permissions, a full disk) becomes an EmbeddedError."""
+    """Turn errors of the operating system (permissions, a full disk) into EmbeddedError."""
     try:
         yield
     except (OSError, subprocess.SubprocessError) as error:
@@ -360,17 +360,15 @@ def _system_errors(what: str) -> Iterator[None]:
 def _check_settings(settings: Mapping[str, str]) -> None:
     for name, value in settings.items():
         if name in OURS:
-            raise EmbeddedError(
-                f"The setting {name} belongs to the launcher", got=value, do="Leave it out"
-            )
+            raise EmbeddedError(f"leasehold itself sets {name}", got=value, do="Leave it out")
         if not re.fullmatch(r"[A-Za-z_][\w.]*", name) or "\0" in value:
             raise EmbeddedError(
-                "That is not a setting of PostgreSQL", got=f"{name}={value!r}", do="Correct it"
+                "This is not a setting of PostgreSQL", got=f"{name}={value!r}", do="Correct it"
             )
 
 
 def _environment() -> dict[str, str]:
-    """Ours without what PostgreSQL would take as orders (PGDATA, PGPORT, a broken locale)."""
+    """Our environment without what PostgreSQL would obey (PGDATA, PGPORT, a broken locale)."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     return {**kept, "LC_ALL": "C"}
 

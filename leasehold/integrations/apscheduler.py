@@ -1,17 +1,17 @@
-"""APScheduler 3.11 in many processes: the leader's runs, or each run once.
+"""APScheduler 3.11 in several processes: run jobs on the leader only, or each run once.
 
     async with leader_gate(scheduler, app, "content-engine") as lead:    # in an event loop
     with leader_gate_in_thread(scheduler, app, "content-engine"): ...    # BackgroundScheduler
     run_blocking(scheduler, app, "content-engine")                       # BlockingScheduler
 
-The gate starts the scheduler paused, resumes it while this process leads, and asks before each
-run whether it still does: ``pause()`` does not stop what was submitted already. A coroutine that
-runs when the leadership is lost is cancelled; a thread cannot be.
+The gate starts the scheduler paused and resumes it while this process leads. It also checks the
+leadership before each run, because ``pause()`` does not stop submitted runs. When the leadership is
+lost, a running coroutine is cancelled; a thread cannot be.
 
     adopt(scheduler, app, queue="scheduled")
 
-gives each run to leasehold's queue instead, as one job for (job id, run time), whichever process
-comes first; leasehold's workers run it, with retries, timeouts and history.
+turns each run into a job of leasehold instead: one job for each (job id, run time), whichever
+process enqueues it first. leasehold's workers run it, with retries, timeouts and history.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ if TYPE_CHECKING:
 
 EXECUTOR = "leasehold"
 KEY_KEPT_SECONDS = 86400.0
-"""How long a run that was enqueued is remembered: no process is later than this with it."""
+"""How long the key of an enqueued run is kept. No process may be later than this with the run."""
 _TRIES = 6
 
 
 # -- the gate --------------------------------------------------------------------------------------
 @asynccontextmanager
 async def leader_gate(scheduler: Any, app: App, name: str) -> AsyncIterator[Leader]:
-    """While the block runs, the scheduler runs here if this process leads ``name``. For an
-    AsyncIOScheduler, or a BackgroundScheduler in an application with a loop."""
+    """The scheduler runs inside the block while this process leads ``name``. For an
+    AsyncIOScheduler, or a BackgroundScheduler in an application with an event loop."""
     gate = _Gate(scheduler, app)
     lead = app.leader(name, on_gain=gate.open, on_loss=gate.close)
     gate.guard_runs(lead)
@@ -65,7 +65,7 @@ async def leader_gate(scheduler: Any, app: App, name: str) -> AsyncIterator[Lead
 
 @contextmanager
 def leader_gate_in_thread(scheduler: Any, app: App, name: str) -> Iterator[SyncLeader]:
-    """The same without a loop, for a BackgroundScheduler."""
+    """The same without an event loop, for a BackgroundScheduler."""
     gate = _Gate(scheduler, app)
     lead = app.sync.leader(name, on_gain=gate.open, on_loss=gate.close)
     gate.guard_runs(lead)
@@ -78,9 +78,9 @@ def leader_gate_in_thread(scheduler: Any, app: App, name: str) -> Iterator[SyncL
 
 
 def run_blocking(scheduler: Any, app: App, name: str) -> None:
-    """``scheduler.start()`` of a BlockingScheduler behind the gate: returns when it is shut
-    down. Raises what the database says when it cannot serve us, Unavailable when it does not
-    answer."""
+    """Run ``scheduler.start()`` of a BlockingScheduler behind the gate until it is shut down.
+    Raises Unavailable if the database does not answer, or the error with which it refuses to
+    serve."""
     gate = _Gate(scheduler, app)
     lead = app.sync.leader(name, on_gain=gate.open, on_loss=gate.close)
     failed: list[BaseException] = []
@@ -122,7 +122,7 @@ class _Gate:
             await asyncio.sleep(0)  # an AsyncIOScheduler shuts down at its loop's next turn
 
     def start(self) -> None:
-        """Paused; one that runs already is paused."""
+        """Start the scheduler paused, or pause it if it is running."""
         if self._scheduler.state == STATE_STOPPED:
             self._ours = True
             self._scheduler.start(paused=True)
@@ -142,8 +142,8 @@ class _Gate:
             self._scheduler.shutdown(wait=False)
 
     def forget(self) -> None:
-        """Executors stay guarded, against what is submitted late; another gate's guard takes
-        the place of ours."""
+        """Stop watching for new executors. Those that exist stay guarded against late
+        submissions; another gate's guard replaces ours."""
         self._scheduler.remove_listener(self._on_executors)
 
     def open(self, lead: Leader | SyncLeader) -> None:
@@ -160,8 +160,8 @@ class _Gate:
             self._scheduler.pause()
 
     def _skip_before(self, moment: datetime) -> None:
-        """What was due while another led was that one's to run. What was due since is late, and
-        APScheduler's own misfire settings decide. A shared job store knows by itself."""
+        """Skip the runs that were due while another process led: they were that one's to run.
+        For later ones APScheduler's misfire settings decide. A shared job store needs no skip."""
         for job in self._scheduler.get_jobs():
             store = self._scheduler._jobstores.get(job._jobstore_alias)
             due = job.next_run_time
@@ -175,8 +175,8 @@ class _Gate:
 
     # -- each run --------------------------------------------------------------------------------
     def guard_runs(self, lead: Leader | SyncLeader) -> None:
-        """Before the scheduler starts: APScheduler only logs what a listener raises. Raises
-        ConfigError."""
+        """Guard the executors. Call it before the scheduler starts, because APScheduler only logs
+        what a listener raises. Raises ConfigError."""
         self._lead = lead
         for alias, executor in self._scheduler._executors.items():
             if isinstance(executor, ProcessPoolExecutor):
@@ -190,9 +190,9 @@ class _Gate:
     def _guard_executors(self) -> None:
         for alias, executor in self._scheduler._executors.items():
             submit = executor._do_submit_job
-            if isinstance(executor, ProcessPoolExecutor):  # it was added to a running scheduler
+            if isinstance(executor, ProcessPoolExecutor):  # added to a running scheduler
                 executor._do_submit_job = partial(_refuse, alias)
-            else:  # a partial is of a gate before this one, whose leadership is over
+            else:  # a partial is the guard of an earlier gate, whose leadership is over
                 bare = submit.args[0] if isinstance(submit, partial) else submit
                 executor._do_submit_job = partial(self._submit, bare)
 
@@ -202,14 +202,14 @@ class _Gate:
 
 def _refuse(alias: str, job: Any = None, run_times: Any = None) -> None:
     raise ConfigError(
-        "a run in another process cannot be asked whether this one still leads",
+        "a run in another process cannot check whether this process still leads",
         got=f"executor {alias!r}",
         do="Use the thread pool or the event loop, or adopt() and executor='process'",
     )
 
 
 class _Guarded:
-    """A job whose function asks first; in all else the job itself."""
+    """A job whose function checks the leadership first; otherwise the job itself."""
 
     def __init__(self, job: Any, lead: Any) -> None:
         self._job = job
@@ -248,7 +248,7 @@ def _guarded(function: Any, job: str, lead: Any) -> Any:
 
 def _check(lead: Any, job: str) -> None:
     if not lead.is_leader:
-        raise LostLease("the run was left out: this process does not lead any more", got=job)
+        raise LostLease("the run was skipped: this process no longer leads", got=job)
 
 
 # -- each run once ---------------------------------------------------------------------------------
@@ -260,16 +260,16 @@ def adopt(
     prefix: str = "apscheduler",
     **options: Any,
 ) -> list[str]:
-    """From now on the scheduler's runs are jobs of leasehold, one for each (job id, run time);
-    their tasks' names. ``options`` as for ``app.task``.
+    """Make the scheduler's runs jobs of leasehold, one for each (job id, run time), and return
+    their tasks' names. ``options``: as for ``app.task``.
 
-    Call it in every process after the jobs were added and before the scheduler starts, and start
-    the scheduler in all of them. Each job needs an id of its own that is the same everywhere. An
-    interval that counts from the start of the process is made to count from 1970: every process
-    must see the same moments. Raises ConfigError for what differs between processes: jitter, ids
-    made up by APScheduler, combined triggers with intervals, dates with a fraction of a second (a
-    date that is left out is each process's own moment), and calendar intervals of more than a day
-    that count from today (as they do without a ``start_date``).
+    Call it in every process after adding the jobs and before starting the scheduler, and start the
+    scheduler in all of them. Each job needs its own id, the same in every process. An interval
+    that counts from the start of the process is changed to count from 1970, so that all processes
+    see the same moments. Raises ConfigError for what differs between processes: jitter, ids that
+    APScheduler generates, combined triggers with intervals, dates with a fraction of a second (an
+    omitted date is each process's own moment), and calendar intervals of more than a day that
+    count from today (as they do without a ``start_date``).
     """
     jobs = scheduler.get_jobs()
     today = app.env.wall_now().astimezone().date()
@@ -309,7 +309,7 @@ def _handler(job: Any) -> Callable[..., Any]:
 
 
 class _Enqueues(BaseExecutor):  # type: ignore[misc]
-    """An executor that runs nothing here."""
+    """An executor that enqueues runs and runs nothing itself."""
 
     def __init__(self, app: App, prefix: str) -> None:
         super().__init__()
@@ -348,7 +348,7 @@ class _Enqueues(BaseExecutor):  # type: ignore[misc]
         return events
 
     async def _try(self, request: Any) -> None:
-        """The database may be away for a moment; the key lets it be asked again."""
+        """Enqueue, and try again while the database is unavailable; the key makes that safe."""
         for attempt in range(_TRIES):
             try:
                 await self._app.enqueue(request)

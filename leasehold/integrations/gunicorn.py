@@ -2,22 +2,22 @@
 
     from leasehold.integrations.gunicorn import child_exit, pre_fork
 
-With them a killed worker's leadership and jobs go on elsewhere within a second, and not a lease
-later. The database is ``LEASEHOLD_DSN`` (``embedded`` too) and ``LEASEHOLD_SCHEMA``; where the
-application names them in its code, name them here as well:
+With them, a killed worker's leadership and jobs continue elsewhere within a second instead of a
+lease later. They use ``LEASEHOLD_DSN`` (``embedded`` too) and ``LEASEHOLD_SCHEMA``. If the
+application names its database in code, name it here as well:
 
     hooks = certificates(dsn="postgresql://…", schema="leasehold")
     pre_fork, child_exit = hooks.pre_fork, hooks.child_exit
 
-Hooks of your own call these, at any point of theirs:
+If you have hooks of your own, call these anywhere in them:
 
     def child_exit(server, worker):
         hooks.child_exit(server, worker)
         statsd.incr("worker.exit")
 
-The same with and without ``--preload``. The certificates are written by a small helper process,
-which starts with the first worker and ends with the arbiter: a thread in the arbiter would be
-alive at its forks, and a lock that it holds at such a moment is never released in the new worker.
+Both work with and without ``--preload``. A small helper process writes the certificates; it starts
+with the first worker and ends with the arbiter. A thread in the arbiter would not do: it would be
+alive during forks, and a lock that it holds at a fork is never released in the new worker.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from leasehold.errors import ConfigError
 from leasehold.telemetry import logger
 
 _ATTRIBUTE = "leasehold_node_id"
-"""On gunicorn's worker object, so that it outlives a reload of the configuration."""
+"""Set on gunicorn's worker object, so that it survives a reload of the configuration."""
 
 
 class Certificates:
@@ -51,15 +51,15 @@ class Certificates:
         _alive.add(self)
 
     def pre_fork(self, server: Any, worker: Any) -> None:
-        """gunicorn's ``pre_fork``: choose the identity of the worker that is about to be forked.
+        """gunicorn's ``pre_fork``: choose the identity of the worker before it is forked.
 
-        Raises ConfigError when no database is named: gunicorn does not start then.
+        Raises ConfigError if no database is named; gunicorn then does not start.
         """
         if self._helper is None or self._helper.poll() is not None:
             self._start_helper()
         node = self._env.new_id()
         setattr(worker, _ATTRIBUTE, node)
-        # the worker's node takes it from there; the arbiter forgets it after the fork
+        # the worker's node takes it from there; the arbiter removes it after the fork
         os.environ[ASSIGNED_NODE] = assign_node_id(node)
 
     def child_exit(self, server: Any, worker: Any) -> None:
@@ -79,11 +79,11 @@ class Certificates:
             self._settings = Settings.load(self._options)
         if not self._settings.dsn:
             raise ConfigError(
-                "leasehold's gunicorn hooks need to know the database",
+                "leasehold's gunicorn hooks need a database",
                 do="Set LEASEHOLD_DSN, or use certificates(dsn='postgresql://…')",
             )
         self.drop_helper()
-        # -P, and our own paths: a module beside the configuration must not shadow another
+        # -P and our own paths: a module beside the configuration must not shadow others
         path = os.pathsep.join(folder for folder in sys.path if folder)
         self._helper = subprocess.Popen(
             [sys.executable, "-P", "-m", "leasehold.integrations.certifier"],
@@ -99,13 +99,13 @@ class Certificates:
         if helper is None or helper.stdin is None:
             return False
         try:
-            # less than PIPE_BUF: all of it or nothing, also from inside a signal handler
+            # less than PIPE_BUF, so all or nothing, even from inside a signal handler
             return os.write(helper.stdin.fileno(), line) == len(line)
         except OSError:
             return False
 
     def drop_helper(self) -> None:
-        """Close our end of its pipe: when it has done what it was told, it ends."""
+        """Close our end of its pipe: the helper finishes its work and ends."""
         helper, self._helper = self._helper, None
         if helper and helper.stdin:
             with contextlib.suppress(OSError):
@@ -115,7 +115,7 @@ class Certificates:
 def certificates(**options: Any) -> Certificates:
     """Hooks for an application whose database is not (only) in the environment.
 
-    ``options``: ``dsn``, ``schema``, … as of ``App``. Raises ConfigError for unknown ones.
+    ``options``: ``dsn``, ``schema``, … as for ``App``. Raises ConfigError for unknown ones.
     """
     Settings.load(options)
     return Certificates(options)
@@ -142,14 +142,14 @@ def _default() -> Certificates:
 
 
 def _after_fork_in_child() -> None:
-    """The helper must see the end of its pipe when the arbiter ends, whoever lives on."""
+    """Let the helper see the end of its pipe when the arbiter ends, even if workers live on."""
     for hooks in list(_alive):
         hooks.drop_helper()
     _alive.clear()
 
 
 def _after_fork_in_parent() -> None:
-    """What was meant for one worker must not reach anything else that the arbiter starts."""
+    """Keep one worker's identity from reaching anything else that the arbiter starts."""
     if _alive:
         os.environ.pop(ASSIGNED_NODE, None)
 

@@ -1,4 +1,4 @@
-"""Row claims for tables of your own: each worker gets rows that no other one has.
+"""Row claims for your own tables: each worker gets rows that no other worker has.
 
     from leasehold.integrations.rows import claim_rows
 
@@ -6,8 +6,8 @@
         for order in claim_rows(session, select(Order).where(Order.sent.is_(None)).limit(10)):
             ...
 
-The rows are locked FOR UPDATE of that table until your transaction ends, and rows that somebody
-else holds are passed over. Weaker locks only by name.
+The rows are locked FOR UPDATE until your transaction ends, and rows that are already locked are
+skipped. ``lock=`` selects a weaker lock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import psycopg
 from leasehold.errors import WrongConnection, WrongSelect
 from leasehold.pg.users.row_claim import check_lock, claiming, refused
 
-_NO_TRANSACTION = "the connection is in no transaction: the rows would be free again at once"
+_NO_TRANSACTION = "the connection is not in a transaction: the rows would be unlocked at once"
 _BEGIN = {
     "psycopg": "Wrap the claim and the work in `with connection.transaction():`",
     "asyncpg": "Wrap the claim and the work in `async with connection.transaction():`",
@@ -32,15 +32,15 @@ _BEGIN = {
 def claim_rows(
     connection: Any, select: Any, params: Any = None, *, of: Any = None, lock: str = "update"
 ) -> Any:
-    """The rows of ``select`` that nobody else holds, locked until your transaction ends.
+    """The rows of ``select`` that nobody else has locked, locked until your transaction ends.
 
     ``connection``: a SQLAlchemy Session or Connection (sync or async), psycopg, asyncpg or Django
-    connection; over an async one the result is to be awaited. ``select``: SQLAlchemy's, or text in
-    the driver's own style with ``params`` (asyncpg: a sequence). ``of``: the table whose rows are
-    claimed; needed for text and for joins. ``lock``: ``update``; weaker, by name: ``no key
-    update``, ``share``, ``key share`` (two workers can hold the same row with the last two).
+    connection; await the result of an async one. ``select``: SQLAlchemy's, or text in the driver's
+    own style with ``params`` (asyncpg: a sequence). ``of``: the table whose rows to claim; needed
+    for text and for joins. ``lock``: ``update``, or a weaker one: ``no key update``, ``share``,
+    ``key share`` (with the last two, two workers can hold the same row).
 
-    Gives a list: of entities for a select of one mapped class, else of the driver's rows. Raises
+    Returns a list: entities for a select of one mapped class, else the driver's rows. Raises
     WrongConnection (no transaction, SQLite), WrongSelect.
     """
     check_lock(lock)
@@ -54,7 +54,7 @@ def claim_rows(
     if "sqlite" in name:
         raise _cannot_lock_rows("sqlite")
     raise WrongConnection(
-        "rows cannot be claimed over this",
+        "rows cannot be claimed on this kind of connection",
         got=name,
         do="Pass a SQLAlchemy Session or Connection, or a psycopg, asyncpg or Django connection",
     )
@@ -62,10 +62,10 @@ def claim_rows(
 
 def _cannot_lock_rows(dialect: str) -> WrongConnection:
     why = (
-        "SQLite cannot lock rows, and SQLAlchemy leaves FOR UPDATE out without a word: every "
-        "worker would get the same rows"
+        "SQLite cannot lock rows, and SQLAlchemy silently omits FOR UPDATE: every worker would "
+        "get the same rows"
         if dialect == "sqlite"
-        else f"the connection speaks to {dialect}, not PostgreSQL"
+        else f"the connection is to {dialect}, not PostgreSQL"
     )
     return WrongConnection(why, do="Run this on PostgreSQL, in tests too: leasehold.testing")
 
@@ -74,9 +74,9 @@ def _cannot_lock_rows(dialect: str) -> WrongConnection:
 def _text(select: Any, of: Any, lock: str) -> str:
     if not isinstance(select, str):
         raise WrongSelect(
-            "over this connection a select is text",
+            "on this connection, the select must be text",
             got=select,
-            do="Pass a SQLAlchemy select to a Session or a Connection of SQLAlchemy",
+            do="For a SQLAlchemy select, pass a SQLAlchemy Session or Connection",
         )
     return claiming(select, of, lock)
 
@@ -86,7 +86,7 @@ def _check_psycopg(connection: Any) -> None:
         raise WrongConnection("the connection is closed", do="Pass an open one")
     status = connection.info.transaction_status
     if status == psycopg.pq.TransactionStatus.INERROR:
-        raise WrongConnection("the transaction has failed already", do="Roll it back first")
+        raise WrongConnection("the transaction has already failed", do="Roll it back first")
     if connection.autocommit and status == psycopg.pq.TransactionStatus.IDLE:
         raise WrongConnection(_NO_TRANSACTION, do=_BEGIN["psycopg"])
 
@@ -141,7 +141,7 @@ def _django(connection: Any, select: Any, params: Any, of: Any, lock: str) -> li
 
 # -- SQLAlchemy ------------------------------------------------------------------------------------
 def _sqlalchemy(target: Any, select: Any, params: Any, of: Any, lock: str) -> list[Any]:
-    """On a Session or a Connection; begins their transaction if they have not."""
+    """Run it on a Session or a Connection, which begins a transaction if there is none."""
     from sqlalchemy.exc import DBAPIError
 
     is_session = hasattr(target, "get_bind")
@@ -153,7 +153,7 @@ def _sqlalchemy(target: Any, select: Any, params: Any, of: Any, lock: str) -> li
     statement = _locking(select, of, lock)
     try:
         if is_session:
-            # what the session has loaded before may be out of date: the row is ours only now
+            # refresh what the session loaded before: until the lock, the row could change
             options = {"populate_existing": True}
             result = target.execute(statement, params, execution_options=options)
         else:
@@ -177,13 +177,13 @@ def _locking(select: Any, of: Any, lock: str) -> Any:
         return text(claiming(str(select), of, lock))
     if not isinstance(select, Select):
         raise WrongSelect(
-            "rows are claimed by a select of one table, not by a union or a statement",
+            "rows are claimed by a select of one table, not by a union or another statement",
             got=type(select).__name__,
         )
     if getattr(select, "_for_update_arg", None) is not None:
         raise WrongSelect(
-            "the select has a lock of its own",
-            do="Leave with_for_update() out: it is added here, with SKIP LOCKED and OF the table",
+            "the select already has a lock",
+            do="Leave out with_for_update(): leasehold adds it, with SKIP LOCKED and OF the table",
         )
     return select.with_for_update(
         of=_one_table(select) if of is None else of,
@@ -194,16 +194,16 @@ def _locking(select: Any, of: Any, lock: str) -> Any:
 
 
 def _one_table(select: Any) -> Any:
-    """The only table that it reads. Raises WrongSelect for a join."""
+    """The only table that the select reads. Raises WrongSelect for a join."""
     from sqlalchemy import Alias, TableClause
 
     froms = select.get_final_froms()
     if len(froms) == 1 and isinstance(froms[0], TableClause | Alias):
         return froms[0]
     raise WrongSelect(
-        "the select reads more than one table, and the rows of all of them would be locked",
+        "the select reads more than one table, and would lock the rows of all of them",
         got=", ".join(str(part).replace("\n", " ") for part in froms) or "no table",
-        do="Say which rows are claimed: of=Order",
+        do="Say which rows to claim: of=Order",
     )
 
 

@@ -1,4 +1,4 @@
-"""Which of APScheduler's jobs have the same id and the same moments in every process."""
+"""Checks that APScheduler's jobs have the same ids and moments in every process."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _EACH_DAY = (0, 0, 0, 1)
 
 
 def check_adoptable(job: Any, today: date) -> None:
-    """``today``: on this machine. Raises ConfigError for what differs between processes."""
+    """``today``: this machine's date. Raises ConfigError for what differs between processes."""
     if len(job.id) == 32 and all(letter in "0123456789abcdef" for letter in job.id):
         raise ConfigError(
-            "the job has no id of its own: each process would make up another one",
+            "the job has no id of its own: each process would generate a different one",
             got=f"{job.name} ({job.id})",
             do="scheduler.add_job(..., id='nightly-report')",
         )
@@ -30,9 +30,9 @@ def check_adoptable(job: Any, today: date) -> None:
 def _check_trigger(trigger: Any, job: str, today: date, *, inside: bool = False) -> None:
     if getattr(trigger, "jitter", None):
         raise ConfigError(
-            "jitter gives each process another run time, and a job for each",
+            "jitter gives each process a different run time, and each run time a job",
             got=job,
-            do="Leave jitter out: the run happens once anyway",
+            do="Leave out jitter: the run happens once anyway",
         )
     if inside and isinstance(trigger, IntervalTrigger) and trigger.start_date.microsecond:
         raise ConfigError(
@@ -42,8 +42,8 @@ def _check_trigger(trigger: Any, job: str, today: date, *, inside: bool = False)
         )
     if isinstance(trigger, DateTrigger) and trigger.run_date.microsecond:
         raise ConfigError(
-            "a date with a fraction of a second is the moment at which the process made it, and "
-            "each process would have another one",
+            "a date with a fraction of a second is the moment when the process created it, so each "
+            "process would have a different one",
             got=job,
             do="Give it a run_date in whole seconds that is the same in every process",
         )
@@ -60,14 +60,14 @@ def _check_trigger(trigger: Any, job: str, today: date, *, inside: bool = False)
 
 
 def _counts_from(today: date, trigger: Any) -> bool:
-    """Which APScheduler takes where no start_date is given. Where the interval is one day, the
-    moments are the same from whichever day they are counted."""
+    """Does the interval count from today, APScheduler's default without a start_date? A one-day
+    interval has the same moments whatever day it counts from."""
     interval = (trigger.years, trigger.months, trigger.weeks, trigger.days)
     return interval != _EACH_DAY and trigger.start_date == today
 
 
 def of_the_epoch(trigger: Any) -> IntervalTrigger:
-    """The same interval, at moments that every process agrees on."""
+    """The same interval counted from 1970, which every process agrees on."""
     return IntervalTrigger(
         seconds=trigger.interval_length,
         start_date=_EPOCH,

@@ -32,7 +32,7 @@ from tests.support.wait import BUSY_SECONDS, until
 
 SECONDS = 30 if os.environ.get("LEASEHOLD_LONG") else 12
 F = TIMINGS.failover + BUSY_SECONDS
-CERTIFIED = "the deaths of gunicorn's workers will be certified"
+CERTIFIED = "this process certifies the deaths of gunicorn's workers"
 """What the hooks' helper process says when it is there."""
 
 Start = Callable[..., Service]
