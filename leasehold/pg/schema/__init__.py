@@ -1,1 +1,1 @@
-"""The schema: its migrations, its roles, and the doctor's examination of the server."""
+"""The schema: its migrations, its roles, and the doctor's examination of the database."""

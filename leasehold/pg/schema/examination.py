@@ -1,6 +1,6 @@
-"""Looks at a database for the doctor: asks, watches for some seconds, and judges nothing.
+"""Examines a database for the doctor: queries it and watches it for some seconds, without judging.
 
-It opens connections of its own and not a Session, which would refuse what is to be described.
+It opens connections of its own instead of a Session, which would refuse what the doctor describes.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _SERVER = (
 _LOOK_SECONDS = 0.2
 _LISTEN_SECONDS = 3.0
 _SPARE_SECONDS = 20.0
-"""For all questions together, beside the time that is spent watching."""
+"""For all queries together, in addition to the time spent watching."""
 _PINS = 20
 
 
 async def examine(settings: Settings, env: Env, seconds: float) -> Examination:
-    """Ask and watch for so many seconds. Raises ConfigError and WrongDsn; what the database
-    refuses is part of the result."""
+    """Query and watch for ``seconds``. Raises ConfigError and WrongDsn; what the database refuses
+    becomes part of the result."""
     found = Examination()
     given = read_dsn(settings.dsn)
     try:
@@ -120,7 +120,7 @@ class _Examiner:
         return await (await self._one.execute(text.encode(), params)).fetchall()
 
     async def _part(self, name: str, look: Callable[[], Awaitable[None]]) -> None:
-        """What one part is refused does not hide the others."""
+        """Run one part of the examination. If it is refused, the others still run."""
         try:
             await look()
         except errors.ServerError as error:
@@ -131,7 +131,8 @@ class _Examiner:
             self._found.skipped[name] = " ".join(str(translate(error, sent=False)).split())
 
     async def _poolers(self) -> None:
-        """Is the process that answers the one that was promised? And is it one of our own?"""
+        """Compare the server process that answers with the one announced on connecting. If they
+        differ, find out whether the pooler lends connections per session or per transaction."""
         if self._found.server["backend_pid"] == self._one.info.backend_pid:
             self._found.pooler = NEVER
             return
@@ -146,9 +147,9 @@ class _Examiner:
                 self._found.pooler = TRANSACTION
 
     async def _listen(self) -> None:
-        """A notification with a nonce, from here to another connection of ours."""
+        """Send a notification with a nonce to a second connection of ours."""
         if self._found.pooler == TRANSACTION:
-            return  # the LISTEN would stay with a server connection that is lent to others
+            return  # LISTEN would stay on a server connection that other clients use
         nonce = self._env.new_id().hex
         channel = f"{self._settings.schema[:20]}_doctor_{nonce[-8:]}"
         async with _connected(self._settings, self._given) as two:
@@ -175,7 +176,7 @@ class _Examiner:
         self._found.tokens = Tokens(*rows[0]) if rows else None
 
     async def _schema(self) -> bool:
-        """What of it is there, and what this login may do; is it worth to look further?"""
+        """Which parts exist and what this login may do. Returns whether to look further."""
         found, schema = self._found, self._settings.schema
         rows = await self._ask("doctor/schema", {"schema": schema})
         if not rows or not rows[0][2]:
@@ -183,7 +184,7 @@ class _Examiner:
         owner, usable, _ = rows[0]
         found.server["schema_owner"] = owner
         if not usable:
-            found.schema_number = 0  # there; how new, nobody says
+            found.schema_number = 0  # it exists, but its version is not readable
             found.denied = {role: [f"usage of the schema {schema}"] for role in ROLES}
             return False
         for role in ROLES:
@@ -222,7 +223,7 @@ class _Examiner:
 
     # -- over some time --------------------------------------------------------------------------
     async def _watch(self, seconds: float) -> None:
-        """The two clocks and the renewals side by side."""
+        """Watch both clocks and the renewals side by side."""
         renewals = _Renewals()
         looks: list[tuple[float, float, float, float]] = []
         end = self._env.boot_now() + seconds
@@ -242,14 +243,14 @@ class _Examiner:
 
 
 def compare(looks: list[tuple[float, float, float, float]]) -> Clocks:
-    """``looks``: boot clock before and after, wall clock before, the server's; seconds."""
+    """``looks``: boot clock before and after, wall clock before, the server's clock; in seconds."""
     clocks = Clocks([after - before for before, after, _, _ in looks])
     clocks.watched = looks[-1][1] - looks[0][0]
     shortest = min(looks, key=lambda look: look[1] - look[0])
     trip = shortest[1] - shortest[0]
     clocks.offset = shortest[3] - (shortest[2] + trip / 2)
     clocks.offset_error = trip / 2
-    # the server looked at its clock at some moment of the trip
+    # the server read its clock at some moment of the round trip
     ahead = [(server - after, server - before) for before, after, _, server in looks]
     for (low, high), (next_low, next_high) in pairwise(ahead):
         step = max(next_low - high, 0.0) or min(next_high - low, 0.0)
@@ -284,7 +285,7 @@ class _Renewals:
 
 
 def _tcp(connection: Link) -> dict[str, int] | None:
-    """What the kernel does for our end; None where it is no TCP connection."""
+    """The kernel's TCP settings at our end; None if this is no TCP connection."""
     twin = socket.socket(fileno=os.dup(connection.fileno()))
     try:
         if twin.family == getattr(socket, "AF_UNIX", None):

@@ -1,7 +1,7 @@
 """Numbered SQL migrations: apply, print, verify.
 
-Each one runs in its own transaction under a transaction-level advisory lock, so that any number
-of processes may start at once: one applies, the others wait and find it done.
+Each run holds a transaction-level advisory lock, so that any number of processes may start at
+once: one applies the migrations, the others wait and find them applied.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from leasehold.pg.connection.session import Session
 from leasehold.pg.sql import for_schema
 
 _LOCK_KEY = 0x6C65617365686F6C
-"""'leasehol' in ASCII; two schemas wait for each other, which does no harm."""
+"""'leasehol' in ASCII. Two schemas wait for each other, which does no harm."""
 
 APPLY_TIMEOUT = 300.0
 
@@ -61,7 +61,7 @@ def script(schema: str, after: int = 0) -> str:
 
 
 def statements(schema: str, after: int = 0) -> list[str]:
-    """The same, one statement each and without a transaction: for a tool that opens its own."""
+    """The same as single statements without a transaction, for a tool that opens its own."""
     return _split(script(schema, after))[1:-1]
 
 
@@ -69,7 +69,7 @@ _PARTS = re.compile(r"--[^\n]*|'[^']*'|\$(\w*)\$.*?\$\1\$|\bbegin atomic\b.*?\be
 
 
 def _split(text: str) -> list[str]:
-    """At the semicolons that end statements. Comments between statements go with the next one."""
+    """Split at semicolons that end statements. A comment goes with the statement after it."""
     found, this = [], ""
     for part in _PARTS.finditer(text):
         ends = part[0] == ";" or part[0].startswith("begin atomic")
@@ -81,7 +81,7 @@ def _split(text: str) -> list[str]:
 
 
 async def lift_tokens(settings: Settings) -> int:
-    """Lift all tokens above every one that was ever given; returns the number they begin with."""
+    """Lift all tokens above every earlier one; returns the timeline that they now begin with."""
     session = await Session.open(settings, "schema")
     try:
         async with session.guarded(APPLY_TIMEOUT), session.connection.transaction():
@@ -104,17 +104,17 @@ def _record(schema: str, m: Migration) -> str:
 
 
 async def apply(settings: Settings, tell: Callable[[str], None] | None = None) -> list[Migration]:
-    """Apply what is missing; returns what was applied, oldest first. ``tell`` hears what goes on.
+    """Apply missing migrations and return them, oldest first. ``tell`` receives the progress.
 
-    Raises PermissionDenied where the role may not create it, SchemaTooNew where a newer version
-    was here before.
+    Raises PermissionDenied if the role may not create them, SchemaTooNew if the schema belongs to
+    a newer version.
     """
     session = await Session.open(settings, "schema")
     schema = settings.schema
     try:
         async with session.guarded(APPLY_TIMEOUT), session.connection.transaction():
             run = session.connection.execute
-            # SET LOCAL: the limits of a session are for short statements
+            # SET LOCAL, because the session's limits are for short statements
             await run("set local statement_timeout = 0; set local lock_timeout = 0")
             tell = tell or (lambda what: None)
             cursor = await run(f"select pg_try_advisory_xact_lock({_LOCK_KEY})".encode())
@@ -122,7 +122,7 @@ async def apply(settings: Settings, tell: Callable[[str], None] | None = None) -
                 tell("waiting for another process that applies the schema")
                 await run(f"select pg_advisory_xact_lock({_LOCK_KEY})")
             done = await _applied(session, schema)
-            if not done:  # it needs a privilege that nothing-to-do does not
+            if not done:  # only now: creating needs a privilege that checking does not
                 await run(f"create schema if not exists {schema}")
             await _as_owner(session, schema)
             await _refuse_newer(session, schema, done)
@@ -137,9 +137,9 @@ async def apply(settings: Settings, tell: Callable[[str], None] | None = None) -
 
 
 async def _as_owner(session: Session, schema: str) -> None:
-    """What is made belongs to the schema's owner, not to whichever member of it applies it: the
-    next one must be able to change it, and functions that run with their owner's rights must not
-    run with a superuser's."""
+    """Let the schema's owner own what is created, not the member that applies it: the next member
+    must be able to change it, and functions that run with their owner's rights must not run with a
+    superuser's."""
     cursor = await session.connection.execute(
         "select n.nspowner::regrole::text from pg_catalog.pg_namespace n "
         f"where n.nspname = '{schema}' and n.nspowner <> current_user::regrole "
@@ -151,8 +151,8 @@ async def _as_owner(session: Session, schema: str) -> None:
 
 
 async def _applied(session: Session, schema: str) -> dict[int, str]:
-    # Not by to_regclass: it locks no relation, so that a session which waited for another one's
-    # commit may still remember from before that there is no such table.
+    # to_regclass would not do: it locks no relation, so a session that has waited for another's
+    # commit may still have cached that there is no such table.
     cursor = await session.connection.execute(
         "select 1 from pg_catalog.pg_class c "
         "join pg_catalog.pg_namespace n on n.oid = c.relnamespace "
@@ -167,7 +167,7 @@ async def _applied(session: Session, schema: str) -> dict[int, str]:
 
 
 async def _refuse_newer(session: Session, schema: str, done: dict[int, str]) -> None:
-    """Raises SchemaTooNew when a migration is there that this version cannot work with."""
+    """Raises SchemaTooNew if the schema has a migration that this version cannot work with."""
     if not done:
         return
     cursor = await session.connection.execute(
@@ -183,7 +183,7 @@ async def _refuse_newer(session: Session, schema: str, done: dict[int, str]) -> 
 
 
 async def applied(settings: Settings) -> dict[int, str]:
-    """Number → name of the migrations that the schema has; empty when it is not there."""
+    """The schema's migrations, number → name; empty if there is no schema."""
     session = await Session.open(settings, "schema")
     try:
         async with session.guarded(settings.call_timeout):
@@ -193,9 +193,9 @@ async def applied(settings: Settings) -> dict[int, str]:
 
 
 async def verify(settings: Settings) -> list[str]:
-    """How the schema differs from a fresh one, in words; empty when it does not.
+    """How the schema differs from a fresh one, in words; empty if it does not.
 
-    A fresh one is built beside it under another name, compared, and rolled back.
+    Creates a fresh schema beside it under another name, compares them, and rolls back.
     """
     scratch = f"{settings.schema[:30]}_verify"
     session = await Session.open(settings, "schema")
@@ -213,7 +213,7 @@ async def verify(settings: Settings) -> list[str]:
             run = session.connection.execute
             try:
                 await run("begin")
-                # definitions leave out the schemas that are on the path
+                # definitions omit schemas that are on the search path
                 await run(
                     "set local statement_timeout = 0; set local search_path = pg_catalog;"
                     "set local quote_all_identifiers = off"
@@ -222,7 +222,7 @@ async def verify(settings: Settings) -> list[str]:
                 for m in MIGRATIONS:
                     await run(for_schema(m.text, scratch).encode())
                 here = await _describe(session, settings.schema)
-                # the scratch schema's name occurs nowhere else; the other way round it would not do
+                # the scratch schema's name occurs nowhere else, so only this direction is safe
                 fresh = {
                     line.replace(f"{scratch}.", f"{settings.schema}.").replace(
                         f"'{scratch}'", f"'{settings.schema}'"

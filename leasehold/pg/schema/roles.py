@@ -1,5 +1,5 @@
-"""Four roles to give to logins, and what each may: the one list that the script grants by, and
-that the doctor compares a login with."""
+"""Four roles to grant to logins, and the privileges of each. The script grants by this list, and
+the doctor compares a login with it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _TABLES = {
     "total": _RW,
     "lock_name": _RW,
 }
-"""What a worker may with each table. TRUNCATE, REFERENCES and TRIGGER stay the owner's."""
+"""A worker's privileges on each table. TRUNCATE, REFERENCES and TRIGGER stay with the owner."""
 _SEQUENCES = {"token_seq": "usage select", "seat_seq": "usage select"}
 _VIEWS = (
     "jobs",
@@ -64,11 +64,11 @@ _FUNCTIONS = {
     WORKER: ["enqueue", "partitions", "note_timeline"],
     OBSERVER: [],
 }
-"""Functions that are not for everybody: they run with the owner's rights."""
+"""Functions that are not open to everybody, because they run with the owner's rights."""
 
 
 def rights(role: str) -> list[tuple[str, str]]:
-    """(name, privilege) of tables, views, sequences and functions (``execute``)."""
+    """(name, privilege) for tables, views, sequences and functions (``execute``)."""
     return list(_rights(role))
 
 
@@ -83,19 +83,19 @@ def _rights(role: str) -> Iterator[tuple[str, str]]:
             for privilege in privileges.split() if role == WORKER else ["select"]:
                 yield sequence, privilege
     if role == ENQUEUE:
-        yield "migration", "select"  # what a program asks first: does it fit the schema?
+        yield "migration", "select"  # a program first checks whether it fits the schema
     for function in _FUNCTIONS[role]:
         yield function, "execute"
 
 
 def script(schema: str) -> str:
-    """SQL that makes the roles and grants them what :func:`rights` says: for psql, as who may
-    create roles; again and again, with the same end. The roles are named after the schema."""
+    """SQL that creates the roles, named after the schema, and grants them their :func:`rights`.
+    Run it with psql as a role that may create roles. It can be run again with the same result."""
     names = {role: f"{schema}_{role}" for role in ROLES}
     givers = ", ".join(names[role] for role in (ENQUEUE, WORKER, OBSERVER))
     lines = [
         "-- Roles to give to logins: grant " + names[WORKER] + " to your_login;",
-        "-- It may be run again at any time, and after each `leasehold schema apply`.",
+        "-- You can run it again at any time. Run it after each `leasehold schema apply`.",
         "begin;",
         *[_role(names[role], about) for role, about in ROLES.items()],
         _join(names[ADMIN]),
@@ -123,7 +123,7 @@ _SIGNATURES = {
 
 
 def _grants(schema: str, role: str, name: str) -> Iterator[str]:
-    """One statement a table, with all that is granted there."""
+    """One statement per object, with all privileges on it."""
     for what, privileges in groupby(rights(role), key=itemgetter(0)):
         thing = f"{schema}.{_SIGNATURES.get(what, what)}"
         kind = "function " if what in _SIGNATURES else "sequence " if what in _SEQUENCES else ""
@@ -140,7 +140,7 @@ def _role(name: str, about: str) -> str:
 
 
 def _join(admin: str) -> str:
-    """Who is no superuser must be a member of the role that it gives the schema to."""
+    """Anyone but a superuser must be a member of the role to which they give the schema."""
     return (
         "do $$ begin if not (select rolsuper from pg_roles where rolname = current_user) then\n"
         f"    execute format('grant {admin} to %I', current_user);\n"
@@ -149,7 +149,7 @@ def _join(admin: str) -> str:
 
 
 def _own(schema: str, admin: str) -> str:
-    """The schema and all in it. Sequences of columns go with their tables."""
+    """Change the owner of the schema and everything in it. Columns' sequences follow the tables."""
     return f"""\
 alter schema {schema} owner to {admin};
 do $$ declare r record; begin
@@ -174,7 +174,7 @@ end $$;"""
 
 
 def _statistics(name: str) -> str:
-    """What other sessions do: for the pages on the database's health, and for doctor."""
+    """Let the role see other sessions' activity, for the database page and the doctor."""
     return (
         f"do $$ begin grant pg_read_all_stats to {name};\n"
         "exception when insufficient_privilege then\n"
@@ -184,7 +184,7 @@ def _statistics(name: str) -> str:
 
 
 def check_role(role: str) -> str:
-    """Raises ConfigError for what is none of :data:`ROLES`."""
+    """Raises ConfigError if it is not one of :data:`ROLES`."""
     if role not in ROLES:
         raise ConfigError("no such role", got=role, do=suggest(role, ROLES))
     return role

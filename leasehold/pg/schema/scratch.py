@@ -1,4 +1,4 @@
-"""A fresh database on some server, for tests; dropped at the end, whoever is still connected."""
+"""A fresh database for tests, dropped at the end even if clients are still connected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def scratch_database(server_dsn: str, name: str, schema: str) -> Iterator[str]:
     _command(server_dsn, "create database {}", name)
     try:
         dsn = as_url({**read_dsn(server_dsn), "dbname": name})
-        with ThreadPoolExecutor(1) as thread:  # the caller's may run a loop
+        with ThreadPoolExecutor(1) as thread:  # the caller's thread may run an event loop
             thread.submit(
                 lambda: asyncio.run(migrate.apply(Settings(dsn=dsn, schema=schema)))
             ).result()

@@ -1,1 +1,1 @@
-"""The Store and the reports on PostgreSQL."""
+"""The Store and the Reports on PostgreSQL."""

@@ -1,4 +1,4 @@
-"""Executes the declarations of ports/ on PostgreSQL."""
+"""Executes the operations declared in ports/ on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from leasehold.ports.operation import Operations
 
 
 class PgOperations(Operations):
-    """Over one pool."""
+    """Operations over one pool."""
 
     _pool: Pool
 
@@ -32,7 +32,7 @@ class PgOperations(Operations):
 
 
 def _sent(params: Params, documents: frozenset[str]) -> Params:
-    """As psycopg takes them. A Term is two parameters: leader and term."""
+    """The parameters as psycopg takes them. A Term becomes two: leader and term."""
     sent: Params = {}
     for name, value in params.items():
         if isinstance(value, Term):
@@ -47,7 +47,7 @@ def _sent(params: Params, documents: frozenset[str]) -> Params:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON does not know: records, moments and ids."""
+    """Convert what JSON lacks: records, times and ids."""
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 

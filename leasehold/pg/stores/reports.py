@@ -1,4 +1,4 @@
-"""Reports on PostgreSQL: read-only, over connections of their own, bounded."""
+"""Reports on PostgreSQL: read-only, bounded, over their own connections."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from leasehold.ports import EventView, JobPage, Reports
 
 CALL_SECONDS = 5.0
 LOOK_ROWS = 5_000
-"""How many jobs one page looks at, at most, to find those that match."""
+"""How many jobs one page examines, at most, to find the matching ones."""
 BAD_ROWS = 3_000
-"""The same among those that did not complete: each lies on another page of the table."""
+"""The same for jobs that did not complete: each lies on a different page of the table."""
 LANE_ROWS = 10_000
-"""How many at the heads of all queues together, to find those that run."""
+"""How many jobs at the heads of all queues are examined to find the running ones."""
 EVENT_ROWS = 10_000
 FAR_ROWS = 1_000_000
-"""How many jobs a bulk act looks at, in several looks."""
+"""How many jobs a bulk action examines, in several steps."""
 _LAST = UUID(int=(1 << 128) - 1)
 _FIRST = UUID(int=0)
 _LONG_AGO = datetime(1, 1, 2, tzinfo=UTC)
 Look = tuple[list[UUID], list[str], str | None, int]
-"""Ids, the cursor behind each, the cursor behind all that was looked at (None: all), how many."""
+"""Ids, the cursor after each, the cursor after all examined rows (None: no more), their number."""
 
 
 class PgReports(PgOperations, Reports):
-    """Belongs to one event loop; ``connections`` at most. ``store`` goes over the same ones."""
+    """Belongs to one event loop. Uses at most ``connections``, which ``store`` shares."""
 
     def __init__(self, settings: Settings, connections: int = 2) -> None:
         limited = replace(settings, call_timeout=min(settings.call_timeout, CALL_SECONDS))
@@ -49,7 +49,7 @@ class PgReports(PgOperations, Reports):
         ids, cursors, end, looked = await self._look(wanted, after, limit + 1, scan)
         more = cursors[limit - 1] if len(ids) > limit else end
         rows = await self._pool.fetch("web/jobs_shown", {"ids": ids[:limit]})
-        by_id = {row[0]: JobRecord(*row) for row in rows}  # one that moved meanwhile may be gone
+        by_id = {row[0]: JobRecord(*row) for row in rows}  # a job that has moved may be missing
         return JobPage([by_id[i] for i in ids[:limit] if i in by_id], more, looked)
 
     async def matching(
@@ -125,7 +125,7 @@ class PgReports(PgOperations, Reports):
 
 
 def _narrow(wanted: JobFilter) -> bool:
-    """Does it leave out jobs that a look meets?"""
+    """Does the filter leave out any of the examined jobs?"""
     return replace(wanted, first=_FIRST, last=_LAST) != JobFilter()
 
 
@@ -137,11 +137,11 @@ def _uuid(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise BadFilter("this is no place in the list", got=text) from None
+        raise BadFilter("this is not a position in the list", got=text) from None
 
 
 def _moment(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise BadFilter("this is no place in the list", got=text) from None
+        raise BadFilter("this is not a position in the list", got=text) from None

@@ -14,7 +14,7 @@ from leasehold.ports import Store
 
 
 class PgStore(PgOperations, PgNodes, PgJobs, PgDeadlines, PgOperator, Store):
-    """All operations over one pool; belongs to one event loop."""
+    """All operations over one pool. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -27,12 +27,12 @@ class PgStore(PgOperations, PgNodes, PgJobs, PgDeadlines, PgOperator, Store):
 
     @property
     def pool(self) -> Pool:
-        """For what reads beside the Store over the same connections."""
+        """For other readers that share the Store's connections."""
         return self._pool
 
     @property
     def facts(self) -> ServerFacts | None:
-        """What the newest connection learned of the server; None before the first."""
+        """What the newest connection learned about the server; None before the first one."""
         return self._pool.facts
 
     @property
@@ -40,15 +40,15 @@ class PgStore(PgOperations, PgNodes, PgJobs, PgDeadlines, PgOperator, Store):
         return self._pool.statements
 
     async def notify(self, message: str) -> bool:
-        """Send a notification, for the self-test of LISTEN. False: the server's queue of
-        notifications is half full, and none are sent."""
+        """Send a notification, for the self-test of LISTEN. False if the server's notification
+        queue is half full; then none is sent."""
         return bool((await self._pool.fetch("session/notify", {"message": message}))[0][0])
 
     def shut(self) -> None:
         self._pool.shut()
 
     def abandon(self) -> None:
-        """Close the connections of a loop that is closed itself."""
+        """Close the connections of an event loop that is itself closed."""
         self._pool.abandon()
 
     async def close(self) -> None:

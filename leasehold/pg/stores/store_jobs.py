@@ -35,7 +35,7 @@ _FIRST_PAUSE = 0.01
 class PgJobs(JobStore, AdvisoryClaimStore):
     _pool: Pool
     _may_insert = True
-    """False: the login may only call leasehold.enqueue, and not write the table itself."""
+    """False if the login may only call leasehold.enqueue, not write the table itself."""
 
     async def enqueue(
         self, jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int, retried: bool, now: Now
@@ -74,9 +74,9 @@ class PgJobs(JobStore, AdvisoryClaimStore):
 
     async def copy(self, jobs: Iterable[BulkJob], most: int, most_bytes: int = 0) -> None:
         queues: set[str] = set()
-        # made block by block while the server works on the one before
+        # blocks are prepared while the server works on the one before
         await self._pool.copy("job/copy", _copy_lines(jobs, queues), most, most_bytes)
-        # The jobs are in; a wake-up that is lost costs one poll and is no error of the caller's.
+        # The jobs are in. A lost wake-up costs one poll and is not the caller's error.
         with suppress(Unavailable):
             await self._pool.fetch("job/wake", {"queues": sorted(queues)})
 
@@ -89,7 +89,7 @@ class PgJobs(JobStore, AdvisoryClaimStore):
         now: Now,
         begins: Begins | None = None,
     ) -> list[ClaimedJob]:
-        queues = sorted(limits)  # their turns are taken in this order
+        queues = sorted(limits)  # queues are claimed in this order
         levels = begins.of(limits) if begins else []
         params = {
             "node": node,
@@ -121,7 +121,7 @@ class PgJobs(JobStore, AdvisoryClaimStore):
         return [claimed[job] for job in jobs if job in claimed]
 
     async def ack(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
-        """A batch of which each simply succeeded has a short statement of its own."""
+        """A batch in which every job succeeded has a shorter statement."""
         items = sorted(items, key=_job_number)  # rows are locked in this order
         decisions = [item.decision for item in items]
         params = {
@@ -129,7 +129,7 @@ class PgJobs(JobStore, AdvisoryClaimStore):
             "ids": _array([f"{item.job.int:032x}" for item in items]),
             "tokens": _array([str(item.token) for item in items]),
             "ran": _array([f"{item.ran_seconds:.6f}" for item in items]),
-            # what is shorter is filled up with nulls
+            # a shorter array is filled up with nulls
             "results": [d.result for d in decisions] if any(d.result for d in decisions) else [],
             "now": now,
         }
@@ -149,7 +149,7 @@ class PgJobs(JobStore, AdvisoryClaimStore):
         rest = [i for i in items if i.job not in acked.written and i.job not in acked.locked]
         if not rest:
             return acked
-        # Not ours to write any more: because the first try wrote it, or because it was taken?
+        # These are no longer ours to write: did the first try write them, or were they taken?
         params = {"ids": [i.job for i in rest], "tokens": [i.token for i in rest]}
         taken = {row[0] for row in await self._pool.fetch("job/was_taken", params)}
         before = {item.job for item in rest if item.job not in taken}
@@ -180,8 +180,8 @@ class PgJobs(JobStore, AdvisoryClaimStore):
         return await self._control("job/retry", {"job": job, "now": now})
 
     async def _control(self, name: str, params: dict[str, object]) -> str | None:
-        """A job that moves between its tables at this moment may be seen in neither of them:
-        look again with a fresh snapshot before saying that it is not there."""
+        """Run an operation on one job. A job that is moving between its tables may be visible in
+        neither: try again with a fresh snapshot before reporting that it does not exist."""
         where: str | None = None
         for look in range(_LOOKS):
             where = (await fetch_told(self._pool, name, params))[0][0]
@@ -189,10 +189,10 @@ class PgJobs(JobStore, AdvisoryClaimStore):
                 return where
             if where is None and look >= 2:
                 return None
-            # not waited for in the database, where it would stop all that comes behind
+            # do not wait in the database, where that would block everything queued behind it
             await asyncio.sleep(_FIRST_PAUSE * 2**look if where else 0)
         raise Conflict(
-            "a transaction holds the job's row: its handler completes it, or somebody looks at it",
+            "a transaction holds the job's row: its handler completes it, or somebody reads it",
             got=str(params["job"]),
             do="Try again when it has ended",
         )
@@ -213,7 +213,7 @@ _SHARED = attrgetter(*COLUMNS)
 
 
 def _copy_lines(jobs: Iterable[BulkJob], queues: set[str]) -> Iterator[str]:
-    """The rows of job/copy; what many jobs have in common is written once. ``queues``: theirs."""
+    """The rows for job/copy. What jobs share is formatted once. ``queues`` collects their names."""
     last, middle = None, ""
     middles: dict[Any, str] = {}
     for job_number, options, payload, trace in jobs:
@@ -232,13 +232,13 @@ def _job_number(item: AckItem) -> int:
 
 
 def _array(texts: list[str]) -> str:
-    """An array as PostgreSQL reads it, of texts that need no quoting: much faster to make than
-    psycopg's general one."""
+    """A PostgreSQL array literal of texts that need no quoting: much faster than psycopg's general
+    conversion."""
     return "{" + ",".join(texts) + "}"
 
 
 def _acked(items: Sequence[AckItem], left: Sequence[Row]) -> Acked:
-    """``left``: what was not written, and whether it is ours still."""
+    """``left``: what was not written, and whether it is still ours."""
     jobs = frozenset([item.job for item in items])
     if not left:
         return Acked(jobs)

@@ -28,4 +28,4 @@ class PgOperator(OperatorStore, LockStore):
             if rows:
                 noted: str = rows[0][0]
                 return noted
-        raise Conflict("the name of a lock was changed by others again and again", got=name)
+        raise Conflict("others keep changing the name of this lock", got=name)

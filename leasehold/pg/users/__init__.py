@@ -1,1 +1,1 @@
-"""What is done on connections and in transactions of the user's, and advisory locks."""
+"""Work on users' connections and in their transactions, and advisory locks."""

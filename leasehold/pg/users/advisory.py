@@ -1,7 +1,7 @@
-"""A connection that holds one advisory lock, and is used for nothing else.
+"""A connection that holds one advisory lock and does nothing else.
 
-It is never returned to a pool, whose reset would take the lock away. It carries a mark (a nonce)
-and knows its server process: with both it asks pg_locks whether the lock is still there.
+It never returns to a pool, whose reset would release the lock. It carries a mark (a nonce) and
+knows its server process: by both it asks pg_locks whether the lock is still held.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from leasehold.pg.connection.pool import check_schema
 from leasehold.pg.connection.session import Session
 
 WAIT_MARGIN_SECONDS = 1.0
-"""The server ends a wait; this much later the client does."""
+"""The server ends a wait; the client gives up this much later."""
 
 
 class LockSession:
-    """``lock``, then ``holds`` now and then, then ``release``; ``close`` in any case."""
+    """Call ``lock``, ``holds`` now and then, and ``release``; ``close`` in any case."""
 
     def __init__(self, session: Session, key: LockKey, shared: bool, whole_session: bool) -> None:
         self._session = session
@@ -40,8 +40,8 @@ class LockSession:
         nonce: str,
         wait: float | None,
     ) -> LockSession:
-        """``whole_session`` false: the lock is one of a transaction that stays open. ``wait`` in
-        seconds. Raises UnsafeServer where a lock of a session would not be one."""
+        """``whole_session`` False: the lock belongs to a transaction that stays open. ``wait``: in
+        seconds. Raises UnsafeServer if a pooler would break a session's lock."""
         session = await Session.open(settings, f"lock {job}" if job else "lock")
         made = cls(session, key, shared, whole_session)
         try:
@@ -56,15 +56,15 @@ class LockSession:
 
     @property
     def pid(self) -> int:
-        """Of the server's process, as pg_locks names it."""
+        """The server process's pid, as in pg_locks."""
         return self._session.facts.backend_pid
 
     def _refuse_pooler(self) -> None:
         if self._session.facts.pooled:
             told = self._session.connection.info.backend_pid
             raise UnsafeServer(
-                "a pooler stands between, which would leave a lock of the session with one of its "
-                "connections, for whoever comes next",
+                "a pooler stands between: it would leave the session's lock on one of its "
+                "connections, for the next client",
                 got=f"server process {self.pid}, the connection was told {told}",
                 do='Use scope="transaction", or app.lock(...), or a DSN that leads to the server',
             )
@@ -82,7 +82,7 @@ class LockSession:
         await self._session.fetch("lock/prepare", params, call_timeout)
 
     async def lock(self, wait: float | None, call_timeout: float) -> bool:
-        """Try, or wait so many seconds; whether it is ours now."""
+        """Try (``wait`` None) or wait, in seconds. Returns whether we hold the lock."""
         params = self._params()
         params["wait_ms"] = None if wait is None else max(1, round(wait * 1000))
         seconds = call_timeout if wait is None else wait + WAIT_MARGIN_SECONDS
@@ -90,7 +90,7 @@ class LockSession:
         return bool(rows[0][0])
 
     async def holds(self, timeout: float) -> bool:
-        """What the database says now."""
+        """Whether the database shows the lock as ours now."""
         classid, objid, objsubid = self._key.in_pg_locks
         params = {
             "pid": self.pid,
@@ -104,7 +104,7 @@ class LockSession:
         return bool(rows[0][0])
 
     async def release(self, timeout: float) -> bool:
-        """False: it was not ours."""
+        """Release the lock. False if it was not ours."""
         if self._whole_session:
             rows = await self._session.fetch("lock/release", self._params(), timeout)
             return bool(rows[0][0])
@@ -124,7 +124,7 @@ class LockSession:
         }
 
     def shut(self) -> None:
-        """End it at the socket: the server then frees the lock by itself."""
+        """Close the socket; the server then frees the lock itself."""
         self._session.shut()
 
     async def close(self) -> None:

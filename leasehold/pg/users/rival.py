@@ -1,4 +1,4 @@
-"""A second session for tests of locks, which is known to be a second one."""
+"""A second session for tests of locks that is proved to be a second one."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ _WHO = "select pg_backend_pid()"
 
 
 class RivalSession:
-    """``connection``: psycopg, in autocommit; ``pid``: of its server process."""
+    """``connection``: psycopg's, in autocommit. ``pid``: of its server process."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection
         self.pid = connection.info.backend_pid
 
     def execute(self, query: str, parameters: Any = None) -> list[Any]:
-        """The rows of one statement, committed at its end."""
+        """Run one statement in its own transaction and return the rows."""
         cursor = self.connection.execute(query.encode(), parameters)
         return cursor.fetchall() if cursor.description else []
 
     def differs_from(self, mine: Any) -> None:
-        """Raises SameSession, an AssertionError, unless ``mine`` is another session: a pid, or a
-        connection or session of a sync driver (of an async one pass its ``pg_backend_pid()``)."""
+        """Raises SameSession, an AssertionError, if ``mine`` is the same session. ``mine``: a pid,
+        or a connection or session of a sync driver (for async: its ``pg_backend_pid()``)."""
         pid = mine if isinstance(mine, int) else backend_pid(mine)
         if pid == self.pid:
             raise SameSession(
-                "the two sessions are one: a lock never keeps its own session out, so that a test "
-                "of locks passes here whatever the code does",
+                "the two sessions are one: a lock never blocks its own session, so a test of locks "
+                "passes here whatever the code does",
                 got=f"server process {pid}",
                 do="Let the code under test open a connection of its own",
             )
@@ -46,7 +46,7 @@ def open_rival(dsn: str, beside: Any = None) -> Iterator[RivalSession]:
         [(pid,)] = rival.execute(_WHO)
         if pid != rival.pid:
             raise SameSession(
-                "the rival session goes through a pooler, whose sessions are anybody's",
+                "the rival session goes through a pooler, which shares sessions between clients",
                 got=f"server process {pid}, the connection was told {rival.pid}",
                 do="Give the DSN of the server itself",
             )
@@ -56,7 +56,7 @@ def open_rival(dsn: str, beside: Any = None) -> Iterator[RivalSession]:
 
 
 def backend_pid(connection: Any) -> int:
-    """Asked of the server: what the driver was told may be a pooler's. Raises ConfigError."""
+    """The pid that the server reports; the driver may only know a pooler's. Raises ConfigError."""
     if hasattr(connection, "get_bind"):  # a SQLAlchemy Session
         connection = connection.connection()
     if hasattr(connection, "exec_driver_sql") and hasattr(connection, "dialect"):
@@ -72,7 +72,7 @@ def backend_pid(connection: Any) -> int:
         row = None
     if row is None:
         raise ConfigError(
-            "the session beside cannot be asked here",
+            "this kind of session cannot be asked for its server process",
             got=type(connection).__module__ + "." + type(connection).__qualname__,
             do="Pass the pid that its own `select pg_backend_pid()` answers",
         )

@@ -1,4 +1,4 @@
-"""The text of a select that claims its rows, and what is said when PostgreSQL refuses it."""
+"""Builds the text of a select that claims its rows, and explains PostgreSQL's refusals."""
 
 from __future__ import annotations
 
@@ -22,45 +22,45 @@ _NAME = re.compile(r'[A-Za-z_]\w*|"(?:[^"]|"")+"')
 
 
 def check_lock(lock: str) -> str:
-    """Raises ConfigError for a lock that is none."""
+    """Raises ConfigError if it is not a row lock."""
     if lock not in LOCKS:
         raise ConfigError(f"no row lock is named {lock!r}", do=suggest(str(lock), LOCKS))
     return lock
 
 
 def claiming(select: str, of: str | None, lock: str) -> str:
-    """``select`` with the lock of table ``of``, passing over rows that are locked already.
+    """``select`` with a lock on table ``of`` that skips rows that are already locked.
 
-    Raises WrongSelect for what is no single select, has a lock of its own, or does not say of
-    which table: in a join every table's rows would be locked.
+    Raises WrongSelect if it is not a single select, already has a lock, or names no table: in a
+    join, every table's rows would be locked.
     """
     code = _NOT_CODE.sub(" ", select).strip()
     if code.endswith(";") or ";" in code:
-        raise WrongSelect("this is not one select without a semicolon", got=select)
+        raise WrongSelect("this must be one select, without a semicolon", got=select)
     if not re.match(r"(?:select|with)\b", code, re.IGNORECASE):
-        raise WrongSelect("rows are claimed by a select", got=select)
+        raise WrongSelect("only a select can claim rows", got=select)
     if _LOCKS_ALREADY.search(code):
         raise WrongSelect(
-            "the select has a lock of its own",
+            "the select already has a lock",
             got=select,
-            do="Leave it out: it is added here, with SKIP LOCKED and OF the table",
+            do="Leave it out: leasehold adds it, with SKIP LOCKED and OF the table",
         )
     if of is None:
         raise WrongSelect(
-            "a select as text does not say of which table the rows are to be claimed: in a join "
-            "the rows of all its tables would be locked",
-            do="Say it: of='orders' (its name or alias in FROM)",
+            "a select as text does not say which table's rows to claim: a join would lock the rows "
+            "of all its tables",
+            do="Say which: of='orders' (its name or alias in FROM)",
         )
     if not isinstance(of, str) or not _NAME.fullmatch(of):
         raise WrongSelect(
-            "of= must be one table's name or alias as it stands in FROM, without its schema",
+            "of= must be a table's name or alias as it appears in FROM, without its schema",
             got=of,
         )
     return f"{select.strip()}\n{LOCKS[check_lock(lock)]} of {of} skip locked"
 
 
 def refused(error: Exception) -> WrongSelect | None:
-    """What is said for PostgreSQL's refusal to lock these rows; None: it is another error."""
+    """The error for PostgreSQL's refusal to lock these rows; None if ``error`` is another one."""
     state = getattr(error, "sqlstate", None) or getattr(
         getattr(error, "orig", None), "sqlstate", None
     )
@@ -73,6 +73,6 @@ def refused(error: Exception) -> WrongSelect | None:
         "Name a table (or its alias) that is in FROM"
         if state == "42P01"
         else "Claim the ids with a plain select, without DISTINCT, GROUP BY or UNION, and not on "
-        "the side of an outer join that may be empty; then read the rest"
+        "the nullable side of an outer join; then read the rest"
     )
     return WrongSelect("PostgreSQL cannot lock the rows of this select", got=text, do=hint)

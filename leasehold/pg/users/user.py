@@ -1,10 +1,10 @@
-"""Operations on a connection of the user's, inside the user's own transaction.
+"""Operations on the user's connection, inside the user's own transaction.
 
-Its encoding is the user's choice, too: all texts go as JSON in ASCII.
+The connection's encoding is the user's choice, so all texts are sent as JSON in ASCII.
 
-Any of psycopg (Connection, AsyncConnection), asyncpg, SQLAlchemy (Session, Connection,
-AsyncSession, AsyncConnection; over psycopg or asyncpg) and a Django connection. None of them is
-imported here: whoever passes one has it. Over a sync driver these coroutines never suspend.
+It may belong to psycopg (Connection, AsyncConnection), asyncpg, SQLAlchemy (Session, Connection,
+AsyncSession, AsyncConnection; over psycopg or asyncpg) or Django. None of them is imported here: a
+caller who passes one has it. On a sync driver these coroutines never suspend.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from leasehold.pg.connection.words import json_in_ascii
 from leasehold.pg.sql import statement
 
 _IDLE_MS = 10_000
-"""So long may a transaction that holds a job's row be idle: its lock is gone then by the time that
-a dead node's jobs are looked for, and a pause between two statements has room."""
+"""How long a transaction that holds a job's row may be idle. That leaves room for a pause between
+two statements, but its lock is gone before a dead node's jobs are rescued."""
 _FAILED_TRANSACTION = "25P02"
 _REFUSED = "LH001"
-"""By ``leasehold.refuse``."""
-_HAS_FAILED = "the transaction has failed already"
+"""Raised by ``leasehold.refuse``."""
+_HAS_FAILED = "the transaction has already failed"
 _ROLL_BACK = "Roll it back first"
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 
@@ -83,12 +83,12 @@ class UserConnections:
         return UUID(str(found)), bool(created)
 
     async def find_deadline(self, connection: Any, name: str) -> UUID | None:
-        """As the user's transaction sees it."""
+        """The deadline's id, as the user's transaction sees it."""
         rows = await self.fetch(connection, "user/deadline_find", {"name": json.dumps(name)})
         return UUID(str(rows[0][0])) if rows else None
 
     async def end_deadline(self, connection: Any, deadline: UUID, verdict: str) -> str | None:
-        """The state of its last level then, if the transaction commits."""
+        """End a deadline and return the new state of its last level, if the transaction commits."""
         params = {"id": str(deadline), "verdict": verdict}
         state: str | None = (await self.fetch(connection, "user/deadline_end", params))[0][0]
         return state
@@ -105,18 +105,18 @@ class UserConnections:
             ) from None
 
     def need_sync(self, connection: Any) -> None:
-        """Raises BadJob when calls on it have to be awaited. To be asked first: a call that is
-        given up half-way leaves the user's connection useless."""
+        """Raises BadJob if calls on it must be awaited. Check this first: a call abandoned halfway
+        leaves the user's connection unusable."""
         if _runner(connection) in _ASYNC:
             raise BadJob(
-                "code without a loop needs a connection of a sync driver",
+                "code without an event loop needs a connection of a sync driver",
                 got=type(connection).__module__ + "." + type(connection).__qualname__,
                 do="Pass a psycopg.Connection, a SQLAlchemy Session or a Django connection; "
                 "or use `await app.enqueue(..., on=connection)` and `async def` handlers",
             )
 
     async def fetch(self, connection: Any, name: str, params: dict[str, Any]) -> Rows:
-        """The rows of one statement of sql/, in the user's transaction. Raises WrongConnection."""
+        """Run one statement of sql/ in the user's transaction; its rows. Raises WrongConnection."""
         run = _runner(connection)
         if not _in_loop():
             self.need_sync(connection)
@@ -145,7 +145,7 @@ def _in_loop() -> bool:
 
 
 def _driver_error(error: BaseException | None) -> Exception | None:
-    """The driver's own error, the innermost with an SQLSTATE: frameworks wrap it, or copy half."""
+    """The driver's own error: the innermost with an SQLSTATE, as frameworks wrap or copy errors."""
     found: Exception | None = None
     while isinstance(error, Exception):
         if isinstance(error, psycopg.Error) or getattr(error, "sqlstate", None):
@@ -155,12 +155,12 @@ def _driver_error(error: BaseException | None) -> Exception | None:
 
 
 def _runner(connection: Any) -> Run:
-    """How to run a statement on it. Raises WrongConnection with what would be right."""
+    """The function that runs a statement on it. Raises WrongConnection with what would work."""
     for kind in type(connection).__mro__:
         run = _RUNNERS.get((kind.__module__.split(".")[0], kind.__name__))
         if run:
             return run
-    # django.db.connection is a proxy from django.utils; what it stands for is from django.db
+    # django.db.connection is a proxy from django.utils; the connection itself is from django.db
     if type(connection).__module__.startswith("django.") and hasattr(connection, "vendor"):
         return _run_django
     raise WrongConnection(
@@ -186,7 +186,7 @@ def _check_psycopg(connection: Any) -> None:
     )
     _need(
         not connection.autocommit or status != psycopg.pq.TransactionStatus.IDLE,
-        "the connection is in autocommit and in no transaction: nothing would be all or nothing",
+        "the connection is in autocommit and in no transaction: nothing would be atomic",
         "Wrap the call in `with connection.transaction():`, or leave on= out",
     )
 
@@ -214,7 +214,7 @@ async def _run_asyncpg(connection: Any, sql: str, params: dict[str, Any]) -> Row
     )
     _need(
         connection.is_in_transaction(),
-        "the asyncpg connection is in no transaction: nothing would be all or nothing",
+        "the asyncpg connection is in no transaction: nothing would be atomic",
         "Wrap the call in `async with connection.transaction():`, or leave on= out",
     )
     order: list[str] = []
@@ -245,7 +245,7 @@ async def _run_sqlalchemy_async(target: Any, sql: str, params: dict[str, Any]) -
 
 
 def _sqlalchemy(target: Any, sql: str, params: dict[str, Any]) -> Rows:
-    """On a Session or a Connection; begins their transaction if they have not."""
+    """Run it on a Session or a Connection, which begins a transaction if there is none."""
     from sqlalchemy import text
     from sqlalchemy.exc import InvalidRequestError
 
@@ -254,12 +254,12 @@ def _sqlalchemy(target: Any, sql: str, params: dict[str, Any]) -> Rows:
         dialect = connection.dialect.name
         _need(
             dialect == "postgresql",
-            f"the connection speaks to {dialect}, not PostgreSQL",
-            "leasehold lives in PostgreSQL: pass a session on the database that has its schema",
+            f"the connection is to {dialect}, not PostgreSQL",
+            "Pass a session on the PostgreSQL database that has leasehold's schema",
         )
         _need(
             not getattr(connection.connection.dbapi_connection, "autocommit", False),
-            "the connection is in autocommit: nothing would be all or nothing",
+            "the connection is in autocommit: nothing would be atomic",
             "Use a connection with a transaction, or leave on= out",
         )
         named = text(_PARAMETER.sub(r":\1", sql))
@@ -280,12 +280,12 @@ def _sqlalchemy_refuses(error: Exception) -> WrongConnection:
 async def _run_django(connection: Any, sql: str, params: dict[str, Any]) -> Rows:
     _need(
         connection.vendor == "postgresql",
-        f"the connection speaks to {connection.vendor}, not PostgreSQL",
-        "leasehold lives in PostgreSQL: pass the connection of that database",
+        f"the connection is to {connection.vendor}, not PostgreSQL",
+        "Pass the connection of the PostgreSQL database that has leasehold's schema",
     )
     _need(
         connection.in_atomic_block or not connection.get_autocommit(),
-        "the Django connection is in autocommit: nothing would be all or nothing",
+        "the Django connection is in autocommit: nothing would be atomic",
         "Wrap the call in `with transaction.atomic():`, or leave on= out",
     )
     _need(not connection.needs_rollback, _HAS_FAILED, "Leave the `atomic` block first")

@@ -1,4 +1,4 @@
-"""Advisory locks in a transaction of the user's, on the user's own connection."""
+"""Advisory locks in the user's transaction, on the user's own connection."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ async def lock_on(
     wait: float | None,
     check: bool,
 ) -> tuple[bool, bool]:
-    """(acquired, the server shows it). ``wait`` in seconds; None: try. ``check``: look at all.
+    """(acquired, the server shows it). ``wait``: in seconds; None: try. ``check``: ask the server.
 
-    A wait that ends without the lock leaves the transaction as it was. When the server does not
-    answer at all, the connection is ended at its socket. Raises WrongConnection, Conflict (a
-    deadlock, the role's statement_timeout), Unavailable.
+    A wait that ends without the lock leaves the transaction as it was. If the server does not
+    answer at all, the connection's socket is shut. Raises WrongConnection, Conflict (a deadlock,
+    or the role's statement_timeout), Unavailable.
     """
     classid, objid, objsubid = key.in_pg_locks
     params = {
@@ -66,8 +66,8 @@ async def _take(users: UserConnections, connection: Any, params: dict[str, Any])
 
 @contextmanager
 def _timer(seconds: float, end: Callable[[], None]) -> Iterator[Callable[[], bool]]:
-    """Ends the connection when the time is over; whoever waits on it gets an error at once. A
-    thread, because a sync driver stops the loop."""
+    """End the connection when the time is up, so that the waiting call fails at once. This needs a
+    thread, because a sync driver blocks the event loop."""
     over = threading.Event()
 
     def fire() -> None:
@@ -84,13 +84,13 @@ def _timer(seconds: float, end: Callable[[], None]) -> Iterator[Callable[[], boo
 
 
 async def _ender(connection: Any) -> Callable[[], None]:
-    """How to end it, found before it hangs."""
+    """A function that ends the connection, prepared before the call may hang."""
     driver = await _driver(connection)
     if hasattr(driver, "terminate"):  # asyncpg
         loop = asyncio.get_running_loop()
 
         def terminate() -> None:
-            with suppress(RuntimeError):  # the loop is closed: so is the connection
+            with suppress(RuntimeError):  # the event loop is closed, and so is the connection
                 loop.call_soon_threadsafe(driver.terminate)
 
         return terminate
@@ -106,8 +106,8 @@ async def _ender(connection: Any) -> Callable[[], None]:
 
 
 async def _driver(connection: Any) -> Any:
-    """The driver's own connection under a framework's; None when it cannot be had, and then the
-    statement that follows says why."""
+    """The driver's own connection inside a framework's. None if it is not available; the next
+    statement then says why."""
     with suppress(Exception):
         if type(connection).__module__.startswith("sqlalchemy."):
             if hasattr(connection, "sync_session") or hasattr(connection, "sync_connection"):
