@@ -1,4 +1,4 @@
-"""A process of the laboratory ends with the process that started it."""
+"""Makes a process of the laboratory end with the process that started it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ EXIT_ORPHAN = 70
 
 
 def end_with_parent() -> None:
-    """From now on this process ends at once when its parent does. The parent holds the other end of
-    its stdin for as long as it lives."""
+    """Make this process end at once when its parent ends. The parent holds the other end of its
+    stdin open for as long as it lives."""
     threading.Thread(target=_watch, name="lab-parent", daemon=True).start()
 
 

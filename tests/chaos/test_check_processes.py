@@ -17,7 +17,7 @@ def test_a_process_that_left_in_good_order_and_left_a_job_behind_is_seen(world: 
     world.two.lines += [line("stopping", 58.0), line("left", 59.2)]
     rescued = line("event", 59.5, event="job_rescued", fields={"job": uuid(5), "dead": "h:102:ab"})
     world.one.lines.append(rescued)
-    caught(world, "clean stops", "left in good order")
+    caught(world, "clean stops", "stopped cleanly")
     world.hit("hole", "node2", 58.2, 58.4)
     assert not world.verdict(), "it was cut off while it left"
 
@@ -93,7 +93,7 @@ def test_who_is_told_to_stop_before_it_listens_dies_of_the_signal(world: World) 
 
 def test_a_stop_that_breaks_off_is_seen(world: World) -> None:
     world.two.lines.append(line("stopping", 58.0))
-    caught(world, "processes", "began to stop, and broke off")
+    caught(world, "processes", "began to stop but did not finish")
     world.hit("kill", "node2", 58.5, 58.6)
     assert not world.verdict()
 
@@ -158,7 +158,7 @@ def test_a_service_that_failed_is_seen(world: World) -> None:
 
 def test_duties_that_ended_for_good_are_seen(world: World) -> None:
     world.one.lines.append(line("duties_broke", 9.0, error="KeyError(1)"))
-    caught(world, "services", "its duties ended with KeyError(1)")
+    caught(world, "services", "its duties failed with KeyError(1)")
 
 
 def test_a_leadership_that_was_lost_without_a_fault_is_seen(world: World) -> None:

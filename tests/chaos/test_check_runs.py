@@ -42,7 +42,7 @@ def test_an_effect_that_nobody_was_about_to_write_is_seen(world: World) -> None:
 
 def test_a_job_that_is_cancelled_by_nobody_is_seen(world: World) -> None:
     world.change(jobs=[world.job(1, state="cancelled"), *world.tables.jobs[1:]])
-    caught(world, "ran", "nobody asked for that")
+    caught(world, "ran", "nobody requested that")
 
 
 def test_a_job_that_is_given_up_as_poison_for_nothing_is_seen(world: World) -> None:

@@ -48,12 +48,12 @@ def test_an_acknowledged_job_that_is_nowhere_is_lost(world: World) -> None:
 
 def test_an_enqueue_that_is_two_jobs_is_seen(world: World) -> None:
     world.change(jobs=[*world.tables.jobs, world.job(1, id=UUID(int=77))])
-    caught(world, "duplicated", "p-1 is 2 jobs")
+    caught(world, "duplicated", "p-1 has 2 jobs")
 
 
 def test_a_job_in_both_tables_is_seen(world: World) -> None:
     world.change(jobs=[*world.tables.jobs, world.tick_job(0)])
-    assert "is there 2 times" in world.verdict()["duplicated"][0]
+    assert "exists 2 times" in world.verdict()["duplicated"][0]
 
 
 def test_a_job_that_nobody_enqueued_is_seen(world: World) -> None:
@@ -91,7 +91,7 @@ def test_a_job_that_is_left_over_is_stuck(world: World) -> None:
 def test_a_job_on_a_node_that_is_gone_is_stuck(world: World) -> None:
     held = world.tick_job(4)._replace(state="running", node_is_there=False)
     world.change(jobs=[*world.tables.jobs[:-1], held])
-    caught(world, "finished", "which is gone")
+    caught(world, "finished", "which does not exist")
 
 
 def test_a_drain_that_did_not_end_is_seen(world: World) -> None:
@@ -106,7 +106,7 @@ def test_an_effect_that_was_applied_twice_is_seen(world: World) -> None:
 
 def test_a_completed_job_without_its_effect_is_seen(world: World) -> None:
     world.change(effects=[])
-    assert "its effect is nowhere" in world.verdict()["effect once"][0]
+    assert "had no effect" in world.verdict()["effect once"][0]
 
 
 def test_an_effect_of_another_claim_than_the_one_that_completed_is_seen(world: World) -> None:
@@ -127,11 +127,14 @@ MET, BREACHED, PAGE = UUID(int=1006), UUID(int=1007), UUID(int=1008)
     "deadlines, words",
     [
         ([(MET, "armed", None), (BREACHED, "breached", PAGE)], "its deadline is armed"),
-        ([(MET, "met", UUID(int=1002)), (BREACHED, "breached", PAGE)], "is met and was told"),
-        ([(MET, "met", None), (BREACHED, "breached", None)], "was told by None"),
-        ([(MET, "met", None), (BREACHED, "breached", UUID(int=9))], "which is nowhere"),
-        ([(MET, "breached", PAGE), (BREACHED, "breached", PAGE)], "of several deadlines"),
-        ([(MET, "met", None), (BREACHED, "met", None)], "tells of a breach that is not there"),
+        (
+            [(MET, "met", UUID(int=1002)), (BREACHED, "breached", PAGE)],
+            "is met, and its callback is",
+        ),
+        ([(MET, "met", None), (BREACHED, "breached", None)], "its callback is None"),
+        ([(MET, "met", None), (BREACHED, "breached", UUID(int=9))], "which does not exist"),
+        ([(MET, "breached", PAGE), (BREACHED, "breached", PAGE)], "belongs to several deadlines"),
+        ([(MET, "met", None), (BREACHED, "met", None)], "reports a breach that does not exist"),
         ([(BREACHED, "breached", PAGE)], "has 0 deadlines"),
     ],
 )
@@ -145,7 +148,7 @@ def test_a_deadline_with_another_verdict_or_callback_than_one_is_seen(
 def test_a_moment_with_two_jobs_is_seen(world: World) -> None:
     again = world.tick_job(2)._replace(id=UUID(int=88))
     world.change(jobs=[*world.tables.jobs, again])
-    caught(world, "tick once", "is 2 jobs")
+    caught(world, "tick once", "has 2 jobs")
 
 
 def test_applications_that_share_a_schema_may_have_schedules_of_the_same_name(
@@ -154,7 +157,7 @@ def test_applications_that_share_a_schema_may_have_schedules_of_the_same_name(
     somebodys(world)
     of_another = world.tick_job(2)._replace(id=UUID(int=88))
     world.change(jobs=[*world.tables.jobs, of_another])
-    caught(world, "tick once", "is 2 jobs")
+    caught(world, "tick once", "has 2 jobs")
     world.change(ticks=[*world.tables.ticks, world.tick(2, job=UUID(int=88), app="another")])
     assert not world.verdict()
 
@@ -169,7 +172,7 @@ def test_what_somebody_calls_ref_or_discards_is_his(world: World) -> None:
 
 def test_a_fired_moment_whose_job_is_nowhere_is_seen(world: World) -> None:
     world.change(jobs=world.tables.jobs[:-1])
-    caught(world, "tick once", "its job is nowhere")
+    caught(world, "tick once", "but has no job")
 
 
 def test_a_moment_that_was_passed_over_is_seen(world: World) -> None:
@@ -366,7 +369,7 @@ def test_a_job_that_goes_on_after_its_process_has_left_is_seen(world: World) -> 
 
 def test_a_run_in_which_little_happened_is_void() -> None:
     few = Counts(**{**GATE.to_json(), "unknown": 49})  # type: ignore[arg-type]
-    assert missing(few, GATE) == ["49 unknown outcomes, at least 50 are needed"]
+    assert missing(few, GATE) == ["49 unknown outcomes, but at least 50 are needed"]
     assert missing(GATE, GATE) == []
     short = Counts(faults=20, acknowledged=2000, terms=1, stale=5)
-    assert missing_of_one(short, "process", 26.0, True) == ["1 terms, at least 2 are needed"]
+    assert missing_of_one(short, "process", 26.0, True) == ["1 terms, but at least 2 are needed"]

@@ -178,7 +178,7 @@ def test_a_database_that_wants_tls_is_refused(
     monkeypatch: pytest.MonkeyPatch, dsn: str, environ: str
 ) -> None:
     monkeypatch.setenv("PGSSLMODE", environ)
-    with pytest.raises(ConfigError, match="speak no TLS"):
+    with pytest.raises(ConfigError, match="do not support TLS"):
         FaultProxy(dsn)
 
 

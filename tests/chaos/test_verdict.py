@@ -22,7 +22,7 @@ from leasehold.config import Settings
 from leasehold.errors import Unavailable
 from tests.chaos.histories import TIMES, World
 
-VOID = ["1 terms, at least 2 are needed"]
+VOID = ["1 terms, but at least 2 are needed"]
 
 
 def result(world: World, tables: Tables | None) -> Result:
@@ -55,12 +55,12 @@ def test_the_page_and_the_json_name_what_was_violated_and_with_which_seed() -> N
     world.hit("pause", "node1", 10.0, 12.0)
     bad = result(world, world.tables)
     page = to_html([bad], bad.counts, VOID)
-    assert "A promise was broken" in page and "p-1 was acknowledged and is nowhere" in page
+    assert "A promise was broken" in page and "p-1 was acknowledged but has no job" in page
     assert "--profile process --seed 1" in page and "<svg" in page
     told = to_json([bad], bad.counts, VOID)
     assert told["verdict"] == "violated" and told["void"] == VOID
     [lost] = [check for check in told["runs"][0]["checks"] if check["name"] == "lost"]
-    assert lost["violations"] == ["p-1 was acknowledged and is nowhere"]
+    assert lost["violations"] == ["p-1 was acknowledged but has no job"]
     assert told["runs"][0]["faults"][0] == {
         "kind": "pause", "target": "node1", "at": 7.0, "seconds": 2.0, "what": "",
     }  # fmt: skip

@@ -83,8 +83,8 @@ def test_where_all_take_part_and_fire_there_is_nothing_to_say():
 @pytest.mark.parametrize(
     ("host", "words"),
     [
-        (Host(alive=False), "was not started again"),
-        (Host(joined=False), "has not joined, or its stop has not ended"),
+        (Host(alive=False), "was not restarted"),
+        (Host(joined=False), "has not joined, or has not finished its stop"),
         (Host(left=None), "holds no lease of its own"),
         (Host(left=0.0), "holds no lease of its own"),
     ],
@@ -94,7 +94,7 @@ def test_a_process_that_never_came_back_is_told(host: Host, words: str):
 
 
 def test_a_lease_without_a_row_is_told():
-    assert said(tables(), Host()) == ["NoStuck: p0.1 trusts a lease that is in no row"]
+    assert said(tables(), Host()) == ["NoStuck: p0.1 trusts a lease that has no row"]
 
 
 def test_a_row_without_a_process_and_a_death_that_is_not_settled_are_told():
@@ -103,7 +103,7 @@ def test_a_row_without_a_process_and_a_death_that_is_not_settled_are_told():
     db.deaths[uuid4()] = DeathRow("w", NOW, "default")
     assert said(db, host) == [
         "NoStuck: 1 deaths are not settled",
-        f"NoStuck: node {dead} is dead, and its row is there",
+        f"NoStuck: node {dead} is dead but still has a row",
     ]
 
 
@@ -123,7 +123,7 @@ def test_a_schedule_that_was_paused_may_be_silent():
 
 def test_a_schedule_of_the_code_that_is_in_no_row_is_told():
     host = Host(plan=planned("second"))
-    assert said(tables(host.me), host) == ["TickOnce: schedule second is planned, and in no row"]
+    assert said(tables(host.me), host) == ["TickOnce: schedule second is planned but has no row"]
 
 
 # -- a failover that loses commits excuses only what it has lost ---------------------------------
@@ -182,7 +182,9 @@ def test_a_lost_job_that_comes_again_must_not_be_lost_once_more():
     assert seen.pending() == []
     seen.statement("enqueue", (), [(job, True)])
     seen.last_look()
-    assert seen.violations == [f"7.000 NoLoss: {job} is nowhere, and its enqueue was acknowledged"]
+    assert seen.violations == [
+        f"7.000 NoLoss: {job} does not exist, but its enqueue was acknowledged"
+    ]
 
 
 def test_a_lost_job_that_a_later_failover_brings_back_is_not_lost():
@@ -235,7 +237,7 @@ def returned(watch: Watch, job: UUID, token: int) -> None:
 def test_a_job_that_is_completed_and_did_not_run_is_told(token: int | None):
     seen = watch()
     job = end(seen, token)
-    assert seen.violations == [f"7.000 Ran: {job} is completed under {token}, and did not run"]
+    assert seen.violations == [f"7.000 Ran: {job} is completed under {token} but did not run"]
     end(seen, None, state="cancelled")
     assert len(seen.violations) == 1
 
@@ -257,7 +259,7 @@ def test_an_effect_that_is_not_there_is_told_at_once_and_at_the_end():
     seen = watch()
     job = end(seen, 4, "effect")
     assert [text.split(":")[0] for text in seen.violations] == ["7.000 Ran"]
-    gone = f"EffectOnce: {job} is completed, and its effect is nowhere"
+    gone = f"EffectOnce: {job} is completed but had no effect"
     assert list(without_effect(seen.db, seen.effects)) == [gone]
     seen.last_look()
     assert f"7.000 {gone}" in seen.violations

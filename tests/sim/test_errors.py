@@ -33,11 +33,11 @@ def test_an_error_that_ends_a_guard_or_who_wants_a_lock_is_told(
     monkeypatch.setattr(owner, name, at_call(number, getattr(owner, name)))
     for seed in range(40):
         told = run_seed(seed).violations
-        if any("a task of its own ended with KeyError" in text for text in told):
+        if any("one of its tasks failed with KeyError" in text for text in told):
             return
     raise AssertionError("nobody was told")
 
 
 def test_an_error_that_ends_a_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SimNode, "start", at_call(1, SimNode.start))
-    assert any("a task of its own ended with KeyError" in t for t in run_seed(1).violations)
+    assert any("one of its tasks failed with KeyError" in t for t in run_seed(1).violations)

@@ -1,1 +1,1 @@
-"""``leasehold bench``: what leasehold costs on this machine and this database."""
+"""``leasehold bench``: measures leasehold on this machine and this database."""

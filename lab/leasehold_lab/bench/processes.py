@@ -1,4 +1,4 @@
-"""Worker processes of a measurement, and the CPU of any process of this machine."""
+"""Worker processes of a measurement, and the CPU time of any process on this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from leasehold.errors import MeasurementFailed
 
-# What is imported must come from where our own modules came from, not from the current folder.
+# Workers must import the same modules as we do, not those of the current folder.
 _START = (
     "import sys; sys.path[:] = sys.argv[1:]; from leasehold_lab.bench.worker import main; main()"
 )
@@ -19,7 +19,7 @@ _TAIL_CHARS = 2000
 
 
 class Worker:
-    """One process. ``log``: what it wrote."""
+    """One worker process; ``log`` is its output."""
 
     def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
         self._process = process
@@ -27,7 +27,7 @@ class Worker:
         self.pid = process.pid
 
     def check(self) -> None:
-        """Raises MeasurementFailed, with the end of its log."""
+        """Raises MeasurementFailed, with the end of the log, if it has ended."""
         if self._process.returncode is not None:
             raise MeasurementFailed(
                 f"a worker ended with exit code {self._process.returncode}",
@@ -46,7 +46,7 @@ class Worker:
 
 @asynccontextmanager
 async def workers(dsn: str, count: int, folder: Path, grace: float) -> AsyncIterator[list[Worker]]:
-    """``count`` of them, stopped at the end (killed after ``grace`` seconds)."""
+    """Start ``count`` workers; stop them at the end (killed after ``grace`` seconds)."""
     started: list[Worker] = []
     try:
         for _ in range(count):
@@ -57,11 +57,11 @@ async def workers(dsn: str, count: int, folder: Path, grace: float) -> AsyncIter
                     "-c",
                     _START,
                     *sys.path,
-                    stdin=asyncio.subprocess.PIPE,  # ends when we end, however that is
+                    stdin=asyncio.subprocess.PIPE,  # closes when we end, in whatever way
                     stdout=out,
                     stderr=out,
                     env={**_clean_environment(), "LEASEHOLD_DSN": dsn},
-                    process_group=0,  # Ctrl-C is for us: we end them in good order
+                    process_group=0,  # Ctrl-C is for us: we stop the workers cleanly
                 )
             started.append(Worker(process, log))
         yield started
@@ -70,14 +70,14 @@ async def workers(dsn: str, count: int, folder: Path, grace: float) -> AsyncIter
 
 
 def _clean_environment() -> dict[str, str]:
-    """The defaults are measured: no setting of the caller's."""
+    """The environment without the caller's settings: the defaults are measured."""
     return {k: v for k, v in os.environ.items() if not k.startswith("LEASEHOLD_")}
 
 
 def cpu_seconds(pids: Iterable[int], name: str = "") -> float | None:
-    """What these processes of this machine and their children used; None when they are not here
-    or this system does not tell. ``name``: how their command begins, or they are somebody else's.
-    """
+    """CPU seconds of these local processes and their children; None if they are not on this machine
+    or the system does not report it. Processes whose command does not start with ``name`` are
+    skipped, because they belong to somebody else."""
     total, seen = 0.0, False
     for pid in pids:
         seconds = _cpu_seconds(pid, name)
@@ -103,7 +103,7 @@ def _cpu_seconds(pid: int, name: str) -> float | None:
 
 
 def _thread_seconds(thread: Path) -> float:
-    """In ns where the kernel counts so, else in ticks of the clock."""
+    """In nanoseconds where the kernel counts them, else in clock ticks."""
     try:
         return int((thread / "schedstat").read_text().split()[0]) / 1e9
     except OSError:

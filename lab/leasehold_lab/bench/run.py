@@ -1,4 +1,4 @@
-"""The measurements, one after the other, and how they are shown."""
+"""Runs the measurements one after the other and shows the results."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _BACKEND = "postgres:"
 
 @dataclass(frozen=True)
 class Plan:
-    """``jobs`` for each drain, by ``workers`` processes, ``rounds`` times; then one worker is
-    watched for ``idle_seconds``."""
+    """``jobs`` for each of ``rounds`` drains by ``workers`` processes; then one worker is observed
+    for ``idle_seconds``."""
 
     jobs: int
     workers: int
@@ -46,7 +46,7 @@ class Plan:
 
 
 def run(dsn: str | None, plan: Plan, as_json: bool) -> None:
-    """Raises MeasurementFailed, and what the database says when it cannot serve us."""
+    """Raises MeasurementFailed, or the database's error if it cannot be used."""
     figures = asyncio.run(_run(dsn, plan))
     if as_json:
         show_json(figures)
@@ -139,8 +139,8 @@ class _Bench:
         jobs = self._plan.jobs + _EACH
         if (span.runs, span.jobs) != (jobs, jobs):
             raise MeasurementFailed(
-                f"{jobs} jobs were enqueued, {span.runs} rows of {span.jobs} jobs are recorded as "
-                "completed at the first attempt",
+                f"{jobs} jobs were enqueued, but {span.runs} rows of {span.jobs} jobs are recorded "
+                "as completed at the first attempt",
                 do="Please report this: it must not happen",
             )
         return {
@@ -154,7 +154,7 @@ class _Bench:
         }
 
     async def _enqueue_each(self) -> float:
-        await self._noop.enqueue(text=_TEXT)  # connected
+        await self._noop.enqueue(text=_TEXT)  # opens the connection
         start = self._boot_now()
         for _ in range(_EACH - 1):
             await self._noop.enqueue(text=_TEXT)
@@ -231,5 +231,5 @@ def _share(before: float | None, after: float | None, seconds: float) -> float |
 def _percentile(ordered: list[float], share: float) -> float:
     """Nearest rank."""
     if not ordered:
-        raise MeasurementFailed("no job told how long it waited")
+        raise MeasurementFailed("no job reported how long it waited")
     return ordered[round(share * (len(ordered) - 1))]

@@ -1,4 +1,4 @@
-"""What ``leasehold bench`` asks of the database; it works in a schema of its own."""
+"""The queries of ``leasehold bench``, which works in a schema of its own."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _PATIENCE_SECONDS = 60.0
 
 
 class Counters(NamedTuple):
-    """The server's, ever; only differences mean something. A backend tells its own up to a
-    second late."""
+    """Counters of the whole server; only differences are meaningful. A backend reports its own up
+    to a second late."""
 
     wal_bytes: float
     transactions: float
@@ -26,7 +26,7 @@ class Counters(NamedTuple):
 
 
 class Span(NamedTuple):
-    """What was finished at its first attempt."""
+    """The jobs that finished at their first attempt."""
 
     runs: int
     jobs: int
@@ -35,7 +35,7 @@ class Span(NamedTuple):
 
 
 class BenchStore:
-    """Reads what a measurement left; belongs to one event loop."""
+    """Reads the results of a measurement. Belongs to one event loop."""
 
     def __init__(self, settings: Settings) -> None:
         self._pool = Pool(settings, "bench", 1)
@@ -50,7 +50,7 @@ class BenchStore:
         return Span(*(await self._pool.fetch("leasehold_lab:bench/span", {}, _PATIENCE_SECONDS))[0])
 
     async def waits(self) -> list[float]:
-        """Seconds from the call that enqueued to the handler's start, of the jobs that told."""
+        """Seconds from each enqueue to the handler's start, for the jobs that reported them."""
         rows = await self._pool.fetch("leasehold_lab:bench/waits", {}, _PATIENCE_SECONDS)
         return [row[0] for row in rows]
 
@@ -61,7 +61,7 @@ class BenchStore:
         return Counters(wal, transactions, buffers, frozenset(pids))
 
     async def server(self) -> dict[str, str]:
-        """Its version and the settings that matter."""
+        """The server's version and relevant settings."""
         return dict(await self._pool.fetch("leasehold_lab:bench/server", {}))
 
     async def close(self) -> None:
@@ -69,14 +69,14 @@ class BenchStore:
 
 
 async def make_anew(settings: Settings) -> None:
-    """A fresh schema in place of an earlier one's. Raises ConfigError for any other schema, and
-    while another measurement's workers are alive."""
+    """Create the schema afresh in place of an earlier one. Raises ConfigError for any other schema,
+    or if another measurement's workers are alive."""
     await drop(settings)
     await migrate.apply(settings)
 
 
 async def drop(settings: Settings) -> None:
-    """Remove the schema. Raises ConfigError as :func:`make_anew` does."""
+    """Remove the schema. Raises ConfigError like :func:`make_anew`."""
     if settings.schema != SCHEMA:
         raise ConfigError(f"the benchmark only drops the schema {SCHEMA}", got=settings.schema)
     session = await Session.open(settings, "bench")

@@ -1,4 +1,4 @@
-"""One worker process of a measurement, and what it runs."""
+"""One worker process of a measurement, and the task that it runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leasehold_lab.orphan import end_with_parent
 
 
 def make_app(dsn: str | None = None) -> App:
-    """An App with defaults; ``dsn`` None is that of the environment."""
+    """An App with default settings; ``dsn`` None: from the environment."""
     return make_app_and_task(dsn)[0]
 
 
@@ -21,7 +21,7 @@ def make_app_and_task(dsn: str | None = None) -> tuple[App, Task[Any, Any]]:
 
     @app.task(name="noop")
     async def noop(text: str, sent: float | None = None) -> float | None:
-        """``sent``: CLOCK_BOOTTIME at the call that enqueued; the result is the wait."""
+        """``sent``: CLOCK_BOOTTIME at the enqueuing call. Returns the wait in seconds."""
         return None if sent is None else app.env.boot_now() - sent
 
     return app, noop

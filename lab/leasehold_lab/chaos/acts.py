@@ -1,4 +1,4 @@
-"""What was done to whom and when, and whether it hit: the campaign's own account of its faults."""
+"""The campaign's own record of its faults: what hit which process, and when."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from leasehold_lab.chaos.fleet import Member
 from leasehold_lab.chaos.history import Fault
 
 ALL = "database"
-"""The target of a fault that is everybody's."""
+"""The target of a fault that affects all processes."""
 
 
 class Missed(Exception):
-    """There was nothing that the fault could have hit: it excuses nobody, and does not count."""
+    """The fault hit nothing: it excuses nothing, and does not count."""
 
 
 class Acts:
-    """``done``: the faults, in the order in which they began. ``errors``: what went wrong with a
-    fault that is no matter of the database's."""
+    """``done``: the faults, in the order in which they began. ``errors``: failures of faults that
+    the database did not cause."""
 
     def __init__(self, env: Env) -> None:
         self._env = env
@@ -42,7 +42,7 @@ class Acts:
         except Missed:
             self.done.remove(fault)
         except Exception:
-            fault.counted = False  # it may have hit all the same
+            fault.counted = False  # it may have hit something anyway
             raise
         finally:
             fault.end = self._env.boot_now()
@@ -50,7 +50,7 @@ class Acts:
                 member.busy = False
 
     async def quietly(self, fault: Callable[[], Awaitable[None]]) -> None:
-        """The campaign's own view of the database is hit by its faults as well."""
+        """Run a fault. Its own calls to the database may fail, because other faults hit it too."""
         try:
             await fault()
         except (LeaseholdError, CancelledError):

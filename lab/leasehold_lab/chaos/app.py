@@ -1,4 +1,4 @@
-"""The application of the campaign: tasks whose handlers write down what they do."""
+"""The campaign's application: tasks whose handlers record what they do."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ SCHEDULE = "every-second"
 QUEUES = {"quick": 20, "slow": 24}
 _ATTEMPTS = 1000
 _PROMISED_SECONDS = 1.5
-"""Of naps: many come just in time, or just too late."""
+"""The deadline of naps: many finish barely in time or barely too late."""
 _CALL_SECONDS = 4.0
 _BACKOFF = Backoff(base=0.2, longest=2.0)
 
 
 class Sessions:
-    """Connections for the transactions of handlers; broken ones are left."""
+    """Connections for handlers' transactions; broken ones are not reused."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -47,11 +47,11 @@ class Sessions:
 
 
 class ChaosApp:
-    """The :class:`App`, its tasks and its schedule. ``writer`` None: for a producer, which runs
-    none of them."""
+    """The :class:`App` with its tasks and schedule. ``writer`` None: for a producer, which runs no
+    tasks."""
 
     def __init__(self, writer: Writer | None, **options: Any) -> None:
-        self.app = App(name=NAME, **options)  # recover_within comes by the environment
+        self.app = App(name=NAME, **options)  # recover_within comes from the environment
         self.sessions = Sessions(self.app)
         self._writer = writer
         app = self.app
@@ -81,7 +81,7 @@ class ChaosApp:
 
         @app.task(name="stubborn", queue="slow", max_attempts=_ATTEMPTS, backoff=_BACKOFF)
         async def stubborn(ctx: Context, ref: str, seconds: float) -> None:
-            """It does not end when it is told to, and completes whatever may have happened."""
+            """Ignores its cancellation and completes whatever has happened."""
             async with self._run(ctx, ref):
                 try:
                     await asyncio.sleep(seconds)
@@ -130,7 +130,7 @@ class ChaosApp:
             self._note(ctx, ref, "end", how=how)
 
     async def _complete(self, ctx: Context, ref: str) -> None:
-        """The effect and the completion in one transaction."""
+        """Commit the effect and the completion in one transaction."""
         self._note(ctx, ref, "completing")
         try:
             async with self.sessions.one() as session, session.transaction(_CALL_SECONDS):

@@ -1,6 +1,6 @@
-"""Writes down what a process believes of its leases: each belief with the moment it ends at.
+"""Records what a process believes about its leases: each belief with the moment when it ends.
 
-It looks at the state machine of model/lease.py from outside and changes nothing of it.
+It observes the state machine of model/lease.py from outside and does not change it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _FLUSH_SECONDS = 1.0
 
 
 class Beliefs:
-    """From its making on, each acquisition, renewal and end of a belief in this process is noted.
-    ``node`` is to be set before it starts."""
+    """Once created, it records each acquisition, renewal and end of a belief in this process. Set
+    ``node`` before the node starts."""
 
     def __init__(self, writer: Writer, env: Env) -> None:
         self.node: Node | None = None
@@ -47,7 +47,7 @@ class Beliefs:
                 note("renewed", self, token, until=self.deadline)
 
         def on_down(self: Lease, why: str) -> None:
-            # an expired belief ended at its deadline, any other one ends now
+            # an expired belief ended at its deadline, any other ends now
             ended_at = min(self.deadline, env.boot_now())
             token = self.token
             down(self, why)
@@ -59,8 +59,8 @@ class Beliefs:
 
 
 class Sampler:
-    """Asks ``term()`` all the time, as a duty would: whatever the records say, this is what the
-    process would have acted on. One line for each stretch of the same answer."""
+    """Calls ``term()`` all the time, as a duty would: whatever the records say, this is what the
+    process would have acted on. Writes one line for each stretch of the same answer."""
 
     def __init__(self, node: Node, election: str, writer: Writer, env: Env) -> None:
         self._node = node

@@ -1,4 +1,4 @@
-"""One campaign: processes start, faults are done, everything heals, and all is read and judged."""
+"""One campaign: start processes, inject faults, heal everything, then read and judge the result."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ Say = Callable[[str], None]
 
 @dataclass
 class Order:
-    """What is wanted. ``dsn`` empty: a PostgreSQL of its own, to which all can be done."""
+    """What to run. ``dsn`` empty: a PostgreSQL of its own, which any fault may hit."""
 
     profile: str = "all"
     seed: int = 1
     seconds: float = 65.0
-    """With faults."""
+    """Duration of the faults."""
     drain_seconds: float = 35.0
     dsn: str = ""
     postgres: str | None = None
-    """The major version of a server of its own; None: the newest."""
+    """The major version of the campaign's own server; None: the newest."""
     recover_within: float = MIN_RECOVER_WITHIN
-    """Of the campaign's own application, in seconds."""
+    """For the campaign's own application, in seconds."""
     plan: Plan = field(default_factory=Plan)
     aim: Sequence[str] = ()
-    """Only these faults, by name; empty: those of the profile."""
+    """Inject only these faults, by name; empty: those of the profile."""
     every: float | None = None
-    """Seconds between two faults, on average."""
+    """Average seconds between two faults."""
     settings: Settings | None = None
-    """Of somebody's application (``plan.target``)."""
+    """The settings of a user's application (``plan.target``)."""
     keep: Path | None = None
-    """Histories and logs go there; None: they are removed."""
+    """Folder to keep histories and logs in; None: they are removed."""
 
 
 @dataclass
@@ -70,9 +70,9 @@ class Result:
     counts: Counts
     settings: Settings
     logs: dict[str, str] = field(default_factory=dict)
-    """The end of the log of each process that did not end as it was told to."""
+    """The end of the log of each process that did not end as told."""
     postgres: str = ""
-    """The version of the campaign's own server; empty: somebody else's."""
+    """The version of the campaign's own server; empty for a user's server."""
 
     @property
     def violations(self) -> list[str]:
@@ -84,7 +84,7 @@ class Result:
 
 
 async def run(order: Order, say: Say = lambda text: None) -> Result:
-    """Play it and judge it. Raises what the database says when it cannot even begin."""
+    """Run and judge a campaign. Raises the database's error if it cannot even begin."""
     folder = order.keep or Path(tempfile.mkdtemp(prefix="lh-campaign-"))
     folder.mkdir(parents=True, exist_ok=True)
     server = None if order.dsn else await asyncio.to_thread(Server.start, order.postgres)
@@ -100,7 +100,7 @@ async def run(order: Order, say: Say = lambda text: None) -> Result:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """What the parent itself logs of its own services is no news."""
+    """Suppress the parent's own log lines about its services."""
     logger, nothing = logging.getLogger("leasehold"), logging.NullHandler()
     propagate, logger.propagate = logger.propagate, False
     logger.addHandler(nothing)
@@ -166,32 +166,32 @@ async def _play(order: Order, folder: Path, server: Server | None, say: Say) -> 
 
 
 async def _until_it_runs(fleet: Fleet, watcher: Watcher, env: Env) -> None:
-    """Somebody leads. Raises Unavailable when nobody does for a minute."""
+    """Wait until a process leads. Raises Unavailable if none does within a minute."""
     give_up_at = env.boot_now() + JOIN_SECONDS
     while not (watcher.row and fleet.by_pid(watcher.row.pid)):
         fleet.raise_broken()
         if env.boot_now() > give_up_at:
             raise Unavailable(
                 f"no process of the campaign leads after {JOIN_SECONDS:g} s",
-                do="Do the workers start? Is there another leader of the same name?",
+                do="Check that the workers start, and that no other leader has the same name",
             )
         await asyncio.sleep(_POLL_SECONDS)
 
 
 async def _drain(order: Order, watcher: Watcher, env: Env, settings: Settings) -> bool:
-    """Until every job has finished, or the time is up. Somebody's application may have jobs that
-    wait for another day: it is given the time in which dead nodes' jobs must run again."""
+    """Wait until every job has finished, or the time is up. A user's application may have jobs that
+    wait for another day, so it only gets the time in which dead nodes' jobs must run again."""
     give_up_at = env.boot_now() + order.drain_seconds
     if order.plan.target:
         await asyncio.sleep(min(order.drain_seconds, settings.recover_within * 2))
         return True
-    # whatever the last fault left behind is dead by then
+    # by then, everything that the last fault left behind is dead
     not_before = env.boot_now() + settings.timings.failover
     quiet_since: float | None = None
     while env.boot_now() < give_up_at:
         with suppress(LeaseholdError):
             enqueued, ticks = await watcher.open_jobs()
-            # a schedule of each second has a job in hand now and then
+            # a schedule that fires every second has a job in progress now and then
             still = enqueued == 0 and ticks <= 2
             now = env.boot_now()
             quiet_since = (quiet_since or now) if still else None

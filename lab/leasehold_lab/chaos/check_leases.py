@@ -1,4 +1,4 @@
-"""Checks of leases: who believed what and when, and how long nobody led."""
+"""Checks of leases: which process believed what and when, and how long nobody led."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from leasehold_lab.chaos.history import Campaign, Fault, Line, Process
 from leasehold_lab.chaos.tables import Tables
 
 _INSTANT = 0.005
-"""Between two readings of one clock in one step."""
+"""Allowed between two readings of one clock in the same step."""
 _RESUMED = 0.25
-"""After a SIGCONT: a step that was under way when the process was stopped."""
+"""Allowed after a SIGCONT for a step that was in progress when the process was stopped."""
 SLACK_SECONDS = 1.5
-"""What a busy machine may add to a bound."""
+"""How much a busy machine may add to a bound."""
 _BEATS = 2.5
-"""In R: a node whose renewals lie further apart was not well."""
+"""In renewal intervals: a node with longer gaps between its renewals was not well."""
 _HIT_BY = frozenset({"pause", "hole", "lost answers", "delay", "reset", "half-open"})
 
 
@@ -32,12 +32,12 @@ class Span:
     token: int
     me: str = ""
     why: str = ""
-    """... it ended; empty: at its deadline, or with its process."""
+    """Why it ended; empty: at its deadline, or with its process."""
 
 
 def beliefs(process: Process, of: str) -> list[Span]:
-    """What a process believed of its leases: from each acquisition to the last deadline that it
-    gave itself, or to the moment when it stepped down."""
+    """A process's beliefs about its leases: from each acquisition to the last deadline that it set
+    itself, or to the moment when it stepped down."""
     spans: list[Span] = []
     open_: dict[tuple[str, int], tuple[float, float]] = {}
     for line in process.of("gained", "renewed", "down"):
@@ -52,14 +52,14 @@ def beliefs(process: Process, of: str) -> list[Span]:
             start, _ = open_.pop(key)
             spans.append(Span(start, line["until"], process, key[1], key[0], line["why"]))
     for (me, token), (start, until) in open_.items():
-        # killed: a process that is dead believes nothing
+        # killed: a dead process believes nothing
         end = min(until, process.ended_at) if process.ended_at else until
         spans.append(Span(start, end, process, token, me))
     return sorted(spans, key=lambda span: span.start)
 
 
 def leaderships(campaign: Campaign) -> list[Span]:
-    """Of all processes: what they wrote of their deadlines, and what they would have acted on."""
+    """Leaderships of all processes, by the deadlines that they recorded."""
     return sorted(
         (span for process in campaign.nodes() for span in beliefs(process, "leader")),
         key=lambda span: span.start,
@@ -75,9 +75,9 @@ def _acted(campaign: Campaign) -> list[Span]:
 
 
 def believers(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[str | int]:
-    """No two processes' beliefs overlap, neither by their records nor by what they answered."""
+    """No two processes' beliefs overlap, neither in their records nor in what they answered."""
     spans = sorted([*leaderships(campaign), *_acted(campaign)], key=lambda span: span.start)
-    latest: dict[int, Span] = {}  # by process, the one that ends last
+    latest: dict[int, Span] = {}  # by process, the span that ends last
     for span in spans:
         yield 1
         for other in latest.values():
@@ -93,8 +93,8 @@ def believers(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[
 
 
 def terms(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[str | int]:
-    """One process for each term; terms grow from acquisition to acquisition, claims' tokens from
-    start to start of a job; and each claim is run once."""
+    """Each term has one process. Terms grow with each acquisition, a job's claim tokens with each
+    start, and each claim runs once."""
     last = 0
     holder: dict[int, Process] = {}
     for span in leaderships(campaign):
@@ -107,25 +107,25 @@ def terms(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[str 
     known = {token for _, token, _ in tables.terms}
     for token in holder:
         if token not in known:
-            yield f"term {token} of {holder[token]} is in no row"
+            yield f"term {token} of {holder[token]} has no row"
     yield from _rows_grow(campaign)
     for job, starts in _starts(campaign).items():
         yield len(starts)
         highest = 0
         for line, process in starts:
             if line["token"] <= highest and not _just_resumed(campaign, process, line["at"]):
-                yield f"{process} starts job {job} as claim {line['token']}, after {highest}"
+                yield f"{process} started job {job} as claim {line['token']}, after {highest}"
             highest = max(highest, line["token"])
 
 
 def _rows_grow(campaign: Campaign) -> Iterator[str | int]:
-    """The leader's row, as the campaign saw it all the time: its term never goes back, and never
-    is that of two nodes."""
+    """The leader's row, as the campaign observed it: its term never goes back, and never belongs to
+    two nodes."""
     last, holder = 0, None
     for row in campaign.rows:
         yield 1
         if row["token"] < last:
-            yield f"the leader's row had term {last}, and then {row['token']}"
+            yield f"the leader's row went back from term {last} to {row['token']}"
         if row["token"] > last:
             holder = None
         if row["node"] is not None:
@@ -136,7 +136,7 @@ def _rows_grow(campaign: Campaign) -> Iterator[str | int]:
 
 
 def _starts(campaign: Campaign) -> dict[str, list[tuple[Line, Process]]]:
-    """By job, in the order of time."""
+    """Each job's starts, in order of time."""
     starts: dict[str, list[tuple[Line, Process]]] = defaultdict(list)
     for process in campaign.nodes():
         for line in process.of("start"):
@@ -147,7 +147,7 @@ def _starts(campaign: Campaign) -> dict[str, list[tuple[Line, Process]]]:
 
 
 def _just_resumed(campaign: Campaign, process: Process, at: float) -> bool:
-    """It was stopped between the question whether it may and the first line of the handler."""
+    """Was it stopped between the check of its lease and the first line of the handler?"""
     return any(
         fault.kind == "pause" and fault.target == process.name and 0 <= at - fault.end < _RESUMED
         for fault in campaign.faults
@@ -165,12 +165,12 @@ def steps_down(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator
             at = line["at"]
             inside = any(s.start <= at <= s.end + _INSTANT for s in held[line["node"]])
             if not inside and not _just_resumed(campaign, process, at):
-                yield f"{process} starts {line['ref']} at {at:.3f} without a lease"
+                yield f"{process} started {line['ref']} at {at:.3f} without a lease"
 
 
 def overlaps(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[str | int]:
-    """A later run of a job begins while an earlier one goes on only when the node of the earlier
-    one has no lease any more."""
+    """A later run of a job begins during an earlier one only if the earlier one's node no longer
+    has a lease."""
     ends = {
         (line["job"], line["token"]): line["at"]
         for process in campaign.nodes()
@@ -186,8 +186,8 @@ def overlaps(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[s
                 continue
             if later["at"] < lease.end:
                 yield (
-                    f"{line['ref']} began on {other} while it ran on {process}, whose lease held "
-                    f"for {lease.end - later['at']:.2f} s more"
+                    f"{line['ref']} began on {other} while it ran on {process}, whose lease was "
+                    f"valid for {lease.end - later['at']:.2f} s more"
                 )
             elif lease.why == "stopped" and line["task"] != "stubborn":
                 yield f"{line['ref']} began on {other} while it ran on {process}, which had left"
@@ -196,8 +196,8 @@ def overlaps(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[s
 # -- gaps ----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Gap:
-    """Nobody led. ``waited``: the longest time that a well process stood by and could have
-    taken over; ``by``: which one."""
+    """A time without a leader. ``waited``: the longest time for which a well process stood by and
+    could have taken over. ``by``: that process."""
 
     start: float
     end: float
@@ -206,8 +206,7 @@ class Gap:
 
 
 def gaps(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[str | int]:
-    """No process that was well stood by for longer than F while nobody led, and the row did not
-    change hands either."""
+    """No well process waits longer than F without a leader or a change of the leader's row."""
     for gap in leaderless(campaign, timings):
         yield 1
         if gap.waited > timings.failover + SLACK_SECONDS:
@@ -218,7 +217,7 @@ def gaps(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[str |
 
 
 def leaderless(campaign: Campaign, timings: Timings) -> list[Gap]:
-    """All stretches without a leader between the first one and the moment when all are stopped."""
+    """All times without a leader, from the first leader until the nodes are told to stop."""
     spans = leaderships(campaign) if campaign.own_tasks else _by_rows(campaign, timings)
     end = campaign.stopping_at
     found: list[Gap] = []
@@ -234,21 +233,21 @@ def leaderless(campaign: Campaign, timings: Timings) -> list[Gap]:
 
 
 def _by_rows(campaign: Campaign, timings: Timings) -> list[Span]:
-    """Somebody's processes write no history: leading is what the row says, and for no longer than
-    a renewal is trusted."""
+    """A user's processes write no history: leadership is what the row says, for no longer than a
+    renewal is trusted."""
     nobody = Process("", "node", 0, 0.0)
     rows = campaign.rows
     nexts = [row["at"] for row in rows[1:]] + [campaign.stopping_at]
     return [
         Span(row["at"], min(at, row["at"] + timings.trust), nobody, row["token"])
-        for row, at in zip(rows, nexts, strict=False)  # without a row nobody ever led
+        for row, at in zip(rows, nexts, strict=False)  # without rows, nobody ever led
         if row["node"] is not None
     ]
 
 
 def _stood_by(campaign: Campaign, timings: Timings, start: float, end: float) -> tuple[float, str]:
-    """The longest time within a gap in which one process was well and saw nothing that lets a
-    candidate begin its wait anew."""
+    """The longest time within a gap in which one process was well and saw nothing that restarts a
+    candidate's wait."""
     anew = [at for at in _waits_begin(campaign, timings, start) if start < at < end]
     best = (0.0, "nobody")
     for process in campaign.nodes():
@@ -260,8 +259,8 @@ def _stood_by(campaign: Campaign, timings: Timings, start: float, end: float) ->
 
 
 def _waits_begin(campaign: Campaign, timings: Timings, start: float) -> Iterator[float]:
-    """Another holder or term; a renewal only while one from before the gap may still arrive:
-    whoever goes on renewing and does not lead keeps everybody waiting, and that is a gap."""
+    """Moments when candidates restart their wait: another holder or term. A renewal counts only if
+    it may come from before the gap: a holder that keeps renewing without leading is a gap."""
     who: tuple[str | None, int] | None = None
     for row in campaign.rows:
         at, before, who = row["at"], who, (row["node"], row["token"])
@@ -270,7 +269,7 @@ def _waits_begin(campaign: Campaign, timings: Timings, start: float) -> Iterator
 
 
 def _was_held_back(campaign: Campaign, timings: Timings, row: Line) -> bool:
-    """Did it come out of a hole just now?"""
+    """Did this row's change come out of a network hole that has just ended?"""
     holders = [process for process in campaign.nodes() if process.pid == row.get("pid")]
     return any(
         hurts(fault, holder) and 0 <= row["at"] - fault.end <= timings.renew
@@ -280,7 +279,7 @@ def _was_held_back(campaign: Campaign, timings: Timings, row: Line) -> bool:
 
 
 def well(campaign: Campaign, process: Process, timings: Timings) -> list[tuple[float, float]]:
-    """When a process renewed its own lease at its pace, and nothing was done to it."""
+    """The times when a process renewed its own lease on time and no fault hit it."""
     if not campaign.own_tasks:
         return _untouched(campaign, process, timings)
     beats = [
@@ -305,8 +304,8 @@ def well(campaign: Campaign, process: Process, timings: Timings) -> list[tuple[f
 
 
 def _untouched(campaign: Campaign, process: Process, timings: Timings) -> list[tuple[float, float]]:
-    """When nothing had been done to it for a lease, in which it may have had to notice, to join
-    again, or to start. (Of somebody's process that is all that is known: it writes no history.)"""
+    """The times when no fault had hit it for a lease, which it may need to notice, rejoin or start.
+    Nothing more is known about a user's process, which writes no history."""
     since = process.started_at + timings.lease
     spans = []
     for fault in sorted(campaign.faults, key=lambda fault: fault.start):
@@ -319,7 +318,7 @@ def _untouched(campaign: Campaign, process: Process, timings: Timings) -> list[t
 
 
 def renewals(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[str | int]:
-    """A node that was left alone renews its own lease, before its trust ends."""
+    """An undisturbed node renews its own lease before its trust ends."""
     longest = timings.trust + SLACK_SECONDS
     for process in campaign.nodes():
         lines = process.of("gained", "renewed", "stopping")
@@ -332,11 +331,11 @@ def renewals(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[s
             for low, high in calm:
                 alone = min(high, after) - max(low, before)
                 if alone > longest:
-                    yield f"{process} was left alone for {alone:.2f} s and did not renew its lease"
+                    yield f"{process} was undisturbed for {alone:.2f} s but did not renew its lease"
 
 
 def hurts(fault: Fault, process: Process) -> bool:
-    """Does it keep this process from what it has to do?"""
+    """Does the fault keep this process from doing its work?"""
     if fault.target == process.name:
         return fault.kind in _HIT_BY
     return fault.kind in ("frozen", "crash")

@@ -1,4 +1,4 @@
-"""Checks of processes: that none ends for no reason, and that a stop leaves nothing behind."""
+"""Checks of processes: none ends without a cause, and a clean stop leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from leasehold_lab.chaos.history import Campaign, Process
 from leasehold_lab.chaos.tables import Tables
 
 _EXIT_ERROR = 1
-"""Of ``leasehold worker`` that could not join, and of every other trouble."""
+"""The exit status of a ``leasehold worker`` that could not join or met any other error."""
 _START_SECONDS = 25.0
-"""Within this a worker has joined, or has said that it cannot."""
+"""Within this time a worker has joined, or has reported that it cannot."""
 _INSTANT = 0.05
-"""Between a clock's reading and the kill that it leads to, on two sides of a pipe."""
+"""Allowed between a clock reading and the kill that follows it at the other end of a pipe."""
 _ENDED = {"stopped": 0, "killed": -SIGKILL}
-"""What we did to it, and how it ends then."""
+"""What the campaign did to a process, and the exit code that follows."""
 
 
 def as_told(process: Process) -> bool:
-    """It ended as it was told to, or was killed: nothing of its own broke."""
+    """Did it end as told, or by our kill? Then nothing of its own broke."""
     return process.how in _ENDED and process.code == _ENDED[process.how]
 
 
 def ends(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[str | int]:
-    """Processes end when they are told or killed, or end themselves because they must."""
+    """A process ends when it is told or killed, or itself if it must."""
     had_to = _had_to_end if campaign.own_tasks else _may_have_had_to_end
     for process in campaign.processes:
         yield 1
@@ -43,8 +43,8 @@ def ends(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[str |
 
 
 def _had_to_end(campaign: Campaign, process: Process, timings: Timings) -> bool:
-    """Work of a lost lease went on after the grace, the database was away at the start, its
-    watchdog ended it, or it was told to stop where nothing in it listens to that."""
+    """Work of a lost lease continued after the grace, the database was unavailable at the start,
+    the watchdog ended it, or it was told to stop when nothing in it listened for that."""
     match process.code:
         case node.EXIT_FENCED:
             return any(line["event"] == "node_exits" for line in process.of("event"))
@@ -53,15 +53,15 @@ def _had_to_end(campaign: Campaign, process: Process, timings: Timings) -> bool:
         case code if code == -SIGKILL:
             return process.hard_exit and _watchdog_may(process, timings)
         case code if code == -SIGTERM:
-            # before its first line, or when its loop has closed
+            # before its first line, or after its event loop has closed
             over = not process.lines or any(process.of("left", "refused"))
             return process.how == "stopped" and over
     return False
 
 
 def _watchdog_may(process: Process, timings: Timings) -> bool:
-    """It is put off to a grace after the end of the lease by each renewal, and by two graces when
-    the node was fenced. (Of a process that was stopped it waits for longer.)"""
+    """Each renewal postpones the watchdog to a grace after the lease's end, and fencing to two
+    graces. (It waits longer if the process was stopped.)"""
     ended_at = (process.ended_at or 0.0) + _INSTANT
     renewed = [e["until"] for e in process.of("gained", "renewed") if e["of"] == "node"]
     fenced = [e["at"] for e in process.of("event") if e["event"] == "node_fenced"]
@@ -70,7 +70,7 @@ def _watchdog_may(process: Process, timings: Timings) -> bool:
 
 
 def _was_away(campaign: Campaign, process: Process) -> bool:
-    """Was it kept from the database while it started, or is that just over?"""
+    """Could it not reach the database while it started, or until shortly before?"""
     ended_at = process.ended_at or campaign.ended_at
     return any(
         (hurts(fault, process) or fault.target == "database")
@@ -81,8 +81,8 @@ def _was_away(campaign: Campaign, process: Process) -> bool:
 
 
 def _may_have_had_to_end(campaign: Campaign, process: Process, timings: Timings) -> bool:
-    """Somebody's worker writes no history: it fenced itself, its watchdog ended it, or it could
-    not reach the database at its start, because of what we did to it."""
+    """A user's worker writes no history: because of our faults it may have fenced itself, been
+    ended by its watchdog, or not reached the database at its start."""
     if process.code in (node.EXIT_FENCED, -SIGKILL):
         return True
     ended_at = process.ended_at or campaign.ended_at
@@ -94,18 +94,18 @@ def _may_have_had_to_end(campaign: Campaign, process: Process, timings: Timings)
 
 
 def _broken_stops(campaign: Campaign) -> Iterator[str]:
-    """Whoever begins to stop, and is left alone, comes to its end."""
+    """An undisturbed process that begins to stop finishes its stop."""
     for process in campaign.nodes():
         began = next((line["at"] for line in process.of("stopping")), None)
         if began is None or any(process.of("left")) or process.how == "did not stop":
             continue
         ended_at = process.ended_at or campaign.ended_at
         if not _hit(campaign, process, began, ended_at):
-            yield f"{process} began to stop, and broke off"
+            yield f"{process} began to stop but did not finish"
 
 
 def _empty_places(campaign: Campaign) -> Iterator[str]:
-    """Each place had a process that came up, while there were faults if those took long."""
+    """Each place had a process that came up, during the faults if they lasted long enough."""
     long = campaign.healed_at - campaign.began_at > _START_SECONDS
     last = campaign.healed_at if long else campaign.ended_at
     came = {p.name for p in campaign.processes if any(e["at"] < last for e in p.of("up"))}
@@ -115,7 +115,7 @@ def _empty_places(campaign: Campaign) -> Iterator[str]:
 
 
 def clean_stops(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[str | int]:
-    """What stops in good order, with nothing done to it, leaves nothing to be rescued."""
+    """A process that stops cleanly and undisturbed leaves nothing to rescue."""
     left: dict[int, Process] = {}
     for process in campaign.nodes():
         began = next((line["at"] for line in process.of("stopping")), None)
@@ -129,12 +129,12 @@ def clean_stops(campaign: Campaign, tables: Tables, timings: Timings) -> Iterato
             if line["event"] == "job_rescued":
                 dead = left.get(int(line["fields"]["dead"].split(":")[1]))
                 if dead and not any(True for _ in dead.of("too_late")):
-                    yield f"{dead} left in good order, and {line['fields']['job']} was rescued"
+                    yield f"{dead} stopped cleanly, but {line['fields']['job']} was rescued"
 
 
 def _hit(campaign: Campaign, process: Process, start: float, end: float) -> bool:
-    """Was anything done to it, or to the database, that a stop has to suffer from? What was left
-    of its lives under other identities before is not its stop's either."""
+    """Did a fault hit it or the database during its stop? What an earlier identity of it left
+    behind is not the stop's fault either."""
     lives = sum(line["event"] == "node_started" for line in process.of("event"))
     mine = (process.name, "database")
     return lives > 1 or any(
@@ -145,18 +145,18 @@ def _hit(campaign: Campaign, process: Process, start: float, end: float) -> bool
 
 
 def services(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[str | int]:
-    """No service met with what it did not expect."""
+    """No service meets an unexpected error."""
     for process in campaign.nodes():
         for line in process.of("event"):
             yield 1
             if line["event"] == "service_failed":
                 yield f"{process}: {line['fields']}"
         for line in process.of("duties_broke"):
-            yield f"{process}: its duties ended with {line['error']}"
+            yield f"{process}: its duties failed with {line['error']}"
 
 
 def still(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[str | int]:
-    """Without faults nobody loses a leadership."""
+    """Nobody loses leadership without a fault."""
     if campaign.profile == "none":
         lost = [
             f"{process}: {line['event']} {line['fields']}"

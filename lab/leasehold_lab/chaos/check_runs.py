@@ -1,4 +1,4 @@
-"""Checks of runs: what the database calls an end must have happened in a process."""
+"""Checks of runs: every outcome in the database must have happened in a process."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from leasehold_lab.chaos.history import Campaign
 from leasehold_lab.chaos.tables import Tables
 
 _IN_A_TRANSACTION = ("effect", "stubborn")
-"""Tasks whose jobs are completed in a transaction of their handler."""
+"""Tasks whose handlers complete their jobs in a transaction."""
 Runs = dict[str, set[int]]
-"""By job: the tokens of its claims."""
+"""The tokens of each job's claims."""
 
 
 def ran(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[str | int]:
-    """A completed job was run to its end under the claim that completed it: the line is written
-    before the outcome can be. Nothing in a campaign cancels, and only what was cut off is given
-    up as poison."""
+    """A completed job ran to its end under the claim that completed it: that line is written before
+    the outcome. Nothing in a campaign cancels jobs, and only a job that was cut off may be
+    quarantined."""
     ended, completing = _tokens(campaign, "end"), _tokens(campaign, "completing")
     cut_off = _cut_off(campaign)
     for job in tables.jobs:
         yield 1
         runs = completing if job.task in _IN_A_TRANSACTION else ended
         if job.state == "completed" and job.token not in runs[str(job.id)]:
-            yield f"{job.task} {job.id} is completed under {job.token}, and did not run to its end"
+            yield f"{job.task} {job.id} is completed under {job.token} but did not run to its end"
         if job.state == "cancelled":
-            yield f"{job.task} {job.id} is cancelled, and nobody asked for that"
+            yield f"{job.task} {job.id} is cancelled, but nobody requested that"
         if job.state == "quarantined":
             if job.crashes < Limits.max_crashes:
                 yield f"{job.task} {job.id} is quarantined after {job.crashes} crashes"
             if not cut_off[str(job.id)]:
-                yield f"{job.task} {job.id} is quarantined, and no run of it was cut off"
+                yield f"{job.task} {job.id} is quarantined, but no run of it was cut off"
 
 
 def _tokens(campaign: Campaign, kind: str) -> Runs:
@@ -46,9 +46,9 @@ def _tokens(campaign: Campaign, kind: str) -> Runs:
 
 
 def _cut_off(campaign: Campaign) -> Runs:
-    """Runs that did not end, and those whose node lost its lease before it could say so. (A start
-    is marked before its handler's first line, and told as ended after its last: not each crash
-    that counts is one of these.)"""
+    """Runs that did not end, or whose node lost its lease before it could report their end. (A
+    start is recorded before the handler's first line, and its end after the last line. Not every
+    crash that counts is therefore one of these.)"""
     found: Runs = defaultdict(set)
     for process in campaign.nodes():
         ended = {(line["job"], line["token"]) for line in process.of("end")}

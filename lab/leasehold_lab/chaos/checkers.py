@@ -1,7 +1,7 @@
-"""What must hold in every campaign, whatever was done: from histories and tables to violations.
+"""What must hold in every campaign, whatever the faults: from histories and tables to violations.
 
-Pure functions. Each check says how much it looked at: one that looked at nothing has shown
-nothing. Without the final read what needs it is *unknown*, and never well.
+These are pure functions. Each check counts what it examined, because a check that examined nothing
+has shown nothing. If the final read is missing, the checks that need it are *unknown*.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from leasehold_lab.chaos.tables import FinalJob, Tables
 _NAMED = 10
 _TICK_SECONDS = 1.0
 _TICK_LATE_SECONDS = 5.0
-"""After the drain, on a busy machine."""
+"""Allowed after the drain, for a busy machine."""
 _TICKS_UNDER_WAY_SECONDS = 15.0
 _VERDICTS = frozenset({"met", "breached", "cancelled"})
 _STATES = frozenset(str(state) for state in FINISHED)
@@ -37,8 +37,8 @@ _STATES = frozenset(str(state) for state in FINISHED)
 
 @dataclass
 class Check:
-    """One promise: what was looked at, and what was wrong. ``verdict``: ``violated``, ``unknown``,
-    ``idle`` (there was nothing to look at) or ``held``."""
+    """One promise: how much was examined, and what was wrong. ``verdict``: ``violated``,
+    ``unknown``, ``idle`` (there was nothing to examine) or ``held``."""
 
     name: str
     promise: str
@@ -56,7 +56,7 @@ class Check:
 
 
 Found = Iterator[str | int | None]
-"""Violations as text, and numbers: so much more was looked at. None: it cannot be known."""
+"""Violations as text, and numbers of examined items. None: it cannot be known."""
 
 
 def judge(campaign: Campaign, tables: Tables | None, timings: Timings) -> list[Check]:
@@ -82,7 +82,7 @@ def judge(campaign: Campaign, tables: Tables | None, timings: Timings) -> list[C
 
 # -- enqueues ----------------------------------------------------------------------------------
 def _told(campaign: Campaign) -> dict[str, str]:
-    """ref -> ``intent`` (nothing was heard), ``ack`` or ``unknown``."""
+    """Each ref with ``intent`` (no answer was received), ``ack`` or ``unknown``."""
     told: dict[str, str] = {}
     for process in campaign.producers():
         for line in process.of("intent", "ack", "unknown"):
@@ -91,7 +91,7 @@ def _told(campaign: Campaign) -> dict[str, str]:
 
 
 def _jobs(tables: Tables) -> dict[str, list[FinalJob]]:
-    """By what the campaign enqueued them for."""
+    """The jobs by the ref under which the campaign enqueued them."""
     jobs: dict[str, list[FinalJob]] = defaultdict(list)
     for job in tables.jobs:
         if job.ref is not None:
@@ -105,19 +105,19 @@ def _lost(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
         if how == "ack":
             yield 1
             if ref not in jobs:
-                yield f"{ref} was acknowledged and is nowhere"
+                yield f"{ref} was acknowledged but has no job"
 
 
 def _duplicated(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
-    # what somebody calls ref in his own jobs is his
+    # in a user's own jobs, an argument named ref means something else
     for ref, found in _jobs(tables).items() if campaign.own_tasks else ():
         yield 1
         if len(found) > 1:
-            yield f"{ref} is {len(found)} jobs: {', '.join(str(job.id) for job in found)}"
+            yield f"{ref} has {len(found)} jobs: {', '.join(str(job.id) for job in found)}"
     for job, many in Counter(job.id for job in tables.jobs).items():
         yield 1
         if many > 1:
-            yield f"job {job} is there {many} times"
+            yield f"job {job} exists {many} times"
 
 
 def _unexpected(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
@@ -125,12 +125,12 @@ def _unexpected(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
     for ref in _jobs(tables):
         yield 1
         if ref not in told:
-            yield f"{ref} was enqueued by nobody"
+            yield f"{ref} exists but nobody enqueued it"
 
 
 def _recovered(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
-    """Of those whose outcome is unknown, each is there once or not at all, and whole batches: also
-    of a call in which its process was killed, which was told nothing."""
+    """A call with an unknown outcome did everything or nothing, and each job exists at most once.
+    The same holds for a call that received no answer because its process was killed."""
     jobs = _jobs(tables)
     for process in campaign.producers():
         answered = {ref for line in process.of("ack", "unknown") for ref in line["refs"]}
@@ -140,11 +140,11 @@ def _recovered(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
             there = [ref for ref in line["refs"] if ref in jobs]
             yield len(line["refs"])
             if there and len(there) < len(line["refs"]):
-                yield f"{len(there)} of the {len(line['refs'])} jobs of one call are there"
+                yield f"{len(there)} of the {len(line['refs'])} jobs of one call exist"
 
 
 def _finished(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
-    """After the drain no job is left over, and none is held by a process that is gone."""
+    """After the drain no job is left, and no dead process holds one."""
     newest = max((tick.fire_at for tick in tables.ticks), default=None)
     for job in tables.jobs:
         yield 1
@@ -156,9 +156,9 @@ def _finished(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
         if campaign.own_tasks and (job.schedule is None or late):
             yield f"{job.task} {job.id} is still {job.state}, attempt {job.attempt}"
         if job.state == "running" and not job.node_is_there:
-            yield f"{job.task} {job.id} is held by node {job.node}, which is gone"
+            yield f"{job.task} {job.id} is held by node {job.node}, which does not exist"
     if not campaign.drained:
-        yield "the jobs were not all done when the drain was over"
+        yield "some jobs were unfinished when the time for the drain was up"
 
 
 # -- effects -----------------------------------------------------------------------------------
@@ -173,46 +173,46 @@ def _effects(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
         if had > 1:
             yield f"{job.ref} had its effect {had} times"
         if job.state == "completed" and not had:
-            yield f"{job.ref} is completed, and its effect is nowhere"
+            yield f"{job.ref} is completed but had no effect"
         if job.state != "completed" and had:
-            yield f"{job.ref} had its effect and is {job.state}"
+            yield f"{job.ref} had its effect but is {job.state}"
         if had == 1 and job.state == "completed" and tokens[job.ref] != job.token:
-            yield f"{job.ref}: the effect is of claim {tokens[job.ref]}, the end of {job.token}"
+            yield f"{job.ref}: the effect is of claim {tokens[job.ref]}, the outcome of {job.token}"
     for ref in effects:
-        yield f"{ref} had its effect and is no job"
+        yield f"{ref} had its effect but has no job"
 
 
 def _stale(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
-    """No effect of a transaction that was told that its claim is lost."""
+    """A transaction that was told that its claim is lost has no effect."""
     written = {(ref, token) for ref, _, token in tables.effects}
     for process in campaign.nodes():
         for line in process.of("complete_refused", "completed"):
             yield 1
             there = (line["ref"], line["token"]) in written
             if line["kind"] == "complete_refused" and there:
-                yield f"{process}: {line['ref']} was refused, and its effect is there"
+                yield f"{process}: {line['ref']} was refused, but its effect exists"
             if line["kind"] == "completed" and not there:
-                yield f"{process}: {line['ref']} was completed, and its effect is nowhere"
+                yield f"{process}: {line['ref']} was completed, but its effect does not exist"
 
 
 # -- deadlines ---------------------------------------------------------------------------------
 def _deadlines(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
-    """Each finished job has one verdict; a breach is told by one job, and nothing else is."""
+    """Each finished job has one verdict. Exactly one job reports each breach, and nothing else."""
     states = {job.id: job.state for job in tables.jobs}
     told = Counter(callback for _, _, callback in tables.deadlines if callback)
     for promised, verdict, callback in tables.deadlines:
         yield 1
         if verdict not in _VERDICTS and states.get(promised) in _STATES:
-            yield f"job {promised} is {states[promised]}, and its deadline is {verdict}"
+            yield f"job {promised} is {states[promised]}, but its deadline is {verdict}"
         if (verdict == "breached") != (callback is not None):
-            yield f"the deadline of {promised} is {verdict} and was told by {callback}"
+            yield f"the deadline of {promised} is {verdict}, and its callback is {callback}"
         if callback is not None and (callback not in states or told[callback] > 1):
-            where = "nowhere" if callback not in states else "of several deadlines"
-            yield f"the breach of {promised} was told by {callback}, which is {where}"
+            where = "does not exist" if callback not in states else "belongs to several deadlines"
+            yield f"the breach of {promised} has the callback {callback}, which {where}"
     with_one = Counter(job for job, _, _ in tables.deadlines)
     for job in tables.jobs:
         if job.task == "page" and campaign.own_tasks and job.id not in told:
-            yield f"job {job.id} tells of a breach that is not there"
+            yield f"job {job.id} reports a breach that does not exist"
         if job.task == "nap" and with_one[job.id] != 1:
             yield f"job {job.id} has {with_one[job.id]} deadlines"
 
@@ -224,16 +224,16 @@ def _ticks(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
     fired = Counter((t.schedule, t.fire_at) for t in tables.ticks if t.state == "fired")
     for (schedule, moment), many in jobs.items():
         if many > max(1, fired[schedule, moment]):
-            yield f"{schedule} {moment} is {many} jobs"
+            yield f"{schedule} {moment} has {many} jobs"
     for tick in tables.ticks:
         yield 1
         if tick.state == "fired" and campaign.own_tasks and not jobs[tick.schedule, tick.fire_at]:
-            yield f"{tick.schedule} {tick.fire_at} was fired, and its job is nowhere"
+            yield f"{tick.schedule} {tick.fire_at} was fired, but has no job"
 
 
 def _missed(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
-    """From the first entry of the ledger until the nodes were told to stop each second is decided,
-    and fired: none was so late that it may be missed."""
+    """From the ledger's first entry until the nodes were told to stop, each second is decided and
+    fired: none was late enough to be missed."""
     expected: datetime | None = None
     for tick in tables.ticks:
         yield 1
@@ -248,13 +248,13 @@ def _missed(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
         yield "nothing was ever fired"
     elif expected < campaign.clock - timedelta(seconds=_TICK_LATE_SECONDS):
         last = expected - timedelta(seconds=_TICK_SECONDS)
-        yield f"the last tick is of {last}, and the nodes were told to stop at {campaign.clock}"
+        yield f"the last tick is {last}, but the nodes were told to stop at {campaign.clock}"
 
 
 # -- duties ------------------------------------------------------------------------------------
 def _duties(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
-    """No duty of a term committed after a later acquisition: what each new leader saw of the
-    terms before it, as its first act, is all that there ever will be."""
+    """No duty of a term commits after a later acquisition: what a new leader sees of earlier terms
+    as its first action is all that they ever commit."""
     committed = Counter(term for _, term in tables.duties)
     written = {duty for duty, _ in tables.duties}
     for process in campaign.nodes():
@@ -270,8 +270,8 @@ def _duties(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
         for line in process.of("duty_done", "duty_fenced"):
             yield 1
             if (line["kind"] == "duty_done") != (line["duty"] in written):
-                there = "there" if line["duty"] in written else "nowhere"
-                yield f"{process}: {line['kind']} for {line['duty']}, which is {there}"
+                there = "exists" if line["duty"] in written else "does not exist"
+                yield f"{process}: {line['kind']} for {line['duty']}, which {there}"
 
 
 Look = Callable[[Campaign, Tables, Timings], Found]

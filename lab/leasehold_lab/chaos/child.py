@@ -1,4 +1,4 @@
-"""The first lines of a process of the campaign."""
+"""The entry point of a campaign's processes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from leasehold_lab.chaos.producer import produce
 from leasehold_lab.orphan import end_with_parent
 
 EXIT_REFUSED = 71
-"""The database was away when it started."""
+"""The exit status if the database was unavailable at the start."""
 
 
 def main(given: dict[str, Any]) -> None:
-    """``given``: ``role``, ``name``, ``history`` (a file), ``pace`` (a producer's, in seconds),
-    ``hard_exit`` (a worker's; without it a node is as in a web process)."""
+    """``given``: ``role``, ``name``, ``history`` (a file), ``pace`` (for a producer, in seconds),
+    ``hard_exit`` (for a worker; without it, a node behaves as in a web process)."""
     end_with_parent()
     writer = Writer(Path(given["history"]), Env())
     try:

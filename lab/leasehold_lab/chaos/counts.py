@@ -1,4 +1,4 @@
-"""How much a run has shown: below its minimums a run proves nothing, and is void."""
+"""Counts how much a run has shown. Below its minimums, a run proves nothing and is void."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from leasehold_lab.chaos.history import Campaign
 from leasehold_lab.chaos.tables import Tables
 
 GATE_SECONDS = 260.0
-"""With faults, for which the minimums of the gate are meant."""
+"""Seconds of faults that the gate's minimums are meant for."""
 
 
 @dataclass
@@ -20,19 +20,19 @@ class Counts:
     acknowledged: int = 0
     terms: int = 0
     unknown: int = 0
-    """Enqueues of which nobody knows whether they were done."""
+    """Enqueues whose outcome is unknown."""
     recovered: int = 0
-    """... and that were found to be done."""
+    """Those of them that turned out to have succeeded."""
     stale: int = 0
-    """Completions that came after the claim had been taken away, and changed nothing."""
+    """Completions that came after the claim was taken away, and changed nothing."""
     fenced: int = 0
-    """Duties of a leader that the fence kept from committing."""
+    """Duties that the fence kept from committing."""
     runs: int = 0
     ticks: int = 0
     effects: int = 0
     duties: int = 0
     seconds: float = 0.0
-    """With faults."""
+    """Seconds with faults."""
 
     def __add__(self, other: Counts) -> Counts:
         names = [f.name for f in fields(self)]
@@ -95,7 +95,7 @@ def count(campaign: Campaign, tables: Tables | None) -> Counts:
 
 
 def _terms(campaign: Campaign, tables: Tables | None) -> set[tuple[str, int]]:
-    """Those of this campaign: somebody's database has older ones."""
+    """The terms of this campaign, without older ones in a user's database."""
     workers = {process.pid for process in campaign.nodes()}
     every = tables.terms if tables else []
     return {(name, token) for name, token, worker in every if _pid(worker) in workers}
@@ -107,16 +107,16 @@ def _pid(worker_id: str) -> int:
 
 
 def missing(counts: Counts, minimum: Counts) -> list[str]:
-    """What is below the minimum, in words; empty: the run counts."""
+    """What is below the minimum, in words; empty if the run counts."""
     return [
-        f"{getattr(counts, name):,} {words}, at least {getattr(minimum, name):,} are needed"
+        f"{getattr(counts, name):,} {words}, but at least {getattr(minimum, name):,} are needed"
         for name, words in _SHOWN.items()
         if getattr(counts, name) < getattr(minimum, name)
     ]
 
 
 def missing_of_one(counts: Counts, profile: str, seconds: float, own_tasks: bool) -> list[str]:
-    """The same for a single run: its share of the gate's, of what its profile can show."""
+    """The same for a single run: its share of the gate's minimums that its profile can reach."""
     share = seconds / GATE_SECONDS
     shown = _OF_PROFILE[profile]
     if not own_tasks:

@@ -1,4 +1,4 @@
-"""The database of a campaign: a PostgreSQL of its own to do harm to, or somebody's by its DSN."""
+"""The database of a campaign: its own PostgreSQL, open to every fault, or a user's by its DSN."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _REAPER_SECONDS = 5.0
 
 
 def find_faketime() -> Path | None:
-    """Debian's package ``libfaketime``."""
+    """The library of Debian's package ``libfaketime``."""
     machine = os.uname().machine
     paths = [Path(pattern.format(machine)) for pattern in _LIBRARIES]
     return next((path for path in paths if path.exists()), None)
 
 
 class Clock:
-    """A wall clock that can be stepped, for every process that was started with ``environ``.
-    Its monotonic clocks go on as they are."""
+    """A wall clock that can be stepped, for every process started with ``environ``. Monotonic
+    clocks are not affected."""
 
     def __init__(self, library: Path, file: Path) -> None:
         self._file = file
@@ -49,7 +49,7 @@ class Clock:
         self.set(0.0)
 
     def set(self, seconds: float) -> None:
-        """The clock says so much more than the true time from now on."""
+        """Set the clock this many seconds ahead of the true time."""
         new = self._file.with_suffix(".new")
         new.write_text(f"{seconds:+.3f}s\n")
         new.chmod(0o644)
@@ -58,7 +58,7 @@ class Clock:
 
 
 class Server:
-    """A server of the campaign's own, with a clock that can be stepped where libfaketime is."""
+    """The campaign's own server. Its clock can be stepped if libfaketime is installed."""
 
     def __init__(self, folder: Path, server: EmbeddedServer, clock: Clock | None) -> None:
         self._folder = folder
@@ -68,7 +68,7 @@ class Server:
 
     @classmethod
     def start(cls, version: str | None = None) -> Self:
-        """Takes a second or two. Raises EmbeddedError."""
+        """Start the server, which takes a second or two. Raises EmbeddedError."""
         folder = Path(tempfile.mkdtemp(prefix="lh-chaos-"))
         folder.chmod(0o711)
         library = find_faketime()
@@ -96,13 +96,13 @@ class Server:
         return self._server.version
 
     async def crash(self) -> None:
-        """Immediate shutdown, and a start with recovery."""
+        """Shut down immediately, and start again with recovery."""
         await asyncio.to_thread(self._server.restart, "immediate")
 
     def pause(self) -> None:
-        """SIGSTOP to every process of the server."""
+        """Send SIGSTOP to every process of the server."""
         postmaster = self._server.pid
-        os.kill(postmaster, signal.SIGSTOP)  # first: it starts nobody any more
+        os.kill(postmaster, signal.SIGSTOP)  # first, so that it starts no more processes
         self._stopped = [postmaster, *_children(postmaster)]
         for pid in self._stopped[1:]:
             with suppress(ProcessLookupError):
@@ -115,7 +115,7 @@ class Server:
                 os.kill(pid, signal.SIGCONT)
 
     def kill_backend(self, pid: int) -> bool:
-        """SIGKILL to one backend: the postmaster takes all down, and recovers."""
+        """Send SIGKILL to one backend: the postmaster ends all the others, and recovers."""
         if pid not in _children(self._server.pid):
             return False
         with suppress(ProcessLookupError):
@@ -140,7 +140,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _wrapped(folder: Path, clock: Clock, version: str | None) -> Path:
-    """A bin folder whose ``postgres`` runs under the clock."""
+    """A bin folder whose ``postgres`` uses the clock."""
     account = server_account(folder / "data" / reaper.PGDATA)
     binaries = reachable(find_binaries(version), account, folder)
     wrapped = folder / "bin"

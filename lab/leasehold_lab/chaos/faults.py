@@ -1,7 +1,6 @@
-"""The faults: what is done to whom, how often, and for how long.
+"""The faults: what they do to which process, how often, and for how long.
 
-Every fault undoes itself, also when the run ends in the middle of it, and is written down with
-the moments between which it acted.
+Every fault undoes itself, even if the run ends during it, and is recorded with its start and end.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from leasehold_lab.chaos.watch import Watcher
 
 PROFILES = ("process", "network", "database", "all", "none")
 Menu = list[tuple[Callable[[], Awaitable[None]], float]]
-"""Faults, and how often each is drawn."""
+"""Faults, and how often each one is drawn."""
 _DUTY = b"chaos_duty (duty"
 _TRAP_SECONDS = 3.0
 _SETTLE_SECONDS = 0.5
 _JOIN_SECONDS = 2.5
 _SPARED = 0.85
-"""The chance that nobody more is hit while others are: somebody has to take over, and somebody has
-to bring work."""
+"""The chance that no further process is hit while others are: some must remain to take over and to
+enqueue jobs."""
 
 
 @dataclass
 class Faults:
-    """Does faults to a fleet and its database until it is told to end. ``lease`` is T."""
+    """Injects faults into a fleet and its database. ``lease``: the length of a lease, T."""
 
     fleet: Fleet
     server: Server | None
@@ -55,7 +54,7 @@ class Faults:
         return self.acts.done
 
     async def run(self, profile: str, seconds: float, every: float) -> None:
-        """One fault each ``every`` seconds on average; as long as each takes."""
+        """Inject a fault every ``every`` seconds on average, however long each one takes."""
         menu = self._menu(profile)
         tasks: set[asyncio.Task[None]] = set()
         end = self.env.boot_now() + seconds
@@ -72,7 +71,7 @@ class Faults:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._heal()
-        if self.acts.errors:  # what was drawn was not done: the run shows less than it says
+        if self.acts.errors:  # some faults failed: the run shows less than it claims
             raise self.acts.errors[0]
 
     def _heal(self) -> None:
@@ -117,7 +116,7 @@ class Faults:
         return self.fleet.by_pid(row.pid) if row else None
 
     def _someone(self, *roles: str, leader: float = 0.5) -> Member | None:
-        """The leader with that chance, or else anybody of these roles to whom nothing is done."""
+        """The leader with that chance, else a process of these roles that no fault is hitting."""
         found, nodes = self._leader(), self.fleet.nodes
         hit = sum(m.busy or not self._stands(m) for m in nodes)
         most = len(nodes) // 2 if leader < 1 else len(nodes) - 1
@@ -138,7 +137,7 @@ class Faults:
         return self.rng.choice(wanted) if wanted else None
 
     def _stands(self, member: Member) -> bool:
-        """It lives, and has had the time to join."""
+        """Is it alive, and has it had time to join?"""
         started_at = member.record.started_at if member.record else self.env.boot_now()
         return member.alive and self.env.boot_now() - started_at > _JOIN_SECONDS
 
@@ -147,11 +146,12 @@ class Faults:
         await self._pause(leader=1.0)
 
     async def _pause(self, leader: float = 0.5) -> None:
-        """Half of them the leader; others wherever they are, or between an act and its answer."""
+        """Stop the leader half of the time. A process is stopped anywhere, or between a write and
+        its answer."""
         member = self._someone("node", "producer", leader=leader)
         if member is None:
             return
-        # in a long one it is declared dead before it goes on
+        # after a long pause it has been declared dead
         long = member.role == "node" and self.rng.random() < 0.5
         seconds = self.lease * (self.rng.uniform(1.4, 2.0) if long else self.rng.uniform(0.5, 2.0))
         aimed = self.rng.random() < (0.8 if member.role == "producer" else 0.3)
@@ -173,8 +173,8 @@ class Faults:
                     member.signal(signal.SIGCONT)
 
     async def _stopped(self, member: Member, text: bytes | None) -> bool:
-        """At once; or, with a text, when its next write with that in it has left it and its answer
-        has not come. False: it was not there any more."""
+        """Stop it at once, or with ``text``, after its next write that contains it has been sent
+        and before its answer. False if it was no longer running."""
         if text is None:
             return member.signal(signal.SIGSTOP)
         sprung = asyncio.Event()
@@ -194,7 +194,7 @@ class Faults:
         return hit
 
     async def _kill(self) -> None:
-        """SIGKILL; with a certificate of its parent, or without."""
+        """SIGKILL, with or without a death certificate from its parent."""
         member = self._someone("node", "producer", leader=0.4)
         if member is None or not member.process:
             return
@@ -213,7 +213,7 @@ class Faults:
         await self._restart(leader=1.0)
 
     async def _restart(self, leader: float = 0.6) -> None:
-        """A deploy: SIGTERM, and the next process takes its place."""
+        """A deployment: SIGTERM, and the next process takes its place."""
         member = self._someone("node", leader=leader)
         if member is None or not member.process:
             return
@@ -230,7 +230,7 @@ class Faults:
                 member.signal(signal.SIGKILL)
 
     async def _step_worker(self) -> None:
-        """The wall clock of one node says something else for a while."""
+        """Step the wall clock of one node for a while."""
         members = [m for m in self.fleet.nodes if m.clock and m.clock.offset == 0.0]
         if not members:
             return
@@ -255,8 +255,8 @@ class Faults:
         await self._hole(leader=1.0)
 
     async def _hole(self, leader: float = 0.5) -> None:
-        """Nothing passes in one direction or in both; later what was held back arrives, or the
-        connections are reset."""
+        """Block one direction or both; later the blocked data arrives, or the connections are
+        reset."""
         member = self._someone("node", "producer", leader=leader)
         if member is None:
             return
@@ -264,7 +264,7 @@ class Faults:
             ((True, True, "both ways"), (True, False, "requests"), (False, True, "answers"))
         )
         late = leader == 1.0 or self.rng.random() < 0.5
-        # a leader that is cut off for less than its trust goes on leading
+        # a leader that is cut off for less than its trust keeps leading
         shortest = 1.3 if leader == 1.0 else 0.7 if member is self._leader() else 0.2
         seconds = self.lease * self.rng.uniform(shortest, 1.8)
         words = f"{words} {seconds:.1f} s, then " + ("all arrives" if late else "reset")
@@ -278,7 +278,7 @@ class Faults:
                 member.link.heal()
 
     async def _lose_answers(self) -> None:
-        """Three of ten writes are committed, and nobody is told."""
+        """Commit three of ten writes without an answer."""
         member = self._someone("producer", "node", leader=0.25)
         if member is None:
             return
@@ -308,7 +308,7 @@ class Faults:
                 member.link.heal()
 
     async def _reset(self) -> None:
-        """A storm of resets, or one."""
+        """Reset all connections, once or several times."""
         member = self._someone("node", "producer")
         if member is None:
             return
@@ -323,7 +323,7 @@ class Faults:
                 raise Missed
 
     async def _half_open(self) -> None:
-        """One end is closed, and the other is not told."""
+        """Close one end without telling the other."""
         member = self._someone("node", "producer")
         if member is None:
             return
@@ -384,9 +384,9 @@ class Faults:
 
     @asynccontextmanager
     async def _exclusive(self) -> AsyncIterator[None]:
-        """One at a time for the server itself; what comes meanwhile is left out."""
+        """One fault at a time for the server itself; others are skipped meanwhile."""
         if self._server_busy:
-            raise Conflict("something is being done to the server")
+            raise Conflict("another fault is hitting the server")
         self._server_busy = True
         try:
             yield

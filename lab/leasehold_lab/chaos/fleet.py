@@ -1,4 +1,4 @@
-"""The processes of a campaign: each behind a link of its own, started again when it ends."""
+"""The processes of a campaign: each behind its own link, and restarted when it ends."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ _START = (
     "from leasehold_lab.chaos.child import main; main(given)"
 )
 CHILD = (sys.executable, "-c", _START)
-"""How a process of the campaign is started; its orders are the last argument, as JSON."""
+"""The command of a campaign's process; its orders are the last argument, as JSON."""
 _STOP_SECONDS = 25.0
 _LOG_LINES = 25
 _HARD_EXIT = "node1"
-"""It ends as a worker does; the others are as in a web process."""
+"""This node ends its process as a worker does; the others behave as in a web process."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What kinds of processes there are."""
+    """The kinds and numbers of processes."""
 
     nodes: int = 4
     producers: int = 3
     pace: float = 0.15
     child: Sequence[str] = CHILD
     target: str = ""
-    """``MODULE:APP`` of somebody's application; then there are no producers of ours."""
+    """``MODULE:APP`` of a user's application; then there are no producers."""
 
 
 class Member:
-    """One place in the campaign, and the process that has it now."""
+    """One place in the campaign, and its current process."""
 
     def __init__(self, name: str, role: str, link: FaultProxy, clock: Clock | None) -> None:
         self.name = name
@@ -57,11 +57,11 @@ class Member:
         self.process: asyncio.subprocess.Process | None = None
         self.record: Process | None = None
         self.busy = False
-        """Something is being done to it."""
+        """A fault is hitting it."""
         self.why = ""
-        """What we did to end it; empty: nothing."""
+        """How we ended it; empty if we did not."""
         self.certify = True
-        """Does its parent say so when it has died?"""
+        """Whether its parent certifies its death."""
         self.started = 0
 
     @property
@@ -74,7 +74,7 @@ class Member:
         return self.process is not None and self.process.returncode is None
 
     def signal(self, number: signal.Signals) -> bool:
-        """False: it has ended."""
+        """Send a signal. False if the process has ended."""
         if self.process and self.process.returncode is None:
             with suppress(ProcessLookupError):
                 self.process.send_signal(number)
@@ -83,7 +83,7 @@ class Member:
 
 
 class Fleet:
-    """``members`` by name; every process that ever ran is in ``processes``."""
+    """``members``: by name. ``processes``: every process that ever ran."""
 
     def __init__(
         self, settings: Settings, plan: Plan, folder: Path, certifier: Certifier, env: Env, rng: Rng
@@ -110,7 +110,7 @@ class Fleet:
                 self._keepers.append(asyncio.create_task(self._keep(member), name=name))
 
     def _clock(self, name: str) -> Clock | None:
-        """The last node has a wall clock of its own."""
+        """A wall clock of its own for the last node."""
         library = find_faketime()
         if library is None or name != f"node{self._plan.nodes}" or self._plan.target:
             return None
@@ -124,16 +124,16 @@ class Fleet:
         alive = [m for m in self.members.values() if m.alive]
         return next((m for m in alive if m.pid == pid), None)
 
-    # -- one place -------------------------------------------------------------------------------
+    # -- one member ------------------------------------------------------------------------------
     async def _keep(self, member: Member) -> None:
-        """Start it, wait for its end, start it again."""
+        """Start it, wait for its end, and start it again."""
         while member.role not in self._stopping:
             await self._spawn(member)
             assert member.process and member.record
             code = await member.process.wait()
             member.record.ended_at = self._env.boot_now()
             member.record.how = member.why or f"ended by itself: {code}"
-            member.record.code = code  # also of one that we ended: it may have broken before that
+            member.record.code = code  # even if we ended it: it may have broken before that
             if member.certify and member.node:
                 self._certifier.report(member.node, member.record.how)
             if member.role not in self._stopping:
@@ -152,7 +152,7 @@ class Fleet:
         with (self._folder / f"{label}.log").open("wb") as out:
             member.process = await asyncio.create_subprocess_exec(
                 *self._command(member, label),
-                stdin=asyncio.subprocess.PIPE,  # ends when we end, however that is
+                stdin=asyncio.subprocess.PIPE,  # closes when we end, in whatever way
                 stdout=out,
                 stderr=out,
                 env=environ,
@@ -164,8 +164,8 @@ class Fleet:
         self.processes.append(member.record)
 
     def _environ(self, dsn: str) -> dict[str, str]:
-        """Somebody's application is told all that we were told, but where its database is; ours is
-        told nothing else. The DSN is in no argument: it may hold a password."""
+        """A user's application gets our whole environment except for the database's address; ours
+        gets nothing else. The DSN is not an argument, because it may contain a password."""
         if self._plan.target:
             given = {k: v for k, v in os.environ.items() if k != ASSIGNED_NODE}
             return given | {"LEASEHOLD_DSN": dsn, GIVEN_DSN: dsn}
@@ -192,7 +192,7 @@ class Fleet:
 
     # -- the end ---------------------------------------------------------------------------------
     async def stop(self, role: str) -> None:
-        """SIGTERM to all of a role; SIGKILL to those that do not end."""
+        """SIGTERM to all of a role; SIGKILL to those that do not stop."""
         self._stopping.add(role)
         members = [m for m in self.members.values() if m.role == role]
         for member in members:
@@ -210,13 +210,13 @@ class Fleet:
         self.raise_broken()
 
     def raise_broken(self) -> None:
-        """What ended a keeper, if any has: its place was empty since, and shows nothing."""
+        """Raise the error that ended a keeper, if any: its place was empty from then on."""
         for keeper in self._keepers:
             if keeper.done() and not keeper.cancelled() and (error := keeper.exception()):
                 raise error
 
     async def end(self) -> None:
-        """SIGKILL to all that is left; the links close."""
+        """SIGKILL to all that remain, and close the links."""
         self._stopping |= {"node", "producer"}
         for member in self.members.values():
             member.signal(signal.SIGCONT)
@@ -228,7 +228,7 @@ class Fleet:
             await member.link.close()
 
     def read_histories(self) -> None:
-        """The lines of each process that ever ran, once all have ended."""
+        """Read the lines of each process that ever ran, once all have ended."""
         counts: dict[str, int] = {}
         for process in self.processes:
             counts[process.name] = counts.get(process.name, 0) + 1
@@ -236,7 +236,7 @@ class Fleet:
             process.lines = history.read(path)
 
     def log_tail(self, process: Process) -> str:
-        """The end of what it wrote to its log."""
+        """The end of its log."""
         same = [p for p in self.processes if p.name == process.name]
         number = next(n for n, p in enumerate(same, 1) if p is process)
         text = (self._folder / f"{process.name}.{number}.log").read_text(errors="replace")

@@ -1,4 +1,4 @@
-"""Several campaigns one after the other, judged together: the gate of ten minutes and the soak."""
+"""Several campaigns in a row, judged together: the ten-minute gate and the soak."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from leasehold_lab.chaos.campaign import Order, Result, Say, run
 from leasehold_lab.chaos.counts import GATE, SOAK, Counts, missing, missing_of_one
 
 LOAD = 2.0
-"""The machine's load average above which nothing may change hands without a fault."""
+"""Minimum load average for the run in which nothing may change hands without a fault."""
 _BURNERS = 3
 _BURN = """
 import os, threading
@@ -29,13 +29,13 @@ FAULT_SECONDS = 65.0
 DRAIN_SECONDS = 35.0
 _SOAK_ROUNDS = 12
 _MORE_RUNS = 3
-"""Where too little happened: chance decides how often, for one, a fence keeps something out."""
+"""Extra runs if too little happened: chance decides how often, say, a fence refuses a write."""
 VERSIONS = ("18", "16", "15")
 
 
 @dataclass
 class Verdict:
-    """``void``: in words, why the runs prove nothing."""
+    """``void``: why the runs prove nothing, in words."""
 
     results: list[Result]
     total: Counts
@@ -43,14 +43,14 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """0 held, 1 a promise was broken, 3 void or unknown."""
+        """0 every promise held, 1 a promise was broken, 3 void or unknown."""
         if any(result.violations for result in self.results):
             return 1
         return 3 if self.void or any(result.unknown for result in self.results) else 0
 
 
 async def one(order: Order, say: Say) -> Verdict:
-    """One campaign by itself."""
+    """Run a single campaign."""
     result = await run(order, say)
     own = not order.plan.target
     void = missing_of_one(result.counts, order.profile, order.seconds, own)
@@ -58,13 +58,13 @@ async def one(order: Order, say: Say) -> Verdict:
 
 
 async def gate(order: Order, say: Say) -> Verdict:
-    """60 s without a fault on a busy machine, then each profile for 65 s, and all of them at once
-    again, up to three times, where that showed too little."""
+    """Run 60 s without faults on a busy machine, then each profile for 65 s. If that showed too
+    little, run all faults at once, up to three more times."""
     return await _several(order, say, ROTATION, GATE)
 
 
 async def soak(order: Order, say: Say) -> Verdict:
-    """The same for an hour: each round on another PostgreSQL, the last one on the default lease."""
+    """The same for an hour: each round on another PostgreSQL, the last with the default lease."""
     return await _several(order, say, ROTATION * _SOAK_ROUNDS, SOAK, VERSIONS)
 
 
@@ -107,7 +107,7 @@ async def _with_faults(calm: Order, number: int, say: Say) -> Result:
 
 
 def _shown(results: list[Result]) -> Counts:
-    """Of those with faults: what happened without any proves nothing about them."""
+    """The counts of the runs with faults; the one without proves nothing about them."""
     return sum((result.counts for result in results[1:]), Counts())
 
 
@@ -121,7 +121,7 @@ def _tell(result: Result, say: Say) -> None:
 
 
 def _burn(stack: ExitStack) -> None:
-    """Makes load; ends with us, however that is."""
+    """Create load until we end, in whatever way."""
     for _ in range(_BURNERS):
         burner = subprocess.Popen([sys.executable, "-c", _BURN], stdin=subprocess.PIPE)
         stack.callback(burner.wait)
@@ -129,6 +129,6 @@ def _burn(stack: ExitStack) -> None:
 
 
 def play(kind: str, order: Order, say: Say) -> Verdict:
-    """``one``, ``gate`` or ``soak``, in a loop of its own."""
+    """Run ``one``, ``gate`` or ``soak`` in an event loop of its own."""
     games = {"one": one, "gate": gate, "soak": soak}
     return asyncio.run(games[kind](order, say))

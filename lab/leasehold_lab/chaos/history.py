@@ -1,7 +1,7 @@
-"""Histories: what each process did and was told, one JSON object a line, written by itself.
+"""Histories: what each process did and was told, one JSON object per line, written by itself.
 
-Times are CLOCK_BOOTTIME, which all processes of a machine share. A line is one write(2): a
-process that is killed leaves whole lines and loses none.
+Times are CLOCK_BOOTTIME, which all processes of a machine share. A line is a single write(2), so a
+killed process leaves whole lines and loses none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Line = dict[str, Any]
 
 
 class Writer:
-    """``note(kind, field=value …)`` from any thread of one process."""
+    """``note(kind, field=value …)``, from any thread of one process."""
 
     def __init__(self, path: Path, env: Env) -> None:
         self._env = env
@@ -30,7 +30,7 @@ class Writer:
         self.note_at(self._env.boot_now(), kind, **fields)
 
     def note_at(self, at: float, kind: str, **fields: Any) -> None:
-        """The moment was read by the caller."""
+        """Write a line with a time that the caller has read."""
         line = json.dumps({"kind": kind, "at": at, **fields}, default=str) + "\n"
         os.write(self._fd, line.encode())
 
@@ -43,7 +43,7 @@ class Process:
     """One process from its start to its end."""
 
     name: str
-    """Of its place in the campaign, such as ``node1``; who takes its place has it too."""
+    """The name of its place in the campaign, such as ``node1``; its successors share it."""
     role: str
     pid: int
     started_at: float
@@ -51,9 +51,9 @@ class Process:
     how: str = ""
     """``killed``, ``stopped``, or how it ended by itself."""
     code: int | None = None
-    """Its exit status, however it ended; negative: the signal."""
+    """Its exit status, however it ended; negative: a signal."""
     hard_exit: bool = False
-    """Its node may end the process, and has a watchdog."""
+    """Whether its node may end the process, and has a watchdog."""
     lines: list[Line] = field(default_factory=list)
 
     def of(self, *kinds: str) -> Iterator[Line]:
@@ -65,7 +65,7 @@ class Process:
 
 @dataclass
 class Fault:
-    """One fault that was done. ``target`` is a process's name, ``database`` for all."""
+    """An injected fault. ``target``: a process's name, or ``database`` for all."""
 
     kind: str
     target: str
@@ -73,32 +73,32 @@ class Fault:
     end: float
     words: str = ""
     counted: bool = True
-    """False: nobody knows whether it hit anything. It excuses, and shows nothing."""
+    """False if nobody knows whether it hit anything: it excuses failures, but shows nothing."""
 
 
 @dataclass
 class Campaign:
-    """All that was written about one run."""
+    """Everything recorded about one run."""
 
     profile: str
     seed: int
     began_at: float
     healed_at: float
-    """When the last fault ended: from here on nothing is done to anybody."""
+    """When the last fault ended."""
     ended_at: float
     processes: list[Process] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     rows: list[Line] = field(default_factory=list)
-    """The leader's row as the campaign saw it: a line at each change of ``node, token, seq``."""
+    """The leader's row as the campaign saw it: one line per change of ``node, token, seq``."""
     drained: bool = False
     load: float = 0.0
-    """The machine's load average at the end of the faults."""
+    """The machine's load average when the faults ended."""
     stopping_at: float = 0.0
     """When the nodes were told to stop."""
     clock: datetime | None = None
-    """What the database said that the time was, just before that; None: it did not answer."""
+    """The database's time shortly before that; None if it did not answer."""
     own_tasks: bool = True
-    """False: somebody's application, of whose tasks nothing is known."""
+    """False for a user's application, whose tasks are unknown."""
 
     def nodes(self) -> list[Process]:
         return [process for process in self.processes if process.role == "node"]

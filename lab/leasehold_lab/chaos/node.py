@@ -1,4 +1,4 @@
-"""A process of the campaign that schedules and works."""
+"""A process of the campaign that schedules and runs jobs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from leasehold_lab.chaos.tables import ChaosSession
 
 _POLL_SECONDS = 0.02
 _DUTY_SECONDS = 0.4
-"""A duty stands still so long in its transaction: time for faults to hit it."""
+"""How long a duty pauses in its transaction, so that faults can hit it."""
 _REST_SECONDS = 0.3
 _EARLY = 0.25
 _PATIENCE_SECONDS = 60.0
 
 
 class _Events(logging.Handler):
-    """Every event of leasehold becomes a line of the history."""
+    """Writes every event of leasehold to the history."""
 
     def __init__(self, writer: Writer) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class _Events(logging.Handler):
 
 
 async def serve(hard_exit: bool, writer: Writer, stop: asyncio.Event) -> None:
-    """Take part until ``stop``."""
+    """Run a node until ``stop`` is set."""
     chaos = ChaosApp(writer, grace=2.0)
     logger = logging.getLogger("leasehold")
     logger.addHandler(_Events(writer))
@@ -48,7 +48,7 @@ async def serve(hard_exit: bool, writer: Writer, stop: asyncio.Event) -> None:
     sampler.start()
     await node.start()
     writer.note("up")
-    # a duty of the user's own is not drained: it goes on while the node resigns and leaves
+    # a user's own duty is not drained: it continues while the node resigns and leaves
     duties = asyncio.create_task(Duties(chaos, node, writer).run())
     try:
         await stop.wait()
@@ -63,7 +63,7 @@ async def serve(hard_exit: bool, writer: Writer, stop: asyncio.Event) -> None:
 
 
 class Duties:
-    """While this process leads: transactions that must not commit after a later acquisition."""
+    """Duties of a leader: transactions that must not commit after a later term began."""
 
     def __init__(self, chaos: ChaosApp, node: Node, writer: Writer) -> None:
         self._chaos = chaos
@@ -77,7 +77,7 @@ class Duties:
         try:
             while True:
                 await self._one()
-        except Exception as error:  # else nobody would hear that there are no duties any more
+        except Exception as error:  # otherwise nobody would notice that the duties have ended
             self._writer.note("duties_broke", error=repr(error))
             raise
 
@@ -95,8 +95,8 @@ class Duties:
         await asyncio.sleep(_REST_SECONDS * self._env.rng.random())
 
     async def _look(self, term: int) -> None:
-        """The first act of a term: what the terms before it have committed until now. Whatever
-        they commit later was committed after this acquisition."""
+        """The first action of a term: read what earlier terms have committed. Whatever else they
+        commit, they commit after this acquisition."""
         async with self._chaos.sessions.one() as session:
             before = await session.duties_before(term)
         self._looked = term
@@ -116,8 +116,8 @@ class Duties:
         self._writer.note("duty_done" if stands else "duty_fenced", **fields)
 
     async def _work(self, session: ChaosSession, duty: str, term: int, early: bool) -> bool:
-        """Early: the fence is held from the beginning, and a takeover has to wait for us. Late:
-        it is asked for at the end, when another may lead already."""
+        """Early: hold the fence from the start, so that a takeover must wait. Late: check the fence
+        at the end, when another process may already lead."""
         if early:
             if not await session.fenced(NAME, term):
                 return False

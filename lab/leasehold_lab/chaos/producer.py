@@ -1,4 +1,4 @@
-"""A process of the campaign that enqueues, and writes down what it was told."""
+"""A process of the campaign that enqueues jobs and records the answers."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from leasehold_lab.chaos.history import Writer
 
 _LANES = 3
 _BATCH = (22, 45)
-"""So many that COPY is taken."""
+"""Enough jobs for COPY."""
 _MIX = (("note", 0.44), ("nap", 0.50), ("effect", 0.62), ("stubborn", 1.0))
 _NAP_SECONDS = 2.0
-"""The longest: jobs that were hit by two crashes run alone, one after the other."""
+"""The longest nap. It is short because jobs with two crashes run alone, one after the other."""
 _CALL_SECONDS = 3.0
 
 
 async def produce(name: str, pace_seconds: float, writer: Writer, stop: asyncio.Event) -> None:
-    """Until ``stop``; each lane waits ``pace_seconds`` on average between two calls."""
+    """Enqueue until ``stop``; each lane waits ``pace_seconds`` on average between two calls."""
     chaos = ChaosApp(None, call_timeout=_CALL_SECONDS)
     producer = _Producer(f"{name}-{chaos.app.env.pid}", chaos, writer, pace_seconds)
     writer.note("up")
@@ -50,7 +50,7 @@ class _Producer:
                 continue
 
     async def _call(self) -> None:
-        """One call. Its intent is written before, what came of it after."""
+        """Make one call, recording the intent before it and the outcome after it."""
         kind = self._env.rng.choices(("one", "many", "within", "later"), (4, 1.2, 4, 1))[0]
         size = self._env.rng.randint(*_BATCH) if kind == "many" else 1
         refs = [f"{self._name}-{self._count + number}" for number in range(size)]
@@ -63,13 +63,13 @@ class _Producer:
             else:
                 await self._chaos.app.enqueue_many(jobs)
         except LeaseholdError as error:
-            # an answer that says no is no proof that nothing was written before it
+            # an error does not prove that nothing was written before it
             self._writer.note("unknown", refs=refs, how=kind, error=type(error).__name__)
         else:
             self._writer.note("ack", refs=refs, how=kind)
 
     async def _within(self, jobs: list[JobRequest]) -> None:
-        """In a transaction of our own, which nobody repeats."""
+        """Enqueue in our own transaction, which nobody repeats."""
         async with self._chaos.sessions.one() as session, session.transaction(_CALL_SECONDS):
             for job in jobs:
                 await self._chaos.app.enqueue(job, on=session.connection)

@@ -1,8 +1,8 @@
-"""A link to the database that fails as networks do, one process's connections at a time.
+"""A link to the database that fails as networks do, for one process's connections at a time.
 
-It listens on a unix socket of its own. Both directions can be delayed, held back (a hole: later
-they arrive after all, or everything is reset), cut; an answer can be lost after the server has
-carried the statement out, and one end can be closed while the other is told nothing.
+It listens on its own unix socket. It can delay, block (a hole: the data arrives later, or
+everything is reset) or cut either direction. It can lose an answer after the server has executed
+the statement, and it can close one end without telling the other.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from leasehold_lab.chaos.wire import (
     read_startup,
 )
 
-_PORT = "5432"  # only a part of the socket's name
+_PORT = "5432"  # only part of the socket's name
 _GOES_ON = (b"P", b"B", b"D", b"E", b"C")
-"""Requests behind which more come in the same packet."""
+"""Requests that are followed by more in the same packet."""
 _FLUSHED = (b"Z", b"G", b"H", b"R", b"A")
 """Answers that a client waits for: ready, COPY in and out, authentication, a notification."""
 _TLS = ("require", "verify-ca", "verify-full")
@@ -42,20 +42,20 @@ ENDS = (OSError, asyncio.IncompleteReadError)
 
 
 def _refuse_tls(target: Mapping[str, Any]) -> None:
-    """The link reads what passes: it cannot do that to what is encrypted."""
+    """Raises ConfigError for TLS: the link reads what passes, so it must not be encrypted."""
     mode = str(target.get("sslmode") or os.environ.get("PGSSLMODE", ""))
     if mode in _TLS or target.get("channel_binding") == "require":
         raise ConfigError(
-            "the campaign's links to the database speak no TLS",
+            "the campaign's links to the database do not support TLS",
             got=f"sslmode={mode or 'prefer'} channel_binding={target.get('channel_binding')}",
-            do="Point it at a staging database that is reached without, such as by a tunnel, "
-            "and say sslmode=disable",
+            do="Use a staging database that is reached without TLS, for example through a tunnel, "
+            "and set sslmode=disable",
         )
 
 
 class Loss:
-    """Which answers are lost: those to statements that contain ``text``, ``times`` times, each
-    with a ``chance``; with ``rows``, only answers that bring some. Never three in a row."""
+    """Selects the answers to lose: those to statements with ``text``, ``times`` times, each with a
+    ``chance``; with ``rows``, only answers that have rows. Never three in a row."""
 
     def __init__(
         self, text: str, times: int, chance: float = 1.0, rows: bool = True, rng: Rng | None = None
@@ -72,7 +72,7 @@ class Loss:
         return self.text.encode() in text
 
     def hits(self, has_rows: bool) -> bool:
-        """Is this answer to be lost? Asked once for each answer that it concerns."""
+        """Should this answer be lost? Called once for each answer that it concerns."""
         if self.lost >= self.times or (self.rows and not has_rows):
             return False
         hit = self._rng.random() < self.chance and (self.chance == 1.0 or self._in_a_row < 2)
@@ -82,14 +82,14 @@ class Loss:
 
 
 class WriteLoss(Loss):
-    """The answers to whatever writes, at the end of its transaction: lost at COMMIT."""
+    """Loses answers to writes at the end of their transaction, that is, at COMMIT."""
 
     def __init__(self, chance: float, rng: Rng) -> None:
         super().__init__("", 1_000_000, chance, rows=False, rng=rng)
 
 
 class Gate:
-    """One direction of a link: open, or closed for a while."""
+    """One direction of a link: open, or temporarily closed."""
 
     def __init__(self) -> None:
         self._open = asyncio.Event()
@@ -108,16 +108,16 @@ class Gate:
 class FaultProxy:
     """``async with FaultProxy(dsn) as link``: ``link.dsn`` goes through it to ``dsn``.
 
-    Belongs to one event loop. ``delay`` (seconds) and the gates ``requests`` and ``answers`` act
-    on every connection, ``losses`` on every answer; ``trap`` is called once, when the next
-    request that writes has been passed on and its answer has not.
+    Belongs to one event loop. ``delay`` (seconds) and the gates ``requests`` and ``answers`` affect
+    every connection, ``losses`` every answer. ``trap`` is called once, when the next request that
+    writes has been passed on but not answered.
     """
 
     def __init__(self, dsn: str) -> None:
         self._target = conninfo_to_dict(dsn)
         _refuse_tls(self._target)
         self.folder = Path(tempfile.mkdtemp(prefix="lh-link-"))
-        # with an address libpq would go there, whatever the host
+        # given an address, libpq would connect there, whatever the host
         kept = {name: value for name, value in self._target.items() if name != "hostaddr"}
         way = {"host": str(self.folder), "port": _PORT}
         self.dsn = make_conninfo("", **{**kept, **way, **_PLAIN})
@@ -126,9 +126,9 @@ class FaultProxy:
         self.losses: list[Loss] = []
         self.trap: Callable[[], None] | None = None
         self.trap_text = b""
-        """Only a request with this in it springs the trap."""
+        """Only a request that contains this text springs the trap."""
         self.whole = asyncio.Event()
-        """Set by :meth:`heal`: ends that were forgotten are closed then."""
+        """Set by :meth:`heal`; half-closed connections are then closed completely."""
         self._links: set[_Link] = set()
         self._server: asyncio.Server | None = None
 
@@ -150,14 +150,14 @@ class FaultProxy:
 
     # -- faults ----------------------------------------------------------------------------------
     def hole(self, requests: bool, answers: bool) -> None:
-        """Hold back all that comes, in these directions; new connections too."""
+        """Block these directions, also for new connections."""
         if requests:
             self.requests.close()
         if answers:
             self.answers.close()
 
     def heal(self) -> None:
-        """What was held back arrives, also what was sent by a client that has gone since."""
+        """End all faults. Blocked data arrives, even from clients that have gone since."""
         self.delay = 0.0
         self.losses.clear()
         self.trap = None
@@ -166,21 +166,21 @@ class FaultProxy:
         self.whole.set()
 
     def reset(self) -> int:
-        """Break every connection on both sides, without a word; how many."""
+        """Break every connection on both sides without notice. Returns how many."""
         links = list(self._links)
         for link in links:
             link.abort()
         return len(links)
 
     def forget_server(self) -> int:
-        """Close the server's side alone: the client learns nothing before it asks."""
+        """Close only the server's side: the client learns of it at its next request."""
         links = self._halve()
         for link in links:
             link.abort_server()
         return len(links)
 
     def forget_client(self) -> int:
-        """Close the client's side alone: the server keeps the session, and its locks."""
+        """Close only the client's side: the server keeps the session and its locks."""
         links = self._halve()
         for link in links:
             link.abort_client()
@@ -218,18 +218,18 @@ class FaultProxy:
         return await asyncio.open_connection(host, int(port))
 
     def _first(self, name: str) -> str:
-        """Of several hosts."""
+        """The first of several hosts."""
         return str(self._target.get(name) or "").split(",")[0]
 
     def sprung(self, text: bytes) -> None:
-        """A request that writes is on its way."""
+        """Called when a request that writes has been passed on."""
         if self.trap and self.trap_text in text:
             trap, self.trap = self.trap, None
             trap()
 
 
 class _Link:
-    """One connection, both directions."""
+    """One connection in both directions."""
 
     def __init__(
         self, proxy: FaultProxy, reader: Reader, writer: Writer, from_: Reader, to: Writer
@@ -240,7 +240,7 @@ class _Link:
         self._requests = Requests()
         self._at_stake: list[Loss] = []
         self.half = False
-        """One end was closed, and the other is not to know."""
+        """One end was closed, and the other must not notice."""
 
     async def run(self) -> None:
         await self._send(self._server_writer, await read_startup(self._reader))
@@ -266,11 +266,11 @@ class _Link:
             kept.append(message)
             if kind in _GOES_ON:
                 continue
-            # what was sent before its client went arrives all the same, when the hole ends
+            # what was sent before its client left still arrives when the hole ends
             await self._hold(self._proxy.requests)
             await self._send(self._server_writer, b"".join(kept))
             kept.clear()
-            # with a COMMIT on its way, or a statement that is a transaction of its own
+            # a COMMIT is on its way, or a statement that is its own transaction
             if kind in (b"S", b"Q") and self._proxy.trap and self._requests.writes:
                 self._proxy.sprung(self._requests.text)
 
@@ -283,7 +283,7 @@ class _Link:
             kept.append(message)
             if kind == b"Z":
                 if self._is_lost(message, has_rows):
-                    return  # it is done, and nobody is told
+                    return  # committed, but nobody is told
                 self._requests.answered()
                 self._at_stake, has_rows = [], False
             if kind in _FLUSHED:

@@ -1,4 +1,4 @@
-"""The report of one campaign or of several: a page for people, JSON for tools."""
+"""The report of one or several campaigns: an HTML page for people, JSON for tools."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from leasehold_lab.chaos.counts import Counts
 from leasehold_lab.chaos.timeline import Timeline
 
 _WORST = ("violated", "unknown", "held", "idle")
-"""Of several runs: what one of them has looked at was looked at."""
+"""The verdict of several runs is the first of these that occurs."""
 _VERDICTS = {"idle": "nothing to check"}
 _WORDS = {
     "faults": "faults",
@@ -44,7 +44,7 @@ def verdict_of(results: Sequence[Result], void: Sequence[str]) -> str:
 
 
 def to_json(results: Sequence[Result], total: Counts, void: Sequence[str]) -> dict[str, Any]:
-    """For tools."""
+    """The report as JSON."""
     return {
         "leasehold": __version__,
         "verdict": verdict_of(results, void),
@@ -86,7 +86,7 @@ def _run_to_json(result: Result) -> dict[str, Any]:
 
 
 def to_html(results: Sequence[Result], total: Counts, void: Sequence[str]) -> str:
-    """One page that needs nothing from anywhere."""
+    """The report as one self-contained page."""
     verdict = verdict_of(results, void)
     head = {
         "held": "Every promise held",
@@ -109,7 +109,7 @@ def to_html(results: Sequence[Result], total: Counts, void: Sequence[str]) -> st
 
 
 def page(what: str, verdict: str, head: str, words: str, parts: Sequence[str]) -> str:
-    """A page of its own, for any report: title, verdict, a sentence, and ``parts`` as HTML."""
+    """A self-contained page for any report: title, verdict, a sentence, and ``parts`` as HTML."""
     style = files("leasehold_lab.chaos").joinpath("report.css").read_text("utf-8")
     return "\n".join(
         [
@@ -136,7 +136,7 @@ def _figures(total: Counts) -> str:
 
 
 def _checks(results: Sequence[Result]) -> str:
-    """One line a check, over all runs."""
+    """One row per check, over all runs."""
     merged: dict[str, list[Check]] = {}
     for result in results:
         for check in result.checks:
@@ -152,12 +152,12 @@ def _checks(results: Sequence[Result]) -> str:
             f"{f'<ul>{more}</ul>' if more else ''}</td>"
             f'<td class="n">{looked:,}</td><td>{_VERDICTS.get(verdict, verdict)}</td></tr>'
         )
-    head = '<tr><th>check</th><th>promise</th><th class="n">looked at</th><th>verdict</th></tr>'
+    head = '<tr><th>check</th><th>promise</th><th class="n">examined</th><th>verdict</th></tr>'
     return f'<div class="wide"><table>{head}{"".join(rows)}</table></div>'
 
 
 def _gaps(results: Sequence[Result]) -> str:
-    """Each stretch without a leader, and how long somebody who was well had to wait in it."""
+    """Each time without a leader, and how long a well process had to wait in it."""
     rows = []
     for result in results:
         timings = result.settings.timings
@@ -177,9 +177,9 @@ def _gaps(results: Sequence[Result]) -> str:
         return "<p>None.</p>"
     timings = results[0].settings.timings
     note = (
-        f"<p>The bound is for a process that is well (it renews its own lease, and nothing is done "
-        f"to it or to the database) while the leader's row does not change hands: "
-        f"F = {timings.failover:.2f} s at a lease of {timings.lease:g} s, and "
+        f"<p>The bound applies to a process that is well (it renews its own lease, and no fault "
+        f"hits it or the database) while the leader's row does not change hands: "
+        f"F = {timings.failover:.2f} s with a lease of {timings.lease:g} s, plus "
         f"{SLACK_SECONDS:g} s for a busy machine.</p>"
     )
     head = (
@@ -212,8 +212,8 @@ def _run(result: Result) -> str:
     return (
         f"<h2>{escape(campaign.profile)}, seed {campaign.seed}</h2>"
         f"<p>{server}{seconds:.0f} s, load average {campaign.load:.1f}. Faults: {escape(faults)}. "
-        f"The same draws again: <code>{escape(again)} --seconds {seconds:.0f}</code> "
-        f"(whom they find, and in the middle of what, is different each time)</p>"
+        f"To repeat the same draws: <code>{escape(again)} --seconds {seconds:.0f}</code> "
+        f"(the processes that they hit, and the timing, differ each time)</p>"
         f'<p class="legend">{legend}</p>'
         f'<div class="wide">{Timeline(campaign, result.settings.timings).svg()}</div>'
         f"{_logs(result)}"

@@ -1,4 +1,4 @@
-"""The campaign's own tables, what its processes do there, and the final read."""
+"""The campaign's own tables, what its processes do with them, and the final read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from leasehold.pg.schema import migrate
 from leasehold.pg.sql import statement
 
 SCHEMA = "leasehold_chaos"
-"""Where the campaign plays in a database that is somebody's."""
+"""The campaign's schema in a user's database."""
 _READ_SECONDS = 60.0
 
 
@@ -56,7 +56,7 @@ class LeaderRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Tables:
-    """The final read: what the database holds when everything is still."""
+    """The final read: the database's content when everything has stopped."""
 
     jobs: list[FinalJob]
     ticks: list[FinalTick]
@@ -65,11 +65,11 @@ class Tables:
     duties: list[tuple[str, int]] = field(default_factory=list)
     events: dict[str, int] = field(default_factory=dict)
     deadlines: list[tuple[UUID, str, UUID | None]] = field(default_factory=list)
-    """(job, verdict, the job that was told of the breach)"""
+    """(job, verdict, the callback's job)"""
 
 
 class ChaosSession:
-    """One connection of the campaign's, or of a handler of its processes."""
+    """One connection of the campaign, or of a handler in its processes."""
 
     def __init__(self, session: Session, settings: Settings) -> None:
         self._session = session
@@ -92,19 +92,19 @@ class ChaosSession:
 
     @asynccontextmanager
     async def transaction(self, seconds: float) -> AsyncIterator[None]:
-        """A transaction; the socket is shut down when it takes longer than that."""
+        """A transaction; the socket is shut if it takes longer than ``seconds``."""
         try:
             async with self._session.guarded(seconds), self.connection.transaction():
                 yield
-        except psycopg.Rollback:  # the connection broke while it was undone
+        except psycopg.Rollback:  # the connection broke during the rollback
             raise Unavailable("a rollback was not answered", sent=True) from None
 
     def undo(self) -> NoReturn:
-        """Leave the transaction's block: it is rolled back, and nothing else happens."""
+        """Leave the transaction's block and roll back, without any other effect."""
         raise psycopg.Rollback
 
     async def _do(self, name: str, /, **params: Any) -> list[Row]:
-        """In the transaction that is open."""
+        """Run a statement in the open transaction."""
         cursor = await self.connection.execute(statement(name, self._schema).encode(), params)
         return await cursor.fetchall() if cursor.description else []
 
@@ -119,14 +119,14 @@ class ChaosSession:
         await self._do("leasehold_lab:chaos/duty", duty=duty, term=term)
 
     async def fenced(self, name: str, term: int) -> bool:
-        """Is it the newest term? Then nobody can acquire before this transaction ends."""
+        """Is it the newest term? Then nobody can acquire until this transaction ends."""
         return bool(await self._do("leasehold_lab:chaos/fenced", name=name, term=term))
 
     async def be_patient(self) -> None:
         await self._do("leasehold_lab:chaos/patience")
 
     async def duties_before(self, term: int) -> dict[int, int]:
-        """Committed duties of each earlier term."""
+        """The number of committed duties of each earlier term."""
         rows = await self._read("leasehold_lab:chaos/before", 5.0, term=term)
         return {term: count for term, count in rows}
 
@@ -136,12 +136,12 @@ class ChaosSession:
         return LeaderRow(*rows[0]) if rows else None
 
     async def open_jobs(self) -> tuple[int, int]:
-        """(enqueued ones, those of schedules)"""
+        """(unfinished enqueued jobs, unfinished jobs of schedules)"""
         enqueued, ticks = (await self._read("leasehold_lab:chaos/open_jobs", 5.0))[0]
         return enqueued, ticks
 
     async def break_half(self, which: int) -> int:
-        """Terminate the backends with odd (1) or even (0) pids; how many."""
+        """Terminate the backends with odd (1) or even (0) pids. Returns how many."""
         return int((await self._read("leasehold_lab:chaos/break_half", 5.0, which=which))[0][0])
 
     async def backends(self) -> list[int]:
@@ -151,13 +151,13 @@ class ChaosSession:
         return int((await self._read("leasehold_lab:chaos/last_event", 5.0))[0][0])
 
     async def clock(self) -> datetime:
-        """The database's own."""
+        """The database's time."""
         moment: datetime = (await self._read("leasehold_lab:chaos/clock", 5.0, now=None))[0][0]
         return moment
 
     async def final(self, after_event: int, since: datetime | None) -> Tables:
-        """Everything; ``since`` that moment, in a database where the campaign has no effects and
-        duties of its own."""
+        """Read everything; with ``since``, only from that moment on, in a database without the
+        campaign's own effects and duties."""
         read, own_tables = _READ_SECONDS, since is None
         effects = await self._read("leasehold_lab:chaos/final_effects", read) if own_tables else []
         duties = await self._read("leasehold_lab:chaos/final_duties", read) if own_tables else []
@@ -182,8 +182,8 @@ class ChaosSession:
 
 
 async def make_anew(settings: Settings) -> None:
-    """Drop the schema of an earlier campaign, and make a fresh one with the campaign's tables.
-    Raises ConfigError for any other schema."""
+    """Replace the schema of an earlier campaign by a fresh one with the campaign's tables. Raises
+    ConfigError for any other schema."""
     if settings.schema != SCHEMA:
         raise ConfigError(f"the campaign only drops the schema {SCHEMA}", got=settings.schema)
     session = await Session.open(settings, "chaos")

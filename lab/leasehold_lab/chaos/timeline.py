@@ -1,4 +1,4 @@
-"""The timeline of a campaign as inline SVG: who led, what was done to whom, and when."""
+"""The timeline of a campaign as inline SVG: who led, which faults hit which process, and when."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from leasehold_lab.chaos.history import Campaign, Fault
 _LEFT, _RIGHT, _TOP = 84, 12, 22
 _LANE, _BAR = 34, 12
 _SECOND = 11
-"""Pixels."""
+"""Pixels per second."""
 _SHORTEST = 3
 _COLOURS = {
     "pause": "pause",
@@ -26,8 +26,8 @@ _COLOURS = {
 
 
 class Canvas:
-    """Lanes over seconds: ``names`` are the lanes, ``zero`` is where the ruler begins to count;
-    ``left`` pixels for the names. Its width grows with its seconds."""
+    """Lanes over seconds. ``names``: the lanes. ``zero``: where the ruler starts to count.
+    ``left``: pixels for the names. The width grows with the number of seconds."""
 
     def __init__(
         self, names: list[str], start: float, zero: float, end: float, left: int = _LEFT
@@ -39,7 +39,7 @@ class Canvas:
         self.height = _TOP + _LANE * len(names) + 26
 
     def svg(self, parts: list[str]) -> str:
-        """The lanes, and ``parts`` on them."""
+        """The lanes with ``parts`` on them."""
         head = (
             f'<svg viewBox="0 0 {self.width:.0f} {self.height}" width="{self.width:.0f}" '
             f'height="{self.height}" role="img" aria-label="timeline">'
@@ -73,15 +73,15 @@ class Canvas:
         return _TOP + _LANE * len(self.names)
 
     def bar(self, kind: str, name: str, start: float, end: float, title: str) -> str:
-        """What a process is: it runs, has its lease, leads."""
+        """A process's state: it runs, has its lease, leads."""
         return self._bar(kind, name, 0, start, end, title)
 
     def below(self, kind: str, name: str, start: float, end: float, title: str) -> str:
-        """What is done to it."""
+        """A fault that hits it."""
         return self._bar(kind, name, _BAR + 4, start, end, title)
 
     def number(self, name: str, at: float, text: object) -> str:
-        """On a bar."""
+        """A number on a bar."""
         return (
             f'<text class="number" x="{self.x(at) + 3:.1f}" y="{self.y(name) + 10}">{text}</text>'
         )
@@ -97,7 +97,7 @@ class Canvas:
 
 
 class Timeline:
-    """``svg()`` of one campaign."""
+    """Draws one campaign; see ``svg()``."""
 
     def __init__(self, campaign: Campaign, timings: Timings) -> None:
         self._campaign = campaign

@@ -22,7 +22,7 @@ _FINAL_TRIES = 10
 
 
 class Watcher:
-    """Looks at the leader's row many times a second; ``rows`` has a line for each change."""
+    """Reads the leader's row many times a second; ``rows`` has a line for each change."""
 
     def __init__(self, settings: Settings, election: str, env: Env) -> None:
         self._settings = replace(settings, call_timeout=3.0)
@@ -38,7 +38,7 @@ class Watcher:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Raises what ended the watching before: the rows since then were not seen."""
+        """Stop watching. Raises the error that ended the watching early, if any."""
         error: BaseException | None = None
         if self._task:
             self._task.cancel()
@@ -70,15 +70,15 @@ class Watcher:
         return await self._ask(lambda session: session.last_event())
 
     async def final(self, after_event: int, since: datetime | None) -> Tables | None:
-        """``since``: in somebody's database. None: it could not be read, and nothing is known."""
+        """``since``: for a user's database. None if it could not be read."""
         return await self._insist(lambda session: session.final(after_event, since))
 
     async def began(self) -> datetime:
-        """By the database's clock. Raises what the database says."""
+        """The database's time at the start. Raises the database's error."""
         return await self._ask(lambda session: session.clock())
 
     async def clock(self) -> datetime | None:
-        """What the database says that the time is. None: it does not."""
+        """The database's time. None if it does not answer."""
         return await self._insist(lambda session: session.clock())
 
     async def _insist(self, question: Callable[[ChaosSession], Awaitable[T]]) -> T | None:

@@ -32,12 +32,12 @@ async def read_startup(reader: Reader) -> bytes:
 
 
 class Requests:
-    """The texts of what a client asks, also of statements that it prepared before."""
+    """The text of a client's requests, including statements that it prepared earlier."""
 
     def __init__(self) -> None:
         self._prepared: dict[bytes, bytes] = {}
         self.text = b""
-        """Of all that was asked since the last answer."""
+        """Everything requested since the last answer."""
 
     def saw(self, kind: bytes, message: bytes) -> None:
         body = message[5:]
@@ -51,7 +51,7 @@ class Requests:
 
     @property
     def writes(self) -> bool:
-        """May it have changed something? A connection's own settings do not count."""
+        """May it have changed anything? A connection's own settings do not count."""
         return bool(_WRITES.search(self.text)) and not _SETTINGS.search(self.text)
 
     def answered(self) -> None:
@@ -59,5 +59,5 @@ class Requests:
 
 
 def ends_transaction(message: bytes) -> bool:
-    """Is this ReadyForQuery outside of any transaction: what was written is committed?"""
+    """Is this a ReadyForQuery outside of any transaction? Then all writes are committed."""
     return message[5:6] == _READY_IDLE

@@ -1,4 +1,4 @@
-"""``leasehold bench``: what leasehold does on this machine and this database."""
+"""``leasehold bench``: measures leasehold on this machine and this database."""
 
 from __future__ import annotations
 

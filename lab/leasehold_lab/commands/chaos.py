@@ -1,4 +1,4 @@
-"""``leasehold chaos``: real faults for real processes, and a verdict."""
+"""``leasehold chaos``: injects real faults into real processes, and gives a verdict."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _PROFILES = ("process", "network", "database", "all", "none")
 _FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 _SEEDS = 1_000_000
 EXIT_NOTHING_SHOWN = 3
-"""No promise was seen broken, and none was seen kept."""
+"""The exit status if no promise was seen broken, but none was proved to hold either."""
 
 
 class _Campaign(click.Command):
-    """Whatever ends it before there is a verdict is no broken promise: it has shown nothing."""
+    """An end without a verdict is not a broken promise: it has a different exit status."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -125,7 +125,7 @@ def _dsn() -> str:
 
 
 def _aim(order: Order, target: str, plan: Any) -> None:
-    """At somebody's application: its database, schema and name."""
+    """Aim at a user's application: its database, schema and name."""
     import asyncio
     from dataclasses import replace
 
@@ -190,6 +190,6 @@ def _tell(verdict: Verdict) -> None:
 
 
 def _idle(verdict: Verdict, name: str) -> bool:
-    """Did this check look at nothing, in all runs?"""
+    """Did this check examine nothing in all runs?"""
     checks = [check for result in verdict.results for check in result.checks]
     return all(check.verdict == "idle" for check in checks if check.name == name)

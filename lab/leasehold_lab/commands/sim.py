@@ -1,4 +1,4 @@
-"""``leasehold sim``: the protocol against thousands of made-up disasters, in virtual time."""
+"""``leasehold sim``: tests the protocol against thousands of generated faults, in virtual time."""
 
 from __future__ import annotations
 

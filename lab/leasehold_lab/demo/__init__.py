@@ -29,15 +29,15 @@ def run(
     port: int | None = None,
     browse: bool = True,
 ) -> int:
-    """Show it. ``seconds``: from the start to the end of the stream of jobs, 1 to 3600, at least
-    four after all processes have joined (None: until Ctrl-C); ``reports``: where the scorecard
-    goes, as a page (``.html``) or as JSON; ``web``: with a dashboard on which things can be broken
-    (None: if there is no end by itself, and the extra ``web`` is installed), at ``port`` (None:
-    one that is free), in a browser if ``browse`` and there is a display.
+    """Run the demo. ``seconds``: from the start to the end of the stream of jobs, 1 to 3600, and at
+    least four after all processes have joined (None: until Ctrl-C). ``reports``: files for the
+    scorecard, as a page (``.html``) or as JSON. ``web``: serve a dashboard on which things can be
+    broken (None: if the demo has no fixed end and the extra ``web`` is installed), at ``port``
+    (None: any free one), and open a browser if ``browse`` and there is a display.
 
-    Returns 0 when nothing was lost and nothing ran twice, else 1 (it was said what is wrong).
-    Raises a LeaseholdError when the demo cannot run: ConfigError, EmbeddedError, or what the
-    database says.
+    Returns 0 if nothing was lost and nothing ran twice, else 1 (the problems have been printed).
+    Raises a LeaseholdError if the demo cannot run: ConfigError, EmbeddedError, or the database's
+    error.
     """
     from leasehold_lab.demo.play import MAX_SECONDS
 
@@ -53,7 +53,7 @@ def run(
             f"the dashboard needs the package {lacks}", do="pip install 'leasehold[web]'"
         )
     shown = not lacks and seconds is None if web is None else web
-    # what the parent has to say is on the screen
+    # the parent's own events are on the screen
     logging.getLogger("leasehold").addHandler(logging.NullHandler())
     try:
         browses = browse and _has_display()
@@ -71,7 +71,7 @@ def run(
 async def _run(
     env: Env, started_at: float, seconds: int | None, web: bool, port: int, browse: bool
 ) -> Ending | None:
-    """None: it was stopped before it began."""
+    """None if it was stopped before it began."""
     from leasehold_lab.demo.database import DemoDatabase
     from leasehold_lab.demo.play import Wishes, perform
     from leasehold_lab.demo.show import make_screen
@@ -95,7 +95,7 @@ async def _run(
 
 
 def _lacks_for_web() -> str:
-    """The package that the dashboard lacks."""
+    """The package that the dashboard needs and that is missing, or an empty string."""
     for name in ("starlette", "jinja2", "uvicorn"):
         if importlib.util.find_spec(name) is None:
             return name
@@ -119,7 +119,7 @@ def _write(report: Path, ending: Ending) -> None:
 
 
 def _listen_to_signals(wishes: Wishes) -> None:
-    """The first one ends the run, and the scorecard follows; the second one ends it at once."""
+    """The first signal ends the run, and the scorecard follows; the second ends it at once."""
     loop, me = asyncio.get_running_loop(), asyncio.current_task()
 
     def on_signal() -> None:
@@ -133,7 +133,7 @@ def _listen_to_signals(wishes: Wishes) -> None:
 
 
 def _check_writable(report: Path) -> None:
-    """Now, and not after the run."""
+    """Fail now instead of after the run."""
     try:
         report.open("a").close()
     except OSError as error:

@@ -16,11 +16,11 @@ SCHEDULE = "every-second"
 TICK_SECONDS = 1.0
 SPEC = every(seconds=TICK_SECONDS)
 QUEUES = {"quick": 16, "slow": 32}
-"""Jobs at once in each process: room enough that a dead process's jobs need not wait."""
+"""Concurrent jobs per process: enough that a dead process's jobs need not wait."""
 
 
 class DemoApp:
-    """The :class:`App` and its tasks; each handler records its run as it begins and ends."""
+    """The :class:`App` and its tasks. Each handler records the start and the end of its run."""
 
     def __init__(self, dsn: str | None = None) -> None:
         self.app = App(dsn, schema=SCHEMA, name=NAME)
@@ -56,5 +56,5 @@ class DemoApp:
 
 
 def make_app() -> App:
-    """For ``leasehold worker``; the database is LEASEHOLD_DSN's."""
+    """The App for ``leasehold worker``, on the database of LEASEHOLD_DSN."""
     return DemoApp().app

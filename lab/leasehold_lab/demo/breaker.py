@@ -1,4 +1,4 @@
-"""Faults that a person can cause. Each is real, and is watched until all has recovered."""
+"""Faults that a person can cause. Each is real, and is watched until everything has recovered."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from leasehold_lab.demo.stage import Stage
 
 _RESTART_SECONDS = 1.5
 _SLACK_SECONDS = 10.0
-"""Beyond ``recover_within``, until an act counts as not recovered; for a busy machine."""
+"""Added to ``recover_within`` before an act counts as not recovered, for a busy machine."""
 _JOIN_SECONDS = 30.0
 _BESIDE_SECONDS = 4.0
-"""So long two releases are to be seen side by side."""
+"""How long two releases run side by side."""
 _LEAST_WELL = 2
-"""So many processes stay untouched, or there would be nobody to take over."""
+"""The number of processes that no fault may hit, so that somebody can take over."""
 _COLOURS = ("blue", "green")
 WHOLE = "database"
 
 Work: TypeAlias = Coroutine[Any, Any, None]
 T = TypeVar("T")
 Said: TypeAlias = "tuple[str, bool]"
-"""What to tell the person, and whether it was refused."""
+"""What to tell the person, and whether the act was refused."""
 
 
 class Breaker:
-    """``press`` does one act; its recovery is watched beside, and told to the stage. ``go`` starts
-    work that belongs to the play."""
+    """``press`` starts an act; its recovery is watched in the background and reported to the stage.
+    ``go`` starts background work of the play."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Breaker:
 
     # -- what may be done ------------------------------------------------------------------------
     def why_not(self, kind: str) -> str:
-        """Why a button does nothing here; "": it works."""
+        """Why a button has no effect here; "" if it works."""
         if kind == "restart" and self._database.server is None:
             return "The demo does not restart your own database."
         if kind in ("cut", "mend") and not self._stage.fleet.links:
@@ -62,7 +62,7 @@ class Breaker:
         return ""
 
     async def press(self, kind: str, whom: str = "") -> Said:
-        """``kind`` as in :class:`Act`; ``whom``: ``leader`` or ``worker``."""
+        """``kind``: as in :class:`Act`. ``whom``: ``leader`` or ``worker``."""
         if self._stage.stop.is_set() or self._stage.picture.phase != "running":
             return "The processes are starting or stopping. Try again in a moment.", True
         if why := self.why_not(kind):
@@ -87,8 +87,8 @@ class Breaker:
         return "There is no such button.", True
 
     async def begin(self, first_at: float) -> None:
-        """Unless somebody was quicker: kill the leader in the midst of its jobs, so that there is
-        something to see."""
+        """Kill the leader while it runs jobs, so that there is something to see, unless somebody
+        else has already caused a fault."""
         stage = self._stage
         await stage.pause(first_at - stage.seconds)
         stage.hunting = True
@@ -98,7 +98,7 @@ class Breaker:
             await self._press_kill()
 
     async def finish(self) -> None:
-        """Undo what can be undone, and wait for what is under way."""
+        """Undo what can be undone, and wait for acts in progress."""
         for worker in self._stage.fleet.workers:
             if worker.alive and (worker.frozen or worker.cut):
                 self._undo(worker)
@@ -114,7 +114,7 @@ class Breaker:
 
     def _watch(self, work: Work) -> None:
         async def watched() -> None:
-            with suppress(Unavailable):  # then it has no outcome, which is told at the end
+            with suppress(Unavailable):  # the act then has no outcome, which is reported at the end
                 await work
 
         task = self._go(watched())
@@ -122,7 +122,7 @@ class Breaker:
         task.add_done_callback(self._under_way.discard)
 
     def _once(self, kind: str, work: Callable[[], Work], words: str) -> Said:
-        """Not while the same is under way."""
+        """Start ``work`` unless an act of this kind is in progress."""
         if kind in self._busy:
             return "This fault is already in progress.", True
         self._busy.add(kind)
@@ -138,7 +138,7 @@ class Breaker:
         return act
 
     def _ends(self, act: Act, found: str | None, seconds: float | None = None) -> None:
-        """``found``: how it recovered; None: it did not in time."""
+        """``found``: how it recovered; None: it did not recover in time."""
         act.failed = found is None
         took = seconds if seconds is not None else self._stage.seconds - act.at
         act.seconds = None if found is None else round(took, 2)
@@ -188,7 +188,7 @@ class Breaker:
             stage.killing = False
             self._busy.discard("kill")
 
-    # -- freeze, cut off, and back ---------------------------------------------------------------
+    # -- freeze, cut off, and undo ---------------------------------------------------------------
     async def _press_stop(self, kind: str, whom: str) -> Said:
         well = [worker for worker in self._stage.fleet.workers if worker.well]
         leader, term = await self._stage.leader()
@@ -215,7 +215,7 @@ class Breaker:
         return f"{act.words}.", False
 
     async def _taken_over(self, act: Act, worker: Worker, term: int) -> None:
-        """Others declare it dead, run its jobs, and lead; unless it came back in time."""
+        """Others declare it dead, run its jobs and lead, unless it comes back in time."""
         stage, identity = self._stage, worker.identity
         act.held = await self._held(identity)
         act.cut = await self._interrupted(act.worker)
@@ -270,7 +270,7 @@ class Breaker:
         return act
 
     async def _back(self, act: Act, worker: Worker) -> None:
-        """It takes part again: as a new node, if it was declared dead."""
+        """Watch it rejoin: as a new node, if it was declared dead."""
         before = worker.identity
 
         async def renewed() -> str | None:
@@ -290,7 +290,7 @@ class Breaker:
         assert server
         try:
             act = self._begin("restart", None, "PostgreSQL crashed and restarted")
-            # whatever runs at this moment may not be able to say that it has ended
+            # jobs that run at this moment may be unable to record their end
             act.held = await self._held(None)
             stage.database_away = True
             await asyncio.to_thread(server.restart, "immediate")
@@ -365,7 +365,7 @@ class Breaker:
         return await (await self._stage.demo.app.store()).nodes(100)
 
     async def _sure(self, look: Callable[[], Awaitable[T]]) -> T:
-        """An answer, whatever it is: also while the database comes back. Raises Unavailable."""
+        """An answer, whatever it is, even while the database comes back. Raises Unavailable."""
 
         async def wrapped() -> tuple[T]:
             return (await look(),)
@@ -379,13 +379,13 @@ class Breaker:
         return await self._sure(lambda: self._stage.demo.evidence.held(node))
 
     async def _interrupted(self, worker_id: str | None) -> frozenset[UUID]:
-        """Jobs whose runs in this process, or anywhere, have not ended."""
+        """Jobs whose runs in this process (None: in any) have not ended."""
         runs = await self._sure(self._stage.demo.evidence.runs)
         mine = [run for run in runs if worker_id in (None, run.worker)]
         return frozenset({run.job for run in mine if run.finished_at is None})
 
     async def _again(self, act: Act) -> float | None:
-        """Seconds since the start when all its jobs ran elsewhere, or had ended after all."""
+        """Seconds since the start if all its jobs have run elsewhere, or have ended after all."""
         runs = await self._stage.demo.evidence.runs(act.cut)
         well = {r.job for r in runs if r.worker != act.worker or r.finished_at is not None}
         return self._stage.seconds if well >= act.cut else None

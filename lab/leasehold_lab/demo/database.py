@@ -1,4 +1,4 @@
-"""Where the demo's database comes from: LEASEHOLD_DSN, or a PostgreSQL of its own."""
+"""The demo's database: that of LEASEHOLD_DSN, or a PostgreSQL of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REAPER_SECONDS = 3.0
 
 @dataclass
 class DemoDatabase:
-    """``title`` and ``hint`` are for people: no password is in them."""
+    """``title`` and ``hint`` are for people and contain no password."""
 
     dsn: str
     title: str
@@ -29,9 +29,9 @@ class DemoDatabase:
 
     @classmethod
     def open(cls, env: Env) -> DemoDatabase:
-        """The database of LEASEHOLD_DSN; without one, a fresh server in a folder of its own.
+        """The database of LEASEHOLD_DSN, or a fresh server in a folder of its own.
 
-        Waits for the server: about a second or two. Raises EmbeddedError.
+        Waits a second or two for the server. Raises EmbeddedError.
         """
         dsn = os.environ.get("LEASEHOLD_DSN", "")
         if dsn and dsn != "embedded":
@@ -49,11 +49,11 @@ class DemoDatabase:
 
     @property
     def can_cut(self) -> bool:
-        """Can the ways to it be led over a proxy? That of a stranger may want TLS."""
+        """Whether connections can go through a proxy. A user's own database may require TLS."""
         return self.server is not None
 
     def close(self) -> None:
-        """Stop the server of our own and remove its folder."""
+        """Stop our own server and remove its folder."""
         if self.server is None:
             return
         folder = self.server.data_dir
@@ -66,7 +66,7 @@ class DemoDatabase:
 
 
 def _remove_leftovers(home: Path) -> None:
-    """Folders of demos that were killed: their process is gone and nobody holds a lock there."""
+    """Remove folders of killed demos: their process is gone and nobody holds a lock there."""
     for folder in home.glob(f"{_PREFIX}*-*"):
         pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
         locks = (reaper.USERS_LOCK, reaper.SERVER_LOCK, reaper.REAPER_LOCK)
@@ -74,7 +74,7 @@ def _remove_leftovers(home: Path) -> None:
             if not _is_alive(pid) and all(reaper.is_free(folder / lock) for lock in locks):
                 shutil.rmtree(folder, ignore_errors=True)
         except OSError:
-            continue  # another account's
+            continue  # belongs to another account
 
 
 def _is_alive(pid: str) -> bool:

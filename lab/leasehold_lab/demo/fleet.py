@@ -18,10 +18,10 @@ from leasehold.env import ASSIGNED_NODE, Env, assign_node_id
 from leasehold_lab.chaos.proxy import FaultProxy
 
 _MARGIN_SECONDS = 5.0
-"""Beyond the workers' own grace, until those that remain are killed."""
+"""Added to the workers' own grace before the remaining ones are killed."""
 _LOG_LINES = 15
 
-# What is imported must come from where our own modules came from, not from the current folder.
+# Workers must import the same modules as we do, not those of the current folder.
 _START = (
     "import sys; sys.path[:] = sys.argv[1:]; from leasehold_lab.demo.worker import main; main()"
 )
@@ -32,22 +32,22 @@ class Worker:
     """One process, with the identity that we chose for it."""
 
     node: UUID
-    """... and for which it is certified dead, whatever identity it took since."""
+    """The identity for which it is certified dead, even if it has taken another since."""
     identity: UUID
     worker_id: str
-    """As in every view: ``host:pid:short-id``. A process that lost its lease takes part again
-    under another identity: this and ``identity`` are the ones it was seen under last."""
+    """As in every view: ``host:pid:short-id``. A process that lost its lease rejoins under another
+    identity; this and ``identity`` are the latest that it was seen under."""
     process: asyncio.subprocess.Process
     log: Path
     started_at: float
     """CLOCK_BOOTTIME, like ``ended_at``."""
     release: str = ""
     link: FaultProxy | None = None
-    """Its way to the database, when that can be cut."""
+    """Its connection to the database, if that can be cut."""
     killed: bool = False
-    """By us."""
+    """We killed it."""
     retired: bool = False
-    """It was told to end."""
+    """It was told to stop."""
     frozen: bool = False
     cut: bool = False
     ended_at: float | None = None
@@ -62,7 +62,7 @@ class Worker:
 
     @property
     def well(self) -> bool:
-        """It takes part, and nothing is done to it."""
+        """Is it running, and is no fault hitting it?"""
         return self.alive and not (self.killed or self.retired or self.frozen or self.cut)
 
     def freeze(self) -> None:
@@ -75,7 +75,7 @@ class Worker:
             self.process.send_signal(signal.SIGCONT)
 
     def cut_off(self) -> None:
-        """Nothing it sends arrives, and nothing is told to it: as with a cable pulled."""
+        """Let nothing pass in either direction, as with an unplugged cable."""
         if self.link:
             self.link.hole(True, True)
             self.cut = True
@@ -91,8 +91,8 @@ class Worker:
 
 
 class Fleet:
-    """``workers`` in the order of their start, the dead ones too. Logs go to ``folder``.
-    ``links``: each gets a way to the database that can be cut."""
+    """``workers``: in the order of their start, including dead ones. ``folder``: for their logs.
+    ``links``: give each one a connection to the database that can be cut."""
 
     def __init__(
         self, settings: Settings, env: Env, certifier: Certifier, folder: Path, links: bool = False
@@ -115,14 +115,14 @@ class Fleet:
         return self._links
 
     def find(self, worker_id: str | None) -> Worker | None:
-        """The process, under whichever of its identities."""
+        """The process with this worker_id, under any of its identities."""
         host, pid, _ = (worker_id or "::").rsplit(":", 2)
         if host != self._env.host:
             return None
         return next((w for w in reversed(self.workers) if str(w.pid) == pid), None)
 
     async def spawn(self, release: str = "") -> Worker:
-        """``release``: the deployment that it is of; "": none is named."""
+        """Start a worker. ``release``: the deployment that it belongs to, or ""."""
         node = self._env.new_id()
         log = self._folder / f"worker-{len(self.workers) + 1}.log"
         link = None
@@ -136,7 +136,7 @@ class Fleet:
                 "-c",
                 _START,
                 *sys.path,
-                stdin=subprocess.PIPE,  # ends when we end, however that is
+                stdin=subprocess.PIPE,  # closes when we end, in whatever way
                 stdout=out,
                 stderr=out,
                 env={
@@ -145,7 +145,7 @@ class Fleet:
                     ASSIGNED_NODE: assign_node_id(node),
                     **named,
                 },
-                process_group=0,  # Ctrl-C is for us: we end them in good order
+                process_group=0,  # Ctrl-C is for us: we stop the workers cleanly
             )
         worker_id = f"{self._env.host}:{process.pid}:{str(node)[-6:]}"
         began = self._env.boot_now()
@@ -154,13 +154,13 @@ class Fleet:
         return worker
 
     def note_ends(self) -> None:
-        """Write down when those ended that have ended since."""
+        """Record the time at which processes were found to have ended."""
         for worker in self.workers:
             if not worker.alive and worker.ended_at is None:
                 worker.ended_at = self._env.boot_now()
 
     def retire(self, worker: Worker) -> None:
-        """SIGTERM: it finishes what it has, and ends."""
+        """SIGTERM: it finishes its jobs and exits."""
         worker.retired = True
         worker.mend()
         worker.thaw()
@@ -168,25 +168,25 @@ class Fleet:
             worker.process.send_signal(signal.SIGTERM)
 
     def kill(self, worker: Worker) -> float:
-        """SIGKILL; the moment (CLOCK_BOOTTIME) just before it."""
+        """Send SIGKILL. Returns the time (CLOCK_BOOTTIME) just before."""
         worker.killed = True
         before = self._env.boot_now()
         worker.process.send_signal(signal.SIGKILL)
         return before
 
     def certify(self, worker: Worker) -> None:
-        """As its parent we know that it is dead, and say so: nobody waits for its lease."""
+        """Certify its death, which we know as its parent, so that nobody waits for its lease."""
         self._certifier.report(worker.node, f"exit code {worker.process.returncode}")
 
     def newly_fallen(self) -> list[Worker]:
-        """Processes that ended without our doing, each told once."""
+        """Processes that ended by themselves, each reported once."""
         ended = {w for w in self.workers if not (w.alive or w.killed or w.retired)}
         fallen = ended - self._fallen
         self._fallen |= fallen
         return [] if self._stopping else sorted(fallen, key=lambda worker: worker.pid)
 
     async def stop(self) -> list[Worker]:
-        """SIGTERM to all, later SIGKILL to those that are still there: these are returned."""
+        """SIGTERM to all, later SIGKILL to those that remain; the latter are returned."""
         self._stopping = True
         alive = [worker for worker in self.workers if worker.alive]
         for worker in alive:
@@ -200,7 +200,7 @@ class Fleet:
         return late
 
     async def end(self) -> None:
-        """SIGKILL to all that is left."""
+        """SIGKILL to all that remain."""
         self._stopping = True
         alive = [worker for worker in self.workers if worker.alive]
         for worker in alive:

@@ -1,6 +1,6 @@
-"""The demo's dashboard: the usual one, and a page with buttons that break things.
+"""The demo's dashboard: the usual one, plus a page with buttons that cause faults.
 
-It listens at 127.0.0.1 alone, and its forms carry the tokens of all forms.
+It listens only on 127.0.0.1, and its forms carry the usual form tokens.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Lane:
 
 
 class _Server(uvicorn.Server):
-    """Signals are the demo's."""
+    """A server that leaves signals to the demo."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -79,7 +79,7 @@ class _Server(uvicorn.Server):
 
 
 class Front:
-    """``open``, and later ``close``."""
+    """Serves the dashboard: ``open``, and later ``close``."""
 
     def __init__(self, stage: Stage, breaker: Breaker) -> None:
         self._stage = stage
@@ -102,9 +102,9 @@ class Front:
 
     @classmethod
     async def open(cls, stage: Stage, breaker: Breaker, port: int) -> Front:
-        """Serve it; ``port`` 0: any that is free. Raises OSError when it is taken."""
+        """Serve it; ``port`` 0: any free port. Raises OSError if the port is taken."""
         front = cls(stage, breaker)
-        log = logging.getLogger("uvicorn")  # streams that it ends are not worth a traceback
+        log = logging.getLogger("uvicorn")  # the streams that it ends need no traceback
         log.addHandler(logging.NullHandler())
         log.propagate = False
         sock = socket.create_server((_HOST, port))
@@ -131,7 +131,7 @@ class Front:
             await asyncio.wait([self._serving], timeout=5)
             self._serving.cancel()
 
-    # -- what people press -----------------------------------------------------------------------
+    # -- buttons ---------------------------------------------------------------------------------
     async def _act(self, site: Site, request: Request) -> Response:
         act = request.state.form.get("act", "")
         if act not in _VALUES:
@@ -154,7 +154,7 @@ class Front:
         headers = {"content-disposition": 'attachment; filename="leasehold-demo.html"'}
         return Response(text, media_type="text/html", headers=headers)
 
-    # -- what they see ---------------------------------------------------------------------------
+    # -- the page --------------------------------------------------------------------------------
     async def _page(self, site: Site, request: Request) -> Response:
         stage, picture = self._stage, self._stage.picture
         with contextlib.suppress(Unavailable):
@@ -173,7 +173,7 @@ class Front:
         )  # fmt: skip
 
     async def _look(self, site: Site, request: Request) -> None:
-        """Who led when; what was seen last stays while the database is away."""
+        """Read who led when; keep the last state while the database is unavailable."""
         if self._stage.database_away or not self._stage.clock:
             return
         operator = await site.operator(request)
@@ -214,7 +214,7 @@ class Front:
         return found
 
     def _hurts(self, name: str, now: datetime) -> list[Bar]:
-        """What was done to it."""
+        """The faults that hit it."""
         found = []
         for act in self._stage.acts:
             if act.lane == name and act.kind in ("kill", "freeze", "cut", "restart"):

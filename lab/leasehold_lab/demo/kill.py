@@ -1,4 +1,4 @@
-"""Kill -9 of the process that leads, while it runs jobs, and what that costs."""
+"""Kills the leader with kill -9 while it runs jobs, and measures what that costs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from leasehold_lab.demo.stage import Stage
 
 _EVERY_SECONDS = 20.0
 _WANTED_SECONDS = 3.0
-"""So long we wait for a leader that runs more than one job; then one must do."""
+"""How long to wait for a leader that runs several jobs; after that, one job is enough."""
 _LEAST_WANTED_SECONDS = 5.0
 _RESTART_SECONDS = 1.5
 _SLACK_SECONDS = 5.0
 
 
 async def kill_leaders(stage: Stage, first_at: float, *, again: bool) -> None:
-    """Kill the first one ``first_at`` seconds after the start; with ``again`` another one every
-    20 seconds, until the run ends."""
+    """Kill a leader ``first_at`` seconds after the start; with ``again``, another one every 20
+    seconds until the run ends."""
     await stage.pause(first_at - stage.seconds)
     while not stage.stop.is_set():
         await _kill_leader(stage)
@@ -84,9 +84,9 @@ async def busy_leader(stage: Stage) -> tuple[Worker, int] | None:
 
 
 async def kill_process(stage: Stage, worker: Worker, term: int) -> Death:
-    """SIGKILL, and the death certificate. The moment of the kill by the database's clock: its
-    clock was asked just before, and the answer is older than when it came in, so that what is
-    counted from the kill is rather too long than too short."""
+    """Send SIGKILL and certify the death. The time of the kill is by the database's clock, which is
+    read just before. The reading is already old when it arrives, so durations counted from the
+    kill are never too short."""
     now = await stage.database_now()
     asked_at = stage.demo.app.env.boot_now()
     killed_at = stage.fleet.kill(worker)
@@ -98,7 +98,7 @@ async def kill_process(stage: Stage, worker: Worker, term: int) -> Death:
 
 
 async def next_term(stage: Stage, term: int) -> tuple[int, str, datetime] | None:
-    """The first term after this one: number, holder, moment of its acquisition."""
+    """The first term after this one: number, holder, time of acquisition."""
     store = await stage.demo.app.store()
     later = [row for row in await store.terms(NAME, 20) if row.term > term]
     if not later:

@@ -1,4 +1,4 @@
-"""The course of the demo: four processes, a steady stream of jobs, a kill, and the count."""
+"""The course of the demo: four processes, a steady stream of jobs, a kill, and the scorecard."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 PROCESSES = 4
 FIRST_RELEASE = "blue-1"
 MAX_SECONDS = 3600
-"""Also of a run without ``--seconds``: the evidence is counted in memory."""
+"""Also the limit of a run without ``--seconds``, because the evidence is counted in memory."""
 
 _JOIN_SECONDS = 60.0
 _LEAST_STREAM_SECONDS = 4.0
-"""However long the start took."""
+"""The shortest stream, however long the start took."""
 _FIRST_KILL_SECONDS = 6.0
-"""... after all have joined, in a run without end."""
+"""Seconds after all have joined, in a run without a fixed end."""
 _BEAT_SECONDS = 0.1
 _QUICK_A_BEAT = 3
 _SLOW_EVERY_BEATS = 3
 _LAST_SLOW_SECONDS = 2.0
-"""No slow job is enqueued so shortly before the end: the drain is short then."""
+"""No slow job is enqueued this shortly before the end, to keep the drain short."""
 _KILL_SECONDS = 60.0
 _DRAIN_SECONDS = 30.0
 
@@ -50,16 +50,16 @@ _DRAIN_SECONDS = 30.0
 class Ending:
     card: Scorecard
     first_job_seconds: float | None
-    """From the start."""
+    """Seconds from the start."""
     recording: Recording
-    """For the report."""
+    """The recording for the report."""
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """``seconds``: from the start to the end of the stream (None: until ``stop``); ``web``: with a
-    dashboard; ``port`` 0: any; ``browse``: open it in a browser. ``quit`` ends the dashboard too,
-    which else stays for as long as somebody reads the scorecard."""
+    """``seconds``: from the start to the end of the stream (None: until ``stop``). ``web``: serve a
+    dashboard. ``port`` 0: any. ``browse``: open it in a browser. ``quit`` also ends the dashboard,
+    which otherwise stays for as long as somebody reads the scorecard."""
 
     seconds: int | None
     stop: asyncio.Event
@@ -72,7 +72,7 @@ class Wishes:
 async def perform(
     database: DemoDatabase, logs: Path, started_at: float, wishes: Wishes, screen: Screen
 ) -> Ending:
-    """Set the stage, play, and clear it away. ``started_at``: CLOCK_BOOTTIME."""
+    """Set the stage, play, and clean up. ``started_at``: CLOCK_BOOTTIME."""
     demo = DemoApp(database.dsn)
     settings = demo.app.settings
     front: Front | None = None
@@ -108,10 +108,10 @@ async def perform(
 
 
 class Play:
-    """One run on a stage that is set."""
+    """One run on a stage that has been set."""
 
     def __init__(self, stage: Stage, screen: Screen, breakable: DemoDatabase | None = None) -> None:
-        """``breakable``: people may break things, this database too."""
+        """``breakable``: people may cause faults, also in this database."""
         self._stage = stage
         self.breaker = Breaker(stage, breakable, self._go) if breakable else None
         self._watcher = Watcher(stage, screen)
@@ -124,7 +124,7 @@ class Play:
         return self._watcher.first_job_seconds
 
     async def run(self, seconds: int | None) -> Scorecard:
-        """Until ``seconds`` after the start, or until the stage's ``stop``."""
+        """Run until ``seconds`` after the start, or until the stage's ``stop``."""
         stage = self._stage
         try:
             stage.release = FIRST_RELEASE if self.breaker else ""
@@ -146,7 +146,7 @@ class Play:
         return await self._count(until)
 
     def _go(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run it beside; its failure ends the run."""
+        """Run it in the background; its failure ends the run."""
 
         def ended(task: asyncio.Task[None]) -> None:
             error = None if task.cancelled() else task.exception()
@@ -165,7 +165,7 @@ class Play:
 
     # -- the stream ------------------------------------------------------------------------------
     async def _stream(self, seconds: int | None) -> datetime:
-        """Enqueue and kill; the database's time at the end of it."""
+        """Enqueue jobs and kill leaders. Returns the database's time at the end."""
         stage = self._stage
         enqueuer = self._go(self._enqueue())
         if await self._all_joined():
@@ -186,7 +186,7 @@ class Play:
             await stage.pause(self._end - stage.seconds)
             if again:
                 stage.stop.set()
-            # a kill that has begun comes to its end; the stream goes on for it
+            # a kill in progress is completed, and the stream continues for it
             await asyncio.wait([killer], timeout=_KILL_SECONDS)
             if self.breaker:
                 self._phase("waiting for recovery")
@@ -198,7 +198,7 @@ class Play:
         return await stage.database_now()
 
     async def _all_joined(self) -> bool:
-        """False when the run ends before."""
+        """False if the run ends before that."""
         stage = self._stage
         joined = asyncio.create_task(self._watcher.joined.wait())
         stopped = asyncio.create_task(stage.stop.wait())
@@ -225,14 +225,14 @@ class Play:
             try:
                 stage.enqueued.update(job.id for job in await demo.app.enqueue_many(jobs))
             except Unavailable as error:
-                if not stage.database_away:  # else nobody was told that these are accepted
+                if not stage.database_away:  # otherwise nobody was told that these are accepted
                     stage.troubles.append(f"jobs could not be enqueued: {error}")
             beat += 1
             await stage.pause(_BEAT_SECONDS)
 
     # -- the end ---------------------------------------------------------------------------------
     async def _drain(self, until: datetime) -> None:
-        """Until each moment before the end is decided, and each job has finished."""
+        """Wait until each moment before the end is decided and each job has finished."""
         self._phase("draining: no new jobs")
         stage = self._stage
         app, evidence = stage.demo.app, stage.demo.evidence

@@ -1,4 +1,4 @@
-"""What happened in a demo, and the page that shows it to somebody who was not there."""
+"""The record of a demo, and the page that shows it to somebody who was not there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLOURS = {
 
 @dataclass(frozen=True)
 class Life:
-    """One process. Moments are seconds since the start."""
+    """One process. Times are seconds since the start."""
 
     lane: str
     start: float
@@ -33,7 +33,7 @@ class Life:
 
 @dataclass(frozen=True)
 class Tenure:
-    """One term, from its acquisition to the next one or the end of its process."""
+    """One term, from its acquisition to the next one or to the end of its process."""
 
     lane: str
     term: int
@@ -73,7 +73,7 @@ class Recording:
 
 
 def to_html(card: Scorecard, recording: Recording, first_job_seconds: float | None) -> str:
-    """One page that needs nothing from anywhere."""
+    """The scorecard and the recording as one self-contained page."""
     head = (
         "Nothing was lost, and nothing was repeated without a cause"
         if card.ok

@@ -1,4 +1,4 @@
-"""The scorecard: from what the handlers recorded to a verdict. Pure."""
+"""The scorecard: a pure function from what the handlers recorded to a verdict."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ _NAMED = 3
 
 @dataclass(frozen=True)
 class Death:
-    """A process that was killed. All moments are the database's."""
+    """A process that was killed. All times are the database's."""
 
     worker: str
     at: datetime
-    """Not after the kill, so that what is counted from it is never too short."""
+    """No later than the kill, so that durations counted from it are never too short."""
     term: int | None = None
     """The term in which it led."""
     held: frozenset[UUID] = frozenset()
-    """The jobs that the database called its own when it was dead."""
+    """The jobs that it held in the database when it was dead."""
     led_again_at: datetime | None = None
     """When the next term was acquired."""
 
 
 @dataclass
 class Act:
-    """Something that a person did to the processes, and what came of it."""
+    """Something that a person did to the processes, and its outcome."""
 
     kind: str
     """kill, freeze, thaw, cut, mend, restart, deploy"""
     lane: str
-    """Whose: a process's place, or "database"."""
+    """The affected process's place, or "database"."""
     words: str
     at: float
     """Seconds since the start."""
     worker: str = ""
     """The worker_id that the process had."""
     held: frozenset[UUID] = frozenset()
-    """Jobs that may run again for it, as when their process dies."""
+    """Jobs that may run again because of it, for example when their process dies."""
     cut: frozenset[UUID] = frozenset()
-    """... and whose runs were under way in that process."""
+    """Those of them that were running in that process."""
     until: float | None = None
-    """When it was undone; None: it was not, or has no end."""
+    """When it was undone; None: it was not, or it has no end."""
     outcome: str = ""
     seconds: float | None = None
-    """Until all was well again; None: not yet, or never (then ``failed``)."""
+    """Seconds until everything was well again; None: not yet, or never (then ``failed``)."""
     failed: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -72,12 +72,12 @@ class Evidence:
     decided: tuple[datetime | None, datetime | None]
     """The first and the last moment that the ledger decided."""
     until: datetime
-    """The end of the run: each moment before it was due, decided or not."""
+    """The end of the run: every moment before it was due, decided or not."""
     enqueued: Collection[UUID]
     runs: Sequence[Run]
     deaths: Sequence[Death]
     limit_seconds: float
-    """What a takeover and a recovery may take at most."""
+    """The longest that a takeover or a recovery may take."""
     open_jobs: int = 0
     bad_jobs: int = 0
     troubles: Sequence[str] = ()
@@ -96,9 +96,9 @@ class Scorecard:
     lost: int
     ran_twice: int
     rerun_after_kill: int
-    """Jobs that ran again because a killed process held them, or one that lost its lease."""
+    """Jobs that ran again because a process that was killed, or lost its lease, held them."""
     cut_short: int
-    """Those of them whose run was under way; the others had ended, and it was not recorded yet."""
+    """Those of them whose run was in progress; the others had ended without a record of it."""
     takeover_seconds: float | None
     recovery_seconds: float | None
     problems: tuple[str, ...] = field(default=())
@@ -132,7 +132,7 @@ class Scorecard:
 
 
 def score(evidence: Evidence) -> Scorecard:
-    """Count, and name each thing that is not as promised."""
+    """Count everything, and name each broken promise."""
     problems = list(evidence.troubles)
     runs_of: dict[UUID, list[Run]] = defaultdict(list)
     for run in evidence.runs:
@@ -179,7 +179,7 @@ def score(evidence: Evidence) -> Scorecard:
 
 
 def takeover(death: Death) -> float | None:
-    """Seconds from the kill to the next term; None: nobody took over."""
+    """Seconds from the kill to the next term; None if nobody took over."""
     if death.led_again_at is None:
         return None
     return round((death.led_again_at - death.at).total_seconds(), 3)
@@ -191,8 +191,8 @@ def interrupted(death: Death, runs: Iterable[Run]) -> set[UUID]:
 
 
 def recovery(death: Death, runs: Collection[Run]) -> float | None:
-    """Seconds from the kill until the last job that it cut short had started again elsewhere;
-    None: some did not, or there was none."""
+    """Seconds from the kill until the last interrupted job had started again elsewhere. None if
+    some job did not, or if there was none."""
     cut = interrupted(death, runs)
     again: dict[UUID, float] = {}
     for run in runs:
@@ -203,8 +203,8 @@ def recovery(death: Death, runs: Collection[Run]) -> float | None:
 
 
 def _excused(evidence: Evidence) -> set[UUID]:
-    """Jobs that a killed process held, or one that lost its lease: these may run again, and
-    count apart."""
+    """Jobs held by a process that was killed or lost its lease. They may run again, and are counted
+    separately."""
     held = {job for death in evidence.deaths for job in death.held}
     held |= {job for act in evidence.acts for job in act.held | act.cut}
     for death in evidence.deaths:
@@ -215,7 +215,7 @@ def _excused(evidence: Evidence) -> set[UUID]:
 def _ticks(
     evidence: Evidence, completed: dict[UUID, int], excused: set[UUID], problems: list[str]
 ) -> tuple[int, int, int, int]:
-    """(due, fired, duplicates, missed) by the moments that handlers saw."""
+    """(due, fired, duplicates, missed), by the moments that handlers saw."""
     due = _due(evidence)
     jobs_at: dict[datetime, set[UUID]] = defaultdict(set)
     for run in evidence.runs:
@@ -240,8 +240,8 @@ def _ticks(
 
 
 def _due(evidence: Evidence) -> list[datetime]:
-    """The schedule's own moments from the first decided one to the last, or to the end of the
-    run if the schedule stood still before it."""
+    """The schedule's own moments, from the first decided one to the last, or to the end of the run
+    if the schedule stopped before it."""
     first, last = evidence.decided
     if first is None or last is None:
         return []

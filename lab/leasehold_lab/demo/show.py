@@ -1,4 +1,4 @@
-"""What people see: a live picture on a terminal, plain lines on a pipe, and the scorecard."""
+"""The demo's output: a live picture on a terminal, plain lines on a pipe, and the scorecard."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def next_steps() -> str:
 
 
 def _program() -> str:
-    """How this command is called from here."""
+    """The command to type here to run leasehold."""
     me = Path(sys.argv[0])
     found = shutil.which("leasehold")
     if me.name != "leasehold" or (found and os.path.samefile(found, me)):
@@ -47,7 +47,7 @@ def _program() -> str:
 
 @dataclass
 class Row:
-    """One process, as the picture shows it."""
+    """One process as the picture shows it."""
 
     pid: int
     state: str
@@ -58,10 +58,10 @@ class Row:
 
 @dataclass
 class Picture:
-    """The demo at one moment. The play writes it, the screen reads it."""
+    """The demo at one moment. The play writes it; the screen reads it."""
 
     seconds: float = 0.0
-    """Since the start."""
+    """Seconds since the start."""
     end_seconds: float | None = None
     """When it ends by itself; None: at Ctrl-C."""
     phase: str = "starting"
@@ -83,10 +83,10 @@ def pid_of(worker_id: str) -> int:
 
 
 class Screen(Protocol):
-    """Where the picture goes."""
+    """Where the picture is shown."""
 
     def say(self, text: str) -> None:
-        """Before the picture: what takes a while is announced."""
+        """Announce something that takes a while, before the picture is shown."""
 
     def update(self, picture: Picture) -> None: ...
 
@@ -94,7 +94,7 @@ class Screen(Protocol):
 
 
 class PlainScreen:
-    """At most one line a second: the story if there is some, else the counters."""
+    """At most one line per second: what happened, else the counters."""
 
     def __init__(self) -> None:
         self._next = 0.0
@@ -112,11 +112,11 @@ class PlainScreen:
         print(f"{picture.seconds:6.1f} s  {'; '.join(news) or counters(picture)}", flush=True)
 
     def close(self) -> None:
-        """There is nothing to be put back."""
+        """Nothing to restore."""
 
 
 class LiveScreen:
-    """The picture, drawn again in place."""
+    """The picture, redrawn in place."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -251,7 +251,7 @@ def print_scorecard(card: Scorecard, first_job_seconds: float | None) -> None:
 
 
 def lines(card: Scorecard, first_job_seconds: float | None) -> list[tuple[str, str]]:
-    """The scorecard, as names and text."""
+    """The scorecard as names and text."""
     return [
         (
             "ticks",

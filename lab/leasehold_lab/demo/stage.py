@@ -1,4 +1,4 @@
-"""What the parts of the demo share while it runs."""
+"""The state that the parts of the demo share while it runs."""
 
 from __future__ import annotations
 
@@ -36,35 +36,35 @@ class Stage:
     acts: list[Act] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
     hunting: bool = False
-    """A leader that runs slow jobs is wanted: there shall be many."""
+    """Waiting for a leader that runs slow jobs, so many of them are enqueued."""
     killing: bool = False
-    """A leader was killed, and who follows it is not known yet."""
+    """A leader was killed, and its successor is not known yet."""
     database_away: bool = False
-    """It was stopped, and is not back yet."""
+    """It was stopped and is not back yet."""
     release: str = ""
-    """The one that is deployed."""
+    """The deployed release."""
     card: Scorecard | None = None
-    """At the end."""
+    """Set at the end."""
     clock: tuple[datetime, float] | None = None
-    """One moment by the database's clock and in seconds since the start."""
+    """The same moment by the database's clock and in seconds since the start."""
 
     @property
     def seconds(self) -> float:
-        """Since the start."""
+        """Seconds since the start."""
         return self.demo.app.env.boot_now() - self.started_at
 
     def moment(self, seconds: float) -> datetime:
-        """The database's time of a moment since the start."""
+        """The database's time for a number of seconds since the start."""
         assert self.clock
         return self.clock[0] + timedelta(seconds=seconds - self.clock[1])
 
     def since(self, moment: datetime) -> float:
-        """Seconds since the start of a moment by the database's clock."""
+        """Seconds since the start for a moment by the database's clock."""
         assert self.clock
         return self.clock[1] + (moment - self.clock[0]).total_seconds()
 
     def lane(self, worker: Worker) -> str:
-        """What a process is called in pictures."""
+        """A process's name in pictures."""
         return f"{worker.release or 'pid'} {worker.pid}"
 
     def tell(self, text: str) -> None:
@@ -74,7 +74,7 @@ class Stage:
         return await (await self.demo.app.store()).database_now(None)
 
     async def leader(self) -> tuple[Worker | None, int]:
-        """Who leads, if it is one of ours and alive, and the term."""
+        """The live leader, if it is one of our processes, and its term."""
         store = await self.demo.app.store()
         for row in await store.leaders(100):
             if row.name == NAME:
@@ -83,7 +83,7 @@ class Stage:
         return None, 0
 
     async def pause(self, seconds: float) -> None:
-        """Sleep, or less when the run ends."""
+        """Sleep, but wake when the run ends."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.stop.wait()
@@ -91,8 +91,8 @@ class Stage:
     async def until(
         self, seconds: float, look: Callable[[], Awaitable[T]], *, or_stop: bool = False
     ) -> T | None:
-        """The first answer of ``look`` that is not empty; None when there is none in time, or
-        (``or_stop``) before the run ends."""
+        """The first answer of ``look`` that is not empty; None if there is none in time, or (with
+        ``or_stop``) before the run ends."""
         env = self.demo.app.env
         deadline = env.boot_now() + seconds
         while True:

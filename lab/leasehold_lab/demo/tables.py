@@ -1,4 +1,4 @@
-"""The demo's own table: each run of a handler leaves a row, and the scorecard counts those."""
+"""The demo's own table: each run of a handler leaves a row, and the scorecard counts the rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SLOW = "slow"
 
 
 class Run(NamedTuple):
-    """One run of a handler, by the database's clock; ``finished_at`` None: it never ended."""
+    """One run of a handler, by the database's clock; ``finished_at`` None: it did not end."""
 
     id: int
     job: UUID
@@ -41,17 +41,17 @@ class Look:
     jobs_done: int
     ticks_done: int
     open_jobs: int
-    """Not finished, ticks' jobs included."""
+    """Unfinished jobs, including those of ticks."""
     bad_jobs: int
-    """Finished, but not completed."""
+    """Jobs that finished without being completed."""
     running: dict[str, tuple[int, int]]
-    """Worker → runs that have not ended, and how many of these take seconds."""
+    """Worker → runs that have not ended, and how many of them take seconds."""
     ticks: list[tuple[datetime, str]]
-    """The last ones, newest first: the moment, and the worker that ran it."""
+    """The latest ticks, newest first: the moment, and the worker that ran it."""
 
 
 class DemoStore:
-    """Reads and writes the demo's table; belongs to one event loop."""
+    """Reads and writes the demo's table. Belongs to one event loop."""
 
     def __init__(self, settings: Settings) -> None:
         self._pool = Pool(settings, "demo", 2)
@@ -60,7 +60,7 @@ class DemoStore:
     async def run(
         self, job: UUID, task: str, tick_at: datetime | None, worker: str, attempt: int
     ) -> AsyncIterator[None]:
-        """Record the run that the block is: its begin before, its end after."""
+        """Record the run that is the block's body: its start before, its end after."""
         params = {
             "job": job,
             "task": task,
@@ -74,7 +74,7 @@ class DemoStore:
         await self._pool.fetch("leasehold_lab:demo/finished", {"run": run, "now": None})
 
     async def runs(self, jobs: Collection[UUID] | None = None) -> list[Run]:
-        """All of them, or those of some jobs; oldest first."""
+        """All runs, or those of some jobs, oldest first."""
         params = {"jobs": None if jobs is None else list(jobs)}
         return [
             Run(*row) for row in await self._pool.fetch("leasehold_lab:demo/runs", params, 30.0)
@@ -93,13 +93,13 @@ class DemoStore:
         )
 
     async def held(self, node: UUID | None) -> frozenset[UUID]:
-        """The jobs that the database calls this node's; None: any node's."""
+        """The jobs that this node holds in the database; None: any node."""
         return frozenset(
             row[0] for row in await self._pool.fetch("leasehold_lab:demo/held", {"node": node})
         )
 
     async def decided(self, app: str, schedule: str) -> tuple[datetime | None, datetime | None]:
-        """The first and the last moment that were decided."""
+        """The first and the last moment that the ledger decided."""
         rows = await self._pool.fetch(
             "leasehold_lab:demo/decided", {"app": app, "schedule": schedule}
         )
@@ -110,9 +110,9 @@ class DemoStore:
 
 
 async def make_anew(settings: Settings) -> None:
-    """Drop the schema of an earlier demo, and make a fresh one with the demo's table.
+    """Replace the schema of an earlier demo by a fresh one with the demo's table.
 
-    Raises ConfigError for any other schema, and while another demo's workers are alive.
+    Raises ConfigError for any other schema, or if another demo's workers are alive.
     """
     if settings.schema != SCHEMA:
         raise ConfigError(f"the demo only drops the schema {SCHEMA}", got=settings.schema)

@@ -1,4 +1,4 @@
-"""The watcher: keeps the picture true, and notices when a process ends by itself."""
+"""The watcher: keeps the picture up to date, and notices when a process ends by itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DEAD_ROWS = 2
 
 
 class Watcher:
-    """``joined`` is set when all the first processes take part and one of them leads."""
+    """``joined`` is set when all initial processes have joined and one of them leads."""
 
     def __init__(self, stage: Stage, screen: Screen) -> None:
         self._stage = stage
@@ -38,7 +38,7 @@ class Watcher:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def see(self) -> None:
-        """Look at the database."""
+        """Read the state from the database."""
         stage = self._stage
         store = await stage.demo.app.store()
         self._nodes = self._take_in(await store.nodes(100))
@@ -55,7 +55,7 @@ class Watcher:
             self.joined.set()
 
     def _take_in(self, rows: list[NodeView]) -> frozenset[Worker]:
-        """Who takes part; a process that lost its lease has another identity by now."""
+        """The live nodes' processes. One that lost its lease now has another identity."""
         found = set()
         for row in rows:  # the newest last
             worker = self._stage.fleet.find(row.worker_id)
@@ -70,7 +70,7 @@ class Watcher:
             self._stage.tell(f"pid {self._leader.pid} leads (term {term})")
 
     def refresh(self) -> None:
-        """Draw what was seen last."""
+        """Redraw with what was read last."""
         picture, look = self._stage.picture, self._look
         picture.seconds = self._stage.seconds
         picture.enqueued = len(self._stage.enqueued)
@@ -78,7 +78,7 @@ class Watcher:
         dead = [worker for worker in workers if not worker.alive][-_DEAD_ROWS:]
         picture.rows = [self._row(worker) for worker in workers if worker.alive or worker in dead]
         if look:
-            # a job may be done before its enqueue has returned to us
+            # a job may be done before our enqueue has returned
             picture.jobs_done = min(look.jobs_done, picture.enqueued)
             picture.ticks_done = look.ticks_done
             picture.ticks = look.ticks

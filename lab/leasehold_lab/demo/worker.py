@@ -1,4 +1,4 @@
-"""One worker process of the demo: ``leasehold worker``, which ends when its parent is gone."""
+"""One worker process of the demo: ``leasehold worker``, which ends with its parent."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What must hold in every run, whatever the faults: the invariants of docs/explanation/protocol.md.
 
-Statements are judged as they are carried out, beliefs when they begin, handlers when they start;
-the rest at the end, from the tables. A violation is a sentence with its moment.
+Statements are judged when they are executed, beliefs when they begin, handlers when they start, and
+the rest at the end, from the tables. A violation is a sentence with its time.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 _NAMED = 20
 _INSTANT = 0.001
-"""Between the question whether a handler may start and its first line."""
+"""Allowed between the check of the lease and the first line of the handler."""
 
 
 @dataclass(eq=False, slots=True)
 class Run:
-    """One handler at work."""
+    """One running handler."""
 
     job: UUID
     token: int
@@ -44,12 +44,12 @@ class Run:
 
 @dataclass
 class Watch:
-    """Sees everything. ``now`` is true time."""
+    """Observes everything. ``now`` is the true time."""
 
     db: SimDatabase
     now: Any
     grace: float = 0.0
-    """Seconds that a clean stop waits for what runs, at least."""
+    """The least seconds that a clean stop waits for running jobs."""
     processes: list[Process] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     trace: Trace | None = None
@@ -60,17 +60,17 @@ class Watch:
     promises: Promises = field(default_factory=Promises)
     _tokens: dict[Any, int] = field(default_factory=dict)
     _newest: dict[int, int] = field(default_factory=dict)
-    """By job, the claim that was made last, of those that a failover has not lost."""
+    """By job: its latest claim that no failover has lost."""
     _released: set[int] = field(default_factory=set)
-    """Claims that ended while their handlers may run on."""
+    """Claims that have ended while their handlers may still run."""
     _deadlines: dict[UUID, float] = field(default_factory=dict)
-    """Until when each node's lease is trusted, by its process's own clock."""
+    """The time until which each node's lease is trusted, by its process's own clock."""
     _undone: set[int] = field(default_factory=set)
     """Claims that a failover has lost."""
     joined_at: dict[str, float] = field(default_factory=dict)
-    """By process: when it last took a lease of its own."""
+    """By process: when it last acquired a node's lease."""
     lost: set[UUID] = field(default_factory=set)
-    """Jobs that a failover has lost: whoever was told of them was told too much."""
+    """Jobs that a failover has lost, although they were acknowledged."""
     _finished: dict[int, int] = field(default_factory=dict)
     _returned: set[tuple[int, int]] = field(default_factory=set)
     """Claims whose handlers ended without an error."""
@@ -99,7 +99,7 @@ class Watch:
             self.wrong(f"a service failed: {fields}")
 
     def statement(self, name: str, args: tuple[Any, ...], answer: Any, who: str = "") -> None:
-        """One statement was carried out, for ``who``."""
+        """A statement was executed for ``who``."""
         if self.trace:
             self.trace.statement(who, name, args, answer)
         judge = _JUDGES.get(name)
@@ -119,7 +119,7 @@ class Watch:
             self._newest[job.id.int] = job.claim_token
 
     def _enqueued(self, args: tuple[Any, ...], answer: Any) -> None:
-        """What comes again after a failover had lost it must not be lost by anything else."""
+        """A lost job that is enqueued again must not be lost for another reason."""
         self.lost.difference_update(job for job, created in answer if created)
 
     def _bury(self, args: tuple[Any, ...], answer: Any) -> None:
@@ -148,8 +148,8 @@ class Watch:
             self._released.add(args[1])
 
     def _given_back(self, args: tuple[Any, ...], answer: Any) -> None:
-        """CleanStop: a process that stops gives back what runs when the grace is over, not
-        before; no other gives back what it runs."""
+        """CleanStop: a stopping process gives back its running jobs only after the grace; other
+        processes never do."""
         tokens = {token for _, token in args[1]}
         for run in self.runs.values():
             if run.token not in tokens or run.process.joined:
@@ -164,14 +164,14 @@ class Watch:
             self._again[args[0]] += 1
 
     def _grows(self, what: Any, token: int) -> None:
-        """TokenUnique: each one is above all that were given before it."""
+        """TokenUnique: each token is higher than all earlier ones."""
         if token <= self._tokens.get(what, -1):
             self.wrong(f"TokenUnique: {what} got {token} after {self._tokens[what]}")
         self._tokens[what] = token
 
     def _fenced(self, name: str, term: Term, changed: bool) -> None:
         """FencedWrite: no statement of an old term changes anything."""
-        row = self.db.leaders.get(term.leader)  # somebody may have deleted it
+        row = self.db.leaders.get(term.leader)  # the row may have been deleted by hand
         if row is None or row.token == term.token:
             return
         self.counts["fenced"] += 1
@@ -179,8 +179,8 @@ class Watch:
             self.wrong(f"FencedWrite: {name} under {term}")
 
     def _acked(self, items: Sequence[AckItem], answer: Acked) -> None:
-        """FencedWrite: an outcome is written under the newest claim, or not at all. (Of a job that
-        is nowhere, a repetition cannot know that a failover has lost it, and writes nothing.)"""
+        """FencedWrite: an outcome is written only under the newest claim. (A repeated ack of a
+        job that a failover has lost writes nothing, but cannot know that.)"""
         for item in items:
             if item.job not in answer.written:
                 self.counts["stale"] += item.job not in answer.locked
@@ -193,11 +193,11 @@ class Watch:
     def _buried(self, node: UUID) -> None:
         for process in self.processes:
             if process.believes(node):
-                self.wrong(f"OneBeliever: {process} was buried and trusts its lease")
+                self.wrong(f"OneBeliever: {process} was buried but trusts its lease")
 
     def finished(self, row: JobRow, state: str) -> None:
         if state == "completed" and not self._has_run(row):
-            self.wrong(f"Ran: {row.id} is completed under {row.claim_token}, and did not run")
+            self.wrong(f"Ran: {row.id} is completed under {row.claim_token} but did not run")
         if row.deadlines:
             self.promises.ended(self.db, row.id)
         if row.claim_token is not None:
@@ -208,14 +208,14 @@ class Watch:
             self.wrong(f"FinishedOnce: job {row.id} finished again")
 
     def _has_run(self, row: JobRow) -> bool:
-        """Its handler ended, or the transaction that completes it has its effect."""
+        """Did its handler end, or did the completing transaction have its effect?"""
         token = row.claim_token
         if row.task == EFFECT:
             return (row.id, token) in self.effects
         return token is not None and (row.id.int, token) in self._returned
 
     def belief(self) -> None:
-        """OneBeliever: a belief began or was renewed; nobody else may hold one."""
+        """OneBeliever: when a belief begins or is renewed, nobody else may hold one."""
         leaders = [process for process in self.processes if process.leads()]
         if len(leaders) > 1:
             self.wrong(f"OneBeliever: {leaders} lead at once")
@@ -223,14 +223,14 @@ class Watch:
             self._down_is_final(process)
 
     def _down_is_final(self, process: Process) -> None:
-        """StepDown: what was trusted until a moment is not trusted again after it."""
+        """StepDown: a lease that was trusted until a moment is not trusted again after it."""
         trusted = process.trusts()
         if trusted is None:
             return
         now, (node, deadline) = process.boot_now(), trusted
         before = self._deadlines.get(node, deadline)
         if deadline > before and now > before + _INSTANT:
-            self.wrong(f"StepDown: {process} goes on {now - before:.3f} s after its deadline")
+            self.wrong(f"StepDown: {process} continues {now - before:.3f} s after its deadline")
         self._deadlines[node] = deadline
 
     # -- handlers --------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ class Watch:
             self.wrong(f"StepDown: {process} starts {job} without a lease")
         number, undone = job.int, token in self._undone
         if undone and process.knows(self.db.timeline):
-            self.wrong(f"{process} starts {job} under {token}, a claim that it knows may be lost")
+            self.wrong(f"{process} starts {job} under {token}, though it knows it may be lost")
         gone = self._released | self._undone if self._undone else self._released
         for run in self.runs.values():
             if run.job.int == number and run.process.alive and run.token not in gone:
@@ -256,7 +256,7 @@ class Watch:
         self.runs[number, token] = Run(job, token, claim.node, process)
 
     def returned(self, ctx: Context) -> None:
-        """A handler ended without an error: it may be told as completed."""
+        """A handler ended without an error, so its job may be reported as completed."""
         self._returned.add((ctx.claim.job.id.int, ctx.claim.job.claim_token))
 
     def ended(self, ctx: Context) -> None:
@@ -265,21 +265,21 @@ class Watch:
             self.trace.run(str(here()), "■", job.id, job.claim_token)
 
     def crashed(self, process: Process) -> None:
-        """What it ran, nobody runs any more."""
+        """Forget what the crashed process ran."""
         for key in [key for key, run in self.runs.items() if run.process is process]:
             del self.runs[key]
 
     # -- a failover that loses commits -----------------------------------------------------------
     def remember(self) -> dict[str, Any]:
-        """What was concluded from commits so far."""
+        """A copy of what was concluded from commits so far."""
         return {name: deepcopy(getattr(self, name)) for name in _CONCLUDED}
 
     def goes_back(self, memory: dict[str, Any], lost: set[UUID]) -> None:
-        """The commits since then are lost, and these jobs with them."""
+        """Go back to a copy: the commits since then are lost, and these jobs with them."""
         newest = self._newest
         for name, value in memory.items():
             setattr(self, name, value)
-        # who holds a claim that is lost does not know it, and nobody waits for it
+        # the holder of a lost claim does not know that it is lost, and nobody waits for it
         self._undone.update(
             token for job, token in newest.items() if token != self._newest.get(job)
         )
@@ -288,17 +288,17 @@ class Watch:
 
     # -- after the faults ------------------------------------------------------------------------
     def held(self) -> dict[UUID, int | None]:
-        """What runs at this moment, under which claim."""
+        """The running jobs, each with its claim."""
         return {row.id: row.claim_token for row in self.db.jobs.values() if row.node}
 
     def free_again(self, held: dict[UUID, int | None], seconds: float) -> None:
-        """NoStuck: of what ran when the faults stopped, nothing is held by nobody any more."""
+        """NoStuck: no job that ran when the faults stopped is still held by a dead claim."""
         for row in self.stuck():
             if held.get(row.id) == row.claim_token:
                 self.wrong(f"NoStuck: {_words(row)}, {seconds:.1f} s after the faults")
 
     def stuck(self) -> Iterator[JobRow]:
-        """What nobody holds who knows it."""
+        """Jobs whose claim no process knows."""
         for row in self.db.jobs.values():
             if row.node is not None and not self._known(row):
                 yield row
@@ -310,21 +310,21 @@ class Watch:
         return [job for job in open_jobs if job not in self.lost or job in self.db.jobs]
 
     def busy(self) -> bool:
-        """Is something to be done still, or being done, but for the ticks of each second?"""
+        """Is any work left or in progress, apart from the ticks of every second?"""
         runs = any(run.job in self.acknowledged for run in self.runs.values())
         return runs or bool(self.pending())
 
     def last_look(self) -> None:
-        """The tables, when everything should be still."""
+        """Check the tables at the end."""
         for job in self.pending()[:5]:
             where = self.db.jobs.get(job)
-            text = f"NoStuck: {_words(where)}" if where else f"NoLoss: {job} is nowhere"
-            self.wrong(f"{text}, and its enqueue was acknowledged")
+            text = f"NoStuck: {_words(where)}" if where else f"NoLoss: {job} does not exist"
+            self.wrong(f"{text}, but its enqueue was acknowledged")
         states = {str(state) for state in FINISHED}
         if odd := {done.state for done in self.db.done.values()} - states:
             self.wrong(f"jobs finished as {odd}")
         for row in self.stuck():
-            self.wrong(f"NoStuck: {_words(row)}, and nobody knows it")
+            self.wrong(f"NoStuck: {_words(row)}, but no process knows its claim")
         for what in restless(self.db, self.processes):
             self.wrong(what)
         self._effects_once()
@@ -351,12 +351,12 @@ class Watch:
                 self.wrong(f"TickOnce: {name} {tick_at} has {count} jobs")
         for (_, name, at), tick in self.db.ticks.items():
             if tick.state == "fired" and not ticks[name, at]:
-                self.wrong(f"TickOnce: {name} {at} was fired and its job is nowhere")
+                self.wrong(f"TickOnce: {name} {at} was fired but has no job")
         for app, name in self.db.schedules:
             self._no_moment_is_passed_over(app, name)
 
     def _no_moment_is_passed_over(self, app: str, name: str) -> None:
-        """Each moment between the first and the last of the ledger is in it (every second)."""
+        """The ledger has every second between its first and its last entry."""
         entries = sorted(
             (at, tick.until or at)
             for (of_app, of, at), tick in self.db.ticks.items()
@@ -370,7 +370,7 @@ class Watch:
 
 
 _CONCLUDED = ("effects", "promises", "_finished", "_newest", "_released", "_again")
-"""What :class:`Watch` knows from commits alone."""
+"""The parts of :class:`Watch` that come from commits alone."""
 _JUDGES: dict[str, Callable[[Watch, tuple[Any, ...], Any], None]] = {
     "acquire": Watch._acquired,
     "register": Watch._registered,

@@ -1,4 +1,4 @@
-"""N processes, a database and clients in virtual time; one seed, one run."""
+"""N processes, a database and clients in virtual time: one run per seed."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from leasehold_lab.sim.trace import Trace
 from leasehold_lab.sim.workload import NEW_IN, Workload
 
 FAULT_SECONDS = (5.0, 5.0, 12.0, 20.0)
-"""For so long there are faults: a lease is over after six to eight, and found to be. What is rare
-shows in the long runs; the short ones, at half the price, are for the start and the drain."""
+"""How long there are faults. A lease expires, and is found expired, after six to eight seconds.
+Long runs show what is rare; short ones, at half the price, cover the start and the drain."""
 DRAIN_SECONDS = 60.0
 LEADER_SLACK = 1.0
-"""Beyond F: a node that was fenced joins again first."""
+"""Added to F, because a node that was fenced must join again first."""
 CLIENTS = 2
 
 
 class _Database(SimDatabase):
-    """Tells the watch of each end of a job."""
+    """Reports each end of a job to the watch."""
 
     watch: Watch
 
@@ -50,19 +50,19 @@ class _Database(SimDatabase):
 
 @dataclass(frozen=True)
 class Result:
-    """One run. ``violations`` is empty when all was well."""
+    """One run. ``violations`` is empty if every invariant held."""
 
     seed: int
     profile: str
     violations: list[str]
     counts: dict[str, int]
     seconds: float
-    """Of virtual time."""
+    """Seconds of virtual time."""
     trace: list[str] = field(default_factory=list)
 
 
 class Cluster:
-    """``store``: a SimStore, or a mutant of it."""
+    """``make_store``: makes a SimStore or a mutant of it."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Cluster:
             recover_within=rng.choice([9.0, 9.0, 12.0]),
             call_timeout=rng.choice([1.0, 2.0, 5.0]),
             grace=2.0,
-            retention=Retention(history_days=0),  # decides nothing
+            retention=Retention(history_days=0),  # has no influence
         )
         self.clock = DatabaseClock(loop)
         self.furthest_step = 0.0
@@ -88,9 +88,9 @@ class Cluster:
         story = Trace(loop.time) if trace else None
         self.watch = self.db.watch = Watch(self.db, loop.time, self.settings.grace, trace=story)
         self.aimed: list[faults.Fault] = []
-        """They strike at the next acquisition or renewal, between its effect and its answer."""
+        """Faults that strike at the next acquisition or renewal, between effect and answer."""
         self.brink: tuple[Process, float] | None = None
-        """Who is to come near its end, from its next renewal on."""
+        """The process that is to come close to its end, from its next renewal on."""
         self.server = Server(loop, make_store(self.db), self._observe)
         self.work = Workload(self.watch, loop, self._fork(), self.settings)
         hosts = rng.choice([2, 3, 3, 4])
@@ -138,7 +138,7 @@ class Cluster:
             self._strike(args[0])
 
     def _strike(self, node: UUID) -> None:
-        """It acquired or renewed something: what is aimed at that strikes now."""
+        """A node acquired or renewed something: strike with the faults aimed at that."""
         for process in self.processes if self.aimed else ():
             if process in self.injector.spared:
                 continue
@@ -181,7 +181,7 @@ class Cluster:
             self._nothing_happened()
 
     async def _failover(self) -> None:
-        """Failover: a leader within F, and then a while longer."""
+        """Failover: wait for a leader, at most F, and for all leases to have had a holder."""
         began, bound = self.loop.time(), self._bound(self.settings.timings.failover)
         before = self.leases.granted.copy()
         while True:
@@ -198,7 +198,7 @@ class Cluster:
             await asyncio.sleep(0.1)
 
     async def _drain(self, clients: Sequence[asyncio.Future[None]]) -> None:
-        """Everything that was accepted ends, within reason; what the dead held is free in time."""
+        """Wait until all accepted work has ended; what dead nodes held must be free in time."""
         began, bound = self.loop.time(), self._bound(self.settings.recover_within)
         held = self.watch.held()
         while self.loop.time() < began + DRAIN_SECONDS:
@@ -211,21 +211,21 @@ class Cluster:
             await asyncio.sleep(0.5)
 
     def _well_since(self) -> float:
-        """Whoever leads sees others fall silent from when it joined, and a call that began in the
-        faults may have kept it from that for its whole time."""
+        """When the leader could begin to see silent nodes: once it had joined. A call that began
+        during the faults may have delayed that by its whole timeout."""
         joined = [self.watch.joined_at[repr(p)] for p in self.processes if p.leads()]
         latest = self.fault_seconds + self.settings.call_timeout
         return max(self.fault_seconds, min([latest, *joined]))
 
     def _bound(self, seconds: float) -> float:
-        """Seconds after the last fault, within which something must have happened."""
+        """How long after the last fault something must have happened, in seconds."""
         return seconds + LEADER_SLACK
 
     def _unsettled(self) -> bool:
         return any(self.watch.stuck()) or any(restless(self.db, self.processes))
 
     def _nothing_happened(self) -> None:
-        """Without a fault there is one term and no alarm; a deployment hands over."""
+        """Without faults there is one term and no alarm; a deployment hands over."""
         counts = self.watch.counts
         terms = [name for name, _ in self.db.terms if name == self.settings.name]
         if self.profile == "calm" and len(terms) != 1:
@@ -235,16 +235,16 @@ class Cluster:
                 self.watch.wrong(f"Calm: {counts[kind]} {kind}")
         for (job, _), attempt in self.db.attempts.items():
             row = self.db.done[job].job if job in self.db.done else self.db.jobs[job]
-            # who refuses to end, or leaves a transaction open, is left behind
+            # a handler that refuses to end, or leaves a transaction open, is left behind
             if attempt.outcome == "crashed" and row.task not in ("stubborn", "effect"):
                 self.watch.wrong(f"Calm: {row.task} {job} was left behind")
 
     def unhandled(self, loop: Any, context: dict[str, Any]) -> None:
-        """An error that nobody took: asyncio says so."""
+        """An error that nobody caught, as reported by asyncio."""
         self.watch.wrong(f"unhandled: {context.get('exception')!r} {context.get('message')}")
 
     async def end(self) -> None:
-        """Nobody's work is left when the loop closes."""
+        """End all remaining work before the loop closes."""
         self.loop.set_exception_handler(lambda loop, context: None)
         self.server.up = False
         me = asyncio.current_task()
@@ -261,8 +261,8 @@ class Cluster:
 
 @contextmanager
 def _listening(watch: Watch) -> Iterator[None]:
-    """What a node tells, told to the watch instead of the log, whose records are not for free.
-    And nobody traces, whatever is installed: a run is the same everywhere."""
+    """Send nodes' events to the watch instead of the log, whose records are expensive. Switch off
+    tracing, so that a run is the same on every machine."""
     log, otel = telemetry.log, tracing.otel
 
     def listen(event: telemetry.Event, worker_id: str) -> None:
@@ -282,8 +282,8 @@ def run_seed(
     trace: bool = False,
     make_store: Callable[[SimDatabase], SimStore] = SimStore,
 ) -> Result:
-    """One run of one seed: the same each time. ``profile``: of faults.PROFILES; by default the
-    seed chooses."""
+    """Run one seed, with the same result each time. ``profile``: one of faults.PROFILES; by
+    default the seed chooses."""
     loop = VirtualLoop()
     cluster = Cluster(seed, loop, profile, trace, make_store)
     watch = cluster.watch

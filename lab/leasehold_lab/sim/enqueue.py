@@ -34,18 +34,18 @@ def new_row(job_id: UUID, job: JobRequest, due: datetime, moment: datetime) -> J
 
 @lru_cache(1024)
 def _size(payload: str) -> int:
-    """In bytes, as it is stored."""
+    """The payload's size as stored, in bytes."""
     return len(json.dumps(json.loads(payload), ensure_ascii=False).encode())
 
 
 def key_of(task: str, label: str) -> str:
-    """A unique key; a colon in the task's own name is marked."""
+    """A unique key; colons in the task's name are escaped."""
     marked = task.replace("\\", "\\\\").replace(":", "\\:")
     return f"{marked}:{label}"
 
 
 class Enqueue:
-    """One call: all of its jobs or none."""
+    """One call, which enqueues all of its jobs or none."""
 
     def __init__(
         self, db: SimDatabase, payload_limit: int, retried: bool, moment: datetime
@@ -87,7 +87,7 @@ class Enqueue:
         created = job_id not in self._db.jobs
         if created and self._is_over(job_id):
             if row.unique_key is not None:
-                self._undo.pop()()  # the key that we have just taken
+                self._undo.pop()()  # the key that was just taken
             return job_id, False
         if created:
             self._db.insert(row)
@@ -102,20 +102,20 @@ class Enqueue:
         return job_id, created
 
     def _is_over(self, job_id: UUID) -> bool:
-        """The repetition of this one was faster, or this is the repetition; the job has run."""
+        """Did a repetition run first, or is this the repetition of a job that has run?"""
         if self._plain:
             return job_id in self._db.repeated
         done = self._db.done.get(job_id)
         return done is not None and (self._retried or abs(done.finished_at - self._moment) <= LATE)
 
     def _note(self, job_id: UUID) -> None:
-        """For the first try, which may come late."""
+        """Note the repetition, for a first try that may come late."""
         before = self._db.repeated.copy()
         self._undo.append(lambda: setattr(self._db, "repeated", before))
         self._db.repeated[job_id] = self._moment
 
     def _take_key(self, key: str, job_id: UUID, job: JobRequest) -> UUID | None:
-        """None: taken, go on and insert; else who has it."""
+        """None if the key is taken for this job; else the job that has it."""
         keys = self._db.keys
         until = None
         if job.unique_for is not None:
@@ -131,7 +131,7 @@ class Enqueue:
         return holder
 
     def _replace(self, holder: UUID, new: JobRow) -> None:
-        """Give the waiting job the new one's arguments and time; a running one is left."""
+        """Give the waiting job the new arguments and time. A running one does not change."""
         old = self._db.jobs.get(holder)
         if old is None:
             return

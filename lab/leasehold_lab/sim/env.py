@@ -1,5 +1,5 @@
-"""What a simulated process knows of the world: clocks that run at rates of their own, ids and
-random numbers that come again with the seed."""
+"""A simulated process's clocks, which run at different rates, and its ids and random numbers, which
+depend only on the seed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _START_SECONDS = START.timestamp()
 
 
 class SimClock(Clock):
-    """Runs ``rate`` times as fast as true time, and began with ``offset`` seconds."""
+    """Runs ``rate`` times as fast as true time, starting at ``offset`` seconds."""
 
     def __init__(self, loop: VirtualLoop, rate: float, offset: float) -> None:
         self._loop = loop
@@ -42,16 +42,16 @@ class SimIds(Ids):
 
 @dataclass(frozen=True)
 class SimEnv(Env):
-    """``due_now`` stays None: the simulated database decides by its own clock when a request
-    arrives, however long that was under way, as in production."""
+    """``due_now`` stays None: as in production, the database uses its own clock when a request
+    arrives, however long the request was on its way."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", SimIds(self.clock, self.rng))
-        object.__setattr__(self, "boot_now", self.clock.boot_now)  # asked at each step: at once
+        object.__setattr__(self, "boot_now", self.clock.boot_now)  # called at each step: no detour
 
 
 class DatabaseClock:
-    """The database's wall clock; it may step."""
+    """The database's wall clock, which may step."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
@@ -71,5 +71,5 @@ class DatabaseClock:
 
     @property
     def stepped(self) -> float:
-        """How far it is from true time, in seconds."""
+        """How far it differs from true time, in seconds."""
         return self._stepped

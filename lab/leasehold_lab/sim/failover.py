@@ -1,8 +1,8 @@
-"""An asynchronous failover: the standby that goes on had not heard of the last commits.
+"""An asynchronous failover: the standby that takes over lacks the last commits.
 
-What the tables say goes back to an earlier moment, under a new timeline, and with them what the
-watch had concluded from commits that never were. Tokens and beliefs do not go back: somebody may
-have seen the one and may act on the other.
+The tables go back to an earlier moment, under a new timeline, and so does what the watch concluded
+from the lost commits. Tokens and beliefs do not go back: a process may have seen the tokens and may
+act on the beliefs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NUMBERS = ("sequence", "seats", "xids", "last_event")
 
 
 class Standby:
-    """What a standby has at the moment in which this is made."""
+    """The state of a standby at the moment when this object is created."""
 
     def __init__(self, db: SimDatabase, watch: Watch) -> None:
         self._db = db
@@ -38,7 +38,7 @@ class Standby:
         self._memory = watch.remember()
 
     def take_over(self) -> set[UUID]:
-        """Go on from here; the jobs that are lost."""
+        """Continue from this state. Returns the lost jobs."""
         db = self._db
         before = db.jobs.keys() | db.done.keys()
         for name, value in self._kept.items():
@@ -50,6 +50,6 @@ class Standby:
 
 
 def _rows(table: dict[Any, Any]) -> dict[Any, Any]:
-    """Rows are changed in place; what is in them is not."""
+    """A copy of the rows, which change in place; their contents do not."""
     plain = (int, str, UUID, tuple)
     return {key: row if isinstance(row, plain) else copy(row) for key, row in table.items()}

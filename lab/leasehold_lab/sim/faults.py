@@ -1,4 +1,4 @@
-"""What goes wrong, and when: drawn from the seed before the run begins."""
+"""Which faults happen, and when: drawn from the seed before the run begins."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from leasehold_lab.sim.process import Process
 
 BETWEEN_SECONDS = 1.6
-"""Between two faults, on average."""
+"""Average seconds between two faults."""
 Profile = str
 PROFILES: tuple[Profile, ...] = (
     "calm", "deploy", "process", "network", "database", "everything", "failover",
@@ -28,7 +28,7 @@ class Fault:
     at: float
     kind: str
     leader: bool
-    """At whoever leads then, if somebody does; else at the host ``target``."""
+    """Hit the current leader, if there is one; else the host ``target``."""
     target: int
     seconds: float
     draw: float
@@ -48,7 +48,7 @@ _KINDS: dict[Profile, tuple[str, ...]] = {
     ),
     "database": ("down", "restart", "promote", "step", "step", "storm", "crash"),
 }
-# Without the assumption that acknowledged commits survive (A5), so by itself.
+# This profile drops the assumption that acknowledged commits survive (A5), so it stands alone.
 _LOSSY = ("lose", "lose", "storm", "crash", "pause", "aim", "late")
 _KINDS["everything"] = tuple(kind for kinds in _KINDS.values() for kind in kinds)
 _KINDS["failover"] = _LOSSY
@@ -59,8 +59,8 @@ def profile_of(rng: Rng) -> Profile:
 
 
 def script(rng: Rng, profile: Profile, hosts: int, until: float, lease: float) -> list[Fault]:
-    """Faults between the first seconds and ``until``, most of them about as long as matters:
-    around the trust, the lease and the wait."""
+    """Faults between the first seconds and ``until``. Most last about as long as matters: the
+    trust, the lease or the wait."""
     kinds = _KINDS[profile]
     faults: list[Fault] = []
     at = rng.uniform(2.0, 6.0)
@@ -82,7 +82,7 @@ def script(rng: Rng, profile: Profile, hosts: int, until: float, lease: float) -
 
 
 def weather(rng: Rng, profile: Profile) -> Weather:
-    """What the calls of a run meet all the time."""
+    """The conditions for all calls of a run."""
     if profile in ("calm", "deploy", "process"):
         return Weather(latency=rng.choice([0.001, 0.01]))
     return Weather(
@@ -98,14 +98,14 @@ def weather(rng: Rng, profile: Profile) -> Weather:
 
 
 class Injector:
-    """Applies faults to a cluster, and undoes them when their time is over."""
+    """Applies faults to a cluster, and undoes them when their time is up."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._later = cluster.later
         self._over = False
         self.spared: list[Process] = []
-        """Between whom something takes its course: what else goes wrong, goes wrong elsewhere."""
+        """Processes in a special sequence of events: other faults go elsewhere."""
 
     def apply(self, fault: Fault) -> None:
         cluster = self._cluster
@@ -125,14 +125,14 @@ class Injector:
         self._later(seconds, lambda: None if self._over else act())
 
     def end(self) -> None:
-        """Faults stop: everything is whole again, at once."""
+        """Stop all faults and repair everything at once."""
         self._over = True
         self.spared.clear()
         cluster = self._cluster
         cluster.aimed.clear()
         cluster.server.up = True
         cluster.server.calm_from = cluster.loop.time()
-        # ahead of all that was ever decided by it, so that nobody waits for it to catch up
+        # ahead of every time that was ever decided, so that nobody waits for the clock to catch up
         cluster.clock.step(max(0.0, cluster.furthest_step - cluster.clock.stepped))
         for link in cluster.links:
             link.cut, link.cut_line, link.stalled_until, link.held = "", "", 0.0, None
@@ -146,17 +146,17 @@ class Injector:
             self._deploy(cluster.processes[-1])
 
     def _deploy(self, process: Process) -> None:
-        """Somebody must know the new task. Its predecessor ends without a word, where that is no
-        fault that the profile has not."""
+        """Replace a process by a new release, because somebody must know the new task. The old one
+        is killed, unless the profile has no such fault."""
         if self._cluster.profile == "deploy" and process.joined:
             process.stop(lambda: process.start(NEW_IN))
-        elif self._cluster.profile == "deploy":  # it stops, and starts again as it was
+        elif self._cluster.profile == "deploy":  # it is stopping, and starts again unchanged
             self._later(0.5, lambda: self._deploy(process))
         else:
             process.crash()
             process.start(NEW_IN)
 
-    # -- one method a kind -----------------------------------------------------------------------
+    # -- one method per kind ---------------------------------------------------------------------
     def _pause(self, process: Process, fault: Fault) -> None:
         if process.alive and not process.paused:
             process.pause()
@@ -176,7 +176,7 @@ class Injector:
         self._undo(fault.seconds, lambda: None if process.alive else process.start())
 
     def _stop(self, process: Process, fault: Fault) -> None:
-        """A deployment: a new release, more often than not."""
+        """A deployment, usually of a new release."""
         cluster = self._cluster
         if fault.draw < 0.7:
             cluster.newest_release = NEW_IN
@@ -209,34 +209,34 @@ class Injector:
         self._undo(fault.seconds * 2, clear)
 
     def _stall(self, process: Process, fault: Fault) -> None:
-        """What it sends is held back, and arrives all at once: late first tries."""
+        """Hold back what it sends, and deliver it all at once: first tries arrive late."""
         link = process.link
         link.stalled_until = self._cluster.loop.time() + fault.seconds * (0.2 + fault.draw)
         link.stalled_line = "work" if fault.draw < 0.4 else ""
 
     def _handover(self, process: Process, fault: Fault) -> None:
-        """Its duties are on their way when it resigns: another leads before they arrive."""
+        """Delay its duties while it resigns: another process leads before they arrive."""
         link = process.link
         link.stalled_until = self._cluster.loop.time() + 2.5 * fault.draw
         link.stalled_line = "work"
         self._undo(0.5 * fault.draw, lambda: self._stop(process, fault))
 
     def _late(self, process: Process, fault: Fault) -> None:
-        """One statement is on its way for so long that its caller gives it up, and it arrives
-        after its repetition: the socket was closed, what it had sent was read all the same."""
+        """Delay one statement until its caller has given up, so that it arrives after its
+        repetition: the socket was closed, but the server still reads what was sent."""
         name = ["fire", "fire", "claim", "ack"][int(fault.draw * 4)]
         patience = self._cluster.settings.call_timeout
         process.link.held = name, patience + 0.5 + 3 * (fault.draw * 4 % 1)
 
     def _brink(self, process: Process, fault: Fault) -> None:
-        """A follower renews at the last moment, and the leader does not see it."""
+        """Make a follower renew at the last moment, unseen by the leader."""
         there = [p for p in self._cluster.processes if p.alive and not p.paused and not p.leads()]
         if there:
             self._cluster.brink = process if process in there else there[0], fault.draw
 
     def renewed(self, process: Process, draw: float) -> None:
-        """A process on the brink was renewed: what its guard says next is held back for nearly
-        its trust, and the leader's guard hears no answers then. Their other connections work."""
+        """A process on the brink was renewed. Hold back its guard's next request for nearly its
+        trust, and keep answers from the leader's guard meanwhile. Other connections work."""
         cluster = self._cluster
         timings = cluster.settings.timings
         leader = next((p for p in cluster.processes if p.leads() and p is not process), None)
@@ -262,7 +262,7 @@ class Injector:
         self._undo(last_moment + 2 * timings.renew, mend)
 
     def _restart(self, process: Process, fault: Fault) -> None:
-        """The server crashes: open transactions end, what is under way is lost."""
+        """Crash the server: open transactions end, and requests in progress are lost."""
         cluster = self._cluster
         cluster.server.end_transactions()
         cluster.db.crash()
@@ -283,7 +283,7 @@ class Injector:
         self._down(process, fault)
 
     def _lose(self, process: Process, fault: Fault) -> None:
-        """A standby that is a little behind takes over: what was committed since is lost."""
+        """Let a standby that lags a little take over: the commits since then are lost."""
         cluster = self._cluster
         standby = Standby(cluster.db, cluster.watch)
 
@@ -306,7 +306,7 @@ class Injector:
 def strike(
     process: Process, fault: Fault, later: Callable[[float, Callable[[], None]], None]
 ) -> None:
-    """Stop a process while an answer is on its way to it; when it goes on, it is cut off."""
+    """Pause a process while an answer is on its way to it; when it resumes, it is cut off."""
     if process.paused:
         return
     process.pause()

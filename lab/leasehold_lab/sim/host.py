@@ -1,7 +1,7 @@
-"""A simulated process: the real Node, with its guard as a task of its own place in the one loop.
+"""A simulated process: the real Node, with its guard as a separate task in the one event loop.
 
-What differs from production is here and nothing else: there is no second thread, no child
-process, and no exit of the whole simulation.
+All differences from production are here: there is no second thread, no child process, and no exit
+of the whole simulation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from leasehold.ports import NodeIdentity
 
 
 class _GuardTask:
-    """Stands for the guard's thread; whoever joins it waits for the task."""
+    """Stands for the guard's thread; joining it waits for the task."""
 
     def __init__(self, task: asyncio.Task[None]) -> None:
         self._task = task
@@ -34,7 +34,7 @@ class _GuardTask:
 
 
 class SimNode(Node):
-    """``on_belief`` is called whenever a lease was gained or renewed; ``exit`` ends the process
+    """``on_belief`` is called whenever a lease is gained or renewed; ``exit`` ends the process
     where a worker would exit hard."""
 
     def __init__(
@@ -53,16 +53,16 @@ class SimNode(Node):
         self._on_belief = on_belief
         self._exit = exit
         self.on_end = on_end
-        """Called when a task ends that nobody waits for: its error would be lost."""
+        """Called when a task ends that nobody waits for, whose error would otherwise be lost."""
         self.first_id: Any = None
-        """By which its parent certifies its death."""
+        """The identity by which its parent certifies its death."""
         self.env = env
         self.contending: set[asyncio.Task[None]] = set()
-        """What stands for the user's code that wants leaders and locks."""
+        """Tasks that stand for user code which wants leaders and locks."""
         super().__init__(plan, tools, registry, settings, env)
 
     def in_guard(self, call: Callable[..., Any], *arguments: Any) -> None:
-        """As from another thread."""
+        """Call it in the guard, as if from another thread."""
         self._loop.call_soon(call, *arguments, context=self._guard_context)
 
     def _start_guard(self) -> None:

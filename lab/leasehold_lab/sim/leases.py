@@ -1,5 +1,5 @@
-"""A leader and a lock of the user's in every simulated process, and what must hold of them: one
-believer, whoever was paused, cut off or promoted, and whatever rows somebody deleted."""
+"""A user's leader and lock in every simulated process. There must be one believer, whatever process
+is paused, cut off or promoted, and whatever rows somebody deletes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LEADER, LOCK = LEADER_PREFIX + "engine", LOCK_PREFIX + "x"
 _LONGEST_SECONDS = {LEADER: 15.0, LOCK: 2.0}
-"""For so long at most it is wanted at a time."""
+"""The longest time for which a bid holds it."""
 _RELEASE_SECONDS = 2.0
 _PAUSE_SECONDS = {LEADER: 0.5, LOCK: 6.0}
 
@@ -35,13 +35,13 @@ class Wish:
     node: SimNode
 
     def believed(self) -> bool:
-        """At this moment of true time, by its own clock; also while the process is paused."""
+        """Does it believe now, by its own clock? A paused process still believes."""
         process = self.process
         return process.alive and process.node is self.node and self.bid.valid()
 
 
 class Leases:
-    """``used`` false: this run does without them."""
+    """``used`` False: this run does without them."""
 
     def __init__(self, watch: Watch, rng: Rng) -> None:
         self._watch = watch
@@ -51,7 +51,7 @@ class Leases:
         self.granted: Counter[str] = Counter()
 
     def begin(self, process: Process, node: SimNode) -> None:
-        """Its node has joined. Called in its place."""
+        """The process's node has joined. Called in the node's place."""
         if self.used:
             for name in self._wishes:
                 task = asyncio.ensure_future(self._want(name, process, node))
@@ -83,7 +83,7 @@ class Leases:
             async with asyncio.timeout(self._rng.random() * _LONGEST_SECONDS[name]):
                 await bid.lost.wait()
         if bid.lost.is_set():
-            await asyncio.sleep(self._rng.random())  # what runs under it takes its time
+            await asyncio.sleep(self._rng.random())  # its work takes a while to end
         node.in_guard(node.guard.contests.done, bid)
         with suppress(TimeoutError):
             async with asyncio.timeout(_RELEASE_SECONDS):
@@ -91,16 +91,16 @@ class Leases:
 
     # -- what must hold --------------------------------------------------------------------------
     def acquired(self, name: str, node: Any) -> None:
-        """A statement acquired it for this node: from now on nobody else may believe."""
+        """A statement acquired it for this node: from now on, nobody else may believe."""
         if name in self._wishes:
             believers = [w.process for w in self._wishes[name] if w.believed()]
         else:
             believers = [p for p in self._watch.processes if p.leads() and not p.is_node(node)]
         if believers:
-            self._watch.wrong(f"OneBeliever: {name} was taken over, and {believers} believe in it")
+            self._watch.wrong(f"OneBeliever: {name} was taken over, but {believers} believe in it")
 
     def never_had(self, before: Counter[str]) -> tuple[str, float] | None:
-        """What nobody has had since, nor has now; and for how long it may have been left alone,
+        """A name that nobody has held since or holds now, and how long it may have been left alone,
         in seconds."""
         for name, wishes in self._wishes.items():
             had = self.granted[name] > before[name] or any(wish.believed() for wish in wishes)
@@ -115,7 +115,7 @@ class Leases:
 
     # -- faults ----------------------------------------------------------------------------------
     def forget(self) -> None:
-        """Somebody deletes a row by hand."""
+        """Delete a row, as somebody might by hand."""
         rows = self._watch.db.leaders
         if rows:
             name = self._rng.choice(sorted(rows))

@@ -1,5 +1,5 @@
-"""Between the processes and the database: calls that are slow, fail, are answered too late or
-never, or take effect after they were given up; notifications that are late, lost or doubled."""
+"""The link between processes and the database. Calls are slow, fail, are answered late or never, or
+take effect after the caller gave up; notifications are late, lost or doubled."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from leasehold_lab.sim.loop import VirtualLoop
 from leasehold_lab.sim.store import SimStore
 
 _TIMEOUT_AT = {"heartbeat": 6, "acquire": 4, "resign": 2, "certify": 1, "place_bid": 3}
-"""Which argument of a guard's call is its timeout."""
+"""The index of the timeout among the arguments of a guard's call."""
 _UNDER_WAY_SECONDS = 0.5
 _NEVER = float("inf")
 NEVER_LATE = ("copy",)
-"""What is not carried out when its caller gave up before it arrived: its COMMIT is a message of
-its own, sent only by a caller who was told that the rows are in."""
+"""Statements that are not executed if their caller gave up before they arrived: their COMMIT is a
+separate message, sent only by a caller who was told that the rows are in."""
 
 
 @dataclass(slots=True)
 class Weather:
-    """What calls meet; probabilities for each call, seconds for each way."""
+    """The conditions for calls: probabilities per call, and seconds per direction."""
 
     latency: float = 0.002
     refused: float = 0.0
-    """Never sent."""
+    """Not even sent."""
     request_lost: float = 0.0
     answer_lost: float = 0.0
     slow: float = 0.0
-    """A way takes up to ``slow_seconds``: longer than anybody waits, it may be."""
+    """One direction takes up to ``slow_seconds``, which may exceed every timeout."""
     slow_seconds: float = 9.0
     wake_lost: float = 0.0
     wake_doubled: float = 0.0
@@ -43,38 +43,38 @@ class Weather:
 
 
 Observer = Callable[[str, tuple[Any, ...], Any, str], None]
-"""Told of a statement that was carried out: its name, its arguments, its answer, for whom."""
+"""Called after a statement was executed, with its name, arguments and answer, and its caller."""
 
 
 class Server:
-    """The database's side. ``up`` false: whoever asks is refused, what is under way is lost."""
+    """The database's side. ``up`` False: requests are refused, and those in progress are lost."""
 
     def __init__(self, loop: VirtualLoop, store: SimStore, observe: Observer) -> None:
         self.loop = loop
         self.store = store
         self.up = True
         self.calm_from = float("inf")
-        """When the faults stopped: what was sent before is not under way for longer than the
+        """When the faults stopped. Requests sent before it are not on their way for longer than the
         latency of a bad day."""
         self.began_at = -1.0
-        """What was sent before was sent to another server, and does not arrive at this one."""
+        """Requests sent before this time went to another server, and do not arrive at this one."""
         self.context = copy_context()
         self.transactions: set[Any] = set()
-        """Of users, open: a crash of the server ends them."""
+        """Users' open transactions, which a crash of the server ends."""
         self.statements = 0
         self.note: Callable[[str, str], None] | None = None
-        """Told who waits in vain, when somebody wants to know."""
+        """Told who waits in vain, if set."""
         self._observe = observe
 
     def end_transactions(self) -> None:
-        """As when it crashes."""
+        """End all transactions, as a crash does."""
         for transaction in list(self.transactions):
             transaction.abort()
 
     def execute(
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], who: str = ""
     ) -> Any:
-        """Carry out one statement, now and whole."""
+        """Execute one statement, at once and completely."""
         self.statements += 1
         work: Coroutine[Any, Any, Any] = getattr(self.store, name)(*args, **kwargs)
         try:
@@ -87,29 +87,29 @@ class Server:
 
 @dataclass
 class Link:
-    """One process's way to the database. ``cut``: empty, ``requests``, ``answers`` or ``both``."""
+    """One process's link to the database. ``cut``: "", ``requests``, ``answers`` or ``both``."""
 
     server: Server
     rng: Rng
     weather: Weather
     cut: str = ""
     cut_line: str = ""
-    """Of which connection: ``work``, ``guard``, or empty for both and for notifications."""
+    """The connection it applies to: ``work``, ``guard``, or "" for both and for notifications."""
     closed: bool = False
     unknown: int = 0
-    """Calls whose outcome the caller was not told."""
+    """The number of calls whose caller was not told the outcome."""
     stalled_until: float = 0.0
-    """What is sent before arrives then: held back on the way, not lost."""
+    """Requests sent before this time arrive then: delayed, not lost."""
     stalled_line: str = ""
-    """Of which connection, as ``cut_line``."""
+    """The connection it applies to, as for ``cut_line``."""
     held: tuple[str, float] | None = None
-    """The next statement of this name is under way for so many seconds more, and it alone."""
+    """Delays the next statement of this name by this many seconds, and no other one."""
     wakeups: list[SimWakeups] = field(default_factory=list)
     name: str = ""
-    """Whose it is."""
+    """The process that it belongs to."""
 
     def way(self) -> float:
-        """How long one way takes, in seconds."""
+        """How long one direction takes, in seconds."""
         weather, random = self.weather, self.rng.random
         if weather.slow and random() < weather.slow:
             return random() * weather.slow_seconds
@@ -121,21 +121,21 @@ class Link:
         return share > 0 and self.rng.random() < share
 
     def send(self, act: Callable[[], Any], seconds: float) -> asyncio.Future[Any]:
-        """Ask for ``act`` at the server; the answer, or Unavailable after ``seconds``."""
+        """Run ``act`` at the server. Gives its answer, or Unavailable after ``seconds``."""
         call = _Call(self, "", (act,), {}, seconds, None)
         call.go(self.server.loop.now)
         return call.answer
 
 
 class _Call:
-    """One request, from its sending until its answer or until it is given up: there are ten
-    thousand in a run, so each is one object, and does nothing twice. Without a ``name``,
-    ``args`` is one thing to be called at the server."""
+    """One request, from its sending until its answer or until the caller gives up. A run has ten
+    thousand of them, so each is a single object without overhead. If ``name`` is empty, ``args``
+    has one function to call at the server."""
 
     __slots__ = ("answer", "args", "context", "give_up_at", "kwargs", "line", "link", "name",
                  "over", "patience", "sent_at", "store")  # fmt: skip
     patience: Any
-    """The timer of one who waits for a turn."""
+    """The timer of a call that waits for its turn."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class _Call:
             self.give_up_at = now + 0.001
         if link.closed or not server.up or (weather.refused and link.loses(weather.refused, "")):
             error = Unavailable("the database cannot be reached", sent=False)
-            # its caller does not wait longer for a refusal than for an answer
+            # the caller waits no longer for a refusal than for an answer
             refused_at = min(now + link.way(), self.give_up_at)
             server.loop.call_at(refused_at, self.settle, None, error)
             return
@@ -188,7 +188,7 @@ class _Call:
             server.loop.call_at(self.give_up_at, self.give_up, context=self.context)
 
     def give_up_waiting(self) -> None:
-        """It was never sent: no connection was free."""
+        """It was never sent, because no connection was free."""
         self.over = True
         if not self.answer.done():
             self.answer.set_exception(Unavailable("no connection was free in time"))
@@ -204,8 +204,8 @@ class _Call:
         self.settle(None, Unavailable(text, sent=True))
 
     def arrive(self) -> None:
-        """At the server. Afterwards the caller gets the answer, or gives up: it does so at its
-        own time, also while the request is still on its way."""
+        """The request arrives at the server. The caller then gets the answer or gives up, which it
+        may also do while the request is still on its way."""
         link = self.link
         server, weather = link.server, link.weather
         now = server.loop.now
@@ -243,16 +243,16 @@ class _Call:
             self.store.free()
         answer = self.answer
         if answer.done():
-            return  # whoever waited was cancelled; the call went on
+            return  # the waiting caller was cancelled; the call continued
         if error is None:
             answer.set_result(result)
         else:
             answer.set_exception(error)
-            answer.exception()  # nobody may be there to take it
+            answer.exception()  # perhaps nobody retrieves it
 
 
 class FaultyStore:
-    """A Store over a link, with one connection: calls wait their turn."""
+    """A Store over a link, with one connection on which calls wait their turn."""
 
     def __init__(self, link: Link, call_timeout: float, line: str = "work") -> None:
         self._link = link
@@ -268,13 +268,13 @@ class FaultyStore:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not hasattr(SimStore, name):
             raise AttributeError(name)
-        setattr(FaultyStore, name, _operation(name))  # of all of them, once
+        setattr(FaultyStore, name, _operation(name))  # once, for all instances
         return getattr(self, name)
 
     def call(
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], seconds: float | None
     ) -> asyncio.Future[Any]:
-        """Send it, or let it wait for its turn."""
+        """Send it now, or let it wait for its turn."""
         if seconds is None:
             seconds = self._call_timeout
         call = _Call(self._link, name, args, kwargs, seconds, self, self._line)
@@ -283,13 +283,13 @@ class FaultyStore:
             self._waiting.append(call)
             call.patience = loop.call_at(call.give_up_at, call.give_up_waiting)
         else:
-            # a caller that is cancelled leaves its call to go on: the turn ends with the answer
+            # a cancelled caller's call continues: the turn ends with the answer
             self._busy = True
             call.go(loop.now)
         return call.answer
 
     def free(self) -> None:
-        """The connection is free: it is handed to who has waited longest."""
+        """Pass the free connection to the call that has waited longest."""
         while self._waiting:
             call = self._waiting.popleft()
             call.patience.cancel()
@@ -299,14 +299,14 @@ class FaultyStore:
         self._busy = False
 
     def shut(self) -> None:
-        """As closing the sockets: the next calls are refused."""
+        """In production this closes the sockets, and the next calls are refused."""
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
 
 def _operation(name: str) -> Callable[..., asyncio.Future[Any]]:
-    """A method that asks for the store's statement of that name."""
+    """A method that calls the store's operation of that name."""
     timeout_at = _TIMEOUT_AT.get(name)
     if timeout_at is None:
         return lambda self, *args, **kwargs: self.call(name, args, kwargs, None)
@@ -314,7 +314,7 @@ def _operation(name: str) -> Callable[..., asyncio.Future[Any]]:
 
 
 class SimWakeups:
-    """Notifications over a link; ``healthy`` as long as it is not cut."""
+    """Notifications over a link; ``healthy`` as long as the link is not cut."""
 
     def __init__(self, link: Link, on_wake: Callable[[Wake], None]) -> None:
         self._link = link
@@ -323,7 +323,7 @@ class SimWakeups:
         link.wakeups.append(self)
 
     def start(self) -> None:
-        """Listens from the beginning."""
+        """Nothing to do: it listens from the beginning."""
 
     async def stop(self) -> None:
         self._link.wakeups.remove(self)
@@ -337,7 +337,7 @@ class SimWakeups:
         return False
 
     def deliver(self, message: str) -> None:
-        """One notification is on its way."""
+        """Send one notification on its way."""
         link, weather = self._link, self._link.weather
         copies = 1 + (link.rng.random() < weather.wake_doubled)
         for _ in range(copies):

@@ -1,8 +1,8 @@
-"""An asyncio event loop in virtual time: it sleeps for nobody and runs the same way each time.
+"""An asyncio event loop in virtual time: it never sleeps, and runs the same way each time.
 
-When nothing is ready, time jumps to the next timer. Each callback belongs to a :class:`Place`
-(part of a process, by context variable); what belongs to a paused place waits until it goes on,
-as in a process that was stopped, and its clocks run on meanwhile.
+When nothing is ready, time jumps to the next timer. Each callback belongs to a :class:`Place` (part
+of a process, by context variable). Callbacks of a paused place wait until it resumes, as in a
+stopped process, while its clocks keep running.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any
 from leasehold.errors import LeaseholdError
 
 _STEP_SECONDS = 1e-6
-"""What a callback takes: without it, whoever waits for a clock that runs a little slower spins."""
+"""The duration of a callback. Without it, a wait for a slightly slower clock would spin."""
 _SPIN_SECONDS = 0.2
-"""So long without a jump, by the moments that callbacks take: somebody spins."""
+"""This long without a jump, counted by the callbacks' durations, means that somebody spins."""
 
 
 @dataclass(eq=False, slots=True)
 class Place:
-    """Whose a callback is. ``owner`` is for those who ask where they run."""
+    """The owner of a callback. ``owner`` is for code that asks where it runs."""
 
     name: str
     owner: Any = None
@@ -38,7 +38,7 @@ PLACE: ContextVar[Place | None] = ContextVar("PLACE", default=None)
 
 
 def here() -> Any:
-    """Whose code runs: the owner of the present place."""
+    """The owner of the current place, or None."""
     place = PLACE.get()
     return place.owner if place else None
 
@@ -51,12 +51,12 @@ def context_of(place: Place) -> Context:
 
 
 _Entry = tuple[float, int, Callable[..., Any] | None, tuple[Any, ...], Context]
-"""What waits: from when on, the how manieth it was, the callback, its arguments, its context."""
+"""A scheduled callback: its time, a running number, the callback, its arguments, its context."""
 
 
 class _Timer(list[Any]):
-    """An :data:`_Entry` that can be cancelled. Made a thousand times a virtual second: a list is
-    made and compared without one line of Python."""
+    """An :data:`_Entry` that can be cancelled. There are a thousand per virtual second, and a list
+    is created and compared without running Python code."""
 
     __slots__ = ()
 
@@ -71,11 +71,11 @@ class _Timer(list[Any]):
 
 
 _NEVER = _Timer((float("inf"), 0, print, (), Context()))
-"""At the end of each loop's timers, so that there always is one."""
+"""The last entry of each loop's timers, so that there is always one."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Only what tasks, futures and timers need: no sockets, no threads. ``now``: as ``time()``."""
+    """Supports only tasks, futures and timers: no sockets, no threads. ``now``: like ``time()``."""
 
     _stopping: bool
 
@@ -88,11 +88,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.create_future = partial(asyncio.Future, loop=self)  # type: ignore[method-assign]
 
     def time(self) -> float:
-        """Seconds of true time since the beginning."""
+        """Seconds of true time since the start."""
         return self.now
 
     def resume(self, place: Place) -> None:
-        """What waited while the place was paused runs now, in the order in which it came."""
+        """Run what waited while the place was paused, in the order in which it came."""
         place.paused = False
         parked, place.parked = place.parked, []
         self._due.extend(parked)
@@ -100,7 +100,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """At once: there are no threads here. What gives a future waits for it."""
+        """Call it at once: there are no threads here. If it returns a future, wait for that."""
         result = func(*args)
         if isinstance(result, asyncio.Future):
             return result
@@ -108,18 +108,18 @@ class VirtualLoop(asyncio.BaseEventLoop):
         future.set_result(result)
         return future
 
-    # -- callbacks: shorter than BaseEventLoop's, whose costs would be half of a simulation -------
-    get_debug = staticmethod(bool)  # no: asked by each future
+    # -- callbacks: shorter than BaseEventLoop's, which would take half of a simulation's time ----
+    get_debug = staticmethod(bool)  # False; called by each future
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> None:
-        """There is no handle: nobody in the services calls off what comes at once."""
+        """Returns no handle: the services never cancel an immediate callback."""
         if context is None:  # an empty one is falsy
             context = copy_context()
         self._due.append((0.0, 0, callback, args, context))
 
-    call_soon_threadsafe = call_soon  # type: ignore[assignment]  # everybody is in this thread
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]  # there is only this thread
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
@@ -147,18 +147,18 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return asyncio.Task(coro, loop=self, name=name, context=context)
 
     def unfinished(self) -> list[asyncio.Task[Any]]:
-        """Of its tasks, in an order that comes again."""
+        """The unfinished tasks, in a reproducible order."""
         return sorted(asyncio.all_tasks(self), key=lambda task: task.get_name())
 
     # -- what BaseEventLoop asks of a loop -------------------------------------------------------
     def _write_to_self(self) -> None:
-        """Nobody sleeps in a selector."""
+        """There is no selector to wake."""
 
     def _process_events(self, event_list: list[Any]) -> None:
-        """No selector."""
+        """There is no selector."""
 
     def _run_once(self) -> None:
-        """One callback after the other until somebody stops the loop. Each takes a moment of
+        """Run one callback after the other until the loop is stopped. Each takes a moment of
         virtual time; when nothing is due, time jumps to the next timer."""
         due, timers, next_due, now = self._due, self._timers, self._due.popleft, self.now
         entry: _Entry | _Timer

@@ -1,5 +1,5 @@
-"""One host of the cluster: its clock, its way to the database, and the process that runs there
-now. A process is crashed, paused, stopped and started again; the host stays."""
+"""One host of the cluster: its clock, its link to the database, and its current process. Processes
+crash, pause, stop and start again; the host stays."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class Process:
         self.node: SimNode | None = None
         self.alive = False
         self.joined = False
-        """It may be stopped."""
+        """Whether it may be stopped."""
         self.on_joined: Callable[[Process, SimNode], None] = lambda process, node: None
         self.resumed_at = -1.0
         self.stopped_at = 0.0
-        """When its last clean stop was asked for."""
+        """When its last clean stop was requested."""
         self._loop = loop
         self._rng = rng
         self._settings = settings
@@ -63,29 +63,29 @@ class Process:
         self._clock = clock
         self._places: list[Place] = []
         self.graveyard: list[Place] = []
-        """Places of crashed processes, with what they left behind."""
+        """The places of crashed processes, with what they left behind."""
 
     def __repr__(self) -> str:
         return f"p{self.number}.{self._starts}"
 
-    # -- what the checkers ask -------------------------------------------------------------------
+    # -- for the checkers ------------------------------------------------------------------------
     def leads(self) -> bool:
         return bool(self.alive and self.node and self.node.leads())
 
     def believes(self, node: UUID, ago: float = 0.0) -> bool:
-        """Does it trust the lease of this identity at this moment, or did it ``ago`` seconds
-        before, for all it says now?"""
+        """Does it trust the lease of this identity now, or, as far as it can tell, ``ago`` seconds
+        before?"""
         if not self.alive or self.node is None:
             return False
         membership = self.node.guard.membership
         return membership.identity.id == node and membership.valid(self._clock.boot_now() - ago)
 
     def knows(self, timeline: int) -> bool:
-        """Has it seen the server's present timeline?"""
+        """Has it seen the server's current timeline?"""
         return self.node is not None and self.node.guard.membership.timeline == timeline
 
     def boot_now(self) -> float:
-        """By its own clock."""
+        """The time by its own clock."""
         return self._clock.boot_now()
 
     def trusts(self) -> tuple[UUID, float] | None:
@@ -108,11 +108,11 @@ class Process:
 
     # -- life and death --------------------------------------------------------------------------
     def start(self, release: str | None = None) -> None:
-        """Start a process here, of another release it may be."""
+        """Start a process here, perhaps of another release."""
         self._starts += 1
         self.link.name = repr(self)
         self.alive, self.joined = True, False
-        self.node = None  # what the one before believed, nobody believes any more
+        self.node = None  # the previous process's beliefs are gone
         self.link.wakeups.clear()
         if release:
             planned = self.work.planned(release)
@@ -128,9 +128,9 @@ class Process:
         return self._loop.create_task(work, context=self._context)
 
     def ended(self, task: asyncio.Task[None]) -> None:
-        """Nobody waits for it, and without the collector nobody would ever hear of its error."""
+        """Report a task's error: nobody waits for it, and the garbage collector is off."""
         if not task.cancelled() and (error := task.exception()):
-            self._watch.wrong(f"{self}: a task of its own ended with {error!r}")
+            self._watch.wrong(f"{self}: one of its tasks failed with {error!r}")
 
     async def _life(self, work: Any, guard: Any) -> None:
         call_timeout = self._settings.call_timeout
@@ -155,14 +155,14 @@ class Process:
             self.ended,
         )
         while True:
-            with suppress(LeaseholdError):  # the supervisor of a real one starts it again
+            with suppress(LeaseholdError):  # in production, its supervisor would restart it
                 await self.node.start()
                 self.joined = True
                 self.on_joined(self, self.node)
                 return
 
     def crash(self) -> UUID | None:
-        """Ends this very moment; what it had sent is under way. Its first identity."""
+        """End at once; what it has sent is still on its way. Returns its first identity."""
         first = self.node.first_id if self.node else None
         self.alive = self.joined = False
         self.link.wakeups.clear()
@@ -174,7 +174,7 @@ class Process:
         return first
 
     def exit_hard(self) -> None:
-        """Called by its guard: work went on after the grace. Its supervisor starts another."""
+        """Called by its guard if work continues after the grace. Its supervisor starts another."""
         self._watch.counts["hard_exit"] += 1
         server = self.link.server
         self.crash()
@@ -185,13 +185,13 @@ class Process:
             self.start()
 
     def certify(self, first: UUID | None) -> None:
-        """Its parent saw it die, and says so; it has a connection of its own."""
+        """Certify its death as its parent, which has a connection of its own."""
         if first is not None and self.link.server.up:
             args = (first, CERTIFY_SECONDS)
             self.link.server.execute("certify", args, {"process": True}, "parent")
 
     def stop(self, then: Callable[[], None]) -> None:
-        """A clean stop, as on SIGTERM; ``then`` when it has ended."""
+        """Stop cleanly, as on SIGTERM; call ``then`` when it has ended."""
         node = self.node
         if not self.joined or node is None:
             return
@@ -209,7 +209,7 @@ class Process:
         self._run(node.stop()).add_done_callback(ended, context=self.link.server.context)
 
     def pause(self, *, guard: bool = True) -> None:
-        """Stop it (SIGSTOP), or block its loop alone."""
+        """Stop it (SIGSTOP), or block only its event loop."""
         for place in self._places[: 2 if guard else 1]:
             place.paused = True
 
@@ -219,6 +219,6 @@ class Process:
             self._loop.resume(place)
 
     def release_all(self) -> None:
-        """At the very end: let everything run out."""
+        """At the very end: let everything finish."""
         for place in [*self._places, *self.graveyard]:
             self._loop.resume(place)

@@ -1,5 +1,5 @@
-"""What the simulated database does with the deadlines of jobs beside the statements on jobs: it
-sets them when a job is inserted, moves them with it, and judges them when it ends."""
+"""What the simulated database does with a job's deadlines: it sets them when the job is inserted,
+moves them with it, and judges them when it ends."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def set_deadlines(
     moment: datetime,
     tick: datetime | None = None,
 ) -> Callable[[], None]:
-    """As ``leasehold.deadline_set``; what takes it back. ``wanted`` as ``Level.as_json``,
-    ``tick`` what stands for the job's own."""
+    """Like ``leasehold.deadline_set``. Returns a function that undoes it. ``wanted``: from
+    ``Level.as_json``. ``tick``: stands for the job's own tick."""
     from leasehold_lab.sim.rows import DeadlineRow
 
     rows: dict[Any, DeadlineRow] = {}
@@ -61,14 +61,14 @@ def set_deadlines(
 
 
 def move(db: SimDatabase, job: JobRow) -> None:
-    """As ``leasehold.deadline_moved``."""
+    """Like ``leasehold.deadline_moved``."""
     for row in db.deadlines.values():
         if row.id == job.id and row.since == "scheduled" and row.state == "armed":
             row.due_at = job.run_at + timedelta(seconds=row.seconds)
 
 
 def tell(db: SimDatabase, row: DeadlineRow, kind: str, level: str, **more: Any) -> None:
-    """An event whose row is written with the verdict."""
+    """Write an event in the same step as the verdict."""
     assert row.closed_at is not None and row.due_at is not None
     db.last_event += 1
     fields = {
@@ -84,7 +84,7 @@ def tell(db: SimDatabase, row: DeadlineRow, kind: str, level: str, **more: Any) 
 
 
 def tell_late(db: SimDatabase, row: DeadlineRow) -> None:
-    """As ``leasehold.deadline_tell_late``."""
+    """Like ``leasehold.deadline_tell_late``."""
     if row.state == "met" and row.due_at and row.closed_at and row.due_at < row.closed_at:
         tell(db, row, "deadline_late", "warning")
 
@@ -96,7 +96,7 @@ def iso(moment: datetime | None) -> str | None:
 def judge(
     db: SimDatabase, job: JobRow, ended: str, moment: datetime, began: datetime | None
 ) -> None:
-    """As the trigger ``judge``: a job with deadlines is over."""
+    """Like the trigger ``judge``: a job with deadlines has ended."""
     rows = [row for row in db.deadlines.values() if row.id == job.id]
     for row in rows:
         holds = {"completed": True, "cancelled": row.on_cancel == "cancel"}

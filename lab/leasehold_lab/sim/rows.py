@@ -1,9 +1,9 @@
 """The tables of the simulated database, and what several operations on them share.
 
 It mirrors ``leasehold/pg/sql``: the contract suite runs the same tests on both. Each operation of
-:class:`leasehold_lab.sim.store.SimStore` changes it in one step, without an ``await`` in between:
-one statement, one transaction. What a transaction of a user's holds is in ``locked``;
-statements with SKIP LOCKED pass it over, and none waits.
+:class:`leasehold_lab.sim.store.SimStore` changes it in one step, without an ``await`` in between,
+like one statement in one transaction. ``locked`` has what a user's transaction holds; statements
+with SKIP LOCKED skip it, and none waits.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class NodeRow:
     info: dict[str, Any] = field(default_factory=dict)
     halted: bool = False
     shown: tuple[Any, NodeSeen] | None = None
-    """What a heartbeat shows of it, and of which state."""
+    """What a heartbeat shows of the node, and the state from which it was made."""
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class TermRow:
 
 @dataclass(slots=True)
 class JobRow:
-    """An unfinished job. ``ready`` false: waits for ``run_at``; ``node`` set: running."""
+    """An unfinished job. ``ready`` False: it waits for ``run_at``. ``node`` set: it is running."""
 
     id: UUID
     options: JobOptions
@@ -106,7 +106,7 @@ class JobRow:
     seat: int = 0
 
     def __getattr__(self, name: str) -> Any:
-        """Its options' fields are its own."""
+        """Gives access to the options' fields."""
         if name.startswith("__") or name == "options":
             raise AttributeError(name)
         return getattr(self.options, name)
@@ -114,7 +114,7 @@ class JobRow:
 
 @dataclass(slots=True)
 class DoneRow:
-    """A finished job: what it was, and how it ended."""
+    """A finished job and its outcome."""
 
     job: JobRow
     finished_at: datetime
@@ -157,7 +157,7 @@ class ScheduleRow:
 
 @dataclass(slots=True)
 class DeadlineRow:
-    """One level of a job's deadline, or of one that stands alone."""
+    """One level of a job's deadline, or of a deadline without a job."""
 
     id: UUID
     level: int
@@ -190,8 +190,8 @@ class TickRow:
 
 
 class SimDatabase:
-    """One database. ``clock`` is its wall clock, asked where a call gives no ``now``;
-    ``on_notify`` gets each notification of a committed statement (``q:default``)."""
+    """One database. ``clock``: its wall clock, used if a call passes no ``now``. ``on_notify``:
+    receives each notification of a committed statement (``q:default``)."""
 
     def __init__(
         self,
@@ -205,16 +205,16 @@ class SimDatabase:
         self.seats = 0
         self.xids = 0
         self.open_xids: set[int] = set()
-        """Of transactions that have begun to write and have not ended."""
+        """Open transactions that have begun to write."""
         self.nodes: dict[UUID, NodeRow] = {}
         self.claimed_to: dict[UUID, dict[tuple[str, int, bool], int]] = {}
-        """By node and level: no job of the node has a seat above."""
+        """By node and level: the highest seat that a job of the node can have."""
         self.deaths: dict[UUID, DeathRow] = {}
         self.leaders: dict[str, LeaderRow] = {}
         self.fences: dict[str, int] = {}
         self.terms: dict[tuple[str, int], TermRow] = {}
         self.bids: list[tuple[str, UUID]] = []
-        """(lock, node) in the order of the tickets."""
+        """(lock, node) in the order of arrival."""
         self.releases: dict[tuple[str, str], int] = {}
         self.jobs: dict[UUID, JobRow] = {}
         self.done: dict[UUID, DoneRow] = {}
@@ -239,20 +239,20 @@ class SimDatabase:
         return self.clock() if now is None else now
 
     def crash(self) -> None:
-        """The server ends at once and starts again: what was committed is there."""
+        """The server crashes and restarts: all commits survive."""
 
     def promote(self) -> None:
-        """Another server goes on, with all that was committed: a new timeline. No transaction lives
-        on."""
+        """Another server takes over with all commits, under a new timeline. No transaction
+        survives."""
         self.timeline += 1
         self.open_xids.clear()
 
     @property
     def server(self) -> int:
-        """Another one after a failover."""
+        """A number that changes with a failover."""
         return self.timeline
 
-    # -- what several statements do --------------------------------------------------------------
+    # -- what several statements share -----------------------------------------------------------
     def new_token(self) -> int:
         self.sequence += 1
         return (self.timeline - 1 << 32) + self.sequence
@@ -267,11 +267,11 @@ class SimDatabase:
 
     @property
     def oldest_xid(self) -> int:
-        """Of those that run, or the next one."""
+        """The oldest open transaction, or the next one."""
         return min(self.open_xids, default=self.xids + 1)
 
     def insert(self, row: JobRow) -> None:
-        """A new job, committed at once."""
+        """Insert a new job, committed at once."""
         row.seat = self.new_seat()
         self.jobs[row.id] = row
 
@@ -287,7 +287,7 @@ class SimDatabase:
             levels[level] = row.seat + _SEATS_AHEAD
 
     def held_by(self, nodes: Collection[UUID]) -> list[JobRow]:
-        """Jobs in the hands of these nodes, as far as each has claimed."""
+        """Jobs that these nodes hold, within the seats that each has claimed."""
         return [
             row
             for row in self.jobs.values()
@@ -298,18 +298,18 @@ class SimDatabase:
         ]
 
     def free(self, row: JobRow) -> None:
-        """Out of its node's hands, and before the fresh ones of its priority."""
+        """Free the job from its node, and place it before the fresh jobs of its priority."""
         row.node = row.claim_token = row.started_at = None
         row.fresh, row.seat = False, self.new_seat()
 
     def new_id(self, moment: datetime) -> UUID:
-        """Grows with time, as the database's own."""
+        """A new id that grows with time, like the database's own."""
         self.sequence += 1
         milliseconds = int(moment.timestamp() * 1000)
         return UUID(int=milliseconds << 80 | 7 << 76 | 2 << 62 | self.sequence)
 
     def fenced(self, name: str, token: int) -> bool:
-        """Does the fence still carry this term?"""
+        """Is the fence still at this term?"""
         return self.fences.get(name) == token
 
     def notify(self, message: str) -> None:
@@ -321,7 +321,7 @@ class SimDatabase:
                 self.notify(f"q:{queue}")
 
     def remove_node(self, node: UUID, how: str = "died") -> str:
-        """Its row goes, and the death is noted, as the trigger does; the worker_id."""
+        """Remove its row and note the death, as the trigger does. Returns the worker_id."""
         me = self.nodes.pop(node).identity
         worker_id = me.worker_id
         self.deaths.setdefault(node, DeathRow(worker_id, self.clock(), me.app, how))
@@ -329,7 +329,7 @@ class SimDatabase:
         return worker_id
 
     def free_leases(self, *nodes: UUID) -> list[str]:
-        """Nobody holds them then; their names."""
+        """Free their leases. Returns the names."""
         held = [(name, row) for name, row in self.leaders.items() if row.node in nodes]
         for _, row in held:
             row.node, row.seq = None, row.seq + 1
@@ -341,7 +341,7 @@ class SimDatabase:
         return self.deaths[node].worker_id if node in self.deaths else None
 
     def claimed(self, job: UUID, token: int, node: UUID) -> JobRow | None:
-        """The row, if it is this node's under this token."""
+        """The row, if this node holds it under this token."""
         row = self.jobs.get(job)
         return row if row and row.claim_token == token and row.node == node else None
 
@@ -357,7 +357,7 @@ class SimDatabase:
         crashed: bool = False,
         keep: bool = True,
     ) -> None:
-        """Move a row to the finished ones (``keep`` false: nothing is kept), and free its key."""
+        """Move a row to the finished ones (``keep`` False: delete it), and free its key."""
         error = error if error is not None else row.last_error
         if row.cancel_requested:
             how = "it ran to its end" if state == "completed" else error

@@ -1,7 +1,7 @@
-"""The Store in memory: what the simulation runs on, and what its trust is measured by.
+"""The Store in memory, on which the simulation runs.
 
-``tests/contract`` runs one suite on this and on PgStore. Several stores on one
-:class:`SimDatabase` are several processes' sessions.
+``tests/contract`` runs one suite on this and on PgStore, which shows how far the simulation can be
+trusted. Several stores on one :class:`SimDatabase` stand for several processes' sessions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SimStore(
         self.db = db
 
     def shut(self) -> None:
-        """Nothing ever waits here."""
+        """Nothing waits here."""
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""

@@ -1,5 +1,5 @@
-"""Store operations of claims by advisory locks, in memory. A statement is one step here: nobody
-else ever tries the same job at the same moment."""
+"""Store operations of claims by advisory locks, in memory. A statement is a single step here, so
+two nodes never try the same job at the same moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Store operations by which people control and read jobs, in memory."""
+"""Store operations with which people control and read jobs, in memory."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _matches(record: JobRecord, wanted: JobFilter) -> bool:
 
 
 def state_of(row: JobRow) -> State:
-    """As the view ``leasehold.jobs`` derives it."""
+    """The state as the view ``leasehold.jobs`` derives it."""
     if row.ready:
         return State.AVAILABLE if row.node is None else State.RUNNING
     return State.RETRYABLE if row.held_because == "retryable" else State.SCHEDULED

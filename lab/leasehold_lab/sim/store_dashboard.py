@@ -1,4 +1,4 @@
-"""Store operations with which people act, and the history, in memory."""
+"""Store operations for people's actions, and the history, in memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SimDashboards(ControlOperations):
         try:
             return await act
         except Conflict:
-            return None  # as SKIP LOCKED
+            return None  # like SKIP LOCKED
 
     async def attempts(self, job: UUID, limit: int) -> list[AttemptView]:
         rows = [(token, row) for (of, token), row in self.db.attempts.items() if of == job]
@@ -125,7 +125,7 @@ class SimDashboards(ControlOperations):
         return max(high, low)
 
     async def fold_counts(self, limit: int) -> int:
-        """Of the tallies those of events alone are kept: one for each batch and kind."""
+        """Only the tallies of events are kept here: one per batch and kind."""
         folded = min(self.db.tallies, limit)
         self.db.tallies -= folded
         return folded

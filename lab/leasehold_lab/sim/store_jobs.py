@@ -42,7 +42,7 @@ class SimJobs(JobStore):
             self.db.insert(new_row(job_id, job, moment, moment))
         self.db.wake(job.queue for _, job in made)
 
-    # -- a worker's ------------------------------------------------------------------------------
+    # -- for workers -----------------------------------------------------------------------------
     async def claim(
         self,
         node: UUID,
@@ -81,7 +81,7 @@ class SimJobs(JobStore):
         moment: datetime,
         begins: Begins,
     ) -> list[ClaimedJob]:
-        """Of one queue; ``free`` are those that the look saw."""
+        """Claim from one queue. ``free``: the jobs that the statement's snapshot has."""
         db = self.db
         oldest, highest, xid = db.oldest_xid, db.seats, db.new_xid()
         free.sort(key=claim_order)
@@ -223,7 +223,7 @@ class SimJobs(JobStore):
         db.wake([row.queue])
         return State.AVAILABLE
 
-    # -- a leader's ------------------------------------------------------------------------------
+    # -- for leaders -----------------------------------------------------------------------------
     async def rescue(
         self, nodes: Sequence[UUID], max_crashes: int, limit: int, now: Now
     ) -> list[Rescued]:

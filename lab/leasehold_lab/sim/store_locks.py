@@ -1,5 +1,5 @@
-"""Store operations on locks, in memory: the names, and the leases. Nobody takes advisory locks in
-the simulation: they are no part of the protocol."""
+"""Store operations on locks, in memory: names and leases. The simulation has no advisory locks,
+because they are not part of the protocol."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from leasehold.ports import (
 from leasehold_lab.sim.rows import LeaderRow, NodeRow, SimDatabase, TermRow
 
 NOBODY_KNOWN = UUID(int=0)
-"""Holds what somebody may hold."""
+"""Holds a lease whose real holder is unknown."""
 
 
 class SimNodes(NodeStore):
@@ -53,7 +53,7 @@ class SimNodes(NodeStore):
     ) -> Heartbeat:
         db = self.db
         moment = db.at(now)
-        # the answer shows the rows as they were before: all parts of a statement see one snapshot
+        # the answer has the earlier rows: all parts of a statement see one snapshot
         leaders = {
             name: self._leader_seen(name)
             for name in watched
@@ -83,7 +83,7 @@ class SimNodes(NodeStore):
         return Seen(row.node, row.token, row.seq, row.lease_seconds, self.db.timeline)
 
     def _node_seen(self, row: NodeRow) -> NodeSeen:
-        """Made once for all who look before it changes."""
+        """What a heartbeat shows of a node, created once per state of the node."""
         state = (row.token, row.seq, row.lease_seconds, self.db.timeline)
         if row.shown is None or row.shown[0] != state:
             me = row.identity
@@ -212,7 +212,7 @@ class SimNodes(NodeStore):
         if there is None:
             row = db.leaders[name] = LeaderRow(highest, lease_seconds)
             if highest:
-                # as its last holder's, who may still believe in it
+                # as the last holder's, who may still believe that it holds it
                 row.node = db.terms[name, last].node if last else NOBODY_KNOWN
                 db.sequence += 1
                 row.seq = db.sequence << 32

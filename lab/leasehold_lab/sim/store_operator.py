@@ -1,4 +1,4 @@
-"""Store operations for events, housekeeping and people who look, in memory."""
+"""Store operations for events, housekeeping and operators, in memory."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SimOperators(OperatorStore):
             )
 
     async def prune_days(self, keep_days: int, now: Now) -> int:
-        """A day of finished jobs counts for one, as a partition does."""
+        """Counts each day of finished jobs as one, like a partition."""
         db = self.db
         first_day = _day(db.at(now)) - timedelta(days=keep_days)
         old_days = {day for d in db.done.values() if (day := _day(d.finished_at)) < first_day}
@@ -71,7 +71,7 @@ class SimOperators(OperatorStore):
         held = [key for key, (_, until) in db.keys.items() if until is not None and until < moment]
         minutes = [key for key in db.history if key[0] < before("history")]
         signals = [key for key in db.signals if key[0] not in db.nodes]
-        db.repeated |= {job: moment for job in db.repeated if job in db.jobs}  # not forgotten yet
+        db.repeated |= {job: moment for job in db.repeated if job in db.jobs}  # still needed
         repeated = [job for job, at in db.repeated.items() if abs(at - moment) > LATE]
         looks = [j for j, s in db.stacks.items() if s.asked_at < moment - timedelta(hours=1)]
         removed = (
@@ -273,10 +273,10 @@ class SimOperators(OperatorStore):
         return sorted(found, key=lambda e: (e.at, e.id), reverse=True)[:limit]
 
     async def pins(self, seconds: float, limit: int, now: Now) -> Rows:
-        return []  # transactions are over at once
+        return []  # transactions end at once
 
     async def check_schema(self) -> None:
-        """There is one version."""
+        """There is only one version."""
 
 
 def _remove(table: dict[K, Any], keys: Sequence[K]) -> int:

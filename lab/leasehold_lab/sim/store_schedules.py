@@ -169,7 +169,7 @@ class SimSchedules(ScheduleStore):
 
 
 def _redefine(old: ScheduleRow, given: ScheduleDefinition, moment: datetime) -> None:
-    """What is due and undecided stays due."""
+    """Redefine a schedule; moments that are due and undecided stay due."""
     if old.next_at is None or old.next_at > moment:
         old.next_at, old.former = given.next_at, None
         return
@@ -190,7 +190,7 @@ def _undecided(former: dict[str, Any], next_at: datetime | None) -> bool:
 def insert_scheduled(
     db: SimDatabase, row: ScheduleRow, job: UUID, moment: datetime, tick: datetime | None = None
 ) -> JobRow:
-    """Without a tick it was started by hand: this moment stands for the tick."""
+    """Insert a schedule's job. Without ``tick`` it was started by hand, with now as its tick."""
     apart = ("task", "payload", "deadline")
     options = {name: value for name, value in row.job.items() if name not in apart}
     made = JobRow(

@@ -1,4 +1,4 @@
-"""Many seeds, in several processes."""
+"""Runs many seeds in several processes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _CHUNK = 20
 
 
 def _collect_between_seeds() -> None:
-    """Looking for garbage while a seed runs finds little of it, and costs more than all of it
-    takes."""
+    """Collect garbage only between seeds: during one, a collection finds little and costs more than
+    it saves."""
     gc.freeze()
     gc.disable()
 
@@ -26,7 +26,7 @@ def _run_and_collect(seed: int, profile: str | None) -> Result:
 
 
 def sweep(seeds: Iterable[int], profile: str | None = None, jobs: int = 1) -> Iterator[Result]:
-    """The results in the order of the seeds."""
+    """Run the seeds, and yield the results in their order."""
     if jobs <= 1:
         yield from map(partial(run_seed, profile=profile), seeds)
         return

@@ -1,7 +1,7 @@
-"""The story of one run, line by line: virtual time, who, what happened.
+"""The trace of one run, line by line: virtual time, who, and what happened.
 
-Ids are shortened to what can be told apart: ``p0.2`` is the second start on host 0, ``j17`` the
-17th job that was seen.
+Ids are shortened while they stay distinct: ``p0.2`` is the second start on host 0, ``j17`` the 17th
+job seen.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WIDEST = 160
 
 
 class Trace:
-    """``now``: true time, in seconds since the beginning."""
+    """``now``: true time, in seconds since the start."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.lines: list[str] = []
@@ -32,7 +32,7 @@ class Trace:
         self.note(who, f"{mark} {self.job(job)} {task}".rstrip() + f" under {_token(token)}")
 
     def note(self, who: str, text: str) -> None:
-        text = text.partition("\n")[0]  # of a traceback the first line is enough
+        text = text.partition("\n")[0]  # the first line of a traceback is enough
         if len(text) > _WIDEST:
             text = f"{text[:_WIDEST]} …"
         self.lines.append(f"{self._now():9.3f}  {who:<9} {text}")
@@ -56,7 +56,7 @@ class Trace:
         return self._jobs.setdefault(job, f"j{len(self._jobs) + 1}")
 
     def statement(self, who: str, name: str, args: tuple[Any, ...], answer: Any) -> None:
-        """One statement was carried out for ``who``."""
+        """A statement was executed for ``who``."""
         if name in _UNTOLD:
             return
         if name == "register":
@@ -66,7 +66,7 @@ class Trace:
         if text:
             self.note(who, text)
 
-    # -- in words: empty is not worth a line -----------------------------------------------------
+    # -- statements in words; an empty text makes no line ----------------------------------------
     def _any(self, name: str, args: tuple[Any, ...], answer: Any) -> str:
         if answer in (None, 0, [], ()):
             answer = "nothing"
@@ -142,7 +142,7 @@ class Trace:
         return f"finds breached: {told}" if told else ""
 
     def short(self, value: Any) -> str:
-        """Any value, in as few words as can be understood."""
+        """Any value, as short as it can be understood."""
         match value:
             case UUID():
                 return self._nodes.get(value) or self._jobs.get(value) or f"…{value.hex[-6:]}"
@@ -167,5 +167,5 @@ class Trace:
 
 
 def _token(token: int) -> str:
-    """As people see it: 7, and 2.1 after the first promotion."""
+    """A token as people see it: 7, or 2.1 after the first promotion."""
     return f"{(token >> 32) + 1}.{token & 0xFFFFFFFF}" if token >> 32 else str(token)

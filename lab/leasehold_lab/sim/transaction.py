@@ -1,4 +1,4 @@
-"""A transaction of the user's in the simulation: a job's effect and its end in one commit."""
+"""A user's transaction in the simulation: a job's effect and its completion in one commit."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from leasehold_lab.sim.link import Link
 from leasehold_lab.sim.rows import JobRow, SimDatabase
 
 IDLE_SECONDS = 3.0
-"""The server ends a transaction that is idle longer, and with it the locks of whoever hangs."""
+"""The server ends a transaction that is idle for longer, which frees a hung process's locks."""
 CALL_SECONDS = 5.0
 LATEST_SECONDS = 20.0
-"""After that the server ends the transaction of a late enqueue."""
+"""How long the transaction of a late enqueue may stay open until the server ends it."""
 
 
 class Transaction:
-    """Over its own connection. ``effects`` is the table that it writes to: (job, token)."""
+    """A transaction on its own connection. ``effects``: the table it writes to: (job, token)."""
 
     def __init__(self, db: SimDatabase, link: Link, effects: list[tuple[UUID, int]]) -> None:
         self._db = db
@@ -29,7 +29,7 @@ class Transaction:
         self._open = True
 
     async def complete(self, job: UUID, node: UUID, token: int) -> None:
-        """Lock and complete the job, to be seen at the commit. Raises LostClaim."""
+        """Lock and complete the job; visible after the commit. Raises LostClaim."""
         await self._link.send(lambda: self._complete(job, node, token), CALL_SECONDS)
 
     def _complete(self, job: UUID, node: UUID, token: int) -> None:
@@ -44,7 +44,7 @@ class Transaction:
         server.loop.call_later(IDLE_SECONDS, self.abort, context=server.context)
 
     async def commit(self) -> None:
-        """Raises Unavailable when the connection or the transaction is gone, or the answer."""
+        """Raises Unavailable if the connection, the transaction or the answer is lost."""
         await self._link.send(self._commit, CALL_SECONDS)
 
     def _commit(self) -> None:
@@ -57,7 +57,7 @@ class Transaction:
         self.abort()
 
     def abort(self) -> None:
-        """Its locks go; what was not committed never was."""
+        """Free its locks and discard what was not committed."""
         self._open = False
         self._link.server.transactions.discard(self)
         if self._row is not None:
@@ -88,7 +88,7 @@ class LateEnqueue:
         server.loop.call_later(LATEST_SECONDS, self.abort, context=server.context)
 
     async def commit(self) -> None:
-        """Raises Unavailable when the connection or the transaction is gone, or the answer."""
+        """Raises Unavailable if the connection, the transaction or the answer is lost."""
         await self._link.send(self._commit, CALL_SECONDS)
 
     def _commit(self) -> None:

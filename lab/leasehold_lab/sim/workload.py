@@ -1,4 +1,4 @@
-"""What the simulated application does: its tasks, its schedule, and the clients that enqueue."""
+"""The simulated application: its tasks, its schedule, and the clients that enqueue."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from leasehold_lab.sim.transaction import LateEnqueue, Transaction
 
 QUICK = TaskOptions(backoff=Backoff(base=0.2, longest=1.0), max_attempts=4)
 NEW_IN = "r2"
-"""From this release on there is one task more."""
+"""From this release on there is one more task."""
 _NOT_DONE = (Cancel, Discard, Snooze)
 Act = Callable[["Workload", Context], Awaitable[Any]]
 
 
 @cache
 def registry(release: str) -> Registry:
-    """Of one release, made once for all runs: each handler asks the process in which it runs for
-    its workload."""
+    """The tasks of one release, created once for all runs: each handler gets its workload from the
+    process in which it runs."""
     known, plain = Registry(), _handler(Workload.plain)
     known.add("plain", plain, QUICK)
     known.add("flaky", _handler(Workload.flaky), QUICK)
@@ -72,7 +72,7 @@ def _handler(act: Act) -> Callable[[Context], Awaitable[Any]]:
 
 
 def _told(handler: Callable[[Context], Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Of a breach."""
+    """A handler that takes a breach."""
 
     async def page(ctx: Context, breach: dict[str, Any]) -> Any:
         return await handler(ctx)
@@ -81,7 +81,7 @@ def _told(handler: Callable[[Context], Awaitable[Any]]) -> Callable[..., Awaitab
 
 
 class Workload:
-    """Handlers take virtual time; what each may do is drawn anew."""
+    """The workload of a run. Handlers take virtual time; their behaviour is drawn each time."""
 
     def __init__(self, watch: Watch, loop: VirtualLoop, rng: Rng, settings: Settings) -> None:
         self.watch = watch
@@ -89,10 +89,10 @@ class Workload:
         self._rng = rng
         self._settings = settings
         self._known: list[UUID] = []
-        """Acknowledged jobs, for clients to choose from."""
+        """Acknowledged jobs that clients can choose from."""
         self.enqueues = 0
         self._gone: tuple[type[LeaseholdError], ...] = ()
-        """What else may be said of a job that was known."""
+        """Further errors that calls about a known job may raise."""
 
     # -- what the tasks do -----------------------------------------------------------------------
     async def plain(self, ctx: Context) -> None:
@@ -114,7 +114,7 @@ class Workload:
         return {"draw": draw}
 
     async def effect(self, ctx: Context) -> None:
-        """Its effect and its completion are one commit."""
+        """Commit its effect and its completion together."""
         await asyncio.sleep(self._rng.random())
         link = here().link
         transaction = Transaction(self.watch.db, link, self.watch.effects)
@@ -125,7 +125,7 @@ class Workload:
         await transaction.commit()
 
     async def stubborn(self, ctx: Context) -> None:
-        """Goes on for a while when it is cancelled."""
+        """Continue for a while after it is cancelled."""
         try:
             await asyncio.sleep(self._rng.random() * 3)
         except asyncio.CancelledError:
@@ -134,14 +134,14 @@ class Workload:
 
     # -- the schedule ----------------------------------------------------------------------------
     def planned(self, release: str) -> list[Planned]:
-        """Of the newer release with another anchor: another definition, of the same moments."""
+        """The schedule. A newer release has another anchor: a new definition, the same moments."""
         job = registry(NEW_IN).get("tick").job()
         spec = every(seconds=1, anchor=EPOCH + timedelta(seconds=int(release >= NEW_IN)))
         return [Planned("second", spec, job, Missed.LATEST, 1.0)]
 
     # -- clients ---------------------------------------------------------------------------------
     async def client(self, link: Link, until: float) -> None:
-        """Enqueues, and now and then cancels or tries again, until it is time to end."""
+        """Enqueue, and now and then cancel or retry a job, until the time is up."""
         rng = self._rng
         env = SimEnv(SimClock(self._loop, 1.0, 0.0), rng, "client", 1)
         store = FaultyStore.over(link, 2.0)
@@ -171,7 +171,7 @@ class Workload:
             self._known.extend(job.id for job in jobs)
 
     async def _enqueue_late(self, link: Link, job: UUID) -> None:
-        """In a transaction that commits after others which began later."""
+        """Enqueue in a transaction that commits after others which began later."""
         late = LateEnqueue(self.watch.db, link, job, self._request(plain=True))
         await late.begin()
         await asyncio.sleep(self._rng.random() ** 3 * 10)
@@ -190,7 +190,7 @@ class Workload:
         )
 
     async def _promise_alone(self, store: Store, env: Env) -> None:
-        """Armed by one client or by several at once; met in time, too late or never."""
+        """Arm a deadline, from one client or several at once; end it in time, too late or never."""
         rng = self._rng
         level = Level(Callback(PAGE), since="enqueued", seconds=0.1 + rng.random())
         name = f"promise-{rng.randrange(3)}"
@@ -200,7 +200,7 @@ class Workload:
             await store.end_deadline(deadline, rng.choice(["met", "cancelled"]), None)
 
     def forget(self, lost: set[UUID]) -> None:
-        """They are nowhere any more."""
+        """Forget jobs that a failover has lost."""
         self._known = [job for job in self._known if job not in lost]
         self._gone = (JobNotFound,)
 

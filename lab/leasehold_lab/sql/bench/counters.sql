@@ -1,5 +1,5 @@
--- The server's counters: bytes of WAL ever, transactions and buffers of this database, and the
--- backends of leasehold's processes but this one.
+-- The server's counters: all bytes of WAL, this database's transactions and buffers, and the backends of leasehold's
+-- other processes.
 -- locks: none
 -- index: none
 select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::float8,

@@ -1,4 +1,4 @@
--- What the server is and how it is set, as far as the figures depend on it.
+-- The server's version, and the settings that affect the results.
 -- locks: none
 -- index: none
 select name, current_setting(name) from pg_settings

@@ -1,4 +1,4 @@
--- What was finished at its first attempt, and the seconds from the first start to the last end.
+-- The jobs that finished at their first attempt, and the seconds from the first start to the last end.
 -- locks: none
 -- index: a scan of job_done
 select count(*), count(distinct id),

@@ -1,4 +1,4 @@
--- The database's own time, when the nodes are told to stop.
+-- The database's time when the nodes are told to stop.
 -- locks: none
 -- index: none
 select coalesce(%(now)s::timestamptz, now())

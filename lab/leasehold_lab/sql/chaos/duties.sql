@@ -1,5 +1,5 @@
--- The campaign's fenced duties: a row for each transaction of a leader that committed.
--- locks: none that anybody could want, in a schema that was made just now
+-- The campaign's fenced duties: one row for each leader's transaction that committed.
+-- locks: none that others could want, in a schema that was just created
 -- index: none
 create table leasehold.chaos_duty (
     duty  text   not null,

@@ -1,5 +1,5 @@
--- The campaign's effects: a row for each completing transaction of a handler.
--- locks: none that anybody could want, in a schema that was made just now
+-- The campaign's effects: one row for each handler's completing transaction.
+-- locks: none that others could want, in a schema that was just created
 -- index: none
 create table leasehold.chaos_effect (
     ref    text   not null,

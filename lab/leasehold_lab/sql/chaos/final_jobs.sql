@@ -1,5 +1,5 @@
--- The final read: every job of the campaign, with what it was enqueued for. In a database of
--- somebody's those are the jobs that were made since it began.
+-- The final read: every job of the campaign, with the ref that it was enqueued for. In a user's database, these are
+-- the jobs created since the campaign began.
 -- locks: none
 -- index: scans of job and job_done
 select id, task_name, state, payload ->> 'ref', attempt, crashes, schedule, scheduled_for, claim_token, node,

@@ -1,4 +1,4 @@
--- The jobs that a node of the demo, or any of them, holds: running or claimed ahead.
+-- The jobs that one node of the demo, or any node, holds: running or claimed ahead.
 -- locks: none
 -- index: a scan of job
 select id from leasehold.job

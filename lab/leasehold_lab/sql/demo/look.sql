@@ -1,5 +1,5 @@
--- What the demo shows while it runs. A job or tick that ran twice is done once. A run of a dead worker is never finished: whoever asks
--- knows which workers live.
+-- What the demo shows while it runs. A job or tick that ran twice counts once. A dead worker's run never finishes, so
+-- the caller must know which workers are alive.
 -- locks: none
 -- index: demo_run_pkey; scans of demo_run and job
 select (select count(distinct job) from leasehold.demo_run where finished_at is not null and tick_at is null),

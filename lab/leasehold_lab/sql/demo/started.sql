@@ -1,4 +1,4 @@
--- A handler of the demo has begun a run.
+-- Records the start of a handler's run.
 -- locks: none
 -- index: demo_run_pkey
 insert into leasehold.demo_run (job, task, tick_at, worker, attempt, started_at)

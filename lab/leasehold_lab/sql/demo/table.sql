@@ -1,5 +1,5 @@
--- What each run of one of the demo's handlers leaves behind: the evidence for its scorecard.
--- locks: none that anybody could want, in a schema that was made just now
+-- The record of each run of the demo's handlers: the evidence for its scorecard.
+-- locks: none that others could want, in a schema that was just created
 -- index: none
 create table leasehold.demo_run (
     id           bigint      generated always as identity primary key,
