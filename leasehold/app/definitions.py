@@ -94,7 +94,10 @@ class Task(Generic[P, R]):
                 f"{self.name}: enqueue() needs a running event loop, and there is none here",
                 do="Call app.sync.enqueue(task.job(…)), or await enqueue() inside `async def`",
             ) from None
-        return self.app.enqueue(self._job(args, kwargs), on=self._on)
+        return self._enqueue(self._job(args, kwargs))
+
+    async def _enqueue(self, job: JobRequest) -> Job[R]:
+        return (await self.app.enqueue(job, on=self._on)).reads(self.function.values.read_result)
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"

@@ -164,7 +164,8 @@ class Attempts:
         claim.stop = claim.runner.cancel
         job = claim.job
         arguments = (self._context(Context, claim),) if task.takes_context else ()
-        work = claim.place = task.function(*arguments, **job.payload)
+        given = task.values.read(job.payload)
+        work = claim.place = task.function(*arguments, **given)
         if job.timeout is None:
             return self._outcome_of(task, await work)
         limit = asyncio.timeout(job.timeout)
@@ -191,7 +192,7 @@ class Attempts:
             claim.place = threading.get_ident()
             # Returned: a future cannot hold StopIteration, and SystemExit would end the loop.
             try:
-                returned = task.function(*arguments, **job.payload)
+                returned = task.function(*arguments, **task.values.read(job.payload))
             except BaseException as error:
                 own.leave_if_copy(process, error)
                 return None, error
@@ -254,7 +255,7 @@ class Attempts:
     def _outcome_of(self, task: TaskFunction, returned: Any) -> Outcome:
         if returned is None:
             return PLAIN
-        return outcome_of(task.name, returned, self._limits.result_bytes)
+        return outcome_of(task.name, task.values, returned, self._limits.result_bytes)
 
     async def _check_completion(self, claim: Claim, outcome: Outcome) -> Outcome | None:
         """Find out whether the handler's own transaction, which completed the job, committed."""

@@ -26,13 +26,19 @@ class Job(Generic[R]):
 
     # The id stays a number until it is read: a bulk enqueue makes many jobs, and each UUID is
     # another object for the garbage collector.
-    __slots__ = ("_client", "_number", "created")
+    __slots__ = ("_client", "_number", "_read", "created")
     __match_args__ = ("id", "created")
 
     def __init__(self, number: int, created: bool, client: Callable[[], Awaitable[Client]]) -> None:
         self._number = number
         self.created = created
         self._client = client  # the client of the calling event loop
+        self._read: Callable[[Any], R] | None = None
+
+    def reads(self, read: Callable[[Any], R]) -> Job[R]:
+        """The same job, whose result is converted from JSON by ``read``."""
+        self._read = read
+        return self
 
     @property
     def id(self) -> UUID:
@@ -58,7 +64,8 @@ class Job(Generic[R]):
         quarantined), JobCancelled, or WaitTimeout after ``timeout`` seconds; the job continues
         then. While the database is unavailable it retries, and raises Unavailable after
         ``timeout``."""
-        return cast(R, await (await self._client()).wait(self.id, timeout))
+        result = await (await self._client()).wait(self.id, timeout)
+        return self._read(result) if self._read else cast(R, result)
 
     async def cancel(self, reason: str = "cancelled") -> bool:
         """Cancel the job. See ``App.cancel``."""

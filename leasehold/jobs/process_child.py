@@ -34,7 +34,8 @@ from leasehold.jobs.context import Context, SyncContext
 from leasehold.jobs.running import Claim
 from leasehold.model.deadline import DueLevel
 from leasehold.model.job import ClaimedJob
-from leasehold.model.outcome import Cancel, Complete, Discard, Snooze, outcome_of
+from leasehold.model.outcome import OUTCOMES, Cancel, Complete, Discard, Snooze, outcome_of
+from leasehold.model.values import Values
 from leasehold.ports import JobStore
 
 PR_SET_PDEATHSIG = 1
@@ -200,18 +201,21 @@ def _context(request: Message, link: ParentLink, app: Any, in_loop: bool) -> Con
     return SyncContext(claim, request["worker_id"], store, on, _drive)
 
 
-def _call(request: Message, link: ParentLink) -> Any:
+def _call(request: Message, link: ParentLink) -> tuple[Values, Any]:
+    """The handler's values, and what it returned."""
     function, app = find(request["module"], request["qualname"])
     is_async = inspect.iscoroutinefunction(function)
     arguments = (_context(request, link, app, is_async),) if request["takes_context"] else ()
     link.tell({"kind": "started"})
+    values = Values(function, OUTCOMES)
+    given = values.read(request["job"]["payload"])
     if is_async:
-        return asyncio.run(function(*arguments, **request["job"]["payload"]))
-    return function(*arguments, **request["job"]["payload"])
+        return values, asyncio.run(function(*arguments, **given))
+    return values, function(*arguments, **given)
 
 
-def _outcome(returned: Any, request: Message) -> list[Any]:
-    match outcome_of(request["job"]["task"], returned, request["result_bytes"]):
+def _outcome(values: Values, returned: Any, request: Message) -> list[Any]:
+    match outcome_of(request["job"]["task"], values, returned, request["result_bytes"]):
         case Snooze(seconds):
             return ["snooze", seconds]
         case Cancel(reason):
@@ -225,7 +229,7 @@ def _outcome(returned: Any, request: Message) -> list[Any]:
 def _serve(request: Message, channel: Channel) -> None:
     link, pid = ParentLink(channel), os.getpid()
     try:
-        outcome = _outcome(_call(request, link), request)
+        outcome = _outcome(*_call(request, link), request)
     except BaseException as error:  # SystemExit and KeyboardInterrupt too are the handler's
         trace = error.__traceback__
         while trace and trace.tb_next and trace.tb_frame.f_code.co_filename == __file__:

@@ -20,6 +20,8 @@ from leasehold.model.job import (
     SharedOptions,
     encode,
 )
+from leasehold.model.outcome import OUTCOMES
+from leasehold.model.values import Values
 
 Executor = Literal["async", "thread", "process"]
 
@@ -70,6 +72,7 @@ class TaskFunction:
         shared = {option.name: getattr(options, option.name) for option in fields(SharedOptions)}
         self.job_options = JobOptions(name, **shared)
         self._arguments = tuple(self._signature.parameters)
+        self.values = Values(function, OUTCOMES)
         self._positional = [
             p.name
             for p in self._signature.parameters.values()
@@ -122,7 +125,7 @@ class TaskFunction:
             self._check_arguments((), given)
             if len(self._usual) < _USUAL:
                 self._usual.add(names)
-        payload = encode(self._label, given, self._payload_limit)
+        payload = encode(self._label, self.values.write(given), self._payload_limit)
         return JobRequest.of(options or self.job_options, payload)
 
     def as_callback(self) -> Callback:

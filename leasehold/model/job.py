@@ -394,8 +394,8 @@ def encode(label: str, value: Any, limit: int) -> str:
         raise BadPayload(
             f"{label}: not JSON",
             got=str(error),
-            do="Pass text, numbers, booleans, None, lists and dicts with text keys; "
-            "send ids instead of objects and ISO text instead of dates",
+            do="Pass text, numbers, booleans, None, lists, dicts with text keys; or annotate the "
+            "handler: UUID, datetime, Decimal, dataclasses and the like are converted",
         ) from None
     if size > limit:
         raise BadPayload(

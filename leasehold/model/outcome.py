@@ -10,6 +10,7 @@ from leasehold.errors import BadJob, BadPayload, shorten, storable, told, words
 from leasehold.model.backoff import Backoff
 from leasehold.model.job import ClaimedJob, encode
 from leasehold.model.states import State
+from leasehold.model.values import Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,13 @@ def _text(reason: object) -> str:
     return storable(words(reason))[: Limits.error_chars]
 
 
-def outcome_of(task: str, returned: Any, result_bytes: int) -> Complete | Snooze | Cancel | Discard:
+OUTCOMES = (Snooze, Cancel, Discard)
+"""What a handler returns to say what becomes of its job."""
+
+
+def outcome_of(
+    task: str, values: Values, returned: Any, result_bytes: int
+) -> Complete | Snooze | Cancel | Discard:
     """What a handler's return value means: an outcome, or the result of a job that completed.
 
     The handler has run to its end. A result that cannot be stored therefore discards the job:
@@ -142,10 +149,10 @@ def outcome_of(task: str, returned: Any, result_bytes: int) -> Complete | Snooze
     """
     if returned is None:
         return PLAIN
-    if isinstance(returned, (Snooze, Cancel, Discard)):
+    if isinstance(returned, OUTCOMES):
         return returned
     try:
-        return Complete(encode(f"result of {task}", returned, result_bytes))
+        return Complete(encode(f"result of {task}", values.write_result(returned), result_bytes))
     except BadPayload as error:
         got = "" if error.got is ... else f" ({shorten(error.got)})"
         why = f"{error.what}{got}"

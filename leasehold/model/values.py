@@ -1,0 +1,152 @@
+"""Arguments and results whose annotations say more than JSON does.
+
+Types with an exact form in JSON: UUID, datetime, date, time, timedelta, Decimal, Enum, bytes, set,
+tuple, dataclass, TypedDict, NamedTuple, msgspec's Struct, and models of pydantic. msgspec converts
+them. A value whose annotation is plain JSON, or missing, is passed on as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from inspect import unwrap
+from operator import or_
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from leasehold.errors import BadJob, BadPayload, shorten
+
+_PLAIN = {Any, object, None, NoneType, bool, int, float, str, list, dict}
+
+
+class Values:
+    """The arguments and the result of one handler. ``outcomes``: types that a handler returns to
+    say what becomes of its job, and that are no results.
+
+    Raises BadJob for an annotation that msgspec cannot convert.
+    """
+
+    def __init__(self, function: Callable[..., Any], outcomes: tuple[type, ...] = ()) -> None:
+        hints = _hints(unwrap(function))
+        returned = _without(hints.pop("return", Any), outcomes)
+        self._arguments = {name: hint for name, hint in hints.items() if not _plain(hint)}
+        self._returned = Any if _plain(returned) else returned
+        for name, hint in {**self._arguments, "return": self._returned}.items():
+            try:
+                _read(None, hint)
+            except msgspec.ValidationError:
+                pass
+            except (TypeError, NotImplementedError) as error:
+                raise BadJob(
+                    f"the annotation of {name!r} cannot be converted from JSON: {error}", got=hint
+                ) from None
+
+    def write(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Arguments as JSON's types. Raises BadPayload."""
+        return self._each(given, _checked) if self._arguments else given
+
+    def read(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """Arguments as the handler takes them. Raises BadPayload."""
+        return self._each(payload, _read) if self._arguments else payload
+
+    def _each(self, given: dict[str, Any], convert: Callable[[Any, Any], Any]) -> dict[str, Any]:
+        converted = dict(given)
+        for name in given.keys() & self._arguments.keys():
+            try:
+                converted[name] = convert(given[name], self._arguments[name])
+            except Exception as error:  # a model's own validation may raise anything
+                raise _unfit(f"argument {name}", error, given[name]) from None
+        return converted
+
+    def write_result(self, returned: Any) -> Any:
+        """A result as JSON's types. Raises BadPayload."""
+        return self._result(returned, _checked)
+
+    def read_result(self, result: Any) -> Any:
+        """A result as the handler returned it. Raises BadPayload."""
+        return self._result(result, _read)
+
+    def _result(self, value: Any, convert: Callable[[Any, Any], Any]) -> Any:
+        if self._returned is Any or value is None:
+            return value
+        try:
+            return convert(value, self._returned)
+        except Exception as error:
+            raise _unfit("the result", error, value) from None
+
+
+def _unfit(what: str, error: Exception, value: object) -> BadPayload:
+    return BadPayload(
+        f"{what} does not fit its annotation: {' '.join(str(error).split())}",
+        got=shorten(repr(value)),
+        do="Pass what the annotation says, or change the annotation",
+    )
+
+
+def _checked(value: Any, hint: Any) -> Any:
+    """As JSON's types, if that can be read back."""
+    written = msgspec.to_builtins(value, str_keys=True, enc_hook=_write_model)
+    _read(written, hint)
+    return written
+
+
+def _read(value: Any, hint: Any) -> Any:
+    return msgspec.convert(value, hint, dec_hook=_read_model)
+
+
+def _write_model(value: Any) -> Any:
+    """For pydantic, which need not be installed."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    raise BadPayload(f"a {type(value).__name__} has no form in JSON")
+
+
+def _read_model(kind: type, value: Any) -> Any:
+    if hasattr(kind, "model_validate"):
+        return kind.model_validate(value)
+    raise msgspec.ValidationError(f"a {kind.__name__} has no form in JSON")
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations that can be resolved. One that names what is imported for type checkers only
+    counts as missing."""
+    try:
+        return get_type_hints(function)
+    except Exception:
+        names = {**getattr(function, "__globals__", {}), **_enclosed(function)}
+        found = {}
+        for name, hint in getattr(function, "__annotations__", {}).items():
+            try:
+                found[name] = eval(hint, names) if isinstance(hint, str) else hint
+            except Exception:
+                found[name] = Any
+        return found
+
+
+def _enclosed(function: Any) -> dict[str, Any]:
+    """Names of the function around it, as far as this one uses them."""
+    cells = getattr(function, "__closure__", None) or ()
+    return dict(zip(function.__code__.co_freevars, (c.cell_contents for c in cells), strict=False))
+
+
+def _plain(hint: Any) -> bool:
+    """Is this what JSON gives anyway?"""
+    origin = get_origin(hint)
+    if origin is Annotated:
+        return _plain(get_args(hint)[0]) and len(get_args(hint)) == 1
+    if origin is Literal:
+        return True
+    if origin in (list, dict, Union, UnionType):
+        return all(_plain(part) for part in get_args(hint))
+    try:
+        return hint in _PLAIN
+    except TypeError:
+        return False
+
+
+def _without(hint: Any, outcomes: tuple[type, ...]) -> Any:
+    if get_origin(hint) in (Union, UnionType):
+        return reduce(or_, [part for part in get_args(hint) if part not in outcomes] or [Any])
+    return Any if hint in outcomes else hint

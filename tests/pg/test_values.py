@@ -1,0 +1,107 @@
+"""Arguments and results follow their annotations, wherever the handler runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from leasehold import App
+from leasehold.errors import BadJob, BadPayload, JobFailed
+from leasehold.model.states import State
+from tests.pg import values
+
+
+@pytest.fixture
+async def shop(migrated: str) -> AsyncIterator[App]:
+    values.app.configure(dsn=migrated)
+    yield values.app
+    await values.app.close()
+
+
+@pytest.mark.parametrize("name", ["in_loop", "in_thread", "in_process"])
+async def test_a_handler_takes_and_gives_what_its_annotations_say(shop: App, name: str) -> None:
+    task: Any = getattr(values, name)
+    job = await task.enqueue(**values.GIVEN)
+    async with shop.node():
+        result = await job.wait(60)
+    paid = datetime(2030, 1, 1, tzinfo=UTC)
+    assert result == values.Order(values.ORDER.id, values.ORDER.lines, paid)
+    record = await shop.get(job.id)
+    assert json.dumps(record.payload, sort_keys=True) == json.dumps(
+        {
+            "address": {"since": "2020-01-02", "street": "Main Street"},
+            "colour": "red",
+            "more": [STORED],
+            "order": STORED,
+            "plain": {"a": [1, None]},
+            "tags": ["x"],
+            "wait": "PT90S",
+            "where": [1, 2],
+        },
+        sort_keys=True,
+    )
+
+
+STORED = {
+    "id": str(values.ORDER.id),
+    "lines": [{"article": str(values.ORDER.lines[0]["article"]), "price": "9.90"}],
+    "paid": None,
+}
+
+
+async def test_a_value_that_does_not_fit_is_refused_before_it_is_sent(shop: App) -> None:
+    task: Any = values.takes
+    for wrong in ("no id", 7, None, object()):
+        with pytest.raises(BadPayload, match=r"argument order does not fit its annotation"):
+            task.job(order=wrong)
+    assert json.loads(task.job(order=str(values.ORDER.id)).payload) == {
+        "order": str(values.ORDER.id)
+    }
+    in_loop: Any = values.in_loop
+    with pytest.raises(BadPayload, match=r"argument address does not fit.*street"):
+        in_loop.job(**{**values.GIVEN, "address": {"since": "2020-01-02"}})
+
+
+async def test_what_others_enqueued_fails_its_job_and_says_why(shop: App, sql: Any) -> None:
+    request = {"task": values.takes.name, "payload": {"order": "no id"}, "max_attempts": 1}
+    [(job, _)] = await sql("select * from leasehold.enqueue(%(r)s)", {"r": json.dumps(request)})
+    async with shop.node():
+        with pytest.raises(JobFailed, match="argument order does not fit its annotation"):
+            await wait(shop, job)
+        good = await values.takes.enqueue(values.ORDER.id)
+        assert await good.wait(30) == "UUID None", "an annotation that cannot be resolved is none"
+
+
+async def wait(app: App, job: Any) -> Any:
+    return await (await app.client()).wait(job, 30)
+
+
+async def test_a_result_that_does_not_fit_discards_the_job_and_does_not_run_it_again(
+    shop: App,
+) -> None:
+    job = await values.returns_another_type.enqueue()
+    async with shop.node():
+        with pytest.raises(JobFailed, match=r"ran to its end.*the result does not fit"):
+            await job.wait(30)
+    record = await shop.get(job.id)
+    assert (record.state, record.attempt) == (State.DISCARDED, 1)
+
+
+async def test_values_without_annotations_are_json_as_before(shop: App) -> None:
+    task: Any = values.without_annotations
+    job = await task.enqueue(3, text="y")
+    async with shop.node():
+        assert await job.wait(30) == [3, "y"]
+    with pytest.raises(BadPayload, match="not JSON"):
+        task.job(n={1, 2})
+
+
+async def test_an_annotation_that_nothing_can_convert_is_refused(shop: App) -> None:
+    async def ambiguous(order: values.Order | values.Address | values.Line) -> None: ...
+
+    with pytest.raises(BadJob, match="the annotation of 'order' cannot be converted"):
+        shop.task(name="ambiguous")(ambiguous)
