@@ -1,1 +1,1 @@
-"""What is done beside running jobs: schedules, delays, rescue, deadlines and clearing up."""
+"""The work besides running jobs: schedules, delays, rescue, deadlines and pruning."""

@@ -1,7 +1,7 @@
-"""The sweeper: gives passed deadlines their verdict, each with its callback's job.
+"""The sweeper: decides deadlines whose time has passed, and enqueues their callbacks.
 
-Every node sweeps, because a sweep is right with any number of sweepers: the leader when the next
-deadline is due, the others a little later, so that a breach is told also while nobody leads.
+Every node sweeps, because any number of sweepers is safe. The leader sweeps when the next deadline
+is due, and the others a little later, so that a breach is noticed even without a leader.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class DeadlineSweeper(Service):
     async def tick(self, now: datetime | None) -> float:
         swept = await self._store.sweep(self._limits.batch_rows, now)
         for breach in swept.breaches:
-            # a log line: the row of the event was written with the verdict
+            # only a log line: the verdict's transaction wrote the event's row
             self._emit(
                 "deadline_breached",
                 deadline=breach.id,

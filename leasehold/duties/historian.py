@@ -1,4 +1,4 @@
-"""A duty of the leader: counts what finished in each minute, and folds the counts for metrics."""
+"""A duty of the leader: counts the jobs finished in each minute, and folds the metrics' counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from leasehold.ports import DashboardStore, Term
 
 
 class Historian(Service):
-    """A minute that is counted again gives the same rows: it is right with two leaders."""
+    """Safe with two leaders, because counting a minute again gives the same rows."""
 
     name = "historian"
 
@@ -19,7 +19,7 @@ class Historian(Service):
         self._store = store
         self._term = term
         self._minutes = minutes
-        """False: no minutes are kept."""
+        """False: the minutes are not counted."""
         self._counted: datetime | None = None
 
     async def tick(self, now: datetime | None) -> float:

@@ -1,8 +1,8 @@
-"""Duties of the leader: stager, rescuer, periodic and pruner.
+"""Duties of the leader: stager, rescuer, periodic, pruner and historian.
 
-Each is right with two leaders alive. What a stale leader must not do (stage, fire, bury) checks
-the fence FOR SHARE in its own statement; what anybody may do at any time (free the dead, prune)
-needs none. The rows' own guards decide.
+Each is safe with two leaders alive. What a stale leader must not do (stage, fire, bury) checks the
+fence FOR SHARE in the same statement. What any process may do at any time (free the jobs of dead
+nodes, prune) needs no fence, because conditions on the rows protect it.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from leasehold.ports import (
 from leasehold.telemetry import Emit
 
 _PAGE, _PAGES = 100, 10
-"""So many dead nodes are looked at in one go, so often in one round."""
+"""Dead nodes in one page, and pages in one round."""
 
 GetTerm = Callable[[], Term]
-"""The term under which the duty runs. Raises LostLease when there is none at this moment."""
+"""Returns the term under which the duty runs. Raises LostLease if this process does not lead."""
 
 
 def term_of(guard: Guard, name: str) -> GetTerm:
@@ -50,7 +50,7 @@ def term_of(guard: Guard, name: str) -> GetTerm:
 
 
 class Stager(Service):
-    """Due → available."""
+    """Makes due jobs available."""
 
     name = "stager"
 
@@ -70,7 +70,7 @@ class Stager(Service):
 
 
 class Rescuer(Service):
-    """Declares silent nodes dead and frees what dead nodes held."""
+    """Declares silent nodes dead, and frees the jobs of dead nodes."""
 
     name = "rescuer"
 
@@ -94,9 +94,9 @@ class Rescuer(Service):
 
 
 async def free_the_dead(store: Store, limits: Limits, emit: Emit, now: datetime | None) -> int:
-    """Free one batch of jobs of nodes that are gone; how many. Anybody may do this at any time:
-    what it frees, nobody can hold. Nodes with a row that somebody holds locked are passed over:
-    they must not hide those that died later."""
+    """Free one batch of the jobs of dead nodes, and return how many. This is safe in any process at
+    any time, because nobody can hold those jobs. Nodes with a locked row are skipped, so that they
+    do not hide nodes that died later."""
     count = held = 0
     for _ in range(_PAGES):
         deaths = dict(await store.deaths(_PAGE, held))
@@ -109,7 +109,7 @@ async def free_the_dead(store: Store, limits: Limits, emit: Emit, now: datetime 
             emit(kind, job=job.job, dead=deaths.get(job.dead, str(job.dead)))
         count += len(freed)
         if len(freed) >= limits.batch_rows:
-            break  # there may be more of theirs
+            break  # they may have more
         held += len(nodes) - await store.settle(nodes)
         if len(nodes) < _PAGE:
             break
@@ -117,7 +117,7 @@ async def free_the_dead(store: Store, limits: Limits, emit: Emit, now: datetime 
 
 
 _REFUSALS = (UsageError, QueryFailed)
-"""What is wrong is in a row, and not with the database."""
+"""Errors that one row causes, rather than the database."""
 
 
 def _definition(schedule: DueSchedule) -> tuple[int, str]:
@@ -125,7 +125,7 @@ def _definition(schedule: DueSchedule) -> tuple[int, str]:
 
 
 class Periodic(Service):
-    """Fires due ticks: each moment of a schedule is decided once, and recorded."""
+    """Fires due ticks: decides each moment of a schedule once, and records the decision."""
 
     name = "periodic"
     pause = 0.2
@@ -150,44 +150,44 @@ class Periodic(Service):
         self._clock_stepped = False
         self._made_at = env.boot_now()
         self._undecidable: dict[str, tuple[DueSchedule, float]] = {}
-        """By name: what we could not decide, and when (boot clock) we try it again."""
+        """Schedules that could not be decided, by name, and when to try again (boot clock)."""
 
     async def tick(self, now: datetime | None) -> float:
         without = self._left_out()
         due = await self._store.due_schedules(self._app, self._limits.batch_rows, now, without)
         if due:
-            # a fair share for each: after an outage one may have thousands, and the statement has
-            # to end in its time, with the ticks of the others that are on time still
+            # A fair share for each: after an outage one schedule may have thousands of ticks, which
+            # must not exceed the statement's time or delay the schedules that are on time.
             share = max(Tuning.schedule_ticks, self._limits.batch_rows // len(due))
             plans = [plan for plan in (self._try_to_decide(s, share) for s in due) if plan]
             if not plans:
-                return 0.0  # what they hid is looked at without them
+                return 0.0  # look again, without these
             written = await self._fire(plans, {schedule.name: schedule for schedule in due}, now)
-            # nothing written: another leader was faster, or we lead no more
+            # nothing written: another leader was faster, or we no longer lead
             return 0.0 if written else self.pause
         next_in, ahead = await self._store.next_schedule(self._app, now, without)
         self._watch_clock(ahead)
         return min(max(next_in, 0.0) + 0.001, 5.0) if next_in is not None else 5.0
 
     def _left_out(self) -> list[LeftOut]:
-        """Not for ever: a zone may be installed meanwhile."""
+        """The schedules to skip for now. Each is retried later: a time zone may get installed."""
         boot_now = self._env.boot_now()
         left_out = [bad for bad, again_at in self._undecidable.values() if boot_now < again_at]
         return [LeftOut(bad.name, bad.mark, bad.missed) for bad in left_out]
 
     def _try_to_decide(self, schedule: DueSchedule, share: int) -> TickPlan | None:
-        """None: this host lacks its time zone, or a newer release wrote what we cannot read."""
+        """Decide, or return None: its time zone is missing, or a newer release wrote it."""
         try:
             return self._decide(schedule, share)
-        except Exception as error:  # one of them must not silence all
+        except Exception as error:  # one must not stop the others
             self._leave_out(schedule, error)
             return None
 
     async def _fire(
         self, plans: list[TickPlan], due: dict[str, DueSchedule], now: datetime | None
     ) -> set[str]:
-        """The names of those that were written. A job that the database refuses (a newer release
-        wrote it, or somebody by hand) must not silence all: halves are tried until it is alone."""
+        """Write the plans, and return the names of those written. If the database refuses a job (of
+        a newer release, or edited by hand), it tries halves, so that only that one is left out."""
         try:
             written = await self._store.fire(self._term(), self._app, plans, now)
         except _REFUSALS as error:
@@ -204,7 +204,7 @@ class Periodic(Service):
         return names
 
     def _leave_out(self, schedule: DueSchedule, error: Exception) -> None:
-        """For a while. Told once for each definition."""
+        """Skip a schedule for a while. Emit one event per definition."""
         known = self._undecidable.get(schedule.name)
         again_at = self._env.boot_now() + Tuning.refused_schedule_seconds
         self._undecidable[schedule.name] = schedule, again_at
@@ -245,8 +245,8 @@ class Periodic(Service):
         self._emit("schedule_undecidable", schedule=name, error=f"as it was before: {told(error)}")
 
     def _stopped(self, now: datetime, first: datetime) -> float | None:
-        """Seconds from the first missed moment until now, if it passed before this process began:
-        then nothing ran, or we would not be the ones who decide it."""
+        """Seconds since the first missed moment, if that was before this process started. Then no
+        process ran, or it would have decided the moment."""
         began = now - timedelta(seconds=self._env.boot_now() - self._made_at)
         return round((now - first).total_seconds(), 1) if first < began else None
 
@@ -263,7 +263,8 @@ class Periodic(Service):
                 )
 
     def _watch_clock(self, ahead: float) -> None:
-        """A decided moment ahead of the clock: it was set back. Nothing fires again; told once."""
+        """Report once that a decided moment is ahead of the clock: it was set back. None
+        refires."""
         stepped = ahead > STEP_TOLERANCE_SECONDS
         if stepped and not self._clock_stepped:
             self._emit("clock_stepped", ahead=round(ahead, 1))
@@ -271,7 +272,7 @@ class Periodic(Service):
 
 
 class Pruner(Service):
-    """Makes the days of history ahead and drops what is past keeping."""
+    """Creates the partitions of coming days, and deletes what has been kept long enough."""
 
     name = "pruner"
 
@@ -291,9 +292,9 @@ class Pruner(Service):
         self._term = term
         self._emit = emit
         self._days_at = 0.0
-        """By the boot clock: when the days may be asked for again."""
+        """When the days may be tried again (boot clock)."""
         self._held = 0
-        """So many times in a row somebody held them."""
+        """How many times in a row they were locked."""
 
     async def tick(self, now: datetime | None) -> float:
         self._term()
@@ -310,8 +311,8 @@ class Pruner(Service):
         return Tuning.prune_held_seconds if self._held else 600.0
 
     async def _prune_days(self, now: datetime | None) -> None:
-        """A dump or another long reader may hold them; what asks for them keeps acks waiting
-        behind it, so it asks rarely, and the rows are pruned all the same."""
+        """Create and drop days. A long reader such as a dump may lock them, and acks then queue
+        behind this, so it retries rarely. Rows are pruned all the same."""
         boot_now = self._env.boot_now()
         if boot_now < self._days_at:
             return
@@ -334,7 +335,7 @@ def leader_duties(
     emit: Emit,
     leads: Callable[[], bool],
 ) -> dict[str, Loop]:
-    """All of them by name; each works only while ``leads()``."""
+    """All duties by name. Each works only while ``leads()``."""
     term = term_of(guard, settings.name)
     limits, retention = settings.limits, settings.retention
     duties: list[Service] = [

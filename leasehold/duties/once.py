@@ -1,7 +1,7 @@
-"""What must happen once per deployment: jobs whose unique keys name the release.
+"""Enqueues what must run once per deployment, under unique keys that name the release.
 
-Each node of the release enqueues them when it joins; the key lets one through. As a job it
-survives whoever enqueued it, and runs again when its worker is killed.
+Each node of the release enqueues the jobs when it joins, and the key lets only the first through. A
+job survives the node that enqueued it, and runs again if its worker is killed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class OncePerDeploy(Service):
 
     async def tick(self, now: datetime | None) -> float:
         if not self._done:
-            # the ids stay: a try with an unknown outcome can be repeated
+            # with the same ids, so that a try with an unknown result can be repeated
             await self._store.enqueue(self._jobs, self._payload_limit, True, now)
             self._done = True
         return 3600.0

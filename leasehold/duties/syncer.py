@@ -1,8 +1,8 @@
 """The syncer: brings the stored schedules in line with the code.
 
-Blue and green may be alive at once: the release that was first seen later wins, whatever the
-order in which processes start again; when its last node is gone, the definitions of the newest
-release that is alive come back.
+Two releases may run at once (blue/green). The release that was first seen later wins, whatever the
+order in which processes restart. When its last node is gone, the definitions of the newest release
+still alive come back.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Planned:
     grace_seconds: float
 
     def job_options(self) -> dict[str, Any]:
-        """What each of its jobs is inserted with, as ``leasehold.enqueue`` takes it."""
+        """The options and arguments of its jobs, as ``leasehold.enqueue`` takes them."""
         return {**self.job.options.as_json, "payload": json.loads(self.job.payload)}
 
     def definition(self, now: datetime) -> ScheduleDefinition:
@@ -52,8 +52,8 @@ class Planned:
 
 
 class Syncer(Service):
-    """Runs on every node: at its start, when nodes of its application come or go, and now and
-    then. What is in line already is not written."""
+    """Runs on every node: at its start, when nodes of its application come or go, and once in a
+    while. It writes only what differs."""
 
     name = "syncer"
 
@@ -77,13 +77,13 @@ class Syncer(Service):
         self._emit = emit
         self._on_change = on_change
         self._stands: int | None = None
-        """The newest other release at our last sync; another one, and we look again."""
+        """The newest other release at the last sync. If it changes, sync again."""
         self._look_at = 0.0
-        """By the boot clock: we look again in any case."""
+        """When to sync again in any case (boot clock)."""
 
     async def tick(self, now: datetime | None) -> float:
         if not self._guard.membership.token:
-            return 1.0  # the node wakes us when it has joined
+            return 1.0  # the node wakes it after joining
         newest = self._guard.newest_release(self._app)
         boot_now = self._env.boot_now()
         if newest == self._stands and boot_now < self._look_at:

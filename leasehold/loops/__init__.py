@@ -1,1 +1,1 @@
-"""What every service stands on: its loop, waiting with a wake-up, and the recorder of events."""
+"""The base of every service: its loop, its wake-ups, and the recorder of events."""

@@ -1,4 +1,4 @@
-"""Events: a log line at once, a row with the next batch."""
+"""Records events: a log line at once, a row with the next batch."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from leasehold.model.batch import BatchSize
 from leasehold.ports import NodeIdentity, OperatorStore
 
 _ROW_BYTES = 200
-"""Of an event without its texts."""
+"""Bytes of an event without its texts."""
 
 Entry = tuple[telemetry.Event, str, str | None]
 
 
 class Recorder(Service):
-    """``emit`` may be called from any thread; the rows are written in the loop's.
+    """Writes events. ``emit`` may be called from any thread; the loop's thread writes the rows.
 
-    When the database is away for long, the oldest of more than 10,000 unwritten events are
-    dropped from the table; their log lines were written.
+    During a long outage of the database, at most 10,000 unwritten events are kept. The oldest get
+    no row, but their log lines were written.
     """
 
     name = "recorder"
@@ -39,11 +39,11 @@ class Recorder(Service):
         self._me: tuple[str, str | None] = (f"{env.host}:{env.pid}:-", None)
         self._rests = False
         self.wake: Callable[[], None] = lambda: None
-        """Has ``tick`` called now; from any thread."""
+        """Runs ``tick`` now. Can be called from any thread."""
 
     @property
     def identity(self) -> NodeIdentity | None:
-        """Set by the node, anew after each self-fencing."""
+        """The node's identity, which the node sets again after each self-fencing."""
         return self._identity
 
     @identity.setter
@@ -53,7 +53,7 @@ class Recorder(Service):
 
     def emit(self, kind: str, **fields: Any) -> None:
         event = telemetry.make_event(kind, fields, self._env.boot_now())
-        worker_id, node = self._me  # in one step: another thread may be joining
+        worker_id, node = self._me  # one step: another thread may set it
         telemetry.log(event, worker_id)
         if event.stored:
             self._buffer.append((event, worker_id, node))
@@ -62,7 +62,7 @@ class Recorder(Service):
                 self.wake()
 
     async def tick(self, now: datetime | None) -> float:
-        self._rests = True  # before the look: who appends after it wakes us
+        self._rests = True  # set first: an event that arrives later wakes us
         if not self._buffer:
             return Tuning.event_rest_seconds
         self._rests = False
@@ -87,13 +87,13 @@ class Recorder(Service):
             raise
         self._bytes.answered(size, self._env.boot_now() - boot_now)
         for item in batch:
-            # one that was pushed out of a full buffer meanwhile is not there any more
+            # a full buffer may have dropped it in the meantime
             if self._buffer and self._buffer[0] is item:
                 self._buffer.popleft()
         return 0.0 if self._buffer else Tuning.event_gather_seconds
 
     def _batch(self) -> tuple[list[Entry], int]:
-        """The oldest, and how many bytes they are, roughly."""
+        """The oldest events, and their approximate size in bytes."""
         batch: list[Entry] = []
         size = 0
         for item in list(self._buffer)[: Tuning.event_rows]:

@@ -1,7 +1,7 @@
-"""The base of every service: who sleeps, wakes, retries and stops.
+"""The base of every service: it sleeps, wakes, retries and stops.
 
-A service is ``async tick() -> seconds until the next``: one bounded batch. Nothing of the loop is
-written twice.
+A service has one method, ``tick``: it does one bounded batch, and returns the seconds until the
+next. The loop around it exists only here.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ from leasehold.telemetry import Emit
 
 
 class Service(ABC):
-    """``name`` is seen in events; ``pause``: seconds after a round in which another was faster."""
+    """``name`` appears in events. ``pause``: seconds after a round that another process won."""
 
     name: ClassVar[str]
     pause: ClassVar[float] = 1.0
 
     @abstractmethod
     async def tick(self, now: datetime | None) -> float:
-        """One bounded batch. ``now`` is what the database shall take for its time (None: its
-        own). Returns the seconds until the next tick; 0: at once."""
+        """Do one bounded batch. The database takes ``now`` as its time (None: its own clock).
+        Return the seconds until the next tick; 0 means at once."""
 
 
 class Outage:
-    """The database does not answer: what the loops of one process know of it together, so that it
-    is told once and not by each of them. ``probe``: asks the database for any answer; a round that
-    asked it for nothing does not prove that it is back."""
+    """An outage of the database, shared by the loops of one process, so that it is reported once.
+    ``probe`` asks the database for any answer, because a round that sent it nothing does not prove
+    that it is back."""
 
     def __init__(self, probe: Callable[[], Awaitable[object]] | None = None) -> None:
         self.probe = probe
         self._began_at: float | None = None
 
     def began(self, now: float) -> bool:
-        """True: it was not known."""
+        """Note a failure. Return True if the outage was not known yet."""
         new = self._began_at is None
         self._began_at = now if self._began_at is None else self._began_at
         return new
 
     def ended(self, now: float) -> float | None:
-        """How many seconds it took; None: somebody else has told it."""
+        """Return the length of the outage in seconds; None if another loop has reported it."""
         began, self._began_at = self._began_at, None
         return None if began is None else now - began
 
 
 class Loop:
-    """Runs one service until it is stopped. ``gate`` says whether it may work at this moment
-    (a leader's duty only while its term is valid)."""
+    """Runs one service until it is stopped. ``gate`` says whether it may work now: a duty of the
+    leader may only while the term is valid."""
 
     def __init__(
         self, service: Service, env: Env, emit: Emit, gate: Callable[[], bool] | None = None
@@ -68,28 +68,28 @@ class Loop:
         self._stopping = False
         self._troubles = 0
         self.lost = False
-        """It backs off, for the database did not answer."""
+        """It backs off because the database did not answer."""
         self.outage = Outage()
         """Shared by the loops of one process."""
         self.on_back: Callable[[], None] = lambda: None
-        """The database answered again: others need not wait to find that out."""
+        """Called when the database answers again, so that other services need not wait."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self._task = own.start(self._run(), name=f"leasehold-{self.service.name}")
 
     def wake(self) -> None:
-        """Tick now instead of later. Only in the loop's own thread."""
+        """Tick now. Call it only in the loop's own thread."""
         self._wake.ring()
 
     def wake_from_any_thread(self) -> None:
-        """The same. Nothing happens while the loop does not run."""
+        """Tick now, from any thread. Does nothing if the loop is not running."""
         if self._task:
-            with suppress(RuntimeError):  # the event loop is closed: the process is going down
+            with suppress(RuntimeError):  # the event loop is closed: the process is exiting
                 self._task.get_loop().call_soon_threadsafe(self.wake)
 
     async def stop(self) -> None:
-        """Let a running tick end, and no other begin."""
+        """Let the current tick end, and start no other."""
         self._stopping = True
         self._wake.ring()
         if self._task:
@@ -113,7 +113,7 @@ class Loop:
             if self.lost and self.outage.probe:
                 await self.outage.probe()
         except errors.LostLease:
-            return self.service.pause  # between the gate and the act; whoever leads does it
+            return self.service.pause  # lost after the gate; the new leader does the work
         except errors.Conflict as error:
             if self._troubles == Tuning.service_conflicts:
                 self._failed(error)
@@ -126,7 +126,7 @@ class Loop:
         except asyncio.CancelledError as error:
             if self._task is None or self._task.cancelling():
                 raise
-            self._failed(error)  # somebody cancelled what it waits for
+            self._failed(error)  # what it waits for was cancelled, not this task
             return self._back_off()
         except Exception as error:
             self._failed(error)

@@ -1,4 +1,4 @@
-"""Sleeping with somebody at the door: how services and the guard wait for their next round."""
+"""A sleep that a wake-up can end: how services and the guard wait for their next round."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 
 
 class Bell:
-    """Wakes the one task that waits for it, with a limit. One future and one timer a wait, and
-    nobody is cancelled: a third of what asyncio.Event costs under asyncio.timeout."""
+    """Wakes the one task that waits for it, or lets it wait its time. Each wait costs one future
+    and one timer and cancels no task: a third of asyncio.Event under asyncio.timeout."""
 
     def __init__(self) -> None:
         self.rung = False
@@ -15,7 +15,7 @@ class Bell:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def ring(self) -> None:
-        """Until ``clear``, nobody waits. Only in the waiter's own loop."""
+        """Wake the waiter; no wait blocks until ``clear``. Call it only in the waiter's loop."""
         self.rung = True
         if self._waiter:
             _end(self._waiter)
@@ -24,11 +24,11 @@ class Bell:
         self.rung = False
 
     async def wait(self, seconds: float) -> None:
-        """Until it rings, ``seconds`` at most."""
+        """Wait until it rings, at most ``seconds``."""
         if self.rung:
             return
         loop = self._loop
-        if loop is None:  # it is asked for once: the answer costs a system call
+        if loop is None:  # kept, because asking costs a system call
             loop = self._loop = asyncio.get_running_loop()
         self._waiter = loop.create_future()
         timer = loop.call_later(seconds, _end, self._waiter)
