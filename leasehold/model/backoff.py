@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt."""
+"""The wait before the next attempt of a failed job."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _LONGEST = 366 * 86400.0
 
 @dataclass(frozen=True)
 class Backoff:
-    """Exponential: ``base * factor ** (failures - 1)`` seconds, at most ``longest``, plus or
-    minus ``jitter`` of it, so that jobs which failed together do not come back together."""
+    """Exponential backoff: ``base * factor ** (failures - 1)`` seconds, at most ``longest``, plus
+    or minus the share ``jitter``, so that jobs that failed together do not return together."""
 
     base: float = 2.0
     factor: float = 2.0
@@ -35,7 +35,7 @@ class Backoff:
                 )
 
     def seconds(self, failures: int, draw: float) -> float:
-        """``failures`` so far, from 1; ``draw`` is a random number in [0, 1)."""
+        """Return the wait in seconds. ``failures`` counts from 1; ``draw`` is random, in [0, 1)."""
         power = min(max(failures, 1) - 1, 64)
         delay = min(self.base * self.factor**power, self.longest)
         return delay * (1 + self.jitter * (2 * draw - 1))

@@ -1,4 +1,4 @@
-"""How much one statement takes."""
+"""The size of one statement's batch."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ _QUICK_SECONDS = 1.0
 
 
 class BatchSize:
-    """Rows, or bytes: half as much after a call that got no answer in time, as on a slow link, and
-    twice as much again, up to ``most``, after a quick one that was as big as allowed."""
+    """A batch's limit, in rows or bytes. It halves after a call without an answer in time, as on a
+    slow link, and doubles, up to ``most``, after a quick call of more than half its size."""
 
     def __init__(self, most: int) -> None:
         self.most = self.now = most
 
     def unanswered(self, size: int) -> None:
-        """A call of that size."""
+        """A call of that size got no answer."""
         self.now = max(1, min(size, self.now) // 2)
 
     def answered(self, size: int, seconds: float) -> None:
-        """A small one says nothing of a bigger one."""
+        """A call was answered. A small one says nothing about bigger ones."""
         if size * 2 > self.now and seconds < _QUICK_SECONDS:
             self.now = min(self.most, self.now * 2)

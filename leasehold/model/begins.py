@@ -1,11 +1,11 @@
-"""Where a worker's claims begin: no available job stands before that seat.
+"""The seats where a worker's claims begin: no available job has an earlier one.
 
-A claim walks over the index entries of jobs that were claimed before, for as long as somebody's
-transaction keeps them from being removed. So it begins at the first job that the last claim saw
-available, provided that no job can still turn up before it. The seats tell: a transaction has its
-xid before it takes a seat (trigger ``job_seat``). A claim reads the highest seat that was taken and
-then gets its own xid: whoever fills a seat up to that one has a lower xid. When all of those have
-ended, these seats are settled, and a later look sees whatever is in them.
+While an old transaction blocks vacuum, a claim has to pass the dead index entries of all jobs that
+were claimed before. So it begins at the first job that the last claim saw available, provided that
+no job can still appear before it. The seats tell: a transaction gets its xid before it takes a seat
+(trigger ``job_seat``). A claim reads the highest seat taken, and then gets its own xid, so every
+transaction with a seat up to that one has a lower xid. When all of those have ended, the seats are
+settled: a later look sees every job in them.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 Level = tuple[str, int, bool]
-"""A queue, a priority, and whether its jobs are fresh (false: they came back)."""
+"""A queue, a priority, and whether the jobs are fresh (False: they came back)."""
 
 
 _ASK_SECONDS = 0.5
 
 
 class Seen(NamedTuple):
-    """What a claim saw at a level, as ``leasehold.claim`` tells it."""
+    """What ``leasehold.claim`` reports of a level."""
 
     priority: int
     fresh: int
     first: int
     """The first available seat."""
     highest: int
-    """The highest seat that was taken before the claim had its xid."""
+    """The highest seat taken before the claim got its xid."""
     xid: int
     oldest: int
-    """The oldest xid that was running when it looked, of a transaction that may have a seat."""
+    """The oldest xid, at that time, of a running transaction that may have a seat."""
     server: int
-    """Another one may have forgotten seats and xids, and gives them out again."""
+    """The server's id. Another server may have lost seats and xids, and assigns them again."""
 
 
 class Begins:
-    """Of all queues of a process."""
+    """The begins of all queues of a process."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """``clock``: seconds, as ``Env.boot_now``."""
+        """``clock`` returns seconds, like ``Env.boot_now``."""
         self._clock = clock
         self._asked_at = clock()
         self._forget(server=0)
@@ -50,10 +50,10 @@ class Begins:
         self.levels: dict[Level, int] = {}
         self._settled = 0
         self._settles: tuple[int, int] | None = None
-        """(highest, xid): settled up to ``highest`` when no xid up to ``xid`` runs any more."""
+        """(highest, xid): seats up to ``highest`` settle when every xid up to ``xid`` has ended."""
 
     def saw(self, queue: str, seen: Seen) -> None:
-        """A claim of ``queue`` found something at a level."""
+        """Note what a claim of ``queue`` found at a level."""
         if seen.server != self.server:
             self._forget(seen.server)
         if self._settles and seen.oldest > self._settles[1]:
@@ -66,8 +66,8 @@ class Begins:
         self.levels[level] = max(begin, self.levels.get(level, 0))
 
     def unsettled(self) -> int:
-        """The xid that we have waited for too long: some transaction holds it back, and only the
-        database's locks tell whether it may have a seat. 0: there is none."""
+        """Return the xid whose end is overdue, or 0. Only the database's locks tell whether the
+        transaction that holds it back may have a seat."""
         now = self._clock()
         if self._settles is None or now - self._asked_at < _ASK_SECONDS:
             return 0
@@ -75,5 +75,5 @@ class Begins:
         return self._settles[1]
 
     def of(self, queues: Collection[str]) -> list[tuple[Level, int]]:
-        """The levels of these queues that are known, in order, and where they begin."""
+        """Return the known levels of these queues, in order, with their begins."""
         return sorted(item for item in self.levels.items() if item[0][0] in queues)

@@ -1,7 +1,7 @@
-"""A promised time, as code declares it, and what the database is told of it.
+"""Deadlines, as code declares them and as the database has them.
 
-``Deadline`` is what users write; ``Level`` is one promised time with its callback resolved, as it
-goes with a job; ``DueLevel`` and ``Breach`` are what the database says of them.
+``Deadline`` is what users write. ``Level`` is one promised time of a job, with its callback
+resolved. The database returns ``DueLevel`` and ``Breach``.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ LONGEST_SECONDS = 100 * 366 * 86400.0
 
 @dataclass(frozen=True, kw_only=True)
 class Deadline:
-    """``Deadline(minutes=10, on_breach=page_oncall)``; a list of them is several levels.
+    """A promised time: ``Deadline(minutes=10, on_breach=page_oncall)``. A list has several levels.
 
-    ``since``: what the interval is counted from: ``scheduled`` (when the job was due, or its
+    ``since`` is the start of the interval: ``scheduled`` (when the job was due, or its
     tick; the default), ``enqueued``, ``started`` (its first run), ``tick`` (of its schedule), or
     ``average`` (the first start, plus ``factor`` times the average duration of the task's last
-    ``runs`` successful runs under such a deadline). ``at`` is a fixed time instead.
-    ``until``: what keeps the promise: ``success``, or ``finished`` (also discarded or
-    quarantined). ``on_cancel``: ``cancel`` ends the deadline with its job, ``keep`` does not.
-    ``on_breach``: a task, or its name; its handler gets one argument, ``breach``, a dict.
-    Raises BadDeadline.
+    ``runs`` successful runs under such a deadline). ``at`` is a fixed time instead. ``until`` is
+    what meets the deadline: ``success``, or ``finished`` (discarded and quarantined too).
+    ``on_cancel="cancel"`` ends the deadline if the job is cancelled, ``"keep"`` does not.
+    ``on_breach`` is a task, or its name. Its handler gets one argument, ``breach``, a dict. Raises
+    BadDeadline.
     """
 
     on_breach: Any
@@ -50,7 +50,7 @@ class Deadline:
     until: str = "success"
     on_cancel: str = "cancel"
     name: str | None = None
-    """Shown to people; default: the task's name."""
+    """The name that people see. The default is the task's name."""
 
     def __post_init__(self) -> None:
         _check_words(self)
@@ -111,7 +111,7 @@ def _check_interval(deadline: Deadline) -> None:
 
 
 def check_name(name: object) -> None:
-    """Raises BadDeadline."""
+    """Check the name of a deadline. Raises BadDeadline."""
     good = isinstance(name, str) and 0 < len(name) <= Limits.text_chars and storable(name) == name
     if not good:
         raise BadDeadline(f"name must be text of 1 to {Limits.text_chars} characters", got=name)
@@ -141,7 +141,7 @@ def as_levels(given: object) -> tuple[Deadline, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Callback:
-    """The task that is told of a breach, and the options of its job as JSON."""
+    """The task to call on a breach, and the options of its job as JSON."""
 
     task: str
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -152,7 +152,7 @@ class Callback:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One promised time of a job or of a deadline that stands alone."""
+    """One promised time of a job, or of a deadline without a job."""
 
     callback: Callback
     since: str = "scheduled"
@@ -180,7 +180,7 @@ class Level:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """What ``leasehold.enqueue`` takes as one level of ``deadline``."""
+        """One level of ``deadline`` as ``leasehold.enqueue`` takes it."""
         optional = {
             "at": self.at.isoformat() if self.at else None,
             "runs": self.runs,
@@ -198,25 +198,25 @@ class Level:
 
 
 class DueLevel(NamedTuple):
-    """One level as the database has it."""
+    """One level, as the database has it."""
 
     id: UUID
-    """Of the deadline: the job's id, or of its own when it stands alone. It never changes."""
+    """The deadline's id: that of its job, or its own if it has no job. It never changes."""
     level: int
     """From 1."""
     name: str
     due_at: datetime | None
-    """None: what it is counted from has not happened yet."""
+    """None until the start of its interval is known."""
     state: str
 
     @property
     def key(self) -> str:
-        """Stable, one for each level: what an outside system can know a repeated page by."""
+        """A stable key of this level, by which an external system can recognize a repeated page."""
         return f"{self.id}:{self.level}"
 
 
 class Breach(NamedTuple):
-    """A verdict that a sweep wrote, with its callback's job."""
+    """A breach that a sweep recorded, with its callback's job."""
 
     id: UUID
     level: int
@@ -225,5 +225,5 @@ class Breach(NamedTuple):
     due_at: datetime
     late_seconds: float
     callback: str
-    """The task that is told."""
+    """The task of the callback."""
     callback_job: UUID

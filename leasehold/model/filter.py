@@ -1,6 +1,6 @@
 """The filter language for jobs: ``state:running queue:mail args.user_id:42 id:A..B``.
 
-Text becomes a value here and parameters of fixed statements later; never SQL.
+Text becomes a value, and then parameters of fixed statements. It never becomes SQL.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from leasehold.errors import BadFilter, BadJob, storable, suggest
 from leasehold.model.states import State
 
 LONGEST = 1000
-"""Characters of a filter."""
+"""The most characters of a filter."""
 MOST_ARGUMENTS = 8
 LEAST_DIGITS = 8
-"""Of an id's beginning."""
+"""The fewest digits of the beginning of an id."""
 SIMPLE = {"state": "state", "queue": "queue", "task": "task_name", "tag": "tags"}
-"""What ``app.jobs`` and ``leasehold jobs`` filter by as well, and each one's field of JobRecord."""
+"""The filters that ``app.jobs`` and ``leasehold jobs`` also have, and their fields of JobRecord."""
 KEYS = (*SIMPLE, "node", "id", "args.")
 STATES = tuple(str(state) for state in State if state is not State.NEW)
 _WORD = re.compile(r"""\s*(?:([A-Za-z_][^\s:"]*):)?("(?:[^"\\]|\\.)*"|[^\s"]\S*|)""")
@@ -29,13 +29,13 @@ _LOWEST, _HIGHEST = UUID(int=0), UUID(int=(1 << 128) - 1)
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """What a job must be to match; None and empty: anything."""
+    """The conditions that a job must meet. None and empty match any job."""
 
     state: str | None = None
     queue: str | None = None
     task: str | None = None
     node: str | None = None
-    """A worker's id (host:pid:short-id), the beginning of one, or a node's UUID."""
+    """A worker's id (host:pid:short-id) or its beginning, or a node's UUID."""
     arguments: tuple[tuple[tuple[str, ...], str], ...] = ()
     """(path, the value as text)"""
     first: UUID = _LOWEST
@@ -44,7 +44,7 @@ class JobFilter:
 
     @classmethod
     def only(cls, **given: str | None) -> JobFilter:
-        """Of :data:`SIMPLE` alone. Raises BadJob."""
+        """Make a filter of :data:`SIMPLE` alone. Raises BadJob."""
         for name in given:
             if name not in SIMPLE:
                 raise BadJob(f"jobs have no filter {name!r}", do=suggest(name, SIMPLE))
@@ -54,7 +54,7 @@ class JobFilter:
         return cls(**given)  # type: ignore[arg-type]
 
     def params(self) -> dict[str, object]:
-        """Of the statements with ``{{job/_matches}}``, but for the node's."""
+        """The parameters of statements with ``{{job/_matches}}``, except the node."""
         return {
             **{name: getattr(self, name) for name in SIMPLE},
             "paths": [".".join(path) for path, _ in self.arguments],
@@ -65,8 +65,8 @@ class JobFilter:
 
 
 def parse(text: str, masked: re.Pattern[str] | None = None) -> JobFilter:
-    """Raises BadFilter, which says what it did not understand. ``masked``: names of arguments
-    that must not be asked for, since an answer would give them away."""
+    """Parse a filter. Raises BadFilter, which says what is wrong. ``masked`` matches the names of
+    arguments that it refuses, because an answer would reveal their values."""
     if len(text) > LONGEST or storable(text) != text:
         raise BadFilter(f"a filter has at most {LONGEST} characters and no NUL")
     found: dict[str, object] = {}
@@ -105,7 +105,7 @@ def _words(text: str) -> list[tuple[str, str]]:
 
 
 def _bare(word: str) -> tuple[str, str]:
-    """A word without a key: an id, or the beginning of a mistake."""
+    """Read a word without a key, which must be an id."""
     try:
         return "id", str(UUID(word))
     except ValueError:
@@ -134,8 +134,8 @@ def _plain(key: str, value: str) -> dict[str, object]:
 
 
 def ids_that_begin(beginning: str) -> tuple[UUID, UUID] | None:
-    """The lowest and the highest id with this beginning; None for what is no beginning of an id,
-    or too short to mean one."""
+    """Return the lowest and the highest id with this beginning; None if it is too short or is not
+    the beginning of an id."""
     digits = beginning.replace("-", "")
     if not LEAST_DIGITS <= len(digits) <= 32 or not set(digits) <= set(hexdigits):
         return None

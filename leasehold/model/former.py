@@ -1,11 +1,11 @@
-"""The moments of a schedule whose definition changed while some were due and undecided.
+"""The moments of a schedule whose definition changed while some of them were due and undecided.
 
-They are decided first, by the present policy. A stretch holds the moments of one definition, from
-its first one until the instant at which the next definition replaced it. As the Store keeps them::
+These are decided first, by the current policy. A stretch has the moments of one definition, from
+the first until the next definition replaced it. The Store keeps them like this::
 
     {"stretches": [{"spec": {...}, "first": "...", "until": "..."}, ...], "first": "..."}
 
-The outer ``first`` is that of the present definition.
+The outer ``first`` is that of the current definition.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from leasehold.model.schedule import Spec
 
 @dataclass(frozen=True)
 class Stretch:
-    """``first`` None: no moment at all; ``until`` None: the definition stands."""
+    """One definition's moments. ``first`` None: it has none. ``until`` None: it is current."""
 
     spec: Spec
     first: datetime | None
@@ -36,7 +36,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Redefined:
-    """The moments of all stretches."""
+    """The moments of all stretches together."""
 
     stretches: tuple[Stretch, ...]
 
@@ -48,13 +48,13 @@ class Redefined:
 def redefined(
     spec: Spec, former: Mapping[str, Any], on_unreadable: Callable[[Exception], None]
 ) -> Redefined:
-    """``spec`` after the definitions before it. One of those that cannot be read any more is left
-    out, and told."""
+    """Combine ``spec`` with the definitions before it. One that can no longer be read is left out
+    and passed to ``on_unreadable``."""
     stretches = []
     for given in former["stretches"]:
         try:
             before = Spec.from_json(given["spec"])
-        except Exception as error:  # it must not silence the present definition
+        except Exception as error:  # it must not stop the current definition
             on_unreadable(error)
             continue
         stretches.append(Stretch(before, _moment(given["first"]), _moment(given["until"])))

@@ -1,4 +1,4 @@
-"""Durations as counts per class, which add up over minutes and tasks as percentiles do not."""
+"""Durations as counts per class. Unlike percentiles, these can be added over minutes and tasks."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterable, Mapping
 
 WIDTH = 1.2
-"""Each class is a fifth wider than the one before; a percentile is right to about 10 %."""
+"""Each class is a fifth wider than the one before, so a percentile is accurate to about 10 %."""
 _FIRST_SECONDS = 0.001
 
 Counts = dict[int, int]
 
 
 def class_of(seconds: float) -> int:
-    """As sql/history/roll_up.sql has it: 0 is below 1.2 ms."""
+    """The class of a duration, as in sql/history/roll_up.sql. Class 0 is below 1.2 ms."""
     return math.floor(math.log(max(seconds / _FIRST_SECONDS, 1.0)) / math.log(WIDTH) + 1e-9)
 
 
@@ -28,7 +28,7 @@ def class_bound(number: int) -> float:
 
 
 def added(parts: Iterable[Mapping[str, int]]) -> Counts:
-    """Counts per class of several rows together; keys as JSON has them."""
+    """Add the counts per class of several rows, whose keys are text as in JSON."""
     total: Counts = {}
     for part in parts:
         for number, count in part.items():
@@ -37,7 +37,7 @@ def added(parts: Iterable[Mapping[str, int]]) -> Counts:
 
 
 def percentile(counts: Counts, share: float) -> float | None:
-    """The duration in seconds that ``share`` (0 to 1) of all do not exceed; None without any."""
+    """The duration in seconds that the share (0 to 1) does not exceed; None without any counts."""
     whole = sum(counts.values())
     wanted, seen = whole * share, 0
     for number in sorted(counts):

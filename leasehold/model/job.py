@@ -1,4 +1,4 @@
-"""A job as a value: what a client asks for, and what a worker claimed."""
+"""Jobs as values: what a client enqueues, what a worker claims, and what the database returns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from leasehold.model.states import State
 MOST_TAGS = 10
 TAG_CHARS = 50
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-"""The escape of a NUL, and not a backslash that somebody wrote before "u0000"."""
+"""Matches the escape of a NUL, but not an escaped backslash before the text "u0000"."""
 _TRACE = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -29,11 +29,11 @@ class OnConflict(StrEnum):
     """What to do when another job already holds the unique key."""
 
     RETURN = "return"
-    """Insert nothing; the answer is the job that holds the key."""
+    """Insert nothing, and return the job that holds the key."""
     RAISE = "raise"
-    """UniqueConflict."""
+    """Raise UniqueConflict."""
     REPLACE = "replace"
-    """Give the waiting job these arguments and this time instead; a running one is left."""
+    """Replace the arguments and the time of a waiting job. A running one stays as it is."""
 
 
 class SharedGiven(TypedDict, total=False):
@@ -51,21 +51,21 @@ class SharedGiven(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class SharedOptions:
-    """Options that a task sets for all of its jobs, and a job for itself."""
+    """Options that a task sets for all its jobs, and that a job can override."""
 
     queue: str = "default"
     priority: int = 0
-    """Smaller runs first."""
+    """A job with a smaller number runs first."""
     max_attempts: int = 5
     timeout: float | None = None
-    """Seconds of one run."""
+    """The longest time of one run, in seconds."""
     requeue_after: float | None = None
-    """Seconds after which a run is taken away from its node, even if the node lives."""
+    """Seconds after which a run is taken from its node, even if the node is alive."""
     history: bool = True
-    """False: nothing is kept once the job has completed."""
+    """False: the job's row is deleted when the job completes."""
     deadline: tuple[Level, ...] = ()
     tags: tuple[str, ...] = ()
-    """Words that people find the job by."""
+    """Words by which people find the job."""
 
 
 class JobGiven(SharedGiven, total=False):
@@ -80,18 +80,18 @@ class JobGiven(SharedGiven, total=False):
 
 @dataclass(frozen=True)
 class JobOptions(SharedOptions):
-    """What many jobs have in common: all but the arguments. Checked when it is made."""
+    """All options of a job, which many jobs can share. Checked when made."""
 
     task: str
     run_at: datetime | None = None
     run_in: float | None = None
-    """Seconds from now by the database's clock."""
+    """Seconds from now, by the database's clock."""
     unique: str | None = None
     unique_for: float | None = None
-    """Seconds that the key is held; None: until the job has finished."""
+    """Seconds for which the key is held. None: until the job has finished."""
     on_conflict: OnConflict = OnConflict.RETURN
     plain: bool = field(init=False, repr=False, compare=False)
-    """Due at once, without a key and a deadline: what COPY can insert."""
+    """Due at once, without a key or a deadline, so that COPY can insert the job."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -102,7 +102,7 @@ class JobOptions(SharedOptions):
 
     @cached_property
     def as_json(self) -> dict[str, Any]:
-        """Those that are not the default, as ``leasehold.enqueue`` takes them."""
+        """The options that differ from their defaults, as ``leasehold.enqueue`` takes them."""
         values = {f.name: (getattr(self, f.name), f.default) for f in fields(self) if f.init}
         return {name: _as_json(value) for name, (value, usual) in values.items() if value != usual}
 
@@ -112,9 +112,9 @@ COLUMNS = {
     "timeout": "timeout_seconds", "requeue_after": "requeue_seconds", "history": "history",
     "tags": "tags",
 }  # fmt: skip
-"""The options that COPY inserts, and where the table has each."""
+"""The options that COPY inserts, and their columns."""
 JOB_OPTIONS = tuple(f.name for f in fields(JobOptions) if f.init and f.name != "task")
-"""What ``task.using(...)`` takes, apart from ``on``."""
+"""The options that ``task.using(...)`` takes, except ``on``."""
 
 
 def _as_json(value: Any) -> Any:
@@ -127,17 +127,17 @@ def _as_json(value: Any) -> Any:
 
 @dataclass(init=False, slots=True, frozen=True)
 class JobRequest:
-    """A job that is to be enqueued, made by ``task.job(...)``. A bulk enqueue makes many: those of
-    the same options share one object."""
+    """A job to enqueue, made by ``task.job(...)``. Jobs with the same options share one object,
+    because a bulk enqueue makes many."""
 
     options: JobOptions
     payload: str
-    """The arguments as JSON text: one object."""
+    """The arguments, as the JSON text of one object."""
     trace: str | None
-    """Where it was enqueued, as W3C's traceparent; set by the client while somebody traces."""
+    """The enqueueing span as W3C's traceparent. The client sets it if there is tracing."""
 
     def __init__(self, task: str, payload: str, *, trace: str | None = None, **options: Any):
-        """``options``: fields of :class:`JobOptions`. Raises BadJob."""
+        """``options`` are fields of :class:`JobOptions`. Raises BadJob."""
         if trace is not None and not _TRACE.fullmatch(str(trace)):
             raise BadJob("trace must be a traceparent", got=trace)
         _set_options(self, JobOptions(task, **options))
@@ -145,14 +145,14 @@ class JobRequest:
         _set_trace(self, trace)
 
     def __getattr__(self, name: str) -> Any:
-        """Its options' fields are its own."""
+        """The fields of its options are also its own."""
         if name.startswith("__") or name == "options":
             raise AttributeError(name)
         return getattr(self.options, name)
 
     @staticmethod
     def of(options: JobOptions, payload: str, trace: str | None = None) -> JobRequest:
-        """Of what was checked before."""
+        """Make a request of options that were already checked."""
         made = _new_request(JobRequest)
         _set_options(made, options)
         _set_payload(made, payload)
@@ -167,10 +167,10 @@ class JobRequest:
 
 
 BulkJob = tuple[int, JobOptions, str, str | None]
-"""What a bulk insert takes of a job: the number that is its id, options, payload, trace. Where jobs
-share their options, there is nothing in it that the garbage collector would have to go through."""
+"""A job in a bulk insert: its id as a number, options, payload, trace. If jobs share their options,
+the garbage collector has nothing to scan in it."""
 
-# past the frozen class's own way, which takes twice as long: a bulk enqueue makes many
+# These bypass the frozen class's __init__, which takes twice as long.
 _new_request = JobRequest.__new__
 _slots: Any = JobRequest
 _set_options = _slots.options.__set__
@@ -239,17 +239,17 @@ _DECODER = json.JSONDecoder()
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """What the database holds and Python's JSON cannot read: nested too deeply, or with a number
-    of thousands of digits. Others than :func:`encode` wrote it."""
+    """JSON in the database that Python cannot read: nested too deeply, or with a number of
+    thousands of digits. :func:`encode` never writes such a value."""
 
     why: str
 
 
 def decode(text: str | bytes) -> Any:
-    """JSON from the database; :class:`Unreadable` instead of an error, so that one bad value
-    harms none of its neighbours."""
+    """Decode JSON from the database. Return :class:`Unreadable` instead of an error, so that one
+    bad value does not affect other rows."""
     try:
-        # jsonb's own text: no space around it, and nothing behind it
+        # jsonb's text has no space around it and nothing after it
         return _DECODER.raw_decode(text if isinstance(text, str) else text.decode())[0]
     except (ValueError, RecursionError) as error:
         return Unreadable(f"{type(error).__name__}: {error}")
@@ -258,7 +258,7 @@ def decode(text: str | bytes) -> Any:
 def plain_first_try(
     jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int, retried: bool
 ) -> tuple[UUID, JobRequest] | None:
-    """One plain job that is small for certain: it has a short statement of its own."""
+    """Return the job if it is the only one, plain and surely small: it has a faster statement."""
     if retried or len(jobs) != 1:
         return None
     _, job = first = jobs[0]
@@ -268,7 +268,7 @@ def plain_first_try(
 
 
 class ClaimedJob(NamedTuple):
-    """One attempt of a job, ours as long as ``claim_token`` is what the row says."""
+    """One attempt of a job. It is ours as long as the row has this ``claim_token``."""
 
     id: UUID
     task: str
@@ -277,7 +277,7 @@ class ClaimedJob(NamedTuple):
     """The arguments, a dict; or Unreadable."""
     priority: int
     attempt: int
-    """From 1."""
+    """Counted from 1."""
     max_attempts: int
     crashes: int
     claim_token: int
@@ -286,18 +286,18 @@ class ClaimedJob(NamedTuple):
     scheduled_for: datetime
     history: bool
     schedule: str | None
-    """The name of the schedule whose tick this is."""
+    """The name of the schedule that enqueued it."""
     deadlines: bool = False
-    """It has a deadline: its first start may arm it."""
+    """It has a deadline, which its first start may arm."""
     trace: str | None = None
-    """W3C's traceparent of where it was enqueued."""
+    """The enqueueing span, as W3C's traceparent."""
     seen: list[int] | None = None
-    """In the first job of a level: what the claim saw there (``model/begins.py``)."""
+    """Only in the first job of a level: what the claim saw there (``model/begins.py``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """A job as the view ``leasehold.jobs`` shows it, without what may be long."""
+    """A job as in the view ``leasehold.jobs``, without the columns that may be long."""
 
     id: UUID
     task_name: str
@@ -327,7 +327,7 @@ class JobLine:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord(JobLine):
-    """A job as the view ``leasehold.jobs`` shows it."""
+    """A job as in the view ``leasehold.jobs``."""
 
     payload: Any = None
     """The arguments, a dict; or Unreadable."""
@@ -336,7 +336,7 @@ class JobRecord(JobLine):
 
 
 def _deep(value: Any) -> bool:
-    """Deeper than the limit? Level by level, however deep it is."""
+    """Return whether it is nested deeper than the limit. It does not recurse."""
     level = [value]
     for _ in range(Limits.json_depth):
         level = [
@@ -356,8 +356,8 @@ _ENCODER = json.JSONEncoder(
 
 
 def _as_text() -> Callable[[Any], str]:
-    """``_ENCODER.encode``, which makes its C encoder anew for each value: most of what a small one
-    takes. Where there is no such C encoder, or another one, as it is."""
+    """Return a faster ``_ENCODER.encode``, which itself makes a new C encoder for each value: most
+    of the time of a small one. Without the known C encoder, return it unchanged."""
     try:
         make = getattr(json.encoder, "c_make_encoder")  # noqa: B009 - typeshed knows only Python's
         quote = json.encoder.encode_basestring
@@ -377,11 +377,10 @@ _text = _as_text()
 
 
 def encode(label: str, value: Any, limit: int) -> str:
-    """``value`` as JSON text that PostgreSQL's jsonb can hold.
+    """Encode ``value`` as JSON text that PostgreSQL's jsonb can store.
 
-    Raises BadPayload when it is not JSON (NaN and Infinity are not), holds a NUL or half of a
-    surrogate pair, is nested deeper than ``Limits.json_depth``, or takes more than ``limit``
-    bytes.
+    Raises BadPayload if it is not JSON (NaN and Infinity are not), has a NUL or half of a surrogate
+    pair, is nested deeper than ``Limits.json_depth``, or has more than ``limit`` bytes.
     """
     try:
         text = _text(value)

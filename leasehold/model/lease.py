@@ -1,15 +1,15 @@
-"""The lease protocol's state machine (docs/explanation/protocol.md), for nodes, leaders and locks.
+"""The lease protocol's state machine (docs/explanation/protocol.md), of nodes, leaders and locks.
 
     FOLLOWER --(seen unchanged for W, compare-and-swap)--> HOLDER --(deadline, refusal)-->
     STEPPING_DOWN --(everything stopped)--> FOLLOWER
 
-Pure: it reads no clock and does no I/O. Every ``now``, ``sent_at`` and ``received_at`` is
-seconds of one process's CLOCK_BOOTTIME. What makes it safe:
+It is pure: it reads no clock and does no I/O. Every ``now``, ``sent_at`` and ``received_at`` is in
+seconds of one process's CLOCK_BOOTTIME. It is safe because:
 
 - a holder counts its deadline from *before* it asked (``sent_at``), a candidate counts its wait
   from *after* it was told (``received_at``), and the wait is longer than the trust;
 - no wall clock, and no other process's clock, is compared with anything;
-- down is final for a term: an expired one is never renewed, only acquired anew.
+- a term that is down stays down: it is never renewed, only acquired anew.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Phase(StrEnum):
 
 
 class Seen(NamedTuple):
-    """A lease's row as one answer showed it; what a compare-and-swap names."""
+    """A lease's row as one answer showed it. A compare-and-swap names it."""
 
     node: UUID | None
     token: int
@@ -40,7 +40,7 @@ class Seen(NamedTuple):
 
 @dataclass(slots=True)
 class Watch:
-    """How long a row has been seen unchanged, by this process alone."""
+    """How long this process has seen a row unchanged."""
 
     seen: Seen | None = None
     since: float = 0.0
@@ -55,13 +55,13 @@ class Watch:
         self.seen = None
 
     def silent_at(self) -> float:
-        """When the row will have been silent for W, by the lease that *its holder* stored."""
+        """When the row will have been unchanged for W, by the lease that *its holder* stored."""
         return self.since + wait_seconds(self.seen.lease_seconds) if self.seen else float("inf")
 
 
 @dataclass(slots=True)
 class Timeline:
-    """The server's present one, as this process sees it: the same for all its leases."""
+    """The server's current timeline, as this process sees it. All its leases share it."""
 
     number: int = 0
     since: float = 0.0
@@ -81,26 +81,26 @@ class Lease:
     me: UUID
     timings: Timings
     jitter: float = 0.0
-    """Seconds that this process waits beyond the moment when it may act."""
+    """Seconds that this process waits after the moment when it may act."""
     phase: Phase = Phase.FOLLOWER
     token: int | None = None
     deadline: float = 0.0
     why_down: str = ""
     since: float = 0.0
-    """When it was asked for."""
+    """When the term was asked for."""
     ended_at: float = 0.0
-    """Not after this was it believed, whenever that was noticed."""
+    """When the process stopped believing in the term, however late it noticed."""
     watch: Watch = field(default_factory=Watch)
     timeline: Timeline = field(default_factory=Timeline)
 
     # -- the holder's side ---------------------------------------------------------------------
     def valid(self, now: float) -> bool:
-        """May I act as the holder at this moment? Asked at each action, never remembered."""
+        """Return whether this process may act as the holder now. Ask at each action."""
         return self.phase is Phase.HOLDER and now < self.deadline
 
     def acquired(self, token: int, sent_at: float, received_at: float) -> bool:
-        """The row is ours under ``token``. False when the answer came too late to be trusted:
-        then the row says that it is ours and we hold no term, and we acquire again."""
+        """Note that the row is ours under ``token``. Return False if the answer came too late to be
+        trusted: we then hold no term, although the row names us, and acquire it again."""
         self.watch.forget()
         if self.phase is not Phase.FOLLOWER or received_at >= sent_at + self.timings.trust:
             return False
@@ -109,21 +109,21 @@ class Lease:
         return True
 
     def renewed(self, token: int, sent_at: float, received_at: float) -> None:
-        """A renewal succeeded. Late answers, and those of another term, are thrown away."""
+        """Note a renewal. Late answers, and those about another term, are ignored."""
         if not self.valid(received_at) or token != self.token:
             return
         self.deadline = max(self.deadline, sent_at + self.timings.trust)
 
     def refused(self, token: int, now: float) -> None:
-        """A renewal changed no row: somebody else has it. Down at once, the grace counts from
-        now."""
+        """Note a renewal that changed no row: another process has it. The term goes down at once,
+        and the grace begins now."""
         if self.phase is Phase.HOLDER and token == self.token:
             self._down("refused")
             self.deadline = min(self.deadline, now)
 
     def expire(self, now: float) -> bool:
-        """Past the deadline? Then down, and True the first time. The grace counts from now: a
-        process that was stopped could end nothing before."""
+        """Take the term down if its deadline has passed. Return True the first time. The grace
+        begins now, because a process that was suspended could stop nothing before."""
         if self.phase is Phase.HOLDER and now >= self.deadline:
             self._down("expired")
             self.deadline = now
@@ -131,45 +131,45 @@ class Lease:
         return False
 
     def step_down(self, why: str) -> None:
-        """Give it up ourselves; resign after what runs under it has stopped."""
+        """Give the term up. Resign after the work under it has stopped."""
         if self.phase is Phase.HOLDER:
             self._down(why)
 
     def stopped(self) -> None:
-        """Nothing runs under the lost term any more: take part again."""
+        """Note that nothing runs under the lost term any more: compete again."""
         if self.phase is Phase.STEPPING_DOWN:
             self.phase, self.token = Phase.FOLLOWER, None
 
     def overdue(self, now: float) -> bool:
-        """Still stepping down when the grace is over."""
+        """Return whether it is still stepping down although the grace is over."""
         return self.phase is Phase.STEPPING_DOWN and now >= self.deadline + self.timings.grace
 
     def _down(self, why: str) -> None:
         self.phase, self.why_down, self.ended_at = Phase.STEPPING_DOWN, why, self.deadline
 
     def believed_seconds(self, now: float) -> float:
-        """How long the term that is going down was believed, by this process's own clock: for
-        the record, which may be written much later."""
+        """How long the ending term was believed, by this process's own clock. It is for the record,
+        which may be written much later."""
         return round(max(min(self.ended_at, now) - self.since, 0.0), 3)
 
     # -- the candidate's side ------------------------------------------------------------------
     def observe(self, seen: Seen, received_at: float) -> None:
-        """An answer showed this row. Any change starts the wait again, a new timeline too."""
+        """Note the row of an answer. Any change, even of the timeline, restarts the wait."""
         if self.phase is Phase.HOLDER and (seen.token > (self.token or 0)):
             self._down("replaced")
         self.timeline.saw(seen.timeline, received_at)
         self.watch.observe(seen, received_at)
 
     def may_act_at(self) -> float:
-        """The moment from which an acquisition of the watched row is allowed; inf for never.
+        """Return the moment from which the watched row may be acquired; inf for never.
 
-        At once where nobody can believe that they hold it: it was resigned, or it names this
-        very process, which holds no term of it; else when it was silent for W.
+        At once if no process can believe that it holds the row: it was resigned, or it names this
+        process, which holds no term. Otherwise after the row was unchanged for W.
 
-        A token from before a promotion says that commits may be lost, and with them an
-        acquisition that no row shows. Its holder was last renewed before the promotion, so its
-        belief is over when the new timeline has been in sight for W, whatever became of the row
-        since; by the longest lease, because that of the lost row is not known.
+        A token from before a promotion shows that commits may be lost, among them an acquisition
+        that no row shows. Its holder last renewed before the promotion, so it has stopped believing
+        once the new timeline has been seen for W, whatever happened to the row since. That W is of
+        the longest lease, because the lost row's lease is unknown.
         """
         seen = self.watch.seen
         if self.phase is not Phase.FOLLOWER or seen is None:
@@ -183,5 +183,5 @@ class Lease:
         return free_at if seen.node == self.me else free_at + self.jitter
 
     def wants(self, now: float) -> Seen | None:
-        """The row to compare-and-swap now, or None."""
+        """Return the row to compare-and-swap now, or None."""
         return self.watch.seen if now >= self.may_act_at() else None

@@ -1,8 +1,8 @@
-"""Keys of PostgreSQL's advisory locks, and what people call them.
+"""Keys of PostgreSQL's advisory locks, and their names.
 
-PostgreSQL has two spaces of keys that never meet: one number of 64 bits, and pairs of two numbers
-of 32 bits. A name becomes the first 8 bytes of its SHA-256, little-endian and signed; a number is
-taken as it is; a (class, object) pair stays a pair, whose class may have a name.
+PostgreSQL has two separate key spaces: numbers of 64 bits, and pairs of two numbers of 32 bits. A
+name becomes the first 8 bytes of its SHA-256, little-endian and signed. A number is the key itself.
+A (class, object) pair stays a pair; its class may have a name.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _MASK_32, _MASK_64 = (1 << 32) - 1, (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What the database is to remember, so that the key can be read back as a name."""
+    """What the database records, so that the key can be shown as a name."""
 
     kind: str
-    """``key``: of 64 bits; ``class``: the first half of a pair."""
+    """``key``: 64 bits; ``class``: the first half of a pair."""
     key: int
     name: str
 
@@ -35,7 +35,7 @@ class LockKey:
     class_id: int | None
     object_id: int | None
     label: str
-    """For people: the name, ``class:object``, or the number with its letters."""
+    """What people see: the name, ``class:object``, or the number with its letters."""
     noted: Noted | None = None
 
     @property
@@ -49,11 +49,11 @@ class LockKey:
 
 
 def lock_key(target: Any, *, namespace: str = "", wide: bool = False) -> LockKey:
-    """The key of a name, of a number of 64 bits, or of a pair (class, object).
+    """Return the key of a name, of a number of 64 bits, or of a (class, object) pair.
 
-    ``namespace`` goes before a name or a class's name, with a colon. ``wide`` lets an object's
-    number be beyond 32 bits: such a pair gets the key of the name ``class:object``, the others
-    stay pairs, so that code with and without it excludes each other. Raises ConfigError.
+    ``namespace`` and a colon are put before a name or a class's name. ``wide`` allows an object's
+    number of more than 32 bits: such a pair gets the key of the name ``class:object``. Smaller ones
+    stay pairs, so that code with and without ``wide`` excludes each other. Raises ConfigError.
     """
     if namespace:
         check_text("a namespace", namespace, Limits.text_chars)
@@ -71,17 +71,17 @@ def lock_key(target: Any, *, namespace: str = "", wide: bool = False) -> LockKey
 
 
 def key_of_name(name: str) -> int:
-    """The first 8 bytes of its SHA-256, little-endian, signed; ``leasehold.lock_key`` in SQL."""
+    """The first 8 bytes of its SHA-256, little-endian, signed. In SQL: ``leasehold.lock_key``."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little", signed=True)
 
 
 def class_of_name(name: str) -> int:
-    """The first 4 bytes, in the same way; ``leasehold.lock_class`` in SQL."""
+    """The first 4 bytes, in the same way. In SQL: ``leasehold.lock_class``."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "little", signed=True)
 
 
 def letters(key: int) -> str | None:
-    """What a number spells when it was made of 3 to 8 letters: 0x52494F4C is ``RIOL``."""
+    """The letters of a number that was made of 3 to 8 of them: 0x52494F4C is ``RIOL``."""
     unsigned = key & _MASK_64
     raw = unsigned.to_bytes((unsigned.bit_length() + 7) // 8, "big")
     plain = 3 <= len(raw) <= 8 and all(0x21 <= byte <= 0x7E for byte in raw)

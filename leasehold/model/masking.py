@@ -1,4 +1,4 @@
-"""Arguments and results as people may see them: what has a secret's name is not shown."""
+"""Masks secrets in arguments, results and tracebacks that people see."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _IN_CODE = re.compile(
     r"((?:" + SECRET.pattern + r")\w{0,40}['\"]?\]?\s{0,4}[=:]\s{0,4})(['\"]).{0,500}?\2",
     re.IGNORECASE,
 )
-"""Every repetition has an end: whoever writes the text shall not choose how long this takes."""
+"""Every repetition is bounded, so that the text's author cannot make the search slow."""
 _DEEPEST = 100
 
 
 def masked(value: Any, secret: re.Pattern[str] = SECRET, depth: int = 0) -> Any:
-    """The same value with a mask in the place of each value under a secret's name."""
+    """Return the value with a mask in place of each value under a secret's name."""
     if depth > _DEEPEST or isinstance(value, Unreadable):
         return MASK
     if isinstance(value, dict):
@@ -37,6 +37,6 @@ def masked(value: Any, secret: re.Pattern[str] = SECRET, depth: int = 0) -> Any:
 
 
 def masked_text(text: str) -> str:
-    """Text such as a traceback, with the passwords of addresses masked, and what is written in
-    quotes behind a secret's name."""
+    """Mask passwords in URLs, and quoted text after a secret's name, in text such as a
+    traceback."""
     return _IN_CODE.sub(rf"\1\2{MASK}\2", _IN_ADDRESS.sub(rf"\1{MASK}@", text))

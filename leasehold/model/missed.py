@@ -1,16 +1,16 @@
-"""Which due ticks of a schedule fire, and which are only recorded as missed.
+"""Decides which due ticks of a schedule fire, and which are only recorded as missed.
 
-A tick is *on time* when it is at most ``grace_seconds`` late: it always fires. A later one is
-late, and the policy decides; past ``catch_up_seconds`` it never fires, under any policy (so a
-grace above the catch-up window is cut to it). Of the late ones inside the window
+A tick that is at most ``grace_seconds`` late is *on time* and always fires. A later one is *late*,
+and the policy decides. After ``catch_up_seconds`` a tick never fires, whatever the policy (so a
+longer grace has no effect). Of the late ticks inside that window
 
 * ``skip`` fires none,
-* ``latest`` fires the newest, unless a tick that is on time is due as well: that is newer still,
+* ``latest`` fires the newest, unless a tick that is on time is also due, which is newer still,
 * ``all`` fires each, oldest first.
 
-So under every policy the due ticks are one stretch that is missed, then one that fires, and the
-planner only has to find the boundary. When more ticks are due than ``limit``, the missed stretch
-is not listed but *jumped*: one range, found by bisection, so that three days of an every-second
+So under every policy, the due ticks are a missed stretch followed by a stretch that fires, and the
+planner only finds the boundary. If more than ``limit`` ticks are due, the missed stretch is not
+listed but *jumped*: it becomes one range, found by bisection, so that three days of an every-second
 schedule cost as much as an hour.
 """
 
@@ -24,20 +24,20 @@ from typing import Protocol
 from leasehold.errors import BadSchedule, suggest
 
 STEP_TOLERANCE_SECONDS = 1.0
-"""A high-water mark this little ahead of now is the noise of two servers' clocks."""
+"""A high-water mark may be this far ahead of now, because two servers' clocks differ."""
 
 _INSTANT = timedelta(microseconds=1)
 _LONGEST_SECONDS = 100 * 366 * 86_400.0
 
 
 class Moments(Protocol):
-    """A schedule's: its Spec, or that with the ones before."""
+    """The moments of a schedule: its Spec, alone or with former ones."""
 
     def next_after(self, instant: datetime) -> datetime | None: ...
 
 
 class Missed(StrEnum):
-    """What becomes of late ticks."""
+    """What happens to late ticks."""
 
     SKIP = "skip"
     LATEST = "latest"
@@ -45,7 +45,7 @@ class Missed(StrEnum):
 
     @classmethod
     def parse(cls, value: object) -> Missed:
-        """Raises :class:`BadSchedule` that names the nearest policy."""
+        """Raises :class:`BadSchedule`, which names the nearest policy."""
         try:
             return cls(str(value))
         except ValueError:
@@ -57,10 +57,10 @@ class Missed(StrEnum):
 class Plan:
     """What one call decided. In time order: ``jumped``, ``missed``, ``fires``.
 
-    ``jumped`` is (first, last), both inclusive and both fire times of the schedule: every tick
-    between them was missed, and is recorded as one summary. ``jumped`` and ``missed`` are never
-    both filled. ``next_at`` is the first undecided tick, None when there will be no more;
-    ``more`` says that it is due already: call again.
+    ``jumped`` is (first, last), both inclusive and both ticks: every tick from the first to the
+    last was missed, and they are recorded as one summary. ``jumped`` and ``missed`` are never both
+    filled. ``next_at`` is the first undecided tick, or None if there are no more. If ``more`` is
+    true, it is already due: call again.
     """
 
     fires: tuple[datetime, ...]
@@ -84,11 +84,11 @@ def plan(
 ) -> Plan:
     """Decide the due ticks: those from ``next_at`` (the first undecided) up to ``now``.
 
-    At most ``limit`` are listed (``fires`` and ``missed`` together). Over any sequence of calls
-    that feed ``high_water`` and ``next_at`` back, each tick is decided once, in order, and the
-    high-water mark never goes back; when ``next_at`` is ahead of ``now`` nothing is decided.
+    Lists at most ``limit`` ticks (``fires`` and ``missed`` together). If each call gets the
+    ``high_water`` and ``next_at`` of the one before, each tick is decided once, in order, and the
+    high-water mark never goes back. If ``next_at`` is ahead of ``now``, nothing is decided.
     """
-    if limit < 1 or not (grace_seconds >= 0 and catch_up_seconds >= 0):  # a NaN is refused too
+    if limit < 1 or not (grace_seconds >= 0 and catch_up_seconds >= 0):  # refuses NaN too
         got = f"limit={limit} grace={grace_seconds} catch_up={catch_up_seconds}"
         raise BadSchedule("limit is at least 1, grace and catch-up at least 0 seconds", got=got)
     first = next_at
@@ -122,7 +122,7 @@ def plan(
 def _fire_from(
     policy: Missed, newest: datetime, now: datetime, grace_seconds: float, catch_up_seconds: float
 ) -> datetime:
-    """The boundary: due ticks before it are missed, the others fire."""
+    """Return the boundary: due ticks before it are missed, and the others fire."""
     oldest = now - timedelta(seconds=min(catch_up_seconds, _LONGEST_SECONDS))
     on_time = max(oldest, now - timedelta(seconds=min(grace_seconds, _LONGEST_SECONDS)))
     if policy is Missed.ALL:
@@ -133,7 +133,7 @@ def _fire_from(
 
 
 def _take(spec: Moments, first: datetime | None, now: datetime, count: int) -> list[datetime]:
-    """``first`` and what follows, up to ``now``, at most ``count``."""
+    """Return at most ``count`` ticks, from ``first`` to ``now``."""
     ticks: list[datetime] = []
     tick = first
     while tick is not None and tick <= now and len(ticks) < count:
@@ -143,7 +143,7 @@ def _take(spec: Moments, first: datetime | None, now: datetime, count: int) -> l
 
 
 def _last_before(spec: Moments, first: datetime, bound: datetime) -> datetime:
-    """The last tick before ``bound``, by bisection; ``first`` is a tick before it."""
+    """Find the last tick before ``bound`` by bisection. ``first`` is a tick before it."""
     last, high = first, bound
     while True:
         following = spec.next_after(last)

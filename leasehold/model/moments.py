@@ -1,4 +1,4 @@
-"""Which moments may be stored: those that every session can read, whatever its time zone."""
+"""The moments that may be stored: those that a session in any time zone can read."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ LATEST = datetime(9998, 12, 31, tzinfo=UTC)
 
 
 def storable_moment(moment: datetime) -> bool:
-    """In the first year and in the last one, a driver cannot read what another time zone shows."""
+    """Return whether it is storable: a time zone could shift others out of the range of drivers."""
     return EARLIEST <= moment <= LATEST

@@ -1,4 +1,4 @@
-"""What came of an attempt, and what follows from it: one pure function, :func:`decide`."""
+"""The outcomes of an attempt, and what follows from each: the pure function :func:`decide`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The handler raised, or ran out of time. Counts against ``max_attempts``."""
+    """The handler raised an error or timed out. Counts against ``max_attempts``."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class Snooze:
-    """Return this from a handler: run again in ``seconds``. Does not count as an attempt."""
+    """Return this from a handler to run again in ``seconds``. Does not count as an attempt."""
 
     seconds: float
 
@@ -41,29 +41,29 @@ class Snooze:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Return this from a handler: stop here, this job is not wanted any more."""
+    """Return this from a handler to cancel the job, which is no longer wanted."""
 
     reason: str = "cancelled by its handler"
 
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Return this from a handler: failed for good, do not try again."""
+    """Return this from a handler to fail the job for good, without further attempts."""
 
     reason: str = "discarded by its handler"
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """No handler here: hold the job back until some worker knows its task."""
+    """This worker has no handler: hold the job back until a worker knows its task."""
 
     seconds: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Unable:
-    """This worker cannot start what the handler runs in, or cannot read its arguments. The handler
-    has not begun, and the attempt does not count: another worker may take the job, or this one
+    """This worker cannot start a process or thread for the handler, or cannot read its arguments.
+    The handler has not begun, and the attempt does not count: this or another worker takes the job
     later."""
 
     error: str
@@ -72,22 +72,22 @@ class Unable:
 
 
 PLAIN = Complete()
-"""What most attempts come to."""
+"""The outcome of most attempts."""
 
 Outcome = Complete | Fail | Snooze | Cancel | Discard | Unknown | Unable
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the acker writes."""
+    """What the acker writes for an outcome."""
 
     state: State
     run_in: float = 0.0
-    """Seconds until the next attempt; for states that wait."""
+    """Seconds until the next attempt, for waiting states."""
     error: str | None = None
     result: str | None = None
     counts: bool = True
-    """False: this run is taken off ``attempt`` again."""
+    """False: this run is subtracted from ``attempt``."""
     held_because: str | None = None
 
 
@@ -95,10 +95,10 @@ COMPLETED = Decision(State.COMPLETED)
 
 
 def decide(job: ClaimedJob, outcome: Outcome, backoff: Backoff, draw: float) -> Decision:
-    """From a job and its outcome to what is written; ``draw`` in [0, 1) is for the jitter.
+    """Decide what is written for a job's outcome. ``draw`` in [0, 1) is for the jitter.
 
-    A cancel that somebody asked for meanwhile is not known here: the statement that writes a
-    waiting state makes it ``cancelled`` if the row's flag is set.
+    A cancel requested in the meantime is not known here. The statement that would write a waiting
+    state writes ``cancelled`` if the row's flag is set.
     """
     match outcome:
         case Complete(None):
@@ -131,21 +131,21 @@ def decide(job: ClaimedJob, outcome: Outcome, backoff: Backoff, draw: float) -> 
 
 
 def _text(reason: object) -> str:
-    """What a handler gave as its reason, whatever it is."""
+    """Return a handler's reason, of whatever type, as text."""
     return storable(words(reason))[: Limits.error_chars]
 
 
 OUTCOMES = (Snooze, Cancel, Discard)
-"""What a handler returns to say what becomes of its job."""
+"""The types that a handler returns to decide what happens to its job."""
 
 
 def outcome_of(
     task: str, values: Values, returned: Any, result_bytes: int
 ) -> Complete | Snooze | Cancel | Discard:
-    """What a handler's return value means: an outcome, or the result of a job that completed.
+    """Return what a handler's return value means: an outcome, or the result of a completed job.
 
-    The handler has run to its end. A result that cannot be stored therefore discards the job:
-    another run would repeat the effects, and return the same.
+    A result that cannot be stored discards the job, because the handler has finished. Another run
+    would repeat its effects and return the same.
     """
     if returned is None:
         return PLAIN
@@ -156,7 +156,7 @@ def outcome_of(
     except BadPayload as error:
         got = "" if error.got is ... else f" ({shorten(error.got)})"
         why = f"{error.what}{got}"
-    except Exception as error:  # by the object's own methods
+    except Exception as error:  # raised by the object's own methods
         why = told(error)
     kind = type(returned).__name__
     return Discard(

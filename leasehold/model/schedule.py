@@ -1,18 +1,18 @@
-"""When a schedule fires: a cron expression, an interval, or one moment.
+"""The moments of a schedule: a cron expression, an interval, or one moment.
 
-A :class:`Spec` is a set of UTC instants, and ``next_after`` walks it. The set does not depend
-on where the walk starts: two processes that begin at different moments see the same ticks.
+A :class:`Spec` is a set of UTC instants, and ``next_after`` walks it. The set does not depend on
+where the walk starts, so two processes that start at different moments see the same ticks.
 
-Daylight saving, for cron, is Debian's rule:
+For daylight saving, cron expressions follow Debian's rule:
 
-* minute and hour both fixed (neither begins with ``*``): once per local time. In the hour that
-  comes twice it fires in the first pass; in the hour that is left out, at the gap's end.
-* a wildcard in minute or hour: at every instant whose local time matches, so twice in the hour
-  that comes twice and never in the one that is left out.
+* minute and hour both fixed (neither begins with ``*``): once per local time. In the repeated hour
+it fires in the first pass. In the skipped hour it fires at the end of the gap.
+* a wildcard in minute or hour: at every instant whose local time matches, so twice in the repeated
+hour and never in the skipped one.
 
-cronsim parses the expressions and walks *naive* local time; the step from there to UTC is ours,
-because cronsim's own loses ticks where the shift is half an hour (Australia/Lord_Howe), fires a
-six-field fixed time twice, and can go back when it starts in the second pass.
+cronsim parses the expressions and walks *naive* local time. The conversion to UTC is our own,
+because cronsim's loses ticks if the shift is half an hour (Australia/Lord_Howe), fires a six-field
+fixed time twice, and can go back when it starts in the second pass.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from leasehold.errors import BadSchedule, suggest
 from leasehold.model.moments import storable_moment
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-"""The default anchor of an interval: all processes agree on it without talking."""
+"""The default anchor of an interval, the same in all processes."""
 
 MIN_EVERY_SECONDS = 1.0
 MAX_EVERY_SECONDS = 10 * 366 * 86_400.0
@@ -55,32 +55,32 @@ _ALIASES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-# Files of the zone database that mean something else on each machine, or count leap seconds.
+# Files of the zone database that differ between machines, or that count leap seconds.
 _NOT_ZONES = ("localtime", "posixrules", "Factory", "posix/", "right/")
 
 
 class Spec(ABC):
-    """When to run; frozen, comparable, and JSON both ways."""
+    """The moments of a schedule. Frozen, comparable, and convertible to and from JSON."""
 
     @abstractmethod
     def next_after(self, instant: datetime) -> datetime | None:
-        """The first fire time strictly after ``instant`` (aware), in UTC; None: never again."""
+        """Return the first moment strictly after ``instant`` (aware), in UTC; None: never again."""
 
     @abstractmethod
     def describe(self) -> str:
-        """In words, for people."""
+        """Describe it in words."""
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """A JSON object that :meth:`from_json` reads back as an equal value."""
+        """Return a JSON object that :meth:`from_json` turns back into an equal value."""
 
     def first_at(self, now: datetime) -> datetime | None:
-        """The first fire time of a schedule that is registered at ``now``."""
+        """Return the first fire time of a schedule that is registered at ``now``."""
         return self.next_after(now)
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Spec:
-        """Raises :class:`BadSchedule` for whatever :meth:`to_json` would not have written."""
+        """Read a Spec. Raises :class:`BadSchedule` for what :meth:`to_json` would not write."""
         kinds: dict[str, tuple[type[Spec], frozenset[str]]] = {
             "cron": (Cron, frozenset({"expression", "timezone"})),
             "every": (Every, frozenset({"seconds", "anchor"})),
@@ -104,7 +104,7 @@ class Spec(ABC):
 
 @dataclass(frozen=True)
 class Cron(Spec):
-    """``expression`` has five fields, or six with seconds first; ``timezone`` is an IANA name."""
+    """A cron expression of five fields, or six with seconds first. ``timezone``: an IANA name."""
 
     expression: str
     timezone: str = "UTC"
@@ -120,14 +120,14 @@ class Cron(Spec):
             if _is_fixed(self.expression):
                 return _next_fixed(self.expression, zone, start)
             return _next_matching(self.expression, zone, start)
-        except OverflowError:  # past the year 9999
+        except OverflowError:  # after the year 9999
             return None
 
     def describe(self) -> str:
         try:
             words = explain(self.expression)
         except (ValueError, IndexError, KeyError, AttributeError):
-            words = self.expression  # explain() knows less than the parser; the text will do
+            words = self.expression  # explain() knows less than the parser
         return f"{words} ({self.timezone})"
 
     def to_json(self) -> dict[str, Any]:
@@ -136,8 +136,8 @@ class Cron(Spec):
 
 @dataclass(frozen=True)
 class Every(Spec):
-    """At ``anchor`` + k times ``seconds``, for every whole k, also below 0: the anchor is a
-    phase, not a beginning. In UTC, so no time zone and no daylight saving."""
+    """The moments ``anchor`` + k times ``seconds``, for every whole k, even below 0: the anchor is
+    a phase, not a start. In UTC, without time zone and daylight saving."""
 
     seconds: float
     anchor: datetime = EPOCH
@@ -175,7 +175,7 @@ class Every(Spec):
 
 @dataclass(frozen=True)
 class Once(Spec):
-    """At one moment."""
+    """One moment."""
 
     at: datetime
 
@@ -189,7 +189,7 @@ class Once(Spec):
         return self.at if _utc("the instant", instant) < self.at else None
 
     def first_at(self, now: datetime) -> datetime | None:
-        """The moment, also when it is past: then the missed-tick policy decides about it."""
+        """Return the moment, even if it is past: then the missed-tick policy decides."""
         return self.at
 
     def describe(self) -> str:
@@ -213,17 +213,17 @@ def once(*, at: datetime) -> Spec:
 
 # -- from local time to UTC -------------------------------------------------------------------
 def _is_fixed(expression: str) -> bool:
-    """Debian's test: neither minute nor hour begins with a star."""
+    """Return whether neither minute nor hour begins with a star, which is Debian's test."""
     minute, hour = expression.split()[-5:-3]
     return not minute.startswith("*") and not hour.startswith("*")
 
 
 def _next_fixed(expression: str, zone: ZoneInfo, start: datetime) -> datetime | None:
-    # Local time to UTC, first pass or gap's end, never decreases; so the first that is later
-    # than `start` is the answer, and what falls on the same instant counts once.
+    # The UTC times never decrease (first pass, or the gap's end). So the first one after `start` is
+    # the answer, and local times with the same instant count once.
     for local in _local_times(expression, _local(start, zone)):
         fire = local.replace(tzinfo=zone).astimezone(UTC)
-        if _local(fire, zone) != local:  # it does not exist: fold=1 is before the gap, 0 after
+        if _local(fire, zone) != local:  # no such local time: fold=1 is before the gap, 0 after
             before = local.replace(tzinfo=zone, fold=1).astimezone(UTC)
             fire = _shift_between(zone, before, fire) or fire
         if fire > start:
@@ -235,8 +235,8 @@ def _next_matching(expression: str, zone: ZoneInfo, start: datetime) -> datetime
     local = _local(start, zone)
     shift = _shift_between(zone, start, start + _DAY)
     if shift is not None:
-        # Up to the shift local time simply runs on; from there it starts anew. Farther shifts
-        # can not bring back a local time that is already behind us.
+        # Up to the shift local time runs on; from there it starts anew. Later shifts cannot bring
+        # back a local time that has passed.
         ahead = next(_local_times(expression, local), None)
         if ahead is None:
             return None
@@ -257,8 +257,8 @@ def _local(instant: datetime, zone: ZoneInfo) -> datetime:
 
 
 def _shift_between(zone: ZoneInfo, low: datetime, high: datetime) -> datetime | None:
-    """The UTC instant in (low, high] at which the zone's offset changed, if it differs between
-    them. Zones shift on whole seconds, and not twice in a day."""
+    """Return the UTC instant in (low, high] at which the zone's offset changed; None if the offsets
+    are equal. Zones shift on whole seconds, and not twice a day."""
     old = low.astimezone(zone).utcoffset()
     if high.astimezone(zone).utcoffset() == old:
         return None
@@ -274,7 +274,7 @@ def _shift_between(zone: ZoneInfo, low: datetime, high: datetime) -> datetime | 
 
 
 def _local_times(expression: str, local: datetime) -> Iterator[datetime]:
-    """The naive local times after ``local`` that match."""
+    """Yield the matching naive local times after ``local``."""
     walk = copy.copy(_parse(expression))
     walk.dt = local.replace(microsecond=0)
     return walk
@@ -282,8 +282,8 @@ def _local_times(expression: str, local: datetime) -> Iterator[datetime]:
 
 @lru_cache(maxsize=1024)
 def _parse(expression: str) -> CronSim:
-    """A parsed expression, to be copied: parsing costs more than a step, and a CronSim is its
-    own cursor. The copies share the field sets, which are only read."""
+    """Parse an expression once; callers copy it. Parsing costs more than a step, and a CronSim is
+    its own cursor. The copies share the field sets, which are only read."""
     return CronSim(expression, datetime(2000, 1, 1))
 
 
@@ -299,7 +299,7 @@ def _check_expression(expression: object) -> str:
 
 @lru_cache(maxsize=1024)
 def _canonical(expression: str) -> str:
-    """The one spelling of a good expression. Cached, for a schedule is read back at each tick."""
+    """Return the canonical spelling. Cached, because a schedule is read at each tick."""
     text = " ".join(expression.upper().split())
     if text.startswith("@"):
         alias = text.lower()
@@ -314,14 +314,14 @@ def _canonical(expression: str) -> str:
             raise _never(expression) from None
         what = f"the cron expression cannot be read: {reason[:1].lower()}{reason[1:]}"
         raise BadSchedule(what, got=expression, do=_CRON_HELP) from None
-    # 50 years hold every weekday on every 29th of February but around 2100: from 2000 on.
+    # cronsim searches 50 years. From 2000, these have a 29th of February on every weekday.
     if next(_local_times(text, datetime(2000, 1, 1)), None) is None:
         raise _never(expression)
     return text
 
 
 def _is_readable(text: str) -> bool:
-    """Whether only the months are too short for the day: each field is right by itself."""
+    """Return whether each field is valid by itself, so that only the months lack the day."""
     fields = text.split()
     fields[-2] = "*"
     try:
@@ -347,7 +347,7 @@ def _check_zone(name: object) -> None:
             ZoneInfo(name)
             return
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        pass  # absent, a path, or a folder such as 'America'
+        pass  # missing, a path, or a folder such as 'America'
     raise BadSchedule("the time zone is unknown", got=name, do=_nearest_zone(name))
 
 

@@ -1,7 +1,7 @@
-"""The states of a job and the one table of moves between them.
+"""The states of a job, and the only table of transitions between them.
 
-``tests/arch`` holds the SQL against this table: each statement that moves a job declares its
-edges, and every edge here has a statement.
+``tests/arch`` checks the SQL against this table: each statement that changes a job's state declares
+its edges, and each edge here has a statement.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from enum import StrEnum
 
 class State(StrEnum):
     NEW = "new"
-    """Before the row exists. Never stored."""
+    """The state before the row exists. Never stored."""
     SCHEDULED = "scheduled"
-    """Waits for its time: delayed, snoozed, or held back until a worker knows its task or
-    can start a process for it."""
+    """Waits for its time: delayed, snoozed, or held back until a worker knows its task or can start
+    a process for it."""
     AVAILABLE = "available"
     RUNNING = "running"
-    """Claimed: a node has it, started or about to."""
+    """Claimed by a node, which has started it or is about to."""
     RETRYABLE = "retryable"
     """Failed, and waits for its next attempt."""
     COMPLETED = "completed"
     CANCELLED = "cancelled"
     DISCARDED = "discarded"
-    """Out of attempts, or given up by its handler."""
+    """Out of attempts, or discarded by its handler or a person."""
     QUARANTINED = "quarantined"
-    """Killed its node too often. A person decides."""
+    """Killed its node too often. A person decides what happens next."""
 
 
 WAITING = frozenset({State.SCHEDULED, State.AVAILABLE, State.RETRYABLE})
