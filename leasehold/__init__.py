@@ -1,5 +1,5 @@
-"""leasehold: run every scheduled task and every background job once across all the processes of
-an application, on the Postgres that it already has.
+"""leasehold: run every scheduled task and background job once across all processes of an
+application, on the PostgreSQL that it already has.
 
     from leasehold import App, Context
 
@@ -57,7 +57,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # loaded when asked for: the command line starts without the driver
+    # loaded on first use, so that the command line starts without the driver
     if name not in _WHERE:
         raise AttributeError(f"module 'leasehold' has no attribute {name!r}")
     return getattr(import_module(_WHERE[name]), name)

@@ -1,7 +1,7 @@
-"""Every default, limit and unit.
+"""Every default, with its limits and its unit.
 
-``recover_within`` is the one setting for time: "a job of a dead node runs again within it, the
-node that led dead as well". All intervals of the lease protocol follow from it
+``recover_within`` is the only setting for time: a job of a dead node runs again within it, even if
+the leader died as well. All intervals of the lease protocol are derived from it
 (docs/explanation/protocol.md).
 """
 
@@ -20,37 +20,37 @@ CLOCK_RATE_ERROR = 1e-3
 """rho: how much faster or slower one process's clock may run than another's."""
 
 JITTER_SECONDS = 0.3
-"""A candidate waits up to this long before it acts, so that not all of them ask at once."""
+"""A candidate waits up to this long before it acts, so that candidates do not all ask at once."""
 
 ROUND_TRIPS_SECONDS = 0.5
-"""What a takeover and the first rescue after it may cost in round trips."""
+"""The time for the round trips of a takeover and the first rescue after it."""
 
 LEADER_PREFIX, LOCK_PREFIX = "leader:", "lock:"
-"""How the names of leaders and locks of users begin, in tables and events. An application's own
-leader has the application's name, which begins with neither."""
+"""The prefixes of users' leaders and locks, in tables and events. An application's own leader has
+the application's name, which has neither prefix."""
 
 LATE_RENEWAL_SHARE = 0.6
-"""Of a lease: a renewal that is older is late. Three in a row have failed then."""
+"""A renewal older than this share of the lease is late: three in a row have failed."""
 
-# -- from when on something is a problem ------------------------------------------------------
+# -- when something becomes a problem ---------------------------------------------------------
 TROUBLE_SECONDS = 600.0
-"""What went wrong is told for this long; failures are counted over this time."""
+"""A failure is reported for this long, and failures are counted over this time."""
 DISCARDED_SHARE = 0.01
-"""Discarded jobs are a problem from this share of the finished jobs of their task on. A quiet
-task, with fewer than a hundred jobs in that time, reaches it with the first discarded job."""
+"""Discarded jobs are a problem from this share of their task's finished jobs. A quiet task, with at
+most a hundred jobs in that time, reaches it with the first discarded job."""
 FAILED_FEWEST, FAILED_SHARE = 5, 0.1
-"""Failed attempts that will be tried again are a problem when there are so many of one task, and
-they are this share of all its attempts."""
+"""Failed attempts that will be retried are a problem if one task has this many, and they are at
+least this share of all its attempts."""
 CRASH_LOOP_DEATHS, CRASH_LOOP_SECONDS = 3, 300.0
-"""So many nodes of one application that die within this time are a crash loop."""
+"""This many deaths of one application's nodes within this time are a crash loop."""
 DEATH_SECONDS = 86_400.0
-"""A dead node is shown for this long, unless a person says earlier that it was seen."""
+"""A dead node is shown for this long, unless a person acknowledges it earlier."""
 RESTART_SECONDS = 60.0
-"""Moments that a schedule missed because nothing ran for at most this long are a note: that is a
-deployment. A longer stop is a problem."""
+"""If no process ran for at most this long, the moments that a schedule missed are only a note: it
+was a deployment. A longer stop is a problem."""
 
 ON_DEMAND_SECONDS = 60.0
-"""A connection that was opened on demand is closed when nobody has used it for so long."""
+"""A connection that was opened on demand is closed after this time without use."""
 
 MIN_LEASE_SECONDS = 6.0
 MIN_RECOVER_WITHIN = 9.0
@@ -59,8 +59,8 @@ MAX_RECOVER_WITHIN = 3600.0
 
 @dataclass(frozen=True)
 class Timings:
-    """Seconds, all derived from ``recover_within``. T is stored in the lease's row, and a candidate
-    waits by the row's T, never by its own."""
+    """The intervals in seconds, all derived from ``recover_within``. T is stored in the lease's
+    row, and a candidate waits by the row's T, never by its own."""
 
     recover_within: float
     lease: float
@@ -226,7 +226,7 @@ class Tuning:
     copy_rows: int = 20
     """From this many plain jobs on, COPY is faster than the function."""
     stretch_seconds: float = 0.001
-    """A runner lets the event loop do something else after this time."""
+    """After this time, a runner yields to the event loop."""
     long_run_seconds: float = 3600.0
     """A job without a timeout that runs longer than this is named in an event."""
     jobs_per_child: int = 1000
@@ -239,13 +239,13 @@ class Tuning:
     child_leave_seconds: float = 2.0
     """The time that an idle child has to end by itself."""
     no_start_seconds: float = 1.0
-    """A job that could not start keeps its slot for this time, so that few are claimed in vain."""
+    """A job that could not start keeps its slot for this time, to limit futile claims."""
     no_start_known_seconds: float = 60.0
-    """After this time without another try, nobody knows whether a start would work."""
+    """After this time without a try, it is unknown whether a start would work."""
     follower_sweep_seconds: float = 30.0
     """The longest time between two sweeps of deadlines by a node that does not lead."""
     follower_behind_seconds: float = 3.0
-    """A follower looks this long after the next deadline: a leader has judged it by then."""
+    """A follower looks this long after the next deadline. By then, a leader has decided it."""
     deadline_prune_seconds: float = 600.0
     """Between two prunings of deadlines."""
     history_seconds: float = 20.0
@@ -257,9 +257,9 @@ class Tuning:
     schedule_ticks: int = 10
     """Ticks of one schedule in one statement, however many schedules are due."""
     prune_held_seconds: float = 60.0
-    """The pause of the pruner while somebody holds a day of the history."""
+    """The pause of the pruner while another transaction locks a day of the history."""
     prune_held_tries: int = 5
-    """After this many tries in vain, an event says so."""
+    """After this many failed tries, it emits an event."""
     sync_seconds: float = 60.0
     """Between two looks at releases. One may come and go between two heartbeats."""
     event_buffer: int = 10_000
@@ -277,13 +277,13 @@ class Tuning:
     service_gate_seconds: float = 5.0
     """Between two looks at a closed gate. Opening it wakes the service."""
     service_conflicts: int = 5
-    """After this many conflicts in a row, an event names the lock that somebody keeps."""
+    """After this many conflicts in a row, an event reports the lock that does not end."""
     handovers: int = 10
-    """How often in a row a lock passes from one waiter to another inside a process. Then the other
-    processes have their turn: a process waits for at most this many others of each of them."""
+    """How often in a row a lock passes between waiters of one process. Then it is the turn of other
+    processes, so a process waits for at most this many holders in each of them."""
     clock_step_seconds: float = 1.0
-    """The database's clock was set if it moved by more than this. Time services keep a clock right
-    by smaller corrections."""
+    """The database's clock was set if it moved by more than this. Time services make smaller
+    corrections."""
 
 
 @dataclass(frozen=True)
@@ -313,7 +313,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "overdue_seconds": (0, 30 * 86400),
     "payload_limit": (1, (1 << 30) - 1),
 }
-"""The least and the most; PostgreSQL itself holds no value of a gigabyte."""
+"""The lowest and the highest value. PostgreSQL cannot store a value of a gigabyte."""
 
 
 OTHER_VARIABLES = {
@@ -329,7 +329,7 @@ OTHER_VARIABLES = {
     "LEASEHOLD_NODE_ID": "Set by a supervisor or gunicorn for its workers.",
     "LEASEHOLD_GIVEN_DSN": "Set by a supervisor for its workers: its `--dsn`.",
 }
-"""Environment variables that are no settings, and their meaning."""
+"""Environment variables that are not settings, and their meaning."""
 
 _FOREIGN_VARIABLES = re.compile(
     # Kubernetes sets these in every pod when a service is named leasehold or leasehold-…
@@ -341,8 +341,8 @@ _FOREIGN_VARIABLES = re.compile(
 
 @dataclass(frozen=True)
 class Settings:
-    """What an :class:`leasehold.App` was told. Each one is an argument of ``App`` and an
-    environment variable ``LEASEHOLD_<NAME>``; the argument wins."""
+    """The settings of an :class:`leasehold.App`. Each one is an argument of ``App`` and an
+    environment variable ``LEASEHOLD_<NAME>``. The argument wins."""
 
     dsn: str = field(default="", repr=False)
     """The database: ``postgresql://…``, ``key=value …`` or ``embedded``."""
@@ -395,7 +395,7 @@ class Settings:
                 raise ConfigError(f"{label} must be at least {low}", got=getattr(self, label))
             if getattr(self, label) > high:
                 raise ConfigError(f"{label} must be at most {high}", got=getattr(self, label))
-        if storable(self.dsn) != self.dsn:  # libpq would stop reading at a NUL, and go elsewhere
+        if storable(self.dsn) != self.dsn:  # libpq stops at a NUL, and would connect elsewhere
             raise ConfigError("dsn must be text without NUL or half of a surrogate pair")
         if self.log not in ("text", "json"):
             raise ConfigError("log must be 'text' or 'json'", got=self.log)
@@ -414,7 +414,8 @@ class Settings:
 
     @classmethod
     def load(cls, given: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Settings:
-        """Arguments over environment over defaults; an unknown name is refused."""
+        """Load settings. Arguments win over the environment. Raises ConfigError, also for unknown
+        names."""
         environ = os.environ if environ is None else environ
         known = {f.name: f for f in fields(cls)}
         for name in given:
@@ -436,7 +437,7 @@ class Settings:
 
 
 def check_variables(environ: Mapping[str, str]) -> None:
-    """Raises ConfigError for a ``LEASEHOLD_…`` that nothing reads: it is misspelt."""
+    """Raise ConfigError for a ``LEASEHOLD_…`` variable that nothing reads: it is misspelt."""
     known = {f"LEASEHOLD_{name.upper()}" for name in _plain_defaults()} | OTHER_VARIABLES.keys()
     for name in environ.keys() - known:
         if name.startswith("LEASEHOLD_") and not _FOREIGN_VARIABLES.fullmatch(name):
@@ -480,7 +481,7 @@ def _typed(name: str, value: Any, kind: type) -> Any:
 
 
 def check_text(label: str, value: object, limit: int, *, empty: bool = False) -> str:
-    """``value`` as a name: text without NUL, not over ``limit`` characters."""
+    """Check that ``value`` is text without NUL, of at most ``limit`` characters, and return it."""
     if not isinstance(value, str) or (not value and not empty):
         raise ConfigError(f"{label} must be text", got=value)
     if len(value) > limit or storable(value) != value:

@@ -1,6 +1,6 @@
-"""The only reader of clocks, random numbers, new ids and the host's name.
+"""The only place that reads clocks, random numbers and the host's name, and makes ids.
 
-Everything else gets an :class:`Env`; the simulation passes one of its own.
+Everything else gets an :class:`Env`. The simulation passes its own.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from datetime import UTC, datetime
 from functools import partial
 from uuid import UUID, SafeUUID
 
-# CLOCK_BOOTTIME goes on while the machine sleeps; CLOCK_MONOTONIC does not. A lease that was
-# slept through must be seen as expired. Where the kernel has no such clock we take the other.
-# Windows has neither; its monotonic clock counts while the machine sleeps.
+# CLOCK_BOOTTIME continues while the machine sleeps; CLOCK_MONOTONIC does not. A lease must expire
+# during sleep. If the kernel lacks CLOCK_BOOTTIME, we use the other. Windows has neither, but its
+# monotonic clock continues during sleep.
 _boot_now: Callable[[], float] = time.monotonic
 if hasattr(time, "clock_gettime"):
     _boot_now = partial(
@@ -30,21 +30,21 @@ if hasattr(time, "clock_gettime"):
     )
 
 
-# psycopg needs a loop that watches sockets, and the default one of Windows does not
+# psycopg needs a loop that watches sockets, which the default loop of Windows cannot do
 LOOP_FACTORY = asyncio.SelectorEventLoop if sys.platform == "win32" else None
-"""For asyncio.Runner, in threads of our own; None: the usual loop."""
+"""The loop for asyncio.Runner in our own threads. None: the default loop."""
 
 Rng = random.Random
 
 
 def seeded(seed: int | str) -> Rng:
-    """Random numbers that come again with the same seed: for simulations alone."""
+    """Return random numbers that the same seed repeats. Only for simulations."""
     return random.Random(seed)
 
 
 class Clock:
-    """``boot_now`` (seconds, only differences mean something) says who is alive;
-    ``wall_now`` (UTC) is for people and for ids, and decides nothing."""
+    """The clocks of a process. ``boot_now`` (seconds, of which only differences have a meaning)
+    decides who is alive. ``wall_now`` (UTC) is for people and ids, and decides nothing."""
 
     def boot_now(self) -> float:
         return _boot_now()
@@ -53,13 +53,13 @@ class Clock:
         return datetime.now(UTC)
 
     def wall_millis(self) -> int:
-        """``wall_now`` as milliseconds since 1970, for the many ids of a bulk enqueue."""
+        """Return ``wall_now`` in milliseconds since 1970, for the many ids of a bulk enqueue."""
         return time.time_ns() // 1_000_000
 
 
 class Ids:
-    """UUIDv7: the first 48 bits are milliseconds, so that index inserts stay together, and
-    ids of one process grow."""
+    """Makes UUIDv7: the first 48 bits are milliseconds, so that index inserts stay close together,
+    and the ids of one process grow."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -69,14 +69,14 @@ class Ids:
         return id_of(self.numbers(1)[0])
 
     def numbers(self, count: int) -> list[int]:
-        """Of so many ids (see ``id_of``), in growing order, for one look at the clock and one at
-        the random source. A UUID is an object more that the garbage collector goes through."""
+        """Return ``count`` ids as numbers (see ``id_of``), in growing order. It reads the clock
+        once. UUIDs would be more objects for the garbage collector."""
         first = self._next(count)
         noise = struct.unpack(f">{count}Q", self._random_bytes(8 * count))
         return [_uuid7(ticks, bits) for ticks, bits in enumerate(noise, first)]
 
     def _next(self, count: int) -> int:
-        """The first of so many moments: milliseconds, and 12 bits that count up inside one."""
+        """Reserve ``count`` ticks and return the first: milliseconds, and a counter of 12 bits."""
         first = max(self._clock.wall_millis() << 12, self._last + 1)
         self._last = first + count - 1
         return first
@@ -85,7 +85,7 @@ class Ids:
         return os.urandom(count)
 
 
-# UUID's own constructor takes three times as long: it looks which of six forms it was given
+# UUID's own constructor takes three times as long, because it accepts six forms
 _new_uuid = UUID.__new__
 _set_int = UUID.int.__set__  # type: ignore[attr-defined, misc]
 _UNKNOWN = SafeUUID.unknown
@@ -93,7 +93,7 @@ _set_safe = UUID.is_safe.__set__  # type: ignore[attr-defined, misc]
 
 
 def id_of(number: int) -> UUID:
-    """The UUID of a number, unchecked."""
+    """Return the UUID of a number, without a check."""
     made = _new_uuid(UUID)
     _set_int(made, number)
     _set_safe(made, _UNKNOWN)
@@ -101,14 +101,14 @@ def id_of(number: int) -> UUID:
 
 
 def _uuid7(ticks: int, bits: int) -> int:
-    """Of a moment and 62 of 64 random bits."""
+    """Make an id of a tick and 62 of 64 random bits."""
     high = (ticks >> 12) << 16 | 0x7000 | ticks & 0xFFF
     return high << 64 | 0b10 << 62 | bits >> 2
 
 
 @dataclass(frozen=True)
 class Env:
-    """What a process knows of the world outside the database."""
+    """What a process knows about the world outside the database."""
 
     clock: Clock = field(default_factory=Clock)
     rng: random.Random = field(default_factory=random.Random)
@@ -118,7 +118,7 @@ class Env:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", Ids(self.clock))
-        object.__setattr__(self, "boot_now", self.clock.boot_now)  # asked several times a job
+        object.__setattr__(self, "boot_now", self.clock.boot_now)  # read several times per job
 
     def boot_now(self) -> float:
         return self.clock.boot_now()
@@ -127,31 +127,31 @@ class Env:
         return self.clock.wall_now()
 
     def due_now(self) -> datetime | None:
-        """What the database is to take for its time: None lets its own clock decide, which is
-        what production does; a simulation answers with virtual time."""
+        """Return the time for the database to use. In production it is None: the database uses its
+        own clock. A simulation returns virtual time."""
         return None
 
     def new_id(self) -> UUID:
         return self.ids.new()
 
     def new_numbers(self, count: int) -> list[int]:
-        """Of so many ids: ``id_of`` makes UUIDs of them."""
+        """Return ``count`` new ids as numbers, of which ``id_of`` makes UUIDs."""
         return self.ids.numbers(count)
 
     def nonce(self) -> str:
-        """Text that nobody can guess."""
+        """Return text that nobody can guess."""
         return secrets.token_urlsafe(18)
 
     @property
     def user(self) -> str:
-        """Who runs this process, for the record of what people do; proves nothing."""
+        """The user who runs this process, for the record of what people do. It proves nothing."""
         try:
             return getpass.getuser()
         except (KeyError, OSError, ImportError):
             return f"uid {os.getuid()}" if hasattr(os, "getuid") else "unknown"
 
     def jitter(self, seconds: float, share: float) -> float:
-        """``seconds`` ± ``share`` of it."""
+        """Return ``seconds``, plus or minus at most ``share`` of it."""
         return seconds * (1 + share * (2 * self.rng.random() - 1))
 
 
@@ -159,21 +159,21 @@ ASSIGNED_NODE = "LEASEHOLD_NODE_ID"
 
 
 GIVEN_DSN = "LEASEHOLD_GIVEN_DSN"
-"""A supervisor's ``--dsn`` for its workers: it holds a password, and arguments are for all to
-see in ``ps``. Unlike ``LEASEHOLD_DSN`` it wins over the code's."""
+"""A supervisor's ``--dsn`` for its workers. It may have a password, and everyone can see arguments
+in ``ps``. Unlike ``LEASEHOLD_DSN``, it wins over the code's."""
 
 
 def assign_node_id(node_id: UUID) -> str:
-    """The value of ``LEASEHOLD_NODE_ID`` for a child that is about to be started or forked.
+    """Return the value of ``LEASEHOLD_NODE_ID`` for a child that is about to start.
 
-    The parent's pid is part of it: a grandchild that inherits the variable must not take the
+    It contains the parent's pid, so that a grandchild that inherits the variable does not take the
     same identity.
     """
     return f"{node_id}:{os.getpid()}"
 
 
 def take_assigned_node_id() -> UUID | None:
-    """The id that our parent chose for us, once; None when there is none or it is not ours."""
+    """Take the id that our parent chose for us; None if there is none or it is not for us."""
     value = os.environ.pop(ASSIGNED_NODE, "")
     node_id, _, parent = value.partition(":")
     if not parent or parent != str(os.getppid()):
@@ -184,10 +184,10 @@ def take_assigned_node_id() -> UUID | None:
 
 
 _taken: dict[int, UUID] = {}
-"""By process: a fork of ours has none."""
+"""By pid, so that a fork of this process has none."""
 
 
 def assigned_node_id() -> UUID | None:
-    """The id that our parent chose for this process, also after it was taken: a node that joins
-    again under an id of its own says by it whose death certificate is meant for it."""
+    """Return the id that our parent chose for this process, even after it was taken. A node that
+    rejoins under a new id gives it, so that a death certificate for it reaches the node."""
     return _taken.get(os.getpid())

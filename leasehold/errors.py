@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 
 class LeaseholdError(Exception):
-    """The base class: ``what`` happened, what it ``got`` (shown with repr), what to ``do``."""
+    """The base class. ``what`` happened, what leasehold ``got`` (shown as repr), what to ``do``."""
 
     def __init__(self, what: str, *, got: object = ..., do: str = "") -> None:
         self.what = what
@@ -23,11 +23,11 @@ class LeaseholdError(Exception):
             parts.append(_sentence(f"Got: {shorten(got)}"))
         if do:
             parts.append(_sentence(do))
-        # as it can be printed, logged and stored, whatever it got
+        # so that it can be printed, logged and stored, whatever it got
         super().__init__(storable(" ".join(parts)))
 
 
-# -- what the caller got wrong: retrying the same call can not help ---------------------------
+# -- the call is wrong: repeating it cannot help ----------------------------------------------
 class UsageError(LeaseholdError):
     """The call is wrong. Repeating the same call cannot help."""
 
@@ -90,10 +90,10 @@ class JobNotFound(UsageError):
 
 
 class LockNotAcquired(LeaseholdError):
-    """Somebody else holds the lock, or held it for the whole ``timeout``."""
+    """Another process holds the lock, or held it for the whole ``timeout``."""
 
 
-# -- what the server is or says: an operator must act -----------------------------------------
+# -- the server is wrong: an operator must act ------------------------------------------------
 class ServerError(LeaseholdError):
     """The database answers, but leasehold cannot work with it as it is."""
 
@@ -134,7 +134,7 @@ class QueryFailed(ServerError):
     """The server refused a statement for a reason that leasehold does not know."""
 
 
-# -- what may pass: the caller may try again --------------------------------------------------
+# -- the failure may pass: the caller may try again -------------------------------------------
 class Unavailable(LeaseholdError):
     """The database could not be reached, or did not answer in time.
 
@@ -150,7 +150,7 @@ class Conflict(Unavailable):
     """A deadlock, a serialization failure, or a lock or statement timeout: nothing was changed."""
 
 
-# -- what we no longer hold -------------------------------------------------------------------
+# -- a lease or claim is lost -----------------------------------------------------------------
 class LostLease(LeaseholdError):
     """This process no longer holds the lease of its node, leadership or lock."""
 
@@ -163,7 +163,7 @@ class LostClaim(LostLease):
     """The job was taken from this process, which can write nothing about it any more."""
 
 
-# -- what a job did -----------------------------------------------------------------------------
+# -- a job did not complete, or is not as asserted ----------------------------------------------
 class JobError(LeaseholdError):
     """A job did not complete."""
 
@@ -173,7 +173,7 @@ class JobFailed(JobError):
 
 
 class JobCancelled(JobError):
-    """The job that was waited for was cancelled. A cancelled handler gets the reason as this."""
+    """The job that was waited for was cancelled. In a handler in a thread: it should stop."""
 
 
 class JobTimeout(JobError):
@@ -207,7 +207,7 @@ def _sentence(text: str) -> str:
 
 
 def shorten(value: object, limit: int = 200) -> str:
-    """``repr(value)``, or a plain string as it is, cut to ``limit`` characters."""
+    """Return ``repr(value)``, or a string unchanged, cut to ``limit`` characters."""
     try:
         text = value if isinstance(value, str) else repr(value)
     except BaseException:  # a number of thousands of digits, an object whose repr fails
@@ -216,11 +216,11 @@ def shorten(value: object, limit: int = 200) -> str:
 
 
 def error_line(text: object, limit: int = 160) -> str:
-    """What was raised, as one line for a list: the line of a stored error or of a traceback that
-    names the exception, cut on the right. ``text``: as a job, an attempt or an event keeps it."""
+    """Return one line for a list: the line of a stored error or of a traceback that names the
+    exception, cut on the right. ``text`` is the error of a job, an attempt or an event."""
     lines = str(text or "").strip().splitlines() or [""]
     frames = [n for n, line in enumerate(lines) if line.startswith('  File "')]
-    # what leasehold stores begins with it; of a bare traceback it is behind the last frame
+    # it begins what leasehold stores; in a bare traceback it follows the last frame
     if frames and lines[0].startswith(("Traceback ", "  ")):
         behind = (line for line in lines[frames[-1] + 1 :] if line and not line.startswith(" "))
         return shorten(next(behind, lines[-1].strip()), limit)
@@ -228,7 +228,7 @@ def error_line(text: object, limit: int = 160) -> str:
 
 
 def words(value: object) -> str:
-    """``str(value)``, also where its own ``__str__`` raises: it may be the user's."""
+    """Return ``str(value)``, even if its ``__str__``, which may be the user's, raises."""
     try:
         return str(value)
     except BaseException as worse:
@@ -236,19 +236,19 @@ def words(value: object) -> str:
 
 
 def told(error: BaseException) -> str:
-    """``ValueError: what it says``."""
+    """Return the error as ``ValueError: its message``."""
     return f"{type(error).__name__}: {words(error)}"
 
 
 def storable(text: str) -> str:
-    """``text`` as PostgreSQL can store it: a NUL and half of a surrogate pair are escaped."""
+    """Return ``text`` with NULs and lone surrogates escaped, so that PostgreSQL can store it."""
     if text.isascii():
         return text.replace("\x00", "\\0")
     return text.replace("\x00", "\\0").encode("utf-8", "backslashreplace").decode()
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """A sentence that names the nearest right spelling, or lists what is known."""
+    """Return a sentence that names the nearest known spelling, or lists what is known."""
     names = sorted(known)
     by_lower = {name.lower(): name for name in reversed(names)}
     near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
@@ -258,17 +258,17 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 
 _HIDDEN = "••••••"
-# without an i: to a pattern it is the same as the two of Turkish, to casefold() it is not
+# none with an i: patterns treat the two Turkish ones like it, but casefold() does not
 _NAMES = ("passw", "passphrase", "secret", "key", "credent", "author", "token")
 _BEFORE_QUOTES = ("value", "after", "parameter", "port", "string", "uri", "found in", "token", '")')
 _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
-    # scheme://user:password@host, also with an @ or a / in a password that should have been escaped
+    # scheme://user:password@host, even if the password has an @ or a / that is not escaped
     (
         ("://",),
         re.compile(r"(\b[a-z][a-z0-9+.-]{1,40}://[^\s:/@'\"]{0,200}:)[^\s'\"]*@", re.I),
         rf"\1{_HIDDEN}@",
     ),
-    # password=…, 'api_key': "…", ?sslpassword=…; a token's number is no secret
+    # password=…, 'api_key': "…", ?sslpassword=…; a token's number is not secret
     (
         _NAMES,
         re.compile(
@@ -279,7 +279,7 @@ _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
         ),
         rf"\1{_HIDDEN}",
     ),
-    # what libpq quotes of a DSN that it could not read may be a piece of the password
+    # if libpq cannot parse a DSN, the part that it quotes may be of the password
     (
         tuple(f'{word}{colon} "' for word in _BEFORE_QUOTES for colon in ("", ":")),
         re.compile(
@@ -290,13 +290,13 @@ _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
     ),
     (('host name "',), re.compile(r'(host name )"[^"]*@'), rf'\1"{_HIDDEN}@'),
 )
-"""One of the words must be there, in small letters, for the pattern to find anything. To look for
-them first takes a tenth of the time, and each field of each event is looked through."""
+"""A pattern can only match if the text has one of its words in lower case. Searching for the words
+first takes a tenth of the time, and each field of each event is searched."""
 
 
 def without_secrets(text: str) -> str:
-    """``text`` for a log, an event or a stored error: passwords of DSNs, in every form in which
-    drivers and people write them, and what stands behind a secret's name, are masked."""
+    """Mask secrets in the text of a log, an event or a stored error: passwords of DSNs, in every
+    form that drivers and people use, and what follows a secret's name."""
     folded = text.casefold()
     masked = text
     for hints, pattern, instead in _SECRETS:
