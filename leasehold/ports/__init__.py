@@ -1,11 +1,10 @@
 """The Store: every operation of the protocol on the database, by name.
 
-Services see nothing else of it. Each operation is one statement and one transaction (the bulk
-insert is one COPY), so that there is never an open transaction of ours to be left behind. ``now``
-is the time that the database shall take for its own; None, in production, lets it decide.
+Services use the database only through it. Each operation is one statement and one transaction (the
+bulk insert is one COPY), so leasehold never leaves a transaction open. The database takes ``now``
+as its time. In production it is None, and the database uses its own clock.
 
-Every operation may raise Unavailable (``sent`` tells whether its outcome is unknown) and
-ServerError.
+Every operation may raise ServerError and Unavailable (if ``sent`` is true, its outcome is unknown).
 """
 
 from __future__ import annotations
@@ -101,10 +100,10 @@ class Store(
     LockStore,
     AdvisoryClaimStore,
 ):
-    """All of them."""
+    """All operations."""
 
     async def close(self) -> None:
-        """Wait for what runs, then close every connection."""
+        """Wait for running operations, then close every connection."""
 
     def shut(self) -> None:
-        """Break every connection now: whoever waits gets Unavailable."""
+        """Break every connection now. Waiting callers get Unavailable."""

@@ -1,4 +1,4 @@
-"""Claims by advisory locks: candidates first, then those of them that are free."""
+"""Claims with advisory locks: first candidates, then those of them that are free."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class AdvisoryClaimStore(Operations):
     async def candidates(
         self, queue: str, not_tasks: Sequence[str], skip: int, limit: int
     ) -> list[UUID]:
-        """The best available jobs but for the first ``skip``; the list may be stale at once."""
+        """Return the best available jobs after the first ``skip``. The list may soon be stale."""
 
     async def claim_candidates(
         self, node: UUID, epoch: int, jobs: Sequence[UUID], limit: int, now: Now
     ) -> list[ClaimedJob]:
-        """At most ``limit`` of ``jobs``: those that nobody else tries now, and that are available
-        still when looked at once more."""
+        """Claim at most ``limit`` of ``jobs``: those that no other process is trying, and that are
+        still available under the lock."""

@@ -1,4 +1,4 @@
-"""What every part of the Store speaks of: the time, rows for people, a term."""
+"""Types that all parts of the Store use: the time, rows for people, a term."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Rows = list[dict[str, Any]]
 
 
 class Term(NamedTuple):
-    """A leadership of this process, as a duty names it."""
+    """A leadership of this process, which its duties name."""
 
     leader: str
     token: int

@@ -1,5 +1,5 @@
-"""What a person does and looks at: acts on many jobs, schedules run now, history; and, apart from
-the Store, reports that only people read."""
+"""What people do and read: acts on many jobs, schedules run now, history. Reports, which only
+people read, are separate from the Store."""
 
 from __future__ import annotations
 
@@ -16,57 +16,57 @@ from leasehold.ports.operation import Operations, first, named, operation, value
 from leasehold.ports.rows import AttemptView, EventView, ScheduleDetail, TermView, TickView
 
 SERIES = 20_000
-"""Series of one metric that are read."""
+"""The most series that are read of one metric."""
 
 
 class DashboardStore(Operations):
-    """The part of the Store with which people act. Each act names ids, at most one batch."""
+    """The part of the Store for what people do. Each act names at most one batch of ids."""
 
     @operation("job/discard")
     async def discard(self, jobs: Sequence[UUID], reason: str, now: Now) -> set[UUID]:
-        """Give up waiting and quarantined jobs; those that were. The others are left."""
+        """Discard waiting and quarantined jobs. Return those discarded. Others are not changed."""
 
     @operation("job/cancel_many")
     async def cancel_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> set[UUID]:
-        """Waiting ones end, running ones are asked to; which. The others are left."""
+        """Cancel waiting jobs, and signal running ones. Return these. Others are not changed."""
 
     @operation("job/retry_many")
     async def retry_many(self, jobs: Sequence[UUID], now: Now) -> set[UUID]:
-        """Finished ones come back, waiting ones are due now; which. Running ones are left."""
+        """Run finished jobs again, and make waiting ones due now. Return these."""
 
     @operation("job/attempts")
     async def attempts(self, job: UUID, limit: int) -> list[AttemptView]:
-        """Attempts that did not simply succeed, the newest first."""
+        """Return the attempts that did not just complete, the newest first."""
 
     @operation("stack/ask")
     async def ask_stack(self, job: UUID, request: UUID, now: Now) -> bool:
-        """Ask the job's node for the stack of its handler: a signal ``stack`` of this
-        ``request``. False: no node holds the job."""
+        """Ask the job's node for its handler's stack, with a ``stack`` signal of this ``request``.
+        Return False if no node holds the job."""
 
     @operation("stack/answer")
     async def answer_stack(self, node: UUID, request: UUID, says: str, now: Now) -> bool:
-        """The node's answer. False: something newer was asked since."""
+        """Store the node's answer. Return False if there is a newer request."""
 
     @operation("stack/get", answer=first("request claim_token asked_at answered_at says"))
     async def stack(self, job: UUID) -> dict[str, Any] | None:
-        """What was asked for last, in the last hour or so: request, claim_token, asked_at,
+        """Return the last request of about the last hour: request, claim_token, asked_at,
         answered_at and says (None: not answered yet)."""
 
     @operation("schedule/run_now", answer=value)
     async def run_schedule(self, app: str, name: str, job: UUID, now: Now) -> bool:
-        """Enqueue a schedule's job under this id, once. False: there is no such schedule."""
+        """Enqueue a schedule's job under this id, once. Return False if the schedule is unknown."""
 
     @operation("schedule/remove")
     async def remove_schedule(self, app: str, name: str) -> bool: ...
 
     @operation("history/roll_up", aside=True)
     async def roll_up(self, since: datetime | None, now: Now) -> datetime:
-        """Count the whole minutes from ``since`` on (None: where the history ends); up to where
-        it was counted."""
+        """Count the whole minutes from ``since`` (None: from the end of the history). Return the
+        time up to which it counted."""
 
     @operation("metrics/fold")
     async def fold_counts(self, limit: int) -> int:
-        """Add what was tallied for metrics to the totals; how many tallies, at most ``limit``."""
+        """Add at most ``limit`` tallies of metrics to the totals. Return how many."""
 
     @operation(
         "history/list",
@@ -75,41 +75,41 @@ class DashboardStore(Operations):
         ),
     )
     async def history(self, since: datetime, queue: str | None, limit: int) -> Rows:
-        """Minutes from ``since`` on, the oldest first: at, queue, task_name, completed,
+        """Return minutes from ``since``, the oldest first: at, queue, task_name, completed,
         cancelled, discarded, quarantined, failed, and wait and run as counts per class of
         :func:`leasehold.model.history.class_seconds`."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobPage:
-    """One page of jobs. What is long is cut or left out."""
+    """One page of jobs. Long values are cut or left out."""
 
     rows: list[JobRecord]
     more: str | None
-    """Where the next page starts; None: there is none."""
+    """Where the next page starts, or None if this is the last one."""
     looked_at: int
-    """So many rows were looked at; fewer than there are, if ``more`` without a full page."""
+    """The rows that were read. There are more if ``more`` is set and the page is not full."""
 
 
 class Reports(Operations):
-    """Read-only questions that only people ask. Over connections of its own, so that no claim
-    ever waits behind one of them; every answer is bounded."""
+    """Read-only queries for people. They have their own connections, so that no claim waits behind
+    them. Every answer is bounded."""
 
     @operation(
         "web/queues", answer=named("queue ready running capped oldest_seconds oldest_id about")
     )
     async def queues(self, now: Now, most: int = 5_000) -> Rows:
-        """queue; ready, and how many of these run (both at least, if capped); capped;
-        oldest_seconds and oldest_id, of the available job that has been due for longest; about,
-        an estimate of ready (None: not known). ``most``: jobs that are counted."""
+        """Return of each queue: queue; ready, and running among these (both lower bounds if
+        capped); capped; oldest_seconds and oldest_id, of the available job that has been due for
+        longest; about, an estimate of ready or None. ``most`` is how many jobs are counted."""
 
     async def job_page(self, wanted: JobFilter, after: str | None, limit: int) -> JobPage: ...
 
     async def matching(
         self, wanted: JobFilter, most: int, *, far: bool = False
     ) -> tuple[list[UUID], bool]:
-        """The ids that a filter matches, at most so many; and whether there may be more. One
-        look, as for a page; ``far``: as many as it takes, up to a million jobs."""
+        """Return at most ``most`` ids that a filter matches, and whether there may be more. It
+        scans as for one page; with ``far``, as long as needed, up to a million jobs."""
 
     @operation(
         "web/job",
@@ -119,7 +119,7 @@ class Reports(Operations):
         ),
     )
     async def job(self, job: UUID, now: Now = None) -> dict[str, Any] | None:
-        """One job with what the view does not show: claimed_at, run_at, unique_key, ahead."""
+        """Return what the view does not show of a job, such as claimed_at, unique_key, ahead."""
 
     @operation("web/job_events")
     async def job_events(
@@ -131,19 +131,19 @@ class Reports(Operations):
 
     @operation("web/ticks")
     async def ticks(self, each: int, now: Now = None) -> list[TickView]:
-        """The newest ticks of every schedule."""
+        """Return the newest ticks of every schedule."""
 
     @operation("web/lease_events")
     async def lease_events(self, since: datetime, limit: int) -> list[EventView]: ...
 
     @operation("web/terms")
     async def terms(self, since: datetime, limit: int) -> list[TermView]:
-        """Those since then, and of each election the last one before; the newest first."""
+        """Return terms since then and each election's last one before, the newest first."""
 
     async def events(
         self, kind: str | None, level: str | None, before: int | None, limit: int
     ) -> tuple[list[EventView], int | None]:
-        """The newest before an id; and the id from which to go on, if there is more."""
+        """Return the newest events before an id, and the id at which to continue, or None."""
 
     @operation(
         "web/tables",
@@ -164,7 +164,7 @@ class Reports(Operations):
 
     @operation("metrics/counts", answer=named("metric subject part n"))
     async def counts(self, limit: int = SERIES) -> Rows:
-        """What only grows: metric, subject, part, n."""
+        """Return the counters: metric, subject, part, n."""
 
     @operation(
         "metrics/leases",
@@ -173,8 +173,8 @@ class Reports(Operations):
         ),
     )
     async def lease_counts(self, now: Now, limit: int = SERIES) -> Rows:
-        """Of each leader: name, held, term, age_seconds, acquired, renewed, resigned, expired,
-        leaderless_seconds."""
+        """Return of each leader: name, held, term, age_seconds, acquired, renewed, resigned,
+        expired, leaderless_seconds."""
 
     @operation(
         "metrics/locks",
@@ -184,10 +184,10 @@ class Reports(Operations):
         ),
     )
     async def lock_counts(self, now: Now) -> dict[str, Any]:
-        """held, waiting, oldest_wait_seconds, and the same of advisory locks."""
+        """Return held, waiting, oldest_wait_seconds, and the same of advisory locks."""
 
     @operation("web/names")
     async def names(self) -> tuple[list[str], list[str]]:
-        """What there is to be suggested: queues and tasks."""
+        """Return the names to suggest: queues and tasks."""
 
     async def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Deadlines: armed, met or breached, and what is told of them."""
+"""Deadlines: arming, meeting, breaching and listing them."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ class Swept:
 
     breaches: tuple[Breach, ...]
     next_in: float | None
-    """Seconds until the next one is due; None: none is armed."""
+    """Seconds until the next deadline is due; None: none is armed."""
 
 
 class DeadlineStore(Operations):
     async def sweep(self, limit: int, now: Now) -> Swept:
-        """Give at most ``limit`` passed deadlines their verdict, each with its callback's job.
-        Anybody may do this at any time."""
+        """Decide at most ``limit`` passed deadlines, and enqueue their callbacks. Any process may
+        do this at any time."""
 
     @operation("deadline/start")
     async def start_deadlines(
         self, node: UUID, job: UUID, token: int, now: Now
     ) -> tuple[DueLevel, ...]:
-        """The job of this claim starts: arm what counts from its first start; all its levels,
-        empty when the claim was lost."""
+        """Note that the claim's job starts: arm the levels that count from its first start. Return
+        all levels, or none if the claim was lost."""
 
     async def arm_deadline(
         self, deadline: UUID, name: str, levels: Sequence[Level], now: Now
     ) -> tuple[UUID, bool]:
-        """One that stands alone: (id, created); not created when one of that name is armed, or
-        there is one for the same fixed time."""
+        """Arm a deadline without a job, unless one of that name is armed or has the same fixed
+        time. Return (id, created)."""
 
     @operation("deadline/end")
     async def end_deadline(self, deadline: UUID, verdict: str, now: Now) -> str | None:
-        """``met`` or ``cancelled``, unless it has its verdict: the state of its last level then.
-        None: none of that id stands alone."""
+        """End a deadline without a job as ``met`` or ``cancelled``, unless it has ended. Return the
+        state of its last level, or None if there is no such deadline."""
 
     @operation("deadline/find")
     async def find_deadline(self, name: str) -> UUID | None:
-        """The one of that name that stands alone: the armed one, or the newest."""
+        """Return the deadline without a job of that name: the armed one, or the newest."""
 
     @operation("deadline/prune")
     async def prune_deadlines(self, days: int, limit: int, now: Now) -> int: ...
@@ -61,5 +61,5 @@ class DeadlineStore(Operations):
 
     @operation("deadline/unhandled", answer=named("id level name task callback_job why"))
     async def unhandled_breaches(self, days: int, limit: int, now: Now) -> Rows:
-        """Whose callback waits for a task that no live node knows (``why`` is ``unknown``), or
-        ended without success (``why`` is its state)."""
+        """Return breaches whose callback waits for a task that no live node knows (``why`` is
+        ``unknown``) or ended without success (``why`` is its state)."""

@@ -1,4 +1,4 @@
-"""What an examination of the database found, without a judgement: see services/doctor.py."""
+"""What an examination of the database found, without any assessment."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from leasehold.ports.common import Rows
 from leasehold.ports.rows import NodeView
 
 NEVER, TRANSACTION, SESSION = "none", "transaction", "session"
-"""What stands between: nothing, a pooler that lends a connection for a transaction, or one that
-lends it for as long as the client stays."""
+"""The pooler in front of the database: none, or one that assigns a connection per transaction or
+per session."""
 
 
 @dataclass(slots=True)
 class Clocks:
-    """The server's clock beside ours. Seconds."""
+    """The server's clock compared with ours, in seconds."""
 
     round_trips: list[float] = field(default_factory=list)
     offset: float = 0.0
-    """The server's time less ours, by the shortest round trip."""
+    """The server's time minus ours, by the shortest round trip."""
     offset_error: float = 0.0
-    """Plus or minus."""
+    """The error of ``offset``, plus or minus."""
     rate: float = 0.0
-    """How much faster it ran than our CLOCK_BOOTTIME, as a share."""
+    """How much faster than our CLOCK_BOOTTIME it ran, as a share."""
     rate_error: float = 1.0
     jump: float = 0.0
-    """The largest step between two looks that no round trip explains; 0: none."""
+    """The largest step between two reads that no round trip explains, or 0."""
     watched: float = 0.0
-    """How long it was looked at."""
+    """How long it was watched."""
 
 
 @dataclass(slots=True)
 class Gaps:
-    """What the renewals of one node showed while they were watched. Seconds."""
+    """The gaps between the renewals of one node while it was watched, in seconds."""
 
     worker_id: str
     lease: float
@@ -45,14 +45,14 @@ class Gaps:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Where the next tokens come from, and the highest that the database remembers."""
+    """The source of the next tokens, and the highest one that the database has."""
 
     seen: int
-    """The server's timeline when a node last asked; 1 when it did not tell."""
+    """The server's timeline when a node last asked; 1 if the server did not report it."""
     added: int
-    """What is added to it."""
+    """The number that is added to the timeline."""
     server: int | None
-    """The server's timeline now; None: it does not tell."""
+    """The server's timeline now, or None if the server does not report it."""
     number: int
     """The next number of the sequence."""
     claims: int | None
@@ -67,35 +67,35 @@ class Tokens:
 
 @dataclass(slots=True)
 class Examination:
-    """Each part is filled as far as it could be asked; ``skipped`` says why the rest was not."""
+    """The parts that could be examined; ``skipped`` says why the others could not."""
 
     error: LeaseholdError | None = None
-    """Why the database could not be asked at all."""
+    """Why the database could not be examined at all."""
     server: dict[str, Any] = field(default_factory=dict)
     """version, role, database, superuser, recovering, read_only, encrypted, local, and counts of
     connections: used, most, role_most, database_most."""
     pooler: str = NEVER
     listen_seconds: float | None = None
-    """How long a notification to ourselves took; None: it did not arrive, or was not tried."""
+    """How long a notification to ourselves took, or None if it did not arrive or was not tried."""
     tcp: dict[str, int] | None = None
-    """Our end of the connection, as the kernel has it (milliseconds, seconds); None: a socket."""
+    """Our end of the connection in the kernel (milliseconds, seconds). None: a Unix socket."""
     settings: Mapping[str, str | None] = field(default_factory=dict)
-    """What a new session of this role gets; None: this version has no such setting."""
+    """The values that a new session of this role gets. None: this version lacks the setting."""
     denied: dict[str, list[str]] = field(default_factory=dict)
-    """Role of leasehold -> what it may and this login may not, in words."""
+    """Role of leasehold -> the privileges of that role that this login lacks, in words."""
     schema_number: int | None = None
     schema_min_known: int = 0
     differences: list[str] = field(default_factory=list)
     tokens: Tokens | None = None
-    """None: somebody deleted the row, or it was not looked at."""
+    """None if the row was deleted, or was not examined."""
     clocks: Clocks = field(default_factory=Clocks)
     nodes: list[NodeView] = field(default_factory=list)
     gaps: list[Gaps] = field(default_factory=list)
     trouble: dict[str, int] = field(default_factory=dict)
-    """Kind of event -> how many in the last day, of those that speak of late renewals."""
+    """Kind of event -> how many in the last day, for the kinds that show late renewals."""
     connections: Rows = field(default_factory=list)
-    """application, count: of leasehold's own connections."""
+    """leasehold's own connections: application, count."""
     tables: Rows = field(default_factory=list)
     pins: Rows = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
-    """Part -> why it was not looked at."""
+    """Part -> why it was not examined."""

@@ -18,30 +18,30 @@ from leasehold.ports.operation import Operations, count, operation
 
 
 class AckItem(NamedTuple):
-    """One outcome to be written under its token."""
+    """One outcome to write under its token."""
 
     job: UUID
     token: int
     decision: Decision
     ran_seconds: float
-    """Since the handler was started."""
+    """Seconds since the handler started."""
 
 
 class Acked(NamedTuple):
-    """What became of a batch of outcomes; an id in neither was refused: the claim was lost."""
+    """What happened to a batch of outcomes. An id in neither set was refused (claim lost)."""
 
     written: frozenset[UUID]
     locked: frozenset[UUID] = frozenset()
-    """Somebody else's transaction holds the row: try again."""
+    """Another transaction has locked the row: try again."""
 
 
 class Completion(StrEnum):
-    """What became of the user's transaction in which a job was completed."""
+    """What happened to the user's transaction in which a job was completed."""
 
     OPEN = "open"
     ROLLED_BACK = "rolled back"
     OVER = "over"
-    """Committed; or the job was taken away."""
+    """Committed, or the job was taken away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +56,21 @@ class Rescued:
 class Staged:
     count: int
     held_on: int
-    """Due, but no live node knows their task."""
+    """Due jobs whose task no live node knows."""
     next_in: float | None
-    """Seconds until the next one is due."""
+    """Seconds until the next job is due."""
 
 
 class JobStore(Operations):
     async def enqueue(
         self, jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int, retried: bool, now: Now
     ) -> list[tuple[UUID, bool]]:
-        """(id, created) per job, in order. ``retried``: an earlier try may have committed."""
+        """Enqueue jobs. Return (id, created) in order. ``retried``: a try may have committed."""
 
     async def copy(self, jobs: Iterable[BulkJob], most: int, most_bytes: int = 0) -> None:
-        """Bulk insert of plain jobs, all or none, and wake who sleeps on their queues. They are
-        asked for while the database works on those before them; what that raises ends it, and
-        nothing was inserted. ``most``: so many there may be, ``most_bytes`` of
+        """Insert plain jobs by COPY, all or none, and wake the nodes asleep on their queues. It
+        reads ``jobs`` while the database inserts the ones before. If that raises, nothing is
+        inserted. ``most`` and ``most_bytes`` are upper limits of the jobs and of their
         arguments."""
 
     async def claim(
@@ -82,38 +82,38 @@ class JobStore(Operations):
         now: Now,
         begins: Begins | None = None,
     ) -> list[ClaimedJob]:
-        """At most so many jobs of each queue, best first. ``begins`` learns where the next claim
-        may begin; None: begin with the first job there is."""
+        """Claim at most ``limits`` jobs of each queue, best first. ``begins`` records where the
+        next claim may begin. None: begin at the first job."""
 
     @operation("job/start")
     async def start(self, node: UUID, job: UUID, token: int, now: Now) -> bool: ...
 
     async def ack(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
-        """Write outcomes, at most one of each job."""
+        """Write outcomes, at most one per job."""
 
     async def ack_again(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
-        """The same after an unknown outcome: what was written the first time counts."""
+        """Write outcomes again after an unknown result. Those written the first time count."""
 
     async def completion(self, node: UUID, job: UUID, token: int) -> Completion: ...
 
     async def give_back(
         self, node: UUID, claims: Sequence[tuple[UUID, int]], now: Now = None
     ) -> int:
-        """The run does not count; what somebody asked to cancel is cancelled. How many;
-        those whose rows somebody holds locked are still ours."""
+        """Give claims back without counting the run. Cancelled jobs end. Return how many; those
+        whose rows are locked stay ours."""
 
     @operation("job/give_back_unknown", answer=count)
     async def give_back_unknown(
         self, node: UUID, epoch: int, known: Sequence[int], now: Now = None
     ) -> int:
-        """``known``: the tokens of the claims that we know of. Only in this ``epoch``: carried out
-        late, it must not take what was claimed since."""
+        """Give back all claims except those with the ``known`` tokens. It works only in this
+        ``epoch``, so that a late execution does not take newer claims."""
 
     @operation("job/requeue")
     async def requeue(self, job: UUID, token: int, now: Now = None) -> State | None:
-        """Take a job from its run, which counts: available again, or discarded if it was the last
-        one, or cancelled if somebody asked for that. RUNNING: locked by a transaction, ask again;
-        None: the claim was lost."""
+        """Take a job from its run, which counts. It becomes available, discarded if this was its
+        last attempt, or cancelled if that was requested. Return its state. RUNNING: the row is
+        locked, try again. None: the claim was lost."""
 
     @operation("job/rescue")
     async def rescue(
@@ -127,15 +127,17 @@ class JobStore(Operations):
     async def progress(
         self, node: UUID, job: UUID, token: int, share: float, note: str | None
     ) -> bool | None:
-        """None: the claim was lost; else whether somebody asked to cancel the job."""
+        """Return whether a cancel was requested, or None if the claim was lost."""
 
     async def cancel(self, job: UUID, reason: str, now: Now) -> str | None:
-        """``waiting`` (cancelled now), ``running`` (flagged), ``finished``, or None: not found."""
+        """Return ``waiting`` (now cancelled), ``running`` (flagged), ``finished``, None:
+        unknown."""
 
     async def retry(self, job: UUID, now: Now) -> str | None:
-        """``waiting`` or ``finished`` (available now), ``running`` (left), None: not found."""
+        """Return ``waiting`` or ``finished`` (now available), ``running`` (as is), None:
+        unknown."""
 
     async def get(self, job: UUID) -> JobRecord | None: ...
 
     async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
-        """The newest that match."""
+        """Return the newest jobs that match."""

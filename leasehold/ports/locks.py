@@ -1,7 +1,7 @@
-"""Advisory locks: what they are called, and who holds and awaits them.
+"""Advisory locks: their names, who holds them and who waits for them.
 
-The locks themselves are taken on connections of their own (:mod:`leasehold.pg.users.advisory`) or
-of the user's, which a Store does not have.
+The locks themselves are taken on other connections (:mod:`leasehold.pg.users.advisory`) or on the
+user's, which a Store does not have.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from leasehold.ports.operation import Operations, named, operation
 
 class LockStore(Operations):
     async def note_lock(self, kind: str, key: int, name: str, now: Now) -> str:
-        """Remember what a key is called; the name that is remembered, which is another's when two
-        names have the same key. ``kind``: ``key`` or ``class``."""
+        """Record a key's name, and return the recorded one, which differs if two names have the
+        same key. ``kind``: ``key`` or ``class``."""
 
     @operation(
         "lock/list",
@@ -23,4 +23,4 @@ class LockStore(Operations):
         ),
     )
     async def locks(self, limit: int) -> Rows:
-        """Leases and advisory locks, held and waited for."""
+        """Return leases and advisory locks, held and waited for."""

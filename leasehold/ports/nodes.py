@@ -1,4 +1,4 @@
-"""Nodes and elections: what the guard, the elector and the rescuer ask of the database."""
+"""Nodes and elections: the operations of the guard, the elector and the rescuer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from leasehold.ports.rows import DeathView
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """What a process says of itself when it registers."""
+    """What a process registers about itself."""
 
     id: UUID
     app: str
@@ -27,9 +27,9 @@ class NodeIdentity:
     executes: bool
     tasks: tuple[str, ...]
     queues: dict[str, int]
-    """Queue name → how many jobs at once."""
+    """Queue name → its slots."""
     halted: bool = False
-    """It goes on under another identity, and had been told to claim nothing."""
+    """It was halted under its previous identity, and stays so."""
 
     @property
     def worker_id(self) -> str:
@@ -39,7 +39,7 @@ class NodeIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Something that somebody asks of a running job."""
+    """A signal about a running job."""
 
     job: UUID
     token: int
@@ -47,7 +47,7 @@ class Signal:
 
 
 class NodeSeen(NamedTuple):
-    """Another node's row as one heartbeat showed it."""
+    """A node's row as one heartbeat showed it."""
 
     id: UUID
     seen: Seen
@@ -60,28 +60,28 @@ class Heartbeat(NamedTuple):
 
     node_renewed: bool
     led: frozenset[str]
-    """The leaderships that were renewed."""
+    """The leaderships that it renewed."""
     leaders: dict[str, Seen]
     nodes: tuple[NodeSeen, ...]
     signals: tuple[Signal, ...]
     at: datetime
-    """The database's time. It decides nothing: a jump of it is told."""
+    """The database's time, of which a jump is reported. It decides nothing."""
     halted: bool = False
-    """A person wants this node to claim nothing."""
+    """A person has halted this node: it must claim nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class LockSeen:
-    """A lock as one look showed it."""
+    """A lock as one read showed it."""
 
     seen: Seen
     first: UUID | None
-    """Whose turn it is; as it was before the look."""
+    """The node whose turn it is, as of before the read."""
 
 
 class NodeStore(Operations):
     async def register(self, node: NodeIdentity, lease_seconds: float, now: Now) -> int:
-        """Insert the node; its token."""
+        """Insert the node. Return its token."""
 
     async def heartbeat(
         self,
@@ -94,60 +94,61 @@ class NodeStore(Operations):
         timeout: float,
         now: Now,
     ) -> Heartbeat:
-        """Renew the node and ``held``, and see the rest. ``heard``: signals taken in before."""
+        """Renew the node and ``held``, and read the rest. ``heard``: signals already handled."""
 
     @operation("node/sleep")
     async def set_sleeping(self, node: UUID, queues: Sequence[str]) -> None: ...
 
     @operation("node/bury")
     async def bury(self, term: Term, node: UUID, token: int, seq: int) -> str | None:
-        """Declare dead what was observed silent; its worker_id, or None if it moved."""
+        """Declare a silent node dead. Return its worker_id, or None if it has renewed."""
 
     @operation("node/leave")
     async def leave(self, node: UUID, token: int) -> bool: ...
 
     @operation("node/certify")
     async def certify(self, node: UUID, timeout: float, *, process: bool = False) -> str | None:
-        """This identity is dead, says who knows it: the process itself when nothing runs under
-        it any more, or (``process``: with every identity that it took since) the parent that
-        gave it and saw it die. Its worker_id, or None if it had no row."""
+        """Certify that this identity is dead: by the process itself once nothing runs under it, or
+        by the parent that gave the identity and saw the process die (``process``: with every
+        identity that it took since). Return its worker_id, or None if it had no row."""
 
     @operation("node/halt")
     async def halt(self, node: UUID, halted: bool) -> str | None:
-        """It shall claim nothing, or claim again: its heartbeats bring that back. Its worker_id,
-        or None when it is gone."""
+        """Halt or resume claiming; the node learns it with a heartbeat. Return its worker_id, or
+        None if it is gone."""
 
     @operation("node/drain")
     async def drain(self, app: str, node: UUID | None = None) -> list[tuple[UUID, str]]:
-        """Ask the application's workers, or this ``node`` alone, to drain and end: (id,
-        worker_id) of those that will. Their heartbeats bring it back as a signal of the kind
-        ``drain``, whose ``token`` is 1 for one node alone, and 0 once all were asked."""
+        """Ask the application's workers, or only this ``node``, to drain and end. Return (id,
+        worker_id) of those that will. Heartbeats deliver it as a signal of the kind ``drain``,
+        whose ``token`` is 1 for one node, and 0 once all were asked."""
 
     @operation("node/deaths")
     async def deaths(self, limit: int, skip: int = 0) -> list[tuple[UUID, str]]:
-        """Dead nodes whose jobs were not all freed, but for the first ``skip``: (id, worker_id)."""
+        """Return dead nodes with jobs to free, after the first ``skip``: (id, worker_id)."""
 
     @operation("node/died")
     async def died(self, seconds: float, limit: int, now: Now) -> list[DeathView]:
-        """Nodes that died within that time and that no person has seen yet, the newest first."""
+        """Return nodes that died within that time and that no person has seen, the newest first."""
 
     @operation("node/seen", answer=count)
     async def seen(self, worker_id: str | None, now: Now) -> int:
-        """A person has seen that this node died (None: all that did); how many were unseen."""
+        """Mark this death (None: all deaths) as seen by a person. Return how many were unseen."""
 
     @operation("node/settle", answer=count)
     async def settle(self, nodes: Sequence[UUID]) -> int:
-        """All that these dead nodes held is free: of how many is that so?"""
+        """Settle those of these dead nodes that hold no jobs. Return how many."""
 
     @operation("node/new_epoch")
     async def new_epoch(self, node: UUID, token: int, epoch: int) -> int | None:
-        """After this no claim of an epoch before ``epoch`` commits; the epoch that the node has
-        now. Done again, or late, it changes nothing. None: the node is gone."""
+        """Raise the node's epoch to ``epoch``, so that claims of earlier ones cannot commit.
+        Repeated or late, it changes nothing. Return the current epoch, or None if the node is
+        gone."""
 
     @operation("leader/ensure", answer=value)
     async def ensure_election(self, name: str, lease_seconds: float) -> bool:
-        """Make its rows; True when they had been there before and were deleted. A leader's row
-        is made again as its last holder's, who may still believe in it."""
+        """Create the election's rows. Return True if they existed before and had been deleted. The
+        leader's row then names its last holder, which may still believe in its term."""
 
     async def acquire(
         self,
@@ -158,14 +159,14 @@ class NodeStore(Operations):
         timeout: float,
         now: Now,
     ) -> int | None:
-        """Compare-and-swap; the new term, or None when the row was not as ``seen``."""
+        """Compare and swap. Return the new term, or None if the row was not as ``seen``."""
 
     @operation("leader/resign")
     async def resign(self, term: Term, node: UUID, timeout: float) -> bool: ...
 
     async def place_bid(self, name: str, node: UUID, wait: bool, timeout: float) -> LockSeen | None:
-        """Look at a lock, and with ``wait`` take a place in its queue, once; an acquisition gives
-        it up. None: the lock has no rows yet."""
+        """Read a lock and, with ``wait``, take one place in its queue, which an acquisition gives
+        up. Return None if the lock has no rows yet."""
 
     @operation("bid/drop")
     async def drop_bid(self, name: str, node: UUID) -> bool: ...

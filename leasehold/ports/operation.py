@@ -1,25 +1,25 @@
-"""How an operation on the database is declared: once, with its SQL file, parameters and answer.
+"""Declares operations on the database, each once, with its SQL file, parameters and answer.
 
     class NodeStore(Operations):
         @operation("node/halt")
         async def halt(self, node: UUID, halted: bool) -> str | None:
             '''Its meaning.'''
 
-The statement's parameters are those of the method. A ``timeout`` is the call's, in seconds. The
-return annotation says what becomes of the rows:
+The statement's parameters are those of the method, except ``timeout``, which limits the call, in
+seconds. The return annotation decides what the rows become:
 
 ==================  ===========================================================================
 ``None``            nothing
 ``bool``            whether there is a row
 ``int``, ``str`` …  the first column of the only row
-``X | None``        the same of the first row; None when there is none
+``X | None``        the same of the first row; None if there is none
 ``list[X]`` …       one of each row; sets and ``tuple[X, ...]`` likewise
 ``tuple[X, Y]``     the columns of the only row
 ==================  ===========================================================================
 
 ``X`` may be a row class: a NamedTuple or a dataclass, filled by position. Columns after its last
-field are left out. ``answer=`` reads the rows in another way. A store overrides the method of an
-operation that takes more than one statement, or whose parameters need another form.
+field are ignored. ``answer=`` reads the rows in another way. A store overrides the method if an
+operation needs more than one statement, or its parameters in another form.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ R = TypeVar("R")
 
 
 class Operation:
-    """What a store needs to execute a declaration."""
+    """A declared operation, as a store executes it."""
 
     def __init__(
         self, method: Callable[..., Any], sql: str, answer: Answer | None, aside: bool
@@ -49,7 +49,7 @@ class Operation:
         self.sql = sql
         """``noun/verb``: the statement's file."""
         self.aside = aside
-        """On a connection that is opened for it, so that nothing waits behind it."""
+        """It gets a connection of its own, so that nothing waits behind it."""
         self._method = method
         self._answer = answer
         parameters = list(inspect.signature(method).parameters.values())[1:]
@@ -57,50 +57,50 @@ class Operation:
         self._defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
 
     def params(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """By name, as the method was called."""
+        """Return the parameters of a call, by name."""
         return {**self._defaults, **dict(zip(self._names, args, strict=False)), **kwargs}
 
-    # Annotations are read at the first call: by then all classes that they name exist.
+    # Annotations are resolved at the first call, when all classes that they name exist.
     @cached_property
     def documents(self) -> frozenset[str]:
-        """Parameters that are sent as JSON: dictionaries, and sequences of records."""
+        """The parameters that are sent as JSON: dictionaries, and sequences of records."""
         hints = get_type_hints(self._method)
         return frozenset(name for name in self._names if _is_document(hints[name]))
 
     @cached_property
     def read(self) -> Answer:
-        """Makes the method's answer from the rows."""
+        """The function that makes the method's answer from the rows."""
         return self._answer or reader(get_type_hints(self._method)["return"])
 
 
 class Operations:
-    """A part of the Store. ``execute`` sends the statement of a declaration."""
+    """A part of the Store. ``execute`` runs a declared operation."""
 
     async def execute(
         self, operation: Operation, params: dict[str, Any], timeout: float | None
     ) -> list[Row]:
-        """Its rows."""
+        """Execute the operation's statement, and return its rows."""
         raise QueryFailed("this store does not execute declarations", got=operation.sql)
 
 
 def count(rows: list[Row]) -> int:
-    """How many rows there are."""
+    """Return the number of rows."""
     return len(rows)
 
 
 def value(rows: list[Row]) -> Any:
-    """The first column of the only row."""
+    """Return the first column of the only row."""
     return rows[0][0]
 
 
 def named(columns: str) -> Callable[[list[Row]], list[dict[str, Any]]]:
-    """A dictionary of each row. ``columns``: their names, with spaces between."""
+    """Read each row as a dictionary. ``columns``: their names, separated by spaces."""
     keys = columns.split()
     return lambda rows: [dict(zip(keys, row, strict=True)) for row in rows]
 
 
 def first(columns: str) -> Answer:
-    """The same of the first row alone; None when there is none."""
+    """Read only the first row as a dictionary; None if there is none."""
     read = named(columns)
     return lambda rows: read(rows[:1])[0] if rows else None
 
@@ -108,7 +108,7 @@ def first(columns: str) -> Answer:
 def operation(
     sql: str, *, answer: Answer | None = None, aside: bool = False
 ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
-    """Declare an operation; see the module."""
+    """Declare an operation. See the module's docstring."""
 
     def declare(method: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
         declared = Operation(method, sql, answer, aside)
@@ -128,7 +128,7 @@ def operation(
 
 
 def reader(annotation: Any) -> Answer:
-    """What makes an answer of this type from rows."""
+    """Return the function that makes an answer of this type from rows."""
     if annotation is NoneType:
         return lambda rows: None
     if annotation is bool:
@@ -148,7 +148,7 @@ def reader(annotation: Any) -> Answer:
 
 
 def _maker(kind: Any) -> Callable[[Row], Any]:
-    """What makes one of this type from a row."""
+    """Return the function that makes a value of this type from a row."""
     if get_origin(kind) is tuple:
         return tuple
     if is_dataclass(kind) or hasattr(kind, "_fields"):

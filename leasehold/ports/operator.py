@@ -1,4 +1,4 @@
-"""What people and their tools read, and what is kept for them."""
+"""What people and their tools read, and how long it is kept."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from leasehold.ports.rows import (
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Counts for ``status``; each stops at 10,000."""
+    """Counts for ``status``, each at most 10,000."""
 
     ready: int
     waiting: int
@@ -30,7 +30,7 @@ class Summary:
     quarantined: int
     unknown_tasks: Sequence[str]
     oldest: Mapping[str, float]
-    """Queues with available jobs: for how many seconds the oldest of them has been due."""
+    """Queue with available jobs → seconds for which the oldest of them has been due."""
 
     @property
     def oldest_seconds(self) -> float | None:
@@ -47,12 +47,12 @@ class OperatorStore(Operations):
 
     @operation("prune/partitions", answer=value)
     async def prune_days(self, keep_days: int, now: Now) -> int:
-        """Make the days of finished jobs ahead, drop those past keeping; how many went. Raises
-        Conflict while a long reader holds them: then ask again later, for it takes locks behind
-        which all others wait."""
+        """Create the coming days of finished jobs, and drop the expired ones. Return how many were
+        dropped. Raises Conflict while a long reader locks them. Retry later then, because it takes
+        locks behind which all others wait."""
 
     async def prune(self, days: dict[str, int], limit: int, now: Now) -> int:
-        """``days``: events, ticks, attempts, history; how many rows went."""
+        """Delete rows older than ``days`` (events, ticks, attempts, history). Return how many."""
 
     @operation("status/summary")
     async def summary(self, now: Now) -> Summary: ...
@@ -71,14 +71,14 @@ class OperatorStore(Operations):
 
     @operation("schedule/ticks")
     async def ticks(self, schedule: str | None, limit: int, now: Now = None) -> list[TickView]:
-        """The newest entries of the ledger."""
+        """Return the newest entries of the ledger."""
 
     @operation("event/list")
     async def events(self, kind: str | None, after: int | None, limit: int) -> list[EventView]: ...
 
     @operation("status/pins", answer=named("pid what role application state seconds"))
     async def pins(self, seconds: float, limit: int, now: Now) -> Rows:
-        """Who keeps dead rows from being removed for at least so long, the oldest first: pid, what
+        """Return transactions that have blocked vacuum for ``seconds``, the oldest first: pid, what
         (``transaction``, ``prepared transaction``), role, application, state, seconds."""
 
     @operation(
@@ -86,28 +86,27 @@ class OperatorStore(Operations):
         answer=named("task discarded failed finished counted_until error"),
     )
     async def failures(self, seconds: float, now: Now, limit: int = 2000) -> Rows:
-        """Of each task whose attempts failed within that time: task, discarded (jobs), failed
-        (attempts that will be tried again), finished (jobs in the history's minutes),
-        counted_until (where these end), error (the newest). ``limit``: failed attempts that are
-        counted."""
+        """Return of each task with failed attempts within that time: task, discarded (jobs), failed
+        (attempts to be retried), finished (jobs in the history's minutes), counted_until (the end
+        of these), error (the newest). ``limit``: failed attempts that are counted."""
 
-    # the plan that reads job_done by ranges of pages is to be had aside alone
+    # only a connection of its own may use the plan that reads job_done by a bitmap scan
     @operation("status/finished", answer=dict, aside=True)
     async def finished(self, since: datetime, most: int = 20_000) -> dict[str, int]:
-        """Jobs of each task that finished since then; so many are counted."""
+        """Return the number of jobs per task that finished since then. Counts at most ``most``."""
 
     @operation("status/failing_schedules")
     async def failing_schedules(
         self, seconds: float, limit: int, now: Now
     ) -> list[FailingSchedule]:
-        """Schedules whose newest job failed for good, while none of their last five completed
-        within that time."""
+        """Return schedules whose newest job failed for good, and none of whose last five jobs
+        completed within that time."""
 
     async def check_schema(self) -> None:
-        """Raises SchemaTooOld or SchemaTooNew."""
+        """Raise SchemaTooOld or SchemaTooNew if this version cannot work with the schema."""
 
     @operation("event/lately")
     async def lately(
         self, kinds: Sequence[str], seconds: float, limit: int, now: Now
     ) -> list[EventView]:
-        """Events of these kinds not older than that, the newest first."""
+        """Return events of these kinds of the last ``seconds``, the newest first."""

@@ -1,4 +1,4 @@
-"""Rows that people and their tools read. Seconds are by the database's clock."""
+"""Rows that people and their tools read. Times in seconds are by the database's clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from uuid import UUID
 
 
 class NodeView(NamedTuple):
-    """A process that takes part."""
+    """A node."""
 
     worker_id: str
     id: UUID
@@ -16,9 +16,9 @@ class NodeView(NamedTuple):
     release: str
     version: str
     executes: bool
-    """It claims jobs: it has slots, and no person has halted it."""
+    """It claims jobs: it has slots, and is not halted."""
     queues: dict[str, int]
-    """Queue → how many jobs at once."""
+    """Queue → its slots."""
     tasks: list[str]
     started_at: datetime
     heartbeat: datetime
@@ -27,19 +27,19 @@ class NodeView(NamedTuple):
     """Since the last renewal."""
     lease_seconds: float
     info: dict[str, Any] | None
-    """What the process says of itself; of another version, in other words or none."""
+    """What the process reports about itself. Its fields depend on the process's version."""
     halted: bool
 
 
 class LeaderView(NamedTuple):
-    """An election and who holds it."""
+    """An election and its holder."""
 
     name: str
     holder: str | None
-    """The worker_id; None: nobody holds it, or nothing is known of the node any more."""
+    """The worker_id. None: nobody holds it, or the node is no longer known."""
     term: int
     heartbeat: datetime | None
-    """The last renewal; None: nobody has held it yet."""
+    """The last renewal. None: nobody has held it yet."""
     age_seconds: float | None
     """Since the last renewal."""
     lease_seconds: float
@@ -66,7 +66,7 @@ class DeathView(NamedTuple):
     app: str
     died_at: datetime
     rescued: int
-    """Jobs that were freed."""
+    """The number of jobs that were freed."""
 
 
 class ScheduleView(NamedTuple):
@@ -77,16 +77,16 @@ class ScheduleView(NamedTuple):
     described: str
     task_name: str
     missed: str
-    """What becomes of moments that were missed."""
+    """The policy for missed moments."""
     paused: bool
     next_at: datetime | None
-    """The first moment that was not decided yet; None: never again."""
+    """The first undecided moment. None: never again."""
     last_fire_at: datetime | None
     last_state: str | None
     """``fired``, ``missed`` or ``manual``."""
     release: str
     high_water: datetime | None
-    """The newest moment that was decided."""
+    """The newest decided moment."""
 
 
 class ScheduleDetail(NamedTuple):
@@ -105,13 +105,13 @@ class ScheduleDetail(NamedTuple):
 
 
 class TickView(NamedTuple):
-    """An entry of the ledger: what became of a due moment."""
+    """An entry of the ledger: what happened to a due moment."""
 
     app: str
     schedule: str
     fire_at: datetime
     until: datetime | None
-    """One entry for many missed moments: the last of them."""
+    """In an entry for many missed moments, the last of them."""
     state: str
     """``fired``, ``missed`` or ``manual``."""
     job_id: UUID | None
@@ -119,7 +119,7 @@ class TickView(NamedTuple):
     decided_at: datetime
     lateness_seconds: float
     outcome: str
-    """What became of the job, ``missed``, or ``unknown`` where nothing is kept of it."""
+    """The job's state, ``missed``, or ``unknown`` if nothing is kept of the job."""
     ran_seconds: float | None
     """Until now, if the job runs."""
 
@@ -149,13 +149,13 @@ class FailingSchedule(NamedTuple):
 
 
 class AttemptView(NamedTuple):
-    """An attempt of a job that did not simply succeed."""
+    """An attempt of a job that did not just complete."""
 
     attempt: int
     token: int
     worker_id: str | None
     started_at: datetime | None
-    """None: its handler did not start."""
+    """None if its handler did not start."""
     ended_at: datetime
     outcome: str
     error: str | None

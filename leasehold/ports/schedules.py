@@ -22,16 +22,16 @@ class DueSchedule:
     high_water: datetime | None
     next_at: datetime
     now: datetime
-    """The database's time at which it was due."""
+    """The database's time when this was read."""
     mark: int
-    """Of the spec as the database has it; what we have read of it may be Unreadable."""
+    """The hash of the spec in the database. Here the spec itself may be Unreadable."""
     former: Any = None
-    """Earlier definitions that have undecided moments: see :mod:`leasehold.model.former`."""
+    """Earlier definitions with undecided moments. See :mod:`leasehold.model.former`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A definition that is not looked at, as long as it is what it was."""
+    """A definition to skip for as long as it does not change."""
 
     name: str
     mark: int
@@ -52,12 +52,12 @@ class TickDecision:
 
 @dataclass(frozen=True, slots=True)
 class TickPlan:
-    """A decision on some moments of one schedule."""
+    """A decision about some moments of one schedule."""
 
     name: str
     release: str
     seen: datetime | None
-    """The high-water mark on which it stands."""
+    """The high-water mark on which it is based."""
     high_water: datetime | None
     next_at: datetime | None
     ticks: tuple[TickDecision, ...]
@@ -75,14 +75,14 @@ class ScheduleDefinition:
     missed: str
     grace_seconds: float
     next_at: datetime | None
-    """The first moment, if the schedule is new or its spec changed. Moments of the spec before that
-    are due and undecided stay due."""
+    """The first moment, if the schedule is new or its spec changed. Due and undecided moments of
+    the spec before stay due."""
 
 
 @dataclass(frozen=True, slots=True)
 class Synced:
     newest: bool
-    """False: a newer release is alive, and its definitions stand."""
+    """False: a newer release is alive, and its definitions stay."""
     kept: Sequence[str]
     dropped: Sequence[str]
 
@@ -92,21 +92,21 @@ class ScheduleStore(Operations):
     async def due_schedules(
         self, app: str, limit: int, now: Now, without: Sequence[LeftOut] = ()
     ) -> list[DueSchedule]:
-        """The longest due first; not those of ``without``, as long as their definitions are what
-        they were."""
+        """Return due schedules, the longest due first, except those of ``without`` whose
+        definitions have not changed."""
 
     @operation("schedule/next")
     async def next_schedule(
         self, app: str, now: Now, without: Sequence[LeftOut] = ()
     ) -> tuple[float | None, float]:
-        """Seconds until the next moment (None: there is none), and how many seconds the
-        furthest decided moment lies ahead of the clock (0 or less: it does not)."""
+        """Return the seconds until the next moment (None: there is none), and how many seconds the
+        furthest decided moment is ahead of the clock (0 or less: it is not)."""
 
     @operation("schedule/fire")
     async def fire(
         self, term: Term, app: str, plans: Sequence[TickPlan], now: Now
     ) -> list[tuple[str, datetime, str]]:
-        """Write decisions; the ledger entries made: (schedule, moment, state)."""
+        """Write decisions. Return the new ledger entries: (schedule, moment, state)."""
 
     @operation("schedule/clock")
     async def database_now(self, now: Now) -> datetime: ...

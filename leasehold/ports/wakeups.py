@@ -1,4 +1,4 @@
-"""Notifications: an accelerator beside the Store."""
+"""Notifications, which only make the Store's polling faster."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 
 class Wakeups(Protocol):
-    """Notifications as an accelerator; polling goes on underneath."""
+    """Receives notifications. Polling continues without them."""
 
     def start(self) -> None: ...
 
@@ -14,17 +14,17 @@ class Wakeups(Protocol):
 
     @property
     def healthy(self) -> bool:
-        """A notification sent to ourselves arrived lately."""
+        """Whether a notification to ourselves arrived recently."""
 
     @property
     def pooled(self) -> bool:
-        """A pooler stands between: no notification can arrive, and polling is all there is."""
+        """Whether there is a pooler, through which no notification arrives: only polling works."""
 
 
 class Wake(NamedTuple):
-    """One notification: ``q`` a queue has work, ``e`` an election is open, ``d`` a node died,
-    ``c`` a job of this node is to be cancelled, ``l`` a lock is free and it is the turn of the node
-    that is named (``node token seq name``)."""
+    """One notification: ``q`` a queue has work, ``e`` an election is open, ``d`` a node died, ``c``
+    this node has a signal, ``l`` a lock is free and it is the turn of the named node (``node token
+    seq name``)."""
 
     kind: str
     subject: str = ""
