@@ -1,8 +1,8 @@
-"""The catalogue of events, and the log lines made of them.
+"""The catalogue of events, and their log lines.
 
-Nothing is silent: each lost lease, missed tick, rescue, refused write and swallowed error is an
-event with a stable name. An event becomes a log line at once and a row of ``leasehold.event``
-with the next batch.
+Nothing is silent: each lost lease, missed tick, rescue, refused write and caught error is an event
+with a stable name. An event becomes a log line at once, and a row of ``leasehold.event`` with the
+next batch.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ CATALOGUE: dict[str, Kind] = {
         "warning", "a schedule's last tick is ahead of the database's clock", ("ahead",)
     ),
     "clock_jumped": Kind("warning", "the database's clock jumped forward or back", ("by",)),
-    # deadlines; their rows are written with the verdict itself, in the same transaction
+    # deadlines; the transaction that decides a deadline also writes its event's row
     "deadline_breached": Kind(
         "error",
         "a deadline was missed; its callback was enqueued",
@@ -217,7 +217,7 @@ CATALOGUE: dict[str, Kind] = {
         ("who", "via", "act", "on", "count"),
     ),
     "login_refused": Kind("warning", "a login to the dashboard was refused", ("came_from",)),
-    # the house
+    # leasehold itself
     "service_failed": Kind(
         "error", "an internal service raised an error and tries again", ("service", "error")
     ),
@@ -239,7 +239,7 @@ class Event:
     kind: str
     fields: dict[str, Any]
     boot_at: float
-    """Seconds of CLOCK_BOOTTIME, from which the age is counted when it is stored."""
+    """Seconds of CLOCK_BOOTTIME, which give its age when it is stored."""
 
     @property
     def level(self) -> str:
@@ -251,11 +251,11 @@ class Event:
 
 
 Emit = Callable[..., None]
-"""``emit("kind", field=value, …)``: fields as in the catalogue."""
+"""``emit("kind", field=value, …)``, with the fields of the catalogue."""
 
 
 def make_event(kind: str, fields: dict[str, Any], boot_at: float) -> Event:
-    """Raises ConfigError for a name or a field that is not in the catalogue."""
+    """Make an event. Raises ConfigError for a name or a field that is not in the catalogue."""
     known = CATALOGUE.get(kind)
     if known is None:
         raise ConfigError(f"unknown event {kind!r}", do=suggest(kind, CATALOGUE))
@@ -271,16 +271,16 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, datetime) and value.tzinfo:
-        value = value.astimezone(UTC)  # whatever the zone of the session that read it
+        value = value.astimezone(UTC)  # the session that read it may have another zone
     text = value if isinstance(value, str) else str(value)
     text = without_secrets(text[: 2 * Limits.error_chars])
     return shorten(storable(text), Limits.error_chars)
 
 
 def log(event: Event, worker_id: str) -> None:
-    """One line: ``kind worker=… field=value …``; the values are in the record as well.
+    """Log one line: ``kind worker=… field=value …``. The record also has the values.
 
-    Never raises: filters and handlers are the user's, and what tells an event must go on.
+    It never raises, because filters and handlers are the user's and callers must continue.
     """
     try:
         logger.log(
@@ -289,18 +289,18 @@ def log(event: Event, worker_id: str) -> None:
             event.kind,
             worker_id,
             _Words(event.fields),
-            # a copy: a filter may change it, and the row is still to be written
+            # a copy, because a filter may change it before the row is written
             extra={"event": event.kind, "worker_id": worker_id, "fields": dict(event.fields)},
         )
     except Exception as error:
-        if logging.raiseExceptions:  # as logging itself tells of a handler that failed
+        if logging.raiseExceptions:  # as logging reports a failed handler
             with suppress(Exception):  # there may be no stderr
                 why = told(error)
                 sys.stderr.write(f"leasehold: the log line of {event.kind} failed: {why}\n")
 
 
 class _Words:
-    """Made only when somebody writes the line."""
+    """The fields as text, made only if the line is written."""
 
     __slots__ = ("_fields",)
 
@@ -313,18 +313,18 @@ class _Words:
 
 def _word(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
-    first, _, more = text.partition("\n")  # the whole of a traceback is in the table
+    first, _, more = text.partition("\n")  # the table has the whole traceback
     text = f"{first} …" if more else first
     plain = text.isprintable() and not any(sign in text for sign in ' "=')
     if text and (plain or not isinstance(value, str)):
         return text
-    # what is not printable could end the line, or write to the terminal that shows it
+    # unprintable characters could end the line or control the terminal
     return json.dumps(text, ensure_ascii=not text.isprintable())
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time (UTC), level, logger, message; for an event its name, the
-    worker and its fields (one whose name is taken has ``event_`` before it)."""
+    """Formats one JSON object per line: time (UTC), level, logger, message. An event adds its name,
+    the worker and its fields (with the prefix ``event_`` if the name is taken)."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, UTC)

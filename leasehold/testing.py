@@ -1,4 +1,4 @@
-"""For tests of applications that use leasehold.
+"""Helpers for tests of applications that use leasehold.
 
 In conftest.py:
 
@@ -19,7 +19,7 @@ In a test:
     async def test_signing_up_sends_a_mail(database):
         await sign_up("kim@example.org")
         await assert_enqueued(app, send_mail, to="kim@example.org")
-        [record] = await drain(app)        # run what waits, here and now
+        [record] = await drain(app)        # run the waiting jobs here
         assert record.state == "completed"
 """
 
@@ -44,19 +44,18 @@ from leasehold.pg.users.rival import RivalSession, open_rival
 
 _LOOK_SECONDS = 0.01
 _SHOWN = 20
-"""So many jobs are listed by an assertion that fails."""
+"""The most jobs that a failing assertion lists."""
 
 
 async def drain(
     app: App, *, queues: Mapping[str, int] | None = None, timeout: float = 30.0
 ) -> list[JobRecord]:
-    """Run every job that is available, and those that they enqueue, until none is left.
+    """Run all available jobs, and the jobs that they enqueue, until none is left.
 
-    Runs in this process, with all that a worker does except schedules. Returns the records of
-    the jobs that ran, in the order in which they were claimed; a job whose history is not kept
-    has none. Delayed jobs and failed ones whose next attempt is not due stay (an attempt that is
-    due runs as well). ``queues`` as for ``App.node``; ``timeout`` in seconds, after which
-    WaitTimeout is raised and what still runs is cancelled and given back.
+    It runs in this process and does all that a worker does, except schedules. Returns the records
+    of the jobs that ran, in the order of their claims. A job without history has none. Delayed
+    jobs, and failed jobs whose next attempt is not due, stay. ``queues`` is as for ``App.node``.
+    After ``timeout`` seconds it cancels the running jobs, gives them back, and raises WaitTimeout.
     """
     node = await app.make_node(queues, schedules=False)
     ran: dict[UUID, None] = {}
@@ -97,7 +96,7 @@ def _note_claims(node: Node, ran: dict[UUID, None]) -> None:
 async def _until_idle(app: App, node: Node, ran: dict[UUID, None]) -> None:
     store = await app.store()
     quiet = 0
-    while quiet < 2:  # a claim may be on its way at the first look
+    while quiet < 2:  # the first time, a claim may be under way
         before = len(ran), len(node.running)
         waiting = node.executor.lanes.keys() & set((await store.summary(None)).queues)
         changed = before != (len(ran), len(node.running))
@@ -106,11 +105,11 @@ async def _until_idle(app: App, node: Node, ran: dict[UUID, None]) -> None:
 
 
 async def assert_enqueued(app: App, task: Task[Any, Any] | str, **arguments: Any) -> JobRecord:
-    """Assert that a job of ``task`` with (at least) these arguments was enqueued, whatever became
-    of it since; the newest such is returned. Looks at the 10,000 newest jobs of the task. Raises
+    """Assert that a job of ``task`` with (at least) these arguments was enqueued, whatever its
+    state. Return the newest such job. Searches the 10,000 newest jobs of the task. Raises
     NotEnqueued, an AssertionError."""
     name = task if isinstance(task, str) else task.name
-    # as they come back from the database
+    # as the database returns them
     wanted = json.loads(encode(f"arguments of {name}", arguments, Limits.payload_bytes))
     records = await app.jobs(task=name, limit=10_000)
     for record in records:
@@ -127,17 +126,17 @@ async def assert_enqueued(app: App, task: Task[Any, Any] | str, **arguments: Any
 def open_rival_session(
     database: App | str, beside: Any = None
 ) -> AbstractContextManager[RivalSession]:
-    """A second real session on the database of ``database`` (an App or a DSN), for tests of locks.
-    ``beside``: your session, from which it must differ; see :meth:`RivalSession.differs_from`.
-    Raises SameSession."""
+    """Open a second real session on the database of ``database`` (an App or a DSN), for tests of
+    locks. ``beside`` is your session, from which it must differ: see
+    :meth:`RivalSession.differs_from`. Raises SameSession."""
     dsn = database if isinstance(database, str) else database.settings.dsn
     return open_rival(dsn, beside)
 
 
 def _rival_session() -> Iterator[Callable[..., RivalSession]]:
-    """pytest's fixture: ``rival_session(app_or_dsn, beside=connection)`` opens a second real
-    session, which ends with the test. ``from leasehold.testing import rival_session`` in your
-    conftest.py; arguments as for :func:`open_rival_session`."""
+    """A pytest fixture: ``rival_session(app_or_dsn, beside=connection)`` opens a second real
+    session, which ends with the test. Import it in conftest.py: ``from leasehold.testing import
+    rival_session``. Its arguments are those of :func:`open_rival_session`."""
     with ExitStack() as stack:
 
         def make(database: App | str, beside: Any = None) -> RivalSession:
@@ -148,7 +147,7 @@ def _rival_session() -> Iterator[Callable[..., RivalSession]]:
 
 def __getattr__(name: str) -> Any:
     if name == "rival_session":
-        import pytest  # only where tests are run
+        import pytest  # only tests have it
 
         fixture = pytest.fixture(name="rival_session")(_rival_session)
         globals()[name] = fixture
@@ -165,12 +164,11 @@ def _server() -> Any:
 
 @contextmanager
 def postgres_dsn(server: str | None = None, *, schema: str = "leasehold") -> Iterator[str]:
-    """The DSN, a ``postgresql://`` URL, of a fresh database that has leasehold's schema; dropped at
-    the end.
+    """Create a database with leasehold's schema, yield its DSN, a ``postgresql://`` URL, and drop
+    it at the end.
 
-    ``server`` is the DSN of a server whose role may create databases; default: the environment's
-    ``LEASEHOLD_TEST_DSN``, else the embedded PostgreSQL, started when first asked for. A fixture
-    of one line; see above.
+    ``server`` is the DSN of a server whose role may create databases. The default is the
+    environment's ``LEASEHOLD_TEST_DSN``, or else the embedded PostgreSQL, started on first use.
     """
     from leasehold.pg.schema.scratch import scratch_database
 

@@ -1,8 +1,9 @@
-"""Arguments and results whose annotations say more than JSON does.
+"""Converts arguments and results whose annotations are more than plain JSON.
 
-Types with an exact form in JSON: UUID, datetime, date, time, timedelta, Decimal, Enum, bytes, set,
+These types have an exact form in JSON: UUID, datetime, date, time, timedelta, Decimal, Enum, bytes,
+set,
 tuple, dataclass, TypedDict, NamedTuple, msgspec's Struct, and models of pydantic. msgspec converts
-them. A value whose annotation is plain JSON, or missing, is passed on as it is.
+them. A value whose annotation is plain JSON, or missing, is not changed.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ _PLAIN = {Any, object, None, NoneType, bool, int, float, str, list, dict}
 
 
 class Values:
-    """The arguments and the result of one handler. ``outcomes``: types that a handler returns to
-    say what becomes of its job, and that are no results.
+    """Converts the arguments and the result of one handler. ``outcomes`` are the types that a
+    handler returns to decide what happens to its job, which are not results.
 
     Raises BadJob for an annotation that msgspec cannot convert.
     """
@@ -44,11 +45,11 @@ class Values:
                 ) from None
 
     def write(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Arguments as JSON's types. Raises BadPayload."""
+        """Convert arguments to JSON's types. Raises BadPayload."""
         return self._each(given, _checked) if self._arguments else given
 
     def read(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """Arguments as the handler takes them. Raises BadPayload."""
+        """Convert arguments to the handler's types. Raises BadPayload."""
         return self._each(payload, _read) if self._arguments else payload
 
     def _each(self, given: dict[str, Any], convert: Callable[[Any, Any], Any]) -> dict[str, Any]:
@@ -61,11 +62,11 @@ class Values:
         return converted
 
     def write_result(self, returned: Any) -> Any:
-        """A result as JSON's types. Raises BadPayload."""
+        """Convert a result to JSON's types. Raises BadPayload."""
         return self._result(returned, _checked)
 
     def read_result(self, result: Any) -> Any:
-        """A result as the handler returned it. Raises BadPayload."""
+        """Convert a result back to the type that the handler returned. Raises BadPayload."""
         return self._result(result, _read)
 
     def _result(self, value: Any, convert: Callable[[Any, Any], Any]) -> Any:
@@ -86,7 +87,7 @@ def _unfit(what: str, error: Exception, value: object) -> BadPayload:
 
 
 def _checked(value: Any, hint: Any) -> Any:
-    """As JSON's types, if that can be read back."""
+    """Convert to JSON's types, and check that this can be read back."""
     written = msgspec.to_builtins(value, str_keys=True, enc_hook=_write_model)
     _read(written, hint)
     return written
@@ -97,7 +98,7 @@ def _read(value: Any, hint: Any) -> Any:
 
 
 def _write_model(value: Any) -> Any:
-    """For pydantic, which need not be installed."""
+    """Convert a pydantic model, although pydantic may not be installed."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     raise BadPayload(f"a {type(value).__name__} has no form in JSON")
@@ -110,8 +111,8 @@ def _read_model(kind: type, value: Any) -> Any:
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations that can be resolved. One that names what is imported for type checkers only
-    counts as missing."""
+    """Return the annotations. One that cannot be resolved, for example because its name is imported
+    only for type checkers, counts as missing."""
     try:
         return get_type_hints(function)
     except Exception:
@@ -126,13 +127,13 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _enclosed(function: Any) -> dict[str, Any]:
-    """Names of the function around it, as far as this one uses them."""
+    """Return the names of enclosing functions that this one uses."""
     cells = getattr(function, "__closure__", None) or ()
     return dict(zip(function.__code__.co_freevars, (c.cell_contents for c in cells), strict=False))
 
 
 def _plain(hint: Any) -> bool:
-    """Is this what JSON gives anyway?"""
+    """Return whether JSON gives this type anyway."""
     origin = get_origin(hint)
     if origin is Annotated:
         return _plain(get_args(hint)[0]) and len(get_args(hint)) == 1
