@@ -43,7 +43,7 @@ def of_error(error: LeaseholdError) -> Overview:
 
 
 def of_facts(everything: Facts, schema: str, only: Collection[str] = ()) -> Overview:
-    """``only``: limits this to some applications; jobs are always of all."""
+    """``only``: limits this to some applications, except for the jobs."""
     facts = everything.of_apps(only)
     summary = facts.summary
     running = sum(_running(node) for node in facts.live_nodes)

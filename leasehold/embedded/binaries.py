@@ -76,9 +76,8 @@ def find_binaries(version: str | None = None) -> Binaries:
 def reachable(binaries: Binaries, account: Account | None, folder: Path) -> Binaries:
     """The same programs in a place where ``account`` may run them.
 
-    An installation under /root (pyenv, a venv) is closed to the account that the server needs when
-    we are root. In that case ``folder``, which the account can enter, gets a copy of the wheel's
-    programs.
+    An installation under /root (pyenv, a venv) is closed to the account that root needs for the
+    server. In that case ``folder``, which the account can enter, gets a copy of the wheel's files.
     """
     if account is None or account.may_use(binaries.postgres):
         return binaries
@@ -135,7 +134,7 @@ def _places() -> Iterator[Path]:
     """Candidate bin folders, best first. They may be missing or broken."""
     spec = importlib.util.find_spec(WHEEL)
     for where in (spec.submodule_search_locations or []) if spec else []:
-        # Not imported: the package only carries the files, and importing it might start things.
+        # Not imported: we only need the files that the package carries.
         yield from sorted(Path(where).glob("pginstall*/bin"), reverse=True)
     program = shutil.which("postgres")
     if program:

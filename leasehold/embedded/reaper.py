@@ -159,7 +159,7 @@ def remove_socket_folder(folder: Path) -> None:
         clear_socket(socket)
         socket.rmdir()
     except OSError:
-        return  # gone already, or not empty: then only an empty folder is left behind
+        return  # gone already, or not empty: rmdir only removes an empty folder
 
 
 def _wait_for_the_last(folder: Path, start: int, users: int) -> None:

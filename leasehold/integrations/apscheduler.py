@@ -160,7 +160,7 @@ class _Gate:
             self._scheduler.pause()
 
     def _skip_before(self, moment: datetime) -> None:
-        """Skip the runs that were due while another process led: they were that one's to run.
+        """Skip the runs that were due while another process led, because they were its to run.
         For later ones APScheduler's misfire settings decide. A shared job store needs no skip."""
         for job in self._scheduler.get_jobs():
             store = self._scheduler._jobstores.get(job._jobstore_alias)

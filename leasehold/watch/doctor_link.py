@@ -166,7 +166,7 @@ def link(found: Examination) -> Iterator[Finding]:
         yield Finding(
             "keepalives",
             WRONG,
-            f"This host notices a dead link after {duration(patience or 900)} and with keepalives "
+            f"This host notices a dead link after {duration(patience or 900)}, with keepalives "
             f"{'after ' + duration(alive) if tcp['keepalives'] else 'off'}",
             "Remove tcp_user_timeout and keepalives… from the DSN: leasehold's own values are 2 s",
         )

@@ -1,4 +1,4 @@
-"""The facts that the checks judge, all read from the database at one time."""
+"""The facts that the checks judge, all read from the database in one go."""
 
 from __future__ import annotations
 

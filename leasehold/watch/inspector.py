@@ -43,8 +43,7 @@ _SEEN_AT_ONCE = 1000
 
 
 class Inspector:
-    """Reads the state of nodes, leaders, jobs and schedules. Rows have the columns of the views of
-    the same names, as attributes."""
+    """What operators read. Rows have the columns of the views of the same names, as attributes."""
 
     def __init__(self, store: Store, env: Env, settings: Settings) -> None:
         self._store = store
@@ -189,7 +188,7 @@ class EventFeed:
         seen, self._seen = self._seen, ids
         if seen is None:
             return list(reversed(rows[:first])), False
-        # older ids than the last read's oldest were cut off there by its limit
+        # the last read's limit cut off older ids
         floor = min(seen) if len(seen) >= _SEEN_AT_ONCE else -1
         new = [row for row in rows if row.id not in seen and row.id > floor]
         missed = len(rows) >= _SEEN_AT_ONCE and bool(new) and not ids & seen

@@ -26,7 +26,7 @@ _MOST_EVENTS = 5000
 
 
 class Operator:
-    """``who`` acts, and how (``via``: ``web`` or ``cli``); it reads nothing that others may not."""
+    """Acts for the person ``who``, via ``web`` or ``cli``, with no access that others lack."""
 
     def __init__(
         self, store: Store, reports: Reports, env: Env, settings: Settings, who: str, via: str
@@ -54,7 +54,7 @@ class Operator:
         raise errors.JobNotFound(
             "the ids of several jobs begin like this",
             got=given,
-            do=f"Give more of one of them: {', '.join(str(job) for job in found)}",
+            do=f"Give more characters of one of them: {', '.join(str(job) for job in found)}",
         )
 
     async def cancel(self, given: UUID | str, reason: str = "") -> str:
@@ -195,7 +195,7 @@ class Operator:
 
     # -- nodes -----------------------------------------------------------------------------------
     async def halt(self, given: str) -> str:
-        """Stop the node from claiming, from its next renewal on; its running jobs continue.
+        """Stop the node from claiming, from its next renewal on. Its running jobs continue.
         ``given``: its worker_id or the start of it. Returns the worker_id. Raises BadNode."""
         return await self._halt(given, "stop claiming", True)
 
@@ -204,8 +204,8 @@ class Operator:
         return await self._halt(given, "claim again", False)
 
     async def drain_node(self, given: str) -> tuple[str, bool]:
-        """Stop the node from claiming. A worker process then finishes its jobs and exits; what
-        started a web process ends it. Returns (worker_id, will it exit). Raises BadNode."""
+        """Stop the node from claiming. A worker process then finishes its jobs and exits; a web
+        process keeps running. Returns (worker_id, will it exit). Raises BadNode."""
         worker_id = await self._halt(given, "drain", True)
         node = await self._node(worker_id)
         return worker_id, bool(await self.store.drain("", node.id))

@@ -40,7 +40,7 @@ def _available(job: JobRecord, more: dict[str, Any], nodes: list[NodeView]) -> I
         yield f"{count} {come} before it."
     if slots:
         working = "1 live node works" if len(workers) == 1 else f"{len(workers)} live nodes work"
-        yield f"{working} this queue, {slots} job{'' if slots == 1 else 's'} at once."
+        yield f"{working} this queue, up to {slots} job{'' if slots == 1 else 's'} at once."
     if job.crashes:
         yield "Its worker died while it ran: it waits until it can run alone."
     if knowing and not ahead and not job.crashes:

@@ -44,8 +44,8 @@ Refused: TypeAlias = Callable[[str], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Rules:
-    """``login`` None: everybody who reaches the page may use it, under one of ``hosts`` (None: any
-    name, which lets another site reach it by a name of its own)."""
+    """``login`` None: everybody who reaches the page may use it. ``hosts``: the names it is served
+    under (None: any, which allows DNS rebinding)."""
 
     login: Login | None
     read_only: bool
@@ -129,7 +129,7 @@ class Gate:
         if self._rules.read_only and not entering and _path(request) != "/logout":
             return _refusal(403, "This dashboard is read-only")
         if not _same_origin(request):
-            return _refusal(403, "This came from another site")
+            return _refusal(403, "This request came from another site")
         if not request.headers.get("content-type", "").startswith(
             "application/x-www-form-urlencoded"
         ):
@@ -147,7 +147,7 @@ class Gate:
         form = dict(pairs)
         given = form.pop("form_token", "") or request.headers.get("x-form-token", "")
         if not self._sessions.right_form_token(session, given):
-            return _refusal(403, "The form is not of this session: load the page again")
+            return _refusal(403, "The form belongs to another session: load the page again")
         request.state.form = form
         return None
 

@@ -1,8 +1,8 @@
 """Logins, sessions without state on the server, and tokens against forged posts.
 
 A session is a signed cookie. Its key comes from the login's secret, so every worker of a web
-application accepts the sessions of the others. The login form gives anybody a signature to guess
-the secret from, so deriving the key is slow.
+application accepts the sessions of the others. The login form shows everybody a signature, against
+which they could try secrets, so deriving the key is slow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Endpoints for machines: ``/metrics``, ``/livez`` and ``/readyz``; in the dashboard, or to mount.
+"""The endpoints ``/metrics``, ``/livez`` and ``/readyz``: part of the dashboard, or to mount.
 
     fastapi_app.mount("/leasehold-ops", probes(app))
 

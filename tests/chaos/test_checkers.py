@@ -190,7 +190,7 @@ def test_a_schedule_that_fires_no_more_is_seen(world: World) -> None:
 
 def test_a_schedule_that_never_fired_is_seen(world: World) -> None:
     world.change(ticks=[], jobs=[job for job in world.tables.jobs if job.schedule is None])
-    caught(world, "missed ticks", "nothing was ever fired")
+    caught(world, "missed ticks", "no tick was ever fired")
 
 
 def test_without_the_databases_clock_nobody_knows_whether_the_last_ticks_are_there(

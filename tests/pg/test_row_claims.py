@@ -199,7 +199,7 @@ WRONG: list[tuple[Any, Any, str]] = [
     ("select id from orders FOR\n KEY  SHARE", "orders", "already has a lock"),
     ("select 1; select 2", "orders", "without a semicolon"),
     ("select id from orders;", "orders", "without a semicolon"),
-    ("delete from orders", "orders", "by a select"),
+    ("delete from orders", "orders", "only a select"),
     ("select id from orders", "public.orders", "without its schema"),
     ("select id from orders", "orders, customer", "without its schema"),
     ("select id from orders", "customers", "a table .* that is in FROM"),

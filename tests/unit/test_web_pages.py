@@ -104,7 +104,8 @@ def test_why_an_available_job_waits():
     assert "knows the task 'send'" in why_waiting(JOB, MORE, [ignorant])[0]
     busy = why_waiting(JOB, {**MORE, "ahead": 12}, [NODE])
     assert busy == [
-        "12 jobs of this queue come before it.", "1 live node works this queue, 5 jobs at once.",
+        "12 jobs of this queue come before it.",
+        "1 live node works this queue, up to 5 jobs at once.",
     ]  # fmt: skip
     assert "1,000 or more jobs" in why_waiting(JOB, {**MORE, "ahead": 1000}, [NODE])[0]
     assert "It is next" in why_waiting(JOB, MORE, [NODE])[-1]
@@ -117,7 +118,7 @@ def test_why_a_job_for_later_waits():
     more = {**MORE, "run_at": NOW + HOUR}
     assert why_waiting(later, more, [NODE]) == ["It was scheduled for later: it is due in 1 h."]
     tried = replace(JOB, state=State.RETRYABLE, held_because="retryable", attempt=2)
-    assert "Attempt 2 of 5 failed; it is tried again in 1 h" in why_waiting(tried, more, [NODE])[0]
+    assert "Attempt 2 of 5 failed; it is retried in 1 h" in why_waiting(tried, more, [NODE])[0]
     late = {**MORE, "run_at": NOW - HOUR}
     assert "No live node leads" in why_waiting(later, late, [NODE._replace(info={})])[-1]
     unknown = replace(JOB, state=State.SCHEDULED, held_because="unknown_task")

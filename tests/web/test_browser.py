@@ -360,14 +360,14 @@ def test_a_form_of_another_site_and_one_with_a_wrong_token_are_refused(scene: Sc
         f'<input name="form_token" value="{token}"><button>Win a prize</button></form>'
     )
     other.click("button")
-    other.wait_for_selector("text=This came from another site")
+    other.wait_for_selector("text=This request came from another site")
     assert scene.state(job) == "available", "also with a token that is right"
     press = "document.querySelector('button[value=cancel]').click()"
     # in one go: a refresh of the page in between would bring the right token back
     page.evaluate(
         f"document.querySelectorAll('[name=form_token]').forEach(i => i.value = '0'); {press}"
     )
-    page.wait_for_selector("text=The form is not of this session")
+    page.wait_for_selector("text=The form belongs to another session")
     assert scene.state(job) == "available"
     page.goto(f"{scene.url}jobs/{job}")
     page.evaluate(press)

@@ -28,7 +28,7 @@ def as_told(process: Process) -> bool:
 
 
 def ends(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[str | int]:
-    """A process ends when it is told or killed, or itself if it must."""
+    """A process ends only if it is told to or killed, or if it must end itself."""
     had_to = _had_to_end if campaign.own_tasks else _may_have_had_to_end
     for process in campaign.processes:
         yield 1
@@ -70,7 +70,7 @@ def _watchdog_may(process: Process, timings: Timings) -> bool:
 
 
 def _was_away(campaign: Campaign, process: Process) -> bool:
-    """Could it not reach the database while it started, or until shortly before?"""
+    """Was it cut off from the database while it started, or until shortly before?"""
     ended_at = process.ended_at or campaign.ended_at
     return any(
         (hurts(fault, process) or fault.target == "database")

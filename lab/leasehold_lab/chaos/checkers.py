@@ -245,7 +245,7 @@ def _missed(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
     if campaign.clock is None:
         yield None
     elif expected is None:
-        yield "nothing was ever fired"
+        yield "no tick was ever fired"
     elif expected < campaign.clock - timedelta(seconds=_TICK_LATE_SECONDS):
         last = expected - timedelta(seconds=_TICK_SECONDS)
         yield f"the last tick is {last}, but the nodes were told to stop at {campaign.clock}"

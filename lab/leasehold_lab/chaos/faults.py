@@ -146,8 +146,8 @@ class Faults:
         await self._pause(leader=1.0)
 
     async def _pause(self, leader: float = 0.5) -> None:
-        """Stop the leader half of the time. A process is stopped anywhere, or between a write and
-        its answer."""
+        """Pause a process, half of the time the leader: at any point, or between a write and its
+        answer."""
         member = self._someone("node", "producer", leader=leader)
         if member is None:
             return
@@ -278,7 +278,7 @@ class Faults:
                 member.link.heal()
 
     async def _lose_answers(self) -> None:
-        """Commit three of ten writes without an answer."""
+        """Lose the answers to three of ten writes, which are committed."""
         member = self._someone("producer", "node", leader=0.25)
         if member is None:
             return

@@ -365,7 +365,7 @@ class Breaker:
         return await (await self._stage.demo.app.store()).nodes(100)
 
     async def _sure(self, look: Callable[[], Awaitable[T]]) -> T:
-        """An answer, whatever it is, even while the database comes back. Raises Unavailable."""
+        """The answer of ``look``, even an empty one; waits for the database. Raises Unavailable."""
 
         async def wrapped() -> tuple[T]:
             return (await look(),)

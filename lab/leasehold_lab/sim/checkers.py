@@ -179,8 +179,8 @@ class Watch:
             self.wrong(f"FencedWrite: {name} under {term}")
 
     def _acked(self, items: Sequence[AckItem], answer: Acked) -> None:
-        """FencedWrite: an outcome is written only under the newest claim. (A repeated ack of a
-        job that a failover has lost writes nothing, but cannot know that.)"""
+        """FencedWrite: an outcome is written only under the newest claim. (If a failover has lost
+        the job, a repeated ack cannot know that, and writes nothing.)"""
         for item in items:
             if item.job not in answer.written:
                 self.counts["stale"] += item.job not in answer.locked

@@ -47,7 +47,7 @@ class SimEnv(Env):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", SimIds(self.clock, self.rng))
-        object.__setattr__(self, "boot_now", self.clock.boot_now)  # called at each step: no detour
+        object.__setattr__(self, "boot_now", self.clock.boot_now)  # called at each step
 
 
 class DatabaseClock:

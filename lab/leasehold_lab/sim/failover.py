@@ -50,6 +50,6 @@ class Standby:
 
 
 def _rows(table: dict[Any, Any]) -> dict[Any, Any]:
-    """A copy of the rows, which change in place; their contents do not."""
+    """Copies of the rows. Rows change in place; the values in them do not."""
     plain = (int, str, UUID, tuple)
     return {key: row if isinstance(row, plain) else copy(row) for key, row in table.items()}

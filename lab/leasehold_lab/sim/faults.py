@@ -236,7 +236,7 @@ class Injector:
 
     def renewed(self, process: Process, draw: float) -> None:
         """A process on the brink was renewed. Hold back its guard's next request for nearly its
-        trust, and keep answers from the leader's guard meanwhile. Other connections work."""
+        trust, and hide the answers from the leader's guard then. Other connections work."""
         cluster = self._cluster
         timings = cluster.settings.timings
         leader = next((p for p in cluster.processes if p.leads() and p is not process), None)

@@ -21,12 +21,12 @@ from leasehold.errors import LeaseholdError
 _STEP_SECONDS = 1e-6
 """The duration of a callback. Without it, a wait for a slightly slower clock would spin."""
 _SPIN_SECONDS = 0.2
-"""This long without a jump, counted by the callbacks' durations, means that somebody spins."""
+"""If time has not jumped for this long, counted in callbacks' durations, somebody spins."""
 
 
 @dataclass(eq=False, slots=True)
 class Place:
-    """The owner of a callback. ``owner`` is for code that asks where it runs."""
+    """Where a callback belongs. ``owner`` is for code that asks where it runs."""
 
     name: str
     owner: Any = None

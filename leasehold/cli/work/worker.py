@@ -89,8 +89,8 @@ class _Stop:
             self._loop.call_soon_threadsafe(self._ask, signal.Signals(number).name)
 
     def drain(self, alone: bool) -> None:
-        """The database requests a drain: ``leasehold worker --drain``, or, if ``alone``, a person
-        who drains this node."""
+        """Drain, as requested through the database: by ``leasehold worker --drain``, or, if
+        ``alone``, by a person for this node only."""
         self._ask("drain")
         if self._supervised and self.code != EXIT_DRAINED:  # so that it is not started again
             self.code = EXIT_DRAINED_ALONE if alone else EXIT_DRAINED

@@ -131,8 +131,7 @@ class _Examiner:
             self._found.skipped[name] = " ".join(str(translate(error, sent=False)).split())
 
     async def _poolers(self) -> None:
-        """Compare the server process that answers with the one announced on connecting. If they
-        differ, find out whether the pooler lends connections per session or per transaction."""
+        """Is there a pooler, and does it lend connections per session or per transaction?"""
         if self._found.server["backend_pid"] == self._one.info.backend_pid:
             self._found.pooler = NEVER
             return

@@ -12,9 +12,9 @@ from leasehold.errors import ConfigError, suggest
 ENQUEUE, WORKER, OBSERVER, ADMIN = "enqueue", "worker", "observer", "admin"
 ROLES = {
     ENQUEUE: "may enqueue jobs through leasehold.enqueue, and nothing else",
-    WORKER: "takes part: elects, schedules, works, prunes; and acts as a person does",
-    OBSERVER: "reads all tables and views, changes nothing",
-    ADMIN: "owns the schema: migrations; and all that the others may",
+    WORKER: "runs nodes, which elect, schedule, work and prune; and acts as an operator",
+    OBSERVER: "reads all tables and views, but changes nothing",
+    ADMIN: "owns and migrates the schema; may do all that the others may",
 }
 
 _RW = "select insert update delete"

@@ -47,8 +47,7 @@ def _wakeups_lost(facts: Facts) -> Iterator[str | Said]:
 
 @check(
     "polling",
-    "Nodes connect through a pooler, which forwards no notifications: they find new jobs by "
-    "polling.",
+    "Nodes connect through a pooler, which forwards no notifications, so they poll for new jobs.",
     "Nothing, unless jobs must start within milliseconds. Then give the workers a direct "
     "connection",
     severity=INFO, page="nodes",
@@ -59,7 +58,7 @@ def _polling(facts: Facts) -> Iterator[str | Said]:
         one = len(pooled) == 1
         nodes = f"Node {pooled[0].worker_id} connects" if one else f"{len(pooled)} nodes connect"
         yield (
-            f"{nodes} through a pooler, which forwards no notifications: new jobs are found by "
+            f"{nodes} through a pooler, which forwards no notifications, so new jobs are found by "
             "polling"
         )
 

@@ -46,7 +46,7 @@ def _node_silent(facts: Facts) -> Iterator[str | Said]:
     for node in facts.nodes:
         if stale(node):
             yield (
-                f"Node {node.worker_id} was last heard of {age(node)} ago, "
+                f"Node {node.worker_id} was last heard from {age(node)} ago; "
                 f"its lease is {node.lease_seconds:g} s"
             )
 
@@ -134,7 +134,7 @@ def _no_leader(facts: Facts) -> Iterator[str | Said]:
         if leader is not None and leader.age_seconds is not None:
             free = min(free, leader.age_seconds)
         if free > _TAKEOVER * max(node.lease_seconds for node in nodes):
-            yield f"Nobody leads {app!r}: its schedules and delayed jobs stand still"
+            yield f"Nobody leads {app!r}: its schedules and delayed jobs do not run"
 
 
 @check(
@@ -148,7 +148,7 @@ def _leader_silent(facts: Facts) -> Iterator[str | Said]:
         if leader.node is not None and stale(leader):
             yield (
                 f"The leader of {leader.name!r}, {leader.holder or leader.node}, was last "
-                f"heard of {age(leader)} ago, its lease is {leader.lease_seconds:g} s"
+                f"heard from {age(leader)} ago; its lease is {leader.lease_seconds:g} s"
             )
 
 
@@ -185,7 +185,7 @@ def _two_claimants(facts: Facts) -> Iterator[str | Said]:
 @check(
     "lock_lost",
     "Within the last ten minutes, a process lost a lock that it held.",
-    "Its code was told by lost and LostLock. To see who has it now: leasehold locks",
+    "Its code was notified through lost and LostLock. To see who has it now: leasehold locks",
     page="events?kind=lock_lost", shared=True,
 )  # fmt: skip
 def _lock_lost(facts: Facts) -> Iterator[str | Said]:

@@ -24,7 +24,7 @@ SILENT_SCHEDULE_SECONDS = 10.0
 # -- schedules and deadlines -----------------------------------------------------------------------
 @check(
     "schedule_silent",
-    f"A schedule was due {SILENT_SCHEDULE_SECONDS:g} seconds ago, and nobody decided that moment.",
+    f"A schedule was due {SILENT_SCHEDULE_SECONDS:g} seconds ago, and that moment is undecided.",
     "Check that this application has a live node that leads: leasehold leaders",
     page="schedules", alert="critical",
 )  # fmt: skip
@@ -120,7 +120,7 @@ def _schedule_paused(facts: Facts) -> Iterator[str | Said]:
 @check(
     "deadline_breached",
     "A deadline passed within the last ten minutes.",
-    "Its callback {callback!r} was told. leasehold deadlines --state breached",
+    "Its callback {callback!r} was enqueued. See leasehold deadlines --state breached",
     page="deadlines?state=breached", shared=True,
 )  # fmt: skip
 def _deadline_breached(facts: Facts) -> Iterator[str | Said]:
