@@ -1,5 +1,5 @@
--- See the row of a lock and who is first in its queue, and take a place there, if asked;
--- who has to wait for another one is counted.
+-- Read a lock's row and who is first in its queue and, with "wait", take a place in the queue. Having to wait for
+-- another holder is counted.
 -- locks: own node row FOR KEY SHARE, by the foreign key
 -- index: leader_pkey, fence_pkey, node_pkey, bid_pkey, bid_order
 with placed as (

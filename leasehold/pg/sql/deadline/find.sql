@@ -1,4 +1,4 @@
--- The deadline of that name which stands alone: the armed one, or the newest.
+-- The deadline without a job of that name: the armed one, or the newest.
 -- locks: none
 -- index: deadline_name, deadline_moment
 select d.id from (

@@ -1,4 +1,4 @@
--- Deadlines for people: open ones by what is due first, then those with a verdict, the newest first.
+-- Deadlines for people: the open ones, the next due first, then those that ended, the newest first.
 -- locks: none
 -- index: a scan of deadline
 select d.id, d.level, d.name, d.state, d.due_at, d.closed_at, extract(epoch from d.late)::float8, d.job_id, d.schedule,

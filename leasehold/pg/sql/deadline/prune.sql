@@ -1,11 +1,11 @@
--- Delete deadlines whose verdict is past keeping, and run times beyond the newest thousand of a task.
--- A deadline that stands alone goes as a whole: never while a level of it is open.
+-- Delete deadlines that ended long enough ago, and all but the newest thousand run times of a task. Levels of a
+-- deadline are never deleted while one of them is open.
 -- locks: the rows
 -- index: deadline_closed, deadline_pkey, run_time_pkey (all of it)
 with old as (
     select d.id, d.level from leasehold.deadline d
     where d.closed_at < coalesce(%(now)s::timestamptz, now()) - make_interval(days => %(days)s)
-      -- as a value, for an exists would be answered by reading all of them
+      -- as a value, because the planner would answer an exists by reading all of them
       and (select true from leasehold.deadline o where o.id = d.id and o.closed_at is null limit 1) is null
     order by d.closed_at
     limit %(limit)s

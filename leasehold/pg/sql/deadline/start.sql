@@ -1,5 +1,5 @@
--- A job with deadlines starts: what counts from its first start is armed now. The answer: one row
--- a level, or none if the claim was lost. "average" is armed when there are enough runs to average.
+-- A job with deadlines starts: arm the levels that count from its first start. The answer has one row per level, or
+-- none if the claim was lost. "average" is armed if there are enough runs to average.
 -- locks: the job's deadline rows that wait for this
 -- index: job_pkey, deadline_pkey, run_time_pkey
 with mine as materialized (

@@ -1,7 +1,7 @@
--- Deadlines that have passed: the verdict and the callback's job in one statement. Any number of
--- sweepers may run at once. Three things keep a breach single: the row's lock (others pass it
--- over, and a completion waits for us or we for it), the state named by the update (in a form that is
--- no reason to read all of deadline_due), and the callback's key. Also: seconds until the next one is due.
+-- Decide passed deadlines and enqueue their callbacks, in one statement. Any number of sweepers may run at once. Three
+-- things keep a breach single: the row's lock (other sweepers skip it; a completion waits for us), the state that the
+-- update names (in a form that does not read all of deadline_due), and the callback's key. The answer also has the
+-- seconds until the next one is due.
 -- edge: new -> available
 -- locks: deadline rows FOR UPDATE SKIP LOCKED, then new unique keys
 -- index: deadline_due (in order), deadline_pkey, job_pkey, job_done_pkey

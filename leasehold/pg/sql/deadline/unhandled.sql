@@ -1,5 +1,5 @@
--- Breaches of the last days whom nobody was told of: the callback's job waits for a task that no live
--- node knows, or ended without success.
+-- Recent breaches whose callback did not work: its job waits for a task that no live node knows, or ended without
+-- success.
 -- locks: none
 -- index: deadline_breached, job_pkey, job_done_pkey; a scan of node
 select d.id, d.level, d.name, d.callback ->> 'task', d.callback_job,

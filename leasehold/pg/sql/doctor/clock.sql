@@ -1,4 +1,4 @@
--- The server's clock, in seconds; exact, whatever digits of a float the role is shown.
+-- The server's clock, in seconds. Exact, whatever the role's setting for the digits of floats.
 -- locks: none
 -- index: none
 select extract(epoch from coalesce(%(now)s::timestamptz, clock_timestamp()))

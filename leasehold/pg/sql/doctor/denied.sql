@@ -1,4 +1,4 @@
--- What of these privileges the role lacks: on tables and sequences, and on functions.
+-- Those of these privileges, on tables, sequences and functions, that the role lacks.
 -- locks: none
 -- index: none
 select w.name, w.privilege

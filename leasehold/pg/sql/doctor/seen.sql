@@ -1,4 +1,4 @@
--- The renewals of the nodes as they are now; ages by the database's clock.
+-- The nodes' latest renewals, with ages by the database's clock.
 -- locks: none
 -- index: none
 select leasehold.worker_id(n.host, n.pid, n.id), n.lease_seconds::float8, n.seq,

@@ -1,4 +1,4 @@
--- What the doctor asks of the server first.
+-- The doctor's first questions to the server.
 -- locks: none
 -- index: none
 select pg_backend_pid(), current_setting('server_version_num')::int, current_user::text, current_database()::text,

@@ -1,4 +1,4 @@
--- Where the next tokens come from, and the highest that were given. No row: somebody deleted it.
+-- The source of the next tokens, and the highest tokens so far. No row: it was deleted.
 -- locks: none
 -- index: a scan of incarnation, node and attempt
 select i.seen, i.added, leasehold.server_timeline(),

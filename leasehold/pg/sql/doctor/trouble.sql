@@ -1,4 +1,4 @@
--- How often in the last day a renewal came too late, or the database was away.
+-- How often in the last day a renewal was too late, or the database was unavailable.
 -- locks: none
 -- index: event_at
 select e.kind, count(*)

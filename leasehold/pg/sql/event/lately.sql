@@ -1,4 +1,4 @@
--- What happened lately of these kinds, the newest first.
+-- Recent events of these kinds, the newest first.
 -- locks: none
 -- index: event_at
 select id, at, kind, level, worker_id, fields from leasehold.events

@@ -1,4 +1,4 @@
--- Keep events.
+-- Record events.
 -- locks: inserts only
 -- index: event_pkey
 insert into leasehold.event (at, kind, level, node, worker_id, fields)

@@ -1,4 +1,4 @@
--- The minutes from "since" on, the oldest first.
+-- The minutes from "since", the oldest first.
 -- locks: none
 -- index: history_pkey
 select at, queue, task_name, completed, cancelled, discarded, quarantined, failed, wait, run

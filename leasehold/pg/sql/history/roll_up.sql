@@ -1,8 +1,8 @@
--- Count what finished in each whole minute, from a minute before "since" to at most half an hour
--- further, ten seconds behind the clock; nothing, if no minute has ended since. Counted again, a
--- minute gives the same rows: two leaders may do it at once. The answer: up to where it was counted.
--- Each class of durations is a fifth wider than the one before, from 1 ms: see model/history.py. Their bounds
--- are looked up in an array, and date_part is asked, not extract, which makes a numeric and takes long.
+-- Count the jobs that finished in each whole minute, from a minute before "since" and for at most half an hour, up to
+-- ten seconds behind the clock; nothing if no minute has ended since. Counting a minute again gives the same rows, so
+-- two leaders may do it at once. The answer is the time up to which it counted.
+-- Each class of durations is a fifth wider than the one before, from 1 ms: see model/history.py. Their bounds are in an
+-- array. date_part is used because extract returns a numeric, which is slow.
 -- locks: history rows by primary key
 -- index: job_done_finished, attempt_ended, history_pkey
 with bound as materialized (

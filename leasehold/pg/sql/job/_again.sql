@@ -1,4 +1,4 @@
--- Part of the statements that run jobs again: the rows of `undone`, taken from the history, with no attempts made.
+-- Part of the statements that run jobs again: inserts the rows of `undone`, from the history, with no attempts made.
 -- index: deadline_pkey
 again as (
     insert into leasehold.job ({{job/_kept}}, last_error, run_at, deadlines)

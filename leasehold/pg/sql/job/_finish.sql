@@ -1,8 +1,8 @@
--- Part of each statement that finishes jobs: moves the rows of `gone` to the history and releases their
--- unique keys. `gone` has the columns of leasehold.job, and: ended (the state), began (when the last attempt
--- started; null when the attempt did not run, so that no node and no token are kept), result, error, undone
--- (1: the attempt does not count) and crashed (1: its worker died). Somebody's reason to cancel a running job
--- is its last_error; what came of the run stands behind it.
+-- Part of each statement that finishes jobs: moves the rows of `gone` to the history and releases their unique keys.
+-- `gone` has the columns of leasehold.job, and: ended (the state), began (when the last attempt started; null if it did
+-- not run, and then no node and no token are kept), result, error, undone (1: the attempt does not count) and crashed
+-- (1: its worker died). The last_error of a running job that was cancelled is the reason for the cancel; the outcome of
+-- the run is appended.
 -- index: job_key_pkey
 done as (
     insert into leasehold.job_done ({{job/_kept}}, run_at, finished_at, started_at, attempt, crashes, state, node,

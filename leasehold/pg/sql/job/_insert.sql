@@ -1,5 +1,5 @@
--- The insert of jobs whose options are JSON, as leasehold.enqueue takes them: the rows of `wanted`, which has id,
--- task, options, run_at, unique_key, schedule, tick_at and payload. Each statement ends it in its own way.
+-- Part of the statements that insert jobs with JSON options, as leasehold.enqueue takes them: inserts the rows of
+-- `wanted` (id, task, options, run_at, unique_key, schedule, tick_at, payload). Each statement adds its own ending.
 insert into leasehold.job (id, queue, task_name, priority, run_at, created_at, max_attempts, timeout_seconds,
                            requeue_seconds, history, unique_key, schedule, tick_at, payload, deadlines,
                            tags)

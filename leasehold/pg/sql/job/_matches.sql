@@ -1,4 +1,4 @@
--- Whether a row of job or job_done is what a filter asks for; the state is another matter.
+-- Whether a row of job or job_done matches a filter, apart from its state.
 (%(queue)s::text is null or queue = %(queue)s) and (%(task)s::text is null or task_name = %(task)s)
            and (%(nodes)s::uuid[] is null or node = any (%(nodes)s::uuid[]))
            and (%(tag)s::text is null or %(tag)s = any (tags))

@@ -1,12 +1,11 @@
--- Write the outcomes of attempts, each fenced by its token. Finished jobs move to job_done;
--- others wait for their next attempt, unless somebody asked to cancel them meanwhile. Rows locked
--- by somebody are passed over, so that they do not stop the others. What was locked is found by its
--- place: a row that was changed meanwhile (a cancel, progress) has moved, is left, and is answered
--- as ours still; it is written at the next try.
--- The answer: what was not written, and whether it is ours still (false: the claim was lost).
--- LATERAL, so that each row is found by its key, and (select ...) around the arrays, which hides their
--- length from the planner: else it may scan the table for the node's rows, or plan each short batch
--- anew, which costs more than to write it. The ids come sorted.
+-- Write the outcomes of attempts, each fenced by its token. Finished jobs move to job_done. Others wait for their next
+-- attempt, unless a cancel was requested in the meantime. Rows locked by others are skipped, so that they do not hold
+-- up the rest. The rows locked here are found by ctid: one that changed in the meantime (by a cancel or progress) has
+-- moved, is skipped, and is reported as still ours. The next try writes it.
+-- The answer has what was not written, and whether it is still ours (false: the claim was lost).
+-- LATERAL finds each row by its key, and (select ...) around the arrays hides their length from the planner. Otherwise
+-- it may scan the table for the node's rows, or plan each short batch anew, which costs more than writing it. The ids
+-- are sorted.
 -- edge: running -> completed
 -- edge: running -> cancelled
 -- edge: running -> discarded

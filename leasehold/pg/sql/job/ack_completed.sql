@@ -1,6 +1,5 @@
--- Write attempts that simply succeeded, each fenced by its token: the usual outcome, and one move
--- of a row to job_done. In all else as job/ack, with its answer: what was not written, and whether
--- it is ours still.
+-- Write attempts that completed, the usual outcome, each fenced by its token: each row moves to job_done. Otherwise
+-- like job/ack, with the same answer: what was not written, and whether it is still ours.
 -- edge: running -> completed
 -- locks: job rows by id FOR UPDATE SKIP LOCKED, then unique keys
 -- index: job_pkey, job_key_pkey

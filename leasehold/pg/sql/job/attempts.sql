@@ -1,4 +1,4 @@
--- The attempts of one job that did not simply succeed, the newest first.
+-- The attempts of one job that did not just complete, the newest first.
 -- locks: none
 -- index: attempt_pkey, node_pkey, death_pkey
 select a.attempt, a.claim_token, (select w.worker_id from leasehold.workers w where w.node = a.node),

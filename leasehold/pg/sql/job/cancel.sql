@@ -1,5 +1,5 @@
--- Cancel a job: a waiting one ends now, a running one is flagged and its node is told. A row that
--- somebody holds locked is passed over; the caller looks again.
+-- Cancel a job: a waiting one ends now, a running one is flagged and its node is notified. A locked row is skipped, and
+-- the caller tries again.
 -- edge: available -> cancelled
 -- edge: scheduled -> cancelled
 -- edge: retryable -> cancelled

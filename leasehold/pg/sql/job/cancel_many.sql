@@ -1,5 +1,5 @@
--- Cancel jobs: waiting ones end now, running ones are flagged and their nodes are told. Rows that
--- somebody holds locked are left. The answer: those that were cancelled or flagged.
+-- Cancel jobs: waiting ones end now, running ones are flagged and their nodes are notified. Locked rows are skipped.
+-- The answer has those that were cancelled or flagged.
 -- edge: available -> cancelled
 -- edge: scheduled -> cancelled
 -- edge: retryable -> cancelled

@@ -1,5 +1,4 @@
--- The best available jobs of a queue as they are at this moment. Nothing is locked: whoever tries
--- them must look once more (claim_candidates).
+-- The best available jobs of a queue at this moment. Nothing is locked, so claim_candidates must check them again.
 -- locks: none
 -- index: job_ready
 select id from leasehold.job

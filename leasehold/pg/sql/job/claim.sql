@@ -1,4 +1,4 @@
--- Claim jobs of some queues for a node, best first: leasehold.claim says how.
+-- Claim jobs of some queues for a node, best first: see leasehold.claim.
 -- edge: available -> running
 -- locks: own node row FOR KEY SHARE (its death waits for us), the turn at the queue, job rows FOR UPDATE SKIP LOCKED
 -- index: job_ready, node_pkey

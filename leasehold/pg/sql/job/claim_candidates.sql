@@ -1,6 +1,6 @@
--- Claim those of a list, which may be stale, whose advisory lock is free. Each is looked at once
--- more under its lock: others may have claimed, finished or postponed it since. The locks are of
--- the transaction, so that they go when the claim is there for all to see, and not before.
+-- Claim those jobs of a list, which may be stale, whose advisory lock is free. Each is checked again under its lock,
+-- because others may have claimed, finished or postponed it since. The locks belong to the transaction, so that they
+-- are released only when the claim is visible to all.
 -- edge: available -> running
 -- locks: own node row FOR KEY SHARE, advisory locks (tried), job rows FOR UPDATE SKIP LOCKED
 -- index: job_pkey, node_pkey, claimed_to_pkey

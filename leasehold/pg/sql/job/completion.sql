@@ -1,5 +1,5 @@
--- What became of the user's transaction in which a job was completed? (free, there): the row is ours
--- again, it was rolled back; (not free, there): it is open still; (not free, not there): committed, or lost.
+-- What happened to the user's transaction in which a job was completed. (free, there): it was rolled back, and the row
+-- is ours again. (not free, there): it is still open. (not free, not there): it committed, or the claim was lost.
 -- locks: job row FOR UPDATE SKIP LOCKED
 -- index: job_pkey
 with mine as materialized (

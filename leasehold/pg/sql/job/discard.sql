@@ -1,5 +1,5 @@
--- Give jobs up: waiting ones end now, quarantined ones are not to be decided on any more. Running
--- ones, and rows that somebody holds locked, are left. The answer: those that were given up.
+-- Discard jobs: waiting ones end now, quarantined ones need no decision any more. Running ones and locked rows are
+-- skipped. The answer has those that were discarded.
 -- edge: available -> discarded
 -- edge: scheduled -> discarded
 -- edge: retryable -> discarded

@@ -1,5 +1,5 @@
--- Claims whose runs do not count go back at once: not started, or ended by a stop of their process. What
--- somebody asked to cancel ends here. A row that somebody holds locked is passed over: it stops no other.
+-- Give back claims whose runs do not count: not started, or ended because their process stops. A job whose cancel was
+-- requested ends here. A locked row is skipped, so that it does not hold up the rest.
 -- edge: running -> available
 -- edge: running -> cancelled
 -- locks: job rows by id FOR UPDATE SKIP LOCKED, then unique keys

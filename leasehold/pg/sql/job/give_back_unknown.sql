@@ -1,7 +1,7 @@
--- Rows that say they are this node's and that it does not know: a claim whose answer was lost.
--- Only after the epoch was moved on, and only in that epoch: carried out late, when the next one has
--- begun, it would take what was claimed since and runs. By token: a job that hangs in our hands since it was taken
--- away may be the very one that was claimed again. What somebody asked to cancel ends here.
+-- Give back rows of this node that it does not know, from a claim whose answer was lost. Only after the epoch was
+-- raised, and only in that epoch: later it would take newer claims, which run. Known claims are named by token, because
+-- a job that was taken away while it hung here may be the one that we claimed again. A job whose cancel was requested
+-- ends here.
 -- edge: running -> available
 -- edge: running -> cancelled
 -- token: none, because nobody was ever told the claim_token of these rows

@@ -1,5 +1,5 @@
--- Jobs by a filter, newest first. Ids grow with time: each table gives its newest by
--- its primary key, and only those are joined with the rest.
+-- Jobs by a filter, the newest first. Ids grow with time, so each table finds its newest rows by its primary key, and
+-- only those are joined with the rest.
 -- locks: none
 -- index: job_pkey (in order), job_done_pkey (in order), node_pkey, death_pkey
 with newest as (

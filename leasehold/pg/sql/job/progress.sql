@@ -1,5 +1,5 @@
--- How far a running job is. A row that is locked (by the handler's own transaction, it may be) is
--- passed over: waiting for it would stop every other statement of this connection.
+-- Record the progress of a running job. A locked row (perhaps by the handler's own transaction) is skipped, because
+-- waiting for it would stop all other statements of this connection.
 -- locks: job row FOR UPDATE SKIP LOCKED
 -- index: job_pkey
 with mine as materialized (

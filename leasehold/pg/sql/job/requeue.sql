@@ -1,8 +1,7 @@
--- Take a job away from a node that lives: it ran longer than its requeue_after. That run counts as
--- any other: out of attempts, the job is discarded. If somebody asked to cancel it, that ends it. A
--- row that a transaction of the handler's holds is passed over. The answer: the state it has now;
--- running: it is locked; null: not ours any more.
--- A job whose outcome was written waits under the same token, without a node: there is none to take.
+-- Take a job from a live node because it ran longer than its requeue_after. The run counts like any other: without
+-- further attempts the job is discarded. If a cancel was requested, the job ends. A row locked by the handler's own
+-- transaction is skipped. The answer is the job's state now; running: it is locked; null: the claim was lost.
+-- A job whose outcome was written may wait with the same token but no node. It is not taken.
 -- edge: running -> available
 -- edge: running -> discarded
 -- edge: running -> cancelled

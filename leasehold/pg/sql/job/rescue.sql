@@ -1,7 +1,6 @@
--- Free the jobs of nodes that are gone. All that a node held at its first crash is suspect and is
--- marked when it starts from then on; a suspect is blamed only if it had started, and
--- quarantined when it was running at max_crashes crashes. Rows locked by a user who completes
--- the job in a transaction are skipped.
+-- Free the jobs of dead nodes. Every job that a node held at the job's first crash becomes a suspect, whose later
+-- starts are recorded. A suspect is blamed only if it had started, and quarantined if it was running at max_crashes
+-- crashes. Rows that a user's transaction has locked, to complete the job, are skipped.
 -- edge: running -> available
 -- edge: running -> quarantined
 -- edge: running -> cancelled

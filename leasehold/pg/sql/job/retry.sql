@@ -1,4 +1,4 @@
--- Run a job again: a finished one comes back with no attempts made, a waiting one is due now.
+-- Run a job again: a finished one returns with no attempts made, a waiting one becomes due now.
 -- edge: completed -> available
 -- edge: cancelled -> available
 -- edge: discarded -> available

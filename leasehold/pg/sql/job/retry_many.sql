@@ -1,5 +1,5 @@
--- Run jobs again: finished ones come back with no attempts made, waiting ones are due now; running
--- ones are left. The answer: those that may run now.
+-- Run jobs again: finished ones return with no attempts made, waiting ones become due now, running ones are skipped.
+-- The answer has those that may run now.
 -- edge: completed -> available
 -- edge: cancelled -> available
 -- edge: discarded -> available

@@ -1,4 +1,4 @@
--- What is due becomes available. A job whose task no live node knows waits on.
+-- Make due jobs available. A job whose task no live node knows continues to wait.
 -- edge: scheduled -> available
 -- edge: retryable -> available
 -- locks: fence FOR SHARE, job rows FOR UPDATE SKIP LOCKED

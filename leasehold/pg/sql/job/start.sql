@@ -1,4 +1,4 @@
--- Mark a suspect as started: a later crash of the node is blamed on what was running.
+-- Mark a suspect as started, because a later crash of the node is blamed on the jobs that ran.
 -- locks: job row
 -- index: job_pkey
 update leasehold.job set started_at = coalesce(%(now)s::timestamptz, clock_timestamp())

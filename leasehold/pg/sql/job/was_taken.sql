@@ -1,5 +1,5 @@
--- After an ack with unknown outcome: which of these were taken from us? Whoever takes a job changes its
--- token, or takes it away; what our own outcome left, due again it may be, bears ours.
+-- After an ack with unknown outcome: the jobs that were taken from us. Taking a job changes or removes its token. What
+-- our own outcome left, even if it is due again, has our token.
 -- locks: none
 -- index: job_pkey, job_done_pkey
 select a.id

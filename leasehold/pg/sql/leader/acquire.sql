@@ -1,8 +1,7 @@
--- Take over by compare-and-swap: the row must be as observed, the timeline too. The client has
--- waited W, or the row was resigned, or names this very node, which holds no term.
--- A fence that is missing or ahead rolls everything back: there is no holder without a token.
--- An attempt that finds the row changed is counted: somebody else was quicker.
--- Who has a lock waits for it no more; of the terms of a lock the newest is kept.
+-- Take over by compare-and-swap: the row and the timeline must be as observed. The client has waited W, or the row was
+-- resigned, or it names this node, which holds no term. A fence that is missing or ahead rolls everything back: there
+-- is no holder without a token. An attempt that finds the row changed is counted as contention. Taking a lock ends the
+-- wait for it, and deletes all terms of the lock but the newest.
 -- locks: leader row, then fence row (waits for duties of the old term, which hold it FOR SHARE)
 -- index: leader_pkey, fence_pkey, bid_pkey, term_pkey, node_pkey
 with taken as (

@@ -1,7 +1,7 @@
--- Make the rows of an election. Rows deleted by hand are made again above every token that is
--- known of, so that none comes back. A leader's row is made again as its last holder's, who may
--- still believe in it: it goes on if it does, and others wait, as for every silent holder. Its seq
--- was never seen before: whoever saw the old row takes this one for another.
+-- Create the rows of an election. Rows deleted by hand are created again, above every known token, so that no token is
+-- given twice. The leader's row then names its last holder, which may still believe in its term: it continues if so,
+-- and the others wait as for any silent holder. Its seq is random, so that those who saw the old row recognize a new
+-- one.
 -- locks: inserts only
 -- index: leader_pkey, fence_pkey, term_pkey; a scan of node
 with last as (

@@ -1,5 +1,5 @@
--- Give a leadership up, after its duties have stopped, and tell the candidates; a lock, and tell
--- whoever waits first, and nobody if nobody waits.
+-- Resign a leadership, after its duties have stopped, and notify the candidates; or release a lock, and notify only the
+-- first process that waits for it, if any.
 -- locks: leader row
 -- index: leader_pkey, bid_order
 with gone as (

@@ -1,4 +1,4 @@
--- Take an advisory lock on a connection of ours: try, or wait so many milliseconds.
+-- Take an advisory lock on our own connection: try, or wait for some milliseconds.
 -- locks: the advisory lock
 -- index: none
 select leasehold.advisory_lock(%(key)s::bigint, %(class_id)s::integer, %(object_id)s::integer,

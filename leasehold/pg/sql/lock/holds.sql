@@ -1,5 +1,5 @@
--- Does the server show that this very session holds the lock? Its pid and our mark tell the
--- session; what pg_locks says of the lock is the truth.
+-- Whether the server shows that this session holds the lock. The pid and our mark identify the session; pg_locks
+-- decides about the lock.
 -- locks: none
 -- index: none
 select pg_backend_pid() = %(pid)s and current_setting('leasehold.nonce', true) = %(nonce)s

@@ -1,6 +1,5 @@
--- Remember what a key is called, before its lock is taken; the name that is remembered. Nothing
--- comes back when another session notes it at this moment: ask again. Names that nobody used for
--- 30 days go, a few at a time.
+-- Record a key's name before its lock is taken, and return the recorded name. Returns nothing while another session is
+-- recording it: ask again. Names unused for 30 days are deleted, a few at a time.
 -- locks: the name's row, others FOR UPDATE SKIP LOCKED
 -- index: lock_name_pkey, lock_name_used
 with put as (

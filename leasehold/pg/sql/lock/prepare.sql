@@ -1,6 +1,6 @@
--- Settings of the connection that will hold a lock, for the session or for its transaction alone.
--- The server must notice that we are gone, and must not end us while we only hold the lock. The
--- nonce is our mark: behind a pooler the next statement would not find it.
+-- Settings of the connection that will hold a lock, for the session or only for its transaction. The server must notice
+-- when we are gone, and must not end the session while it only holds the lock. The nonce is our mark: behind a pooler
+-- the next statement would not find it.
 -- locks: none
 -- index: none
 select set_config('leasehold.nonce', %(nonce)s, %(local)s),

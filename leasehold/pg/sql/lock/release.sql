@@ -1,4 +1,4 @@
--- Give up a lock of the session; false: the session did not hold it.
+-- Release a session's lock. False: the session did not hold it.
 -- locks: none
 -- index: none
 select case when %(key)s::bigint is not null and %(shared)s then pg_advisory_unlock_shared(%(key)s::bigint)

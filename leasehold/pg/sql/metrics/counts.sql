@@ -1,4 +1,4 @@
--- Every count: its total with its tallies, and what living nodes say of their renewals.
+-- Every count: its total plus its tallies, and the failed renewals that live nodes report.
 -- locks: none
 -- index: a scan of total, tally and node
 select metric, subject, part, sum(n)::bigint from (

@@ -1,5 +1,5 @@
--- Add tallies to their totals, one bounded batch. A tally goes in the statement that adds it: two
--- leaders may do it at once.
+-- Add one bounded batch of tallies to their totals. The statement that adds a tally deletes it, so two leaders may do
+-- this at once.
 -- locks: the tallies, then the totals by primary key
 -- index: tally_pkey (in order), total_pkey
 with gone as (

@@ -1,5 +1,5 @@
--- Each leader with what became of its terms; leaderless counts the present vacancy too. A row that
--- was deleted by hand and made again names a node and was never renewed: it is not held.
+-- Each leader with counts of its terms. leaderless includes the current vacancy. A row that was deleted by hand and
+-- created again names a node but was never renewed: it is not held.
 -- locks: none
 -- index: a scan of leader
 select name, coalesce(node is not null and age < lease_seconds, false), token, greatest(age, 0), acquired, renewed, resigned, expired,

@@ -1,5 +1,5 @@
--- Locks: how many are held, how many processes wait, and for how long the first of them has; then the
--- same of this database's advisory locks.
+-- Locks: how many are held, how many processes wait, and how long the first of these has waited; then the same of this
+-- database's advisory locks.
 -- locks: none
 -- index: a scan of leader and bid
 select (select count(*) from leasehold.leader where node is not null and starts_with(name, 'lock:')),

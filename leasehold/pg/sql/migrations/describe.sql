@@ -1,5 +1,5 @@
--- Everything of a schema as lines of text, for `leasehold schema verify`. Partitions by day differ
--- from one database to the next and are left out.
+-- All objects of a schema as lines of text, for `leasehold schema verify`. Daily partitions are left out, because they
+-- differ between databases.
 select format('column %%s.%%s %%s%%s%%s', c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
               case when a.attnotnull then ' not null' else '' end,
               coalesce(' default ' || pg_get_expr(d.adbin, d.adrelid), ''))

@@ -1,6 +1,6 @@
--- Declare a node dead that was seen unchanged for a whole lease: what was observed is named. What it
--- held is free then: a lease is worth nothing without the lease of its node.
--- The delete waits for claims in flight, which hold the row FOR KEY SHARE.
+-- Declare dead a node whose row was seen unchanged for a whole lease; the parameters name that row. What it held is
+-- free then, because every lease depends on the lease of its node.
+-- The delete waits for running claims, which hold the row FOR KEY SHARE.
 -- locks: fence FOR SHARE, then the node row, then its leader rows
 -- index: fence_pkey, node_pkey; a scan of leader
 with f as materialized (

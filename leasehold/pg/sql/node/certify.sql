@@ -1,6 +1,6 @@
--- A death certificate, by whoever knows that it is dead: no wait for its lease. A process that was fenced
--- certifies the identity that it had, and lives on under another. A parent certifies a process: every
--- identity whose row says that it took the id which this parent gave it.
+-- Certify that a node is dead, without waiting for its lease. A fenced process certifies its old identity and continues
+-- under a new one. A parent certifies a process: every identity whose row says that it took the id that this parent
+-- gave.
 -- locks: the node rows (waits for claims in flight), then their leader rows
 -- index: a scan of node; a scan of leader; death_pkey
 with dead as (

@@ -1,4 +1,4 @@
--- Nodes that are gone and whose jobs were not all looked for yet, but for the first of them.
+-- Dead nodes that may still hold jobs, after the first "skip".
 -- locks: none
 -- index: death_open (all of it)
 select node, worker_id from leasehold.death where not settled order by died_at, node

@@ -1,5 +1,5 @@
--- Nodes that died lately and that no person has seen yet, the newest first, with how many of their jobs were
--- rescued within a minute.
+-- Nodes that died recently and that no person has seen yet, the newest first, with the number of their jobs rescued
+-- within a minute.
 -- locks: none
 -- index: death_unseen (in order), attempt_ended (in order)
 select d.node, d.worker_id, d.app, d.died_at,

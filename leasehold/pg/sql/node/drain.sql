@@ -1,5 +1,5 @@
--- Ask the worker processes of an application, or one of them, to drain and end: those that say
--- that they do so. The signal's claim_token: 0 all of them, 1 that node alone.
+-- Ask the worker processes of an application, or one of them, to drain and end, if they report that they can. The
+-- signal's claim_token is 0 for all of them, 1 for one node.
 -- locks: their signal rows
 -- index: signal_pkey, node_pkey; a scan of node
 with asked as (

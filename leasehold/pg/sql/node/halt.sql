@@ -1,4 +1,4 @@
--- A node shall claim nothing, or claim again: it is told with its next renewal.
+-- Halt a node's claiming, or resume it. The node learns it with its next renewal.
 -- locks: the node's row
 -- index: node_pkey
 update leasehold.node set halted = %(halted)s where id = %(node)s

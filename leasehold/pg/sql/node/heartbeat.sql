@@ -1,7 +1,6 @@
--- Renew the node and what it leads, and see what the others did: one statement an interval.
--- Leaderships are renewed only with the node; what is not in the answer was not renewed. An
--- election that lacks its fence row is not seen, and made again.
--- The server's timeline is noted when it is another one, or told no more.
+-- Renew the node and its leaderships, and read the other nodes and leaders: one statement per interval. Leaderships are
+-- renewed only with the node; one that is not in the answer was not renewed. An election without its fence row is not
+-- shown, and is then created again. The server's timeline is recorded when it changes, or is no longer reported.
 -- locks: own node row, then own leader rows; the row of incarnation, where the timeline changed
 -- index: node_pkey, leader_pkey, fence_pkey, signal_pkey; a scan of node, leader, release and incarnation
 with me as (

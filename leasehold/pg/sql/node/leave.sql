@@ -1,5 +1,5 @@
--- A clean stop: the node gave back its jobs and takes its row away. Its death is noted here, before the
--- trigger does, which would call it one that died.
+-- A clean stop: the node has given back its jobs and deletes its row. It records its death as "left" before the trigger
+-- would record it as "died".
 -- locks: own node row
 -- index: node_pkey; death_pkey
 with gone as (

@@ -1,6 +1,6 @@
--- After a claim with unknown outcome: no claim of the epoch before can commit after this. The new
--- one is named, so that this statement repeated, or carried out late, moves it no further.
--- FOR UPDATE waits for claims in flight, which hold the row FOR KEY SHARE.
+-- After a claim with unknown outcome: no claim of an earlier epoch can commit after this. The parameter is the new
+-- epoch, so that this statement, repeated or late, raises it no further. FOR UPDATE waits for running claims, which
+-- hold the row FOR KEY SHARE.
 -- locks: own node row FOR UPDATE
 -- index: node_pkey
 with held as materialized (

@@ -1,4 +1,4 @@
--- A process starts: its node row, and its release if that was not seen before.
+-- Register a starting process: insert its node row, and its release if that is new.
 -- locks: inserts only
 -- index: node_pkey, release_pkey
 with known as (

@@ -1,4 +1,4 @@
--- A person has seen that these nodes died (null: all that did): status tells of them no more.
+-- Record that a person has seen these deaths (null: all), so that status no longer reports them.
 -- locks: death rows
 -- index: death_unseen (all of it)
 update leasehold.death set seen_at = coalesce(%(now)s::timestamptz, now())

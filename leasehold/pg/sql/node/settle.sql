@@ -1,4 +1,4 @@
--- These dead nodes hold no job any more. One that still holds some, a locked row it may be, stops no other.
+-- Settle those of these dead nodes that hold no job. One that still holds a job, perhaps a locked row, stops no other.
 -- locks: death rows, then their rows of claimed_to
 -- index: claimed_to_pkey, death_pkey; job_ready (each level as far as these nodes have claimed)
 with levels as materialized (

@@ -1,6 +1,5 @@
--- Delete what is past keeping, a bounded batch of each. An expired key is locked before it is
--- deleted: a new job may just be taking it over, and then it is that job's. A repetition is kept for two hours
--- after we last saw its job.
+-- Delete expired rows, a bounded batch of each kind. An expired key is locked before it is deleted, because a new job
+-- may be taking it over; then it stays. A row of repeated is kept for two hours after its job was last seen.
 -- locks: the rows; keys that nobody holds locked
 -- index: event_at, event_pkey, tick_decided, tick_pkey, attempt_ended, attempt_pkey, job_key_held, job_key_pkey, history_pkey, job_pkey; a scan of node, death, signal, stack and repeated
 with clock as (

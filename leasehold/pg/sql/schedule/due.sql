@@ -1,6 +1,6 @@
--- Schedules with a moment that is due and not decided, and the database's time; without those
--- definitions of which the asker knows already that it cannot decide them. He knows them by a hash:
--- what a hand wrote into a spec may be nothing that he can read, or write as it was.
+-- Schedules with a due, undecided moment, and the database's time; without the definitions that the caller is known to
+-- be unable to decide. A hash identifies these, because a spec edited by hand may be unreadable, or not reproducible,
+-- for the caller.
 -- locks: none
 -- index: schedule_next
 select s.name, s.spec, s.missed, s.grace_seconds, s.release, s.high_water, s.next_at,

@@ -1,7 +1,7 @@
--- Decide ticks: move each schedule's high-water mark and, from what that returned, write the
--- ledger and the jobs. Two leaders serialise on the schedule's row; the second one finds the mark
--- moved and does nothing. The ledger finds its schedules by their key: the planner takes moved for
--- one row, and would compare each of many ticks with each schedule.
+-- Decide ticks: move each schedule's high-water mark and, from the rows that returns, write the ledger and the jobs.
+-- Two leaders serialise on the schedule's row: the second one finds the mark moved and does nothing. The jobs join the
+-- table schedule by its key, not moved: the planner expects one row of moved, and would compare each tick with each
+-- schedule.
 -- edge: new -> available
 -- locks: fence FOR SHARE, schedule rows
 -- index: schedule_pkey, tick_pkey, job_pkey, fence_pkey

@@ -1,5 +1,5 @@
--- Seconds until the next moment of any schedule that the asker can decide (null: there is none), and how far the furthest
--- decided moment lies ahead of the clock: more than a little means that the clock was set back.
+-- Seconds until the next moment of any schedule that the caller can decide (null: there is none), and how far the
+-- furthest decided moment is ahead of the clock: more than a little means that the clock was set back.
 -- locks: none
 -- index: schedule_next
 select extract(epoch from min(next_at) - coalesce(%(now)s::timestamptz, clock_timestamp()))::float8,

@@ -1,4 +1,4 @@
--- Pause a schedule, or let it go on: the moments in between are decided by its missed policy.
+-- Pause a schedule, or resume it: its missed policy decides the moments in between.
 -- locks: schedule row
 -- index: schedule_pkey
 update leasehold.schedule set paused = %(paused)s where app = %(app)s and name = %(name)s returning name

@@ -1,5 +1,5 @@
--- Run a schedule's job now, beside its ticks: the high-water mark stays as it is. The ledger gets an entry whose time
--- ends in a microsecond, so that it takes no tick's place. Done again with the same id it changes nothing.
+-- Run a schedule's job now, in addition to its ticks: the high-water mark stays. The ledger gets an entry whose time
+-- ends in a microsecond, so that it is not in the place of a tick. Repeated with the same id, it changes nothing.
 -- edge: new -> available
 -- locks: inserts only
 -- index: schedule_pkey, job_pkey, tick_pkey

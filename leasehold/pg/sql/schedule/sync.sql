@@ -1,5 +1,5 @@
--- Bring the schedules of an application in line with the code of one release. Refused (no row
--- changes, "newest" is false) while a node of a newer release is alive.
+-- Update the schedules of an application to the code of one release. Refused (no row changes, "newest" is false) while
+-- a node of a newer release is alive.
 -- locks: schedule rows by name
 -- index: schedule_pkey, release_pkey; a scan of node
 with newest as materialized (
@@ -17,7 +17,7 @@ with newest as materialized (
     select %(app)s, d.name, d.spec, d.described, d.task_name, d.job, d.missed, d.grace_seconds, %(release)s,
            d.next_at, coalesce(%(now)s::timestamptz, now())
     from d, newest
-    -- what is in line already is not even locked: each node asks again and again
+    -- rows that match are not even locked, because each node repeats this
     where newest.yes and not exists (
         select 1 from leasehold.schedule s
         where s.app = %(app)s and s.name = d.name
@@ -28,7 +28,7 @@ with newest as materialized (
     set spec = excluded.spec, described = excluded.described, task_name = excluded.task_name, job = excluded.job,
         missed = excluded.missed, grace_seconds = excluded.grace_seconds, release = excluded.release,
         updated_at = excluded.updated_at,
-        -- what is due and undecided stays due, also when the moments change
+        -- due and undecided moments stay due, even if the spec changes
         next_at = case when s.spec = excluded.spec then s.next_at
                        when s.next_at <= excluded.updated_at then least(s.next_at, excluded.next_at)
                        else excluded.next_at end,

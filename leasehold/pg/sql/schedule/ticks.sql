@@ -1,5 +1,4 @@
--- The newest entries of the ledger, with what became of the job of each. A job of which nothing is kept any more is
--- "unknown".
+-- The newest entries of the ledger, with the outcome of each one's job: "unknown" if nothing is kept of it.
 -- locks: none
 -- index: a scan of tick; job_pkey, job_done_pkey
 with newest as materialized (

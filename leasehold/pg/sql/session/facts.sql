@@ -1,4 +1,4 @@
--- What a new connection must know of the other end.
+-- What a new connection must know about the server.
 -- locks: none
 -- index: none
 select pg_backend_pid(), pg_is_in_recovery(), current_setting('transaction_read_only') = 'on',

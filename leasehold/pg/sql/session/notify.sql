@@ -1,4 +1,4 @@
--- A notification to ourselves: does LISTEN deliver? False: it was not sent, see the function.
+-- Notify ourselves, to test whether LISTEN delivers. False: it was not sent, see the function.
 -- locks: the NOTIFY lock at commit
 -- index: none
 select leasehold.notify(%(message)s)

@@ -1,9 +1,8 @@
--- Settings of a session of our own (never behind a pooler, where they would leak to others).
--- Statements look anew at what was committed while they waited, whatever the role has as its default.
--- An idle connection is no reason to end it, nor is a long migration. Times are written in UTC.
--- A vanished client must not go on applying what it waited for; jit only costs on short statements.
--- Steady: statements that come again and again must find their rows by an index. Else they have the
--- plan of an empty table when many jobs come, which reads and sorts all of them (ADR 22).
+-- Settings of our own session (never behind a pooler, where they would leak to others). Read committed: a statement
+-- sees what was committed while it waited, whatever the role's default. The server must not end the session for being
+-- idle, or for a long migration. Times are in UTC. The statement of a vanished client must not continue after its wait.
+-- jit only costs time on short statements. Steady: repeated statements must find their rows by an index. Otherwise they
+-- keep the plan of an empty table when many jobs arrive, and read and sort all of them (ADR 22).
 -- locks: none
 -- index: none
 select set_config('synchronous_commit', %(commit)s, false),

@@ -1,4 +1,4 @@
--- The node's answer, to the newest request alone.
+-- Store the node's answer, only if its request is the newest.
 -- locks: the row
 -- index: a scan of stack, which holds an hour's requests at most
 update leasehold.stack

@@ -1,5 +1,5 @@
--- Schedules whose newest finished job was discarded or quarantined, and of whose last five ticks no job completed
--- within so many seconds.
+-- Schedules whose newest finished job was discarded or quarantined, and none of whose last five ticks has a job that
+-- completed within "seconds".
 -- locks: none
 -- index: schedule_pkey (in order), tick_pkey, job_done_pkey
 select s.app, s.name, s.task_name, o.id, o.state, o.finished_at, left(o.last_error, 2000)

@@ -1,7 +1,6 @@
--- Of each task whose attempts failed within so many seconds: how many jobs were discarded, how many attempts
--- failed and will be tried again, how many jobs finished in the minutes that the history has, up to when it
--- has them, and the newest error. At most "limit" of the newest failures are counted, and then only as far back
--- as they reach.
+-- Of each task with failed attempts within "seconds": how many jobs were discarded, how many attempts failed and will
+-- be retried, how many jobs finished in the history's minutes, up to when these reach, and the newest error. Only the
+-- newest "limit" failures are counted, and finished jobs only as far back as those reach.
 -- locks: none
 -- index: attempt_ended (in order), job_pkey, job_done_pkey, history_pkey (in order)
 with clock as materialized (

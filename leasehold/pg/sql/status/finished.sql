@@ -1,4 +1,4 @@
--- How many jobs of each task have finished since then, counted up to "most" of all of them.
+-- How many jobs of each task have finished since then. Counts at most "most" jobs in all.
 -- locks: none
 -- index: job_done_finished
 select task_name, count(*) from (

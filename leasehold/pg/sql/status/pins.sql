@@ -1,6 +1,5 @@
--- Who keeps dead rows of this database from being removed for longer than so many seconds: open and
--- prepared transactions, the oldest first. Of other roles' sessions PostgreSQL shows it only to
--- members of pg_read_all_stats.
+-- What has blocked vacuum in this database for longer than "seconds": open and prepared transactions, the oldest first.
+-- PostgreSQL shows other roles' sessions only to members of pg_read_all_stats.
 -- locks: none
 -- index: none
 select * from (

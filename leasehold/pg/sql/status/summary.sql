@@ -1,5 +1,5 @@
--- Numbers for status, each capped so that a full queue costs no scan. What has been due for longest
--- is at the head of a priority of a queue.
+-- Counts for status, each capped, so that a full queue needs no scan. The job that has been due for longest is at the
+-- head of a priority of a queue.
 -- locks: none
 -- index: job_ready (in order), job_waiting (in order), job_unknown (in order), job_done_bad
 with recursive lane (queue, priority) as (

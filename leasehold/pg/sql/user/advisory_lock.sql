@@ -1,6 +1,5 @@
--- Take an advisory lock in the user's transaction, until its end: try, or wait so many
--- milliseconds. And, when it is asked for: does the server show it? (Some engines have the
--- functions and do nothing in them.)
+-- Take an advisory lock in the user's transaction, until its end: try, or wait for some milliseconds. With "check",
+-- also report whether the server shows it. (In some engines these functions do nothing.)
 -- locks: the advisory lock
 -- index: none
 select got, case when got and cast(%(check)s as boolean) then exists (

@@ -1,6 +1,6 @@
--- Is this claim still ours? The row stays locked until the user's transaction ends, so that nobody
--- takes the job away before. If it is not, the statement fails and the transaction with it. The row of a
--- client that vanishes in mid-transaction must be free again: the server ends what is idle for so long.
+-- Assert that this claim is still ours, and lock the row until the user's transaction ends, so that nobody takes the
+-- job away before. If the claim was lost, the statement fails, and the transaction with it. If a client vanishes during
+-- its transaction, the server ends the session after "idle_ms" idle, which frees the row.
 -- locks: job row FOR SHARE
 -- index: job_pkey
 with mine as materialized (

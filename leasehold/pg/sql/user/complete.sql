@@ -1,6 +1,6 @@
--- Complete a job in the user's transaction: its effects and its completion are one commit. If the
--- claim was lost the statement fails, and with it the transaction: nobody can commit it by mistake. The
--- row of a client that vanishes in mid-transaction must be free again: the server ends what is idle for so long.
+-- Complete a job in the user's transaction: its effects and its completion commit together. If the claim was lost, the
+-- statement fails, and the transaction with it, so that it cannot be committed by mistake. If a client vanishes during
+-- its transaction, the server ends the session after "idle_ms" idle, which frees the row.
 -- edge: running -> completed
 -- locks: job row, then its unique key
 -- index: job_pkey, job_key_pkey

@@ -1,4 +1,4 @@
--- Arm a deadline that stands alone in a transaction of the user's. Casts by way of text, see enqueue.
+-- Arm a deadline without a job in the user's transaction. It casts by way of text: see enqueue.
 -- locks: inserts only; waits for another insert of the same name
 -- index: deadline_name, deadline_moment, deadline_pkey
 select id, created

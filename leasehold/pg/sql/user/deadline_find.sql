@@ -1,5 +1,4 @@
--- The deadline of that name which stands alone, in a transaction of the user's: the armed one, or
--- the newest.
+-- In the user's transaction, the deadline without a job of that name: the armed one, or the newest.
 -- locks: none
 -- index: deadline_name, deadline_moment
 select d.id from (

@@ -1,5 +1,5 @@
--- Enqueue in a transaction of the user's. Casts in words: some drivers read a colon as a parameter;
--- by way of text: a codec that the user set for jsonb must not encode it once more.
+-- Enqueue in the user's transaction. It writes out "cast", because some drivers read a colon as a parameter, and casts
+-- by way of text, because the user's codec for jsonb must not encode the value again.
 -- edge: new -> available
 -- edge: new -> scheduled
 -- locks: unique keys

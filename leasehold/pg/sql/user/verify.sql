@@ -1,6 +1,6 @@
--- Hold the fence of a leader or a lock until the user's transaction ends: nobody can take it over
--- before. If the term was lost, the statement fails and the transaction with it. A client that
--- vanishes in mid-transaction must not hold it for ever: the server ends what is idle for so long.
+-- Hold the fence of a leader or a lock until the user's transaction ends, so that nobody can take it over before. If
+-- the term was lost, the statement fails, and the transaction with it. If a client vanishes during its transaction, the
+-- server ends the session after "idle_ms" idle, which frees the fence.
 -- locks: fence row FOR SHARE
 -- index: fence_pkey
 with mine as materialized (

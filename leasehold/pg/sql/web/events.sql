@@ -1,4 +1,4 @@
--- Events by kind and level, the newest first; so many are looked at.
+-- Events by kind and level, the newest first. Reads at most "scan" events.
 -- locks: none
 -- index: event_pkey (in order)
 with looked as materialized (

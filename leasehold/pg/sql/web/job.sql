@@ -1,4 +1,4 @@
--- What the view does not show of one unfinished job, and how many that are ready stand before it.
+-- What the view does not show of one unfinished job, and how many ready jobs are before it.
 -- locks: none
 -- index: job_pkey, job_ready
 select j.run_at, j.claimed_at, j.started_at, j.node, j.unique_key, j.requeue_seconds, j.timeout_seconds, j.history,

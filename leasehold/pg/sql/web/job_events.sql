@@ -1,4 +1,4 @@
--- What happened to one job: among so many events of its time.
+-- The events of one job, among the newest 20000 events of its time.
 -- locks: none
 -- index: event_at
 select id, at, kind, level, worker_id, fields

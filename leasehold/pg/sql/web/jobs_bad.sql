@@ -1,4 +1,4 @@
--- A look at the newest jobs that ended in one state other than completed: ids, the newest first.
+-- Scan the newest jobs that ended in one state other than completed: ids, the newest first.
 -- locks: none
 -- index: job_done_bad
 with looked as materialized (

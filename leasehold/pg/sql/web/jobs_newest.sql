@@ -1,4 +1,4 @@
--- A look at the newest jobs, so many at most, and which of them match: ids, the newest first.
+-- Scan the newest jobs, at most "scan", for those that match: ids, the newest first.
 -- locks: none
 -- index: job_pkey, job_done_pkey
 with looked as materialized (

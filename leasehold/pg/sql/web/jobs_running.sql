@@ -1,5 +1,5 @@
--- The jobs that run: they stand at the head of their queue and priority, where the claims took them.
--- So many are looked at, the same number of each head; ids, the oldest first.
+-- The running jobs. They are at the head of their queue and priority, where claims took them. Reads at most "scan"
+-- jobs, the same number at each head: ids, the oldest first.
 -- locks: none
 -- index: job_ready (in order)
 with recursive lane (queue, priority) as (

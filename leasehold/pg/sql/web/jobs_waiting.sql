@@ -1,4 +1,4 @@
--- A look at the jobs that wait for their time, the next due first: ids and when they are due.
+-- Scan the jobs that wait for their time, the next due first: ids and when they are due.
 -- locks: none
 -- index: job_waiting; job_pkey, where an id is looked for by its beginning
 with looked as materialized (

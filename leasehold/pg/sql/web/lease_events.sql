@@ -1,4 +1,4 @@
--- What processes said of their leases, the newest first.
+-- The events of leases, the newest first.
 -- locks: none
 -- index: event_at
 select id, at, kind, level, worker_id, fields

@@ -1,4 +1,4 @@
--- Names to suggest: queues, and tasks that nodes know, schedules name or the last minutes counted.
+-- Names to suggest: queues, and tasks of nodes, schedules and the history's last minutes.
 -- locks: none
 -- index: job_ready (in order), history_pkey (in order); a scan of node and schedule
 with recursive q (queue) as (

@@ -1,4 +1,4 @@
--- The nodes, living and dead, whose worker id begins so, or that have this id.
+-- The nodes, live and dead, whose worker id begins with this text, or that have this id.
 -- locks: none
 -- index: a scan of node and death
 select node from leasehold.workers

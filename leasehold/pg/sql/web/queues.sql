@@ -1,8 +1,7 @@
--- Each queue with work, so many of them: how many are ready, how many of these run, and which could
--- run and has been due for longest. So many are counted at the head of each queue, its priorities together; where
--- there are more, the planner's statistics give an estimate (null: there are none yet). The oldest is
--- looked for at the head of each of its priorities: a bound on pairs would hide the queues behind one
--- with many priorities.
+-- Each of at most 200 queues with work: how many jobs are ready, how many of these run, and which available one has
+-- been due for longest. It counts a bounded number at the head of each queue, over all its priorities. Beyond that, the
+-- planner's statistics give an estimate (null: there are none yet). The oldest is sought at the head of each priority
+-- of a queue: a bound on (queue, priority) pairs would hide the queues after one with many priorities.
 -- locks: none
 -- index: job_ready (in order)
 with recursive line (queue) as (

@@ -1,4 +1,4 @@
--- The terms since then, and of each election the last one before.
+-- The terms since then, and the last one before of each election.
 -- locks: none
 -- index: a scan of term
 select name, token, worker_id, acquired_at from (

@@ -1,4 +1,4 @@
--- The newest ticks of each schedule, with what became of the job of each.
+-- The newest ticks of each schedule, with the outcome of each one's job.
 -- locks: none
 -- index: schedule_pkey (in order), tick_pkey, job_pkey, job_done_pkey
 select t.app, t.schedule, t.fire_at, t.until, t.state, t.job_id, t.term, t.decided_at,

@@ -1,5 +1,5 @@
--- Who keeps dead rows from being removed: open transactions, prepared ones and replication slots,
--- the oldest snapshot first. Text in quotes is left out of what they run.
+-- What blocks vacuum: open transactions, prepared ones and replication slots, the oldest snapshot first. Quoted text is
+-- removed from their queries.
 -- locks: none
 -- index: none
 select * from (

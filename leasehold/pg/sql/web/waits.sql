@@ -1,4 +1,4 @@
--- Who waits for a lock, and for whom.
+-- The sessions that wait for a lock, and those that block them.
 -- locks: none
 -- index: none
 select a.pid, a.usename::text, a.application_name, a.wait_event,
