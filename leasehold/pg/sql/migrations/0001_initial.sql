@@ -1,10 +1,10 @@
--- The whole of the first schema. "leasehold." is replaced by the schema's name when it is not the
--- default one; nothing here depends on search_path.
+-- The whole first schema. "leasehold." is replaced by the schema's name if that is not the default. Nothing here
+-- depends on search_path.
 
 create table leasehold.migration (
     number      integer     primary key,
     name        text        not null,
-    -- the oldest schema number that a program must know of to work with the schema as it is now
+    -- the oldest schema number that a program must know to work with the current schema
     min_known   integer     not null,
     applied_at  timestamptz not null default now()
 );
@@ -13,8 +13,8 @@ create table leasehold.migration (
 -- Helpers
 -- ---------------------------------------------------------------------------------------------
 
--- The server's timeline, which grows with each promotion; null where the server does not tell it. Managed services
--- refuse these functions in ways of their own.
+-- The server's timeline, which grows with each promotion; null if the server does not report it. Managed services
+-- refuse these functions in different ways.
 create function leasehold.server_timeline() returns bigint
 language plpgsql volatile parallel restricted security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -23,21 +23,21 @@ exception when others then
     return null;
 end $$;
 
--- What no dump may leave behind, for tokens never fall: not after a move to a server on a lower timeline either.
+-- Every dump must include this table, so that tokens never fall, not even after a move to a server on a lower timeline.
 create table leasehold.incarnation (
     one    boolean primary key default true check (one),
-    -- does the server tell its timeline? It counts as 1 while it does not
+    -- whether the server reports its timeline; if not, it counts as 1
     told   boolean not null,
-    -- the server's timeline when a node last looked
+    -- the server's timeline when a node last read it
     seen   bigint  not null,
-    -- the timelines of the servers before this one, and one for each time that a person lifted the tokens
+    -- the timelines of earlier servers, and one for each time that a person lifted the tokens
     added  bigint  not null default 0
 );
 insert into leasehold.incarnation (told, seen)
 select t is not null, coalesce(t, 1) from leasehold.server_timeline() t;
 
--- The upper half of every token, plus one: the server's timeline and what is added to it. A claim asks the server
--- without an exception block, which would be a subtransaction each time; heartbeats notice when it refuses.
+-- The upper half of every token, plus one: the server's timeline plus "added". A claim reads it without an exception
+-- block, which would be a subtransaction each time. Heartbeats notice when the server refuses.
 create function leasehold.timeline() returns bigint
 language plpgsql volatile parallel restricted security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -54,8 +54,8 @@ begin
     return known.added + ours + case when ours < known.seen then known.seen else 0 end;
 end $$;
 
--- The same, and remember the server's timeline. On a lower one the data came from another server: its are added.
--- A row that was deleted by hand is made again.
+-- The same, and record the server's timeline. If it is lower, the data came from another server, whose timelines are
+-- added. A row that was deleted by hand is created again.
 create function leasehold.note_timeline() returns bigint
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -72,8 +72,8 @@ begin
 end $$;
 revoke execute on function leasehold.note_timeline() from public;
 
--- Every token from now on is above all that were given, also above those that only the outside remembers: for data
--- from an older backup, and for a failover that lost commits on a server that does not tell its timeline.
+-- Raise all future tokens above all earlier ones, even above those that only external systems know: for data from an
+-- older backup, and for a failover that lost commits on a server that does not report its timeline.
 create function leasehold.lift_tokens() returns bigint
 language plpgsql volatile as $$
 declare
@@ -93,7 +93,7 @@ begin
     return leasehold.timeline();
 end $$;
 
--- Roll back a statement that found what must not be.
+-- Roll back a statement that found a violation.
 create function leasehold.refuse(why text) returns bigint
 language plpgsql volatile as $$
 begin
@@ -110,7 +110,7 @@ create table leasehold.node (
     id             uuid        primary key,
     token          bigint      not null,
     seq            bigint      not null default 1,
-    -- grows when a claim's outcome is unknown: claims of the epoch before change nothing
+    -- grows when a claim's outcome is unknown: claims of earlier epochs change nothing
     epoch          integer     not null default 1,
     lease_seconds  real        not null,
     app            text        not null,
@@ -125,9 +125,9 @@ create table leasehold.node (
     sleeping       text[]      not null default '{}',
     started_at     timestamptz not null default now(),
     renewed_at     timestamptz not null default now(),
-    -- a person asked it to claim nothing; it runs on, and obeys with its next renewal
+    -- a person halted its claiming; it continues to run, and obeys with its next renewal
     halted         boolean     not null default false,
-    -- what the process believes of itself: leaderships with terms, running jobs, loop lag
+    -- what the process reports about itself: leaderships with terms, running jobs, loop lag
     info           jsonb       not null default '{}'
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
@@ -135,18 +135,18 @@ create function leasehold.worker_id(host text, pid integer, node uuid) returns t
 language sql immutable
 return host || ':' || pid || ':' || right(node::text, 6);
 
--- Every node that is gone, by whatever way its row went; the rescuer frees its jobs.
+-- Every dead node, however its row was deleted. The rescuer frees its jobs.
 create table leasehold.death (
     node       uuid        primary key,
     worker_id  text        not null,
     app        text        not null,
     release    text        not null,
     died_at    timestamptz not null default now(),
-    -- all its claims were looked for and freed
+    -- all its claims were found and freed
     settled    boolean     not null default false,
-    -- died: seen silent, or certified by its parent; fenced: the process lives on under another id; left: stopped
+    -- died: was silent, or certified by its parent; fenced: the process continues under another id; left: stopped
     how        text        not null default 'died',
-    -- when a person said that it was seen
+    -- when a person marked it as seen
     seen_at    timestamptz
 );
 create index death_open on leasehold.death (died_at) where not settled;
@@ -172,13 +172,13 @@ create table leasehold.leader (
     lease_seconds  real        not null,
     acquired_at    timestamptz,
     renewed_at     timestamptz,
-    -- what became of it since its row was made, for people: no part of the protocol
+    -- counts since its row was created, for people: the protocol does not use them
     acquired       bigint      not null default 0,
     renewed        bigint      not null default 0,
     resigned       bigint      not null default 0,
     -- terms that ended without a resignation
     expired        bigint      not null default 0,
-    -- with nobody whose lease was in force, between two terms; and since when it is so
+    -- the time between terms without a valid lease; and since when there has been none
     leaderless_seconds double precision not null default 0,
     vacated_at     timestamptz
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
@@ -189,7 +189,7 @@ create table leasehold.fence (
     token  bigint not null default 0
 );
 
--- Every term ever, for people and as the memory from which a row deleted by hand is made again.
+-- Every term, for people, and to create rows again that were deleted by hand.
 create table leasehold.term (
     name         text        not null,
     token        bigint      not null,
@@ -199,7 +199,7 @@ create table leasehold.term (
     primary key (name, token)
 );
 
--- Who waits for a lock, in the order of the tickets: one place a process. It goes with the node.
+-- The processes that wait for a lock, in the order of tickets: one place each. A node's bids are deleted with it.
 create table leasehold.bid (
     name    text   not null,
     node    uuid   not null references leasehold.node on delete cascade,
@@ -210,7 +210,7 @@ create table leasehold.bid (
 create index bid_order on leasehold.bid (name, ticket);
 create index bid_node on leasehold.bid (node);
 
--- Names of deployments in the order in which they were first seen.
+-- Names of deployments, numbered in the order in which they were first seen.
 create table leasehold.release (
     app         text        not null,
     name        text        not null,
@@ -223,18 +223,18 @@ create table leasehold.release (
 -- Jobs
 -- ---------------------------------------------------------------------------------------------
 
--- Where a job stands in its queue: grows in the order in which jobs become available. A transaction has its xid
--- before it takes a seat (trigger job_seat): a claim knows by that which seats can still be filled.
+-- A job's place in its queue. Seats grow in the order in which jobs become available. A transaction gets its xid before
+-- it takes a seat (trigger job_seat), which tells a claim the seats that can still be filled.
 create sequence leasehold.seat_seq as bigint;
 
--- Every unfinished job. What a claim changes stands last, so that the WAL record of the new row
--- version can share its beginning with the old one; none of it is indexed, so that it is HOT.
+-- Every unfinished job. The columns that a claim changes are last, so that the WAL record of the new row version shares
+-- its beginning with the old one. None of them is indexed, so the update is HOT.
 create table leasehold.job (
     id               uuid        primary key,
     queue            text        not null,
     task_name        text        not null,
     priority         smallint    not null default 0,
-    -- false: it was claimed before and came back; it goes before the fresh ones of its priority
+    -- false: it was claimed before and came back; it runs before the fresh ones of its priority
     fresh            boolean     not null default true,
     seat             bigint      not null default nextval('leasehold.seat_seq'),
     run_at           timestamptz not null default now(),
@@ -246,11 +246,11 @@ create table leasehold.job (
     schedule         text,
     -- the moment of the schedule's tick, which stays when a retry moves run_at
     tick_at          timestamptz,
-    -- it has rows in leasehold.deadline: only then anybody looks for them
+    -- whether it has rows in leasehold.deadline; if not, they are not searched
     deadlines        boolean     not null default false,
-    -- take it away from its node after this long, even if the node lives
+    -- take it from its node after this time, even if the node is alive
     requeue_seconds  real,
-    -- where it was enqueued, for tracing: W3C's traceparent
+    -- the span that enqueued it, as W3C's traceparent
     trace            text,
     tags             text[]      not null default '{}',
     payload          jsonb       not null,
@@ -270,13 +270,13 @@ create table leasehold.job (
     claimed_at       timestamptz
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_threshold = 100000);
 
--- Available and running jobs: a claim changes no column of it and is a HOT update. Claims do not walk over what
--- runs, because they know where to begin.
+-- Available and running jobs: a claim changes no column of this index, and is a HOT update. Claims do not read the
+-- entries of running jobs, because they know where to begin.
 create index job_ready on leasehold.job (queue, priority, fresh, seat) where ready;
 create index job_waiting on leasehold.job (run_at) where not ready;
 
--- How far a node has claimed. None of its jobs at a level has a seat above this one, so that the jobs of a dead node are
--- found without reading everything that waits. A claim writes it ten thousand seats ahead, which makes it rare.
+-- How far a node has claimed. None of its jobs at a level has a seat above this one, so the jobs of a dead node are
+-- found without reading all waiting jobs. A claim writes it ten thousand seats ahead, so it seldom writes.
 create table leasehold.claimed_to (
     node     uuid     not null,
     queue    text     not null,
@@ -286,7 +286,7 @@ create table leasehold.claimed_to (
     primary key (node, queue, priority, fresh)
 ) with (fillfactor = 50);
 
--- few, and asked for by every look at the state of things; no claim writes it
+-- few rows, which every status reads; no claim writes it
 create index job_unknown on leasehold.job (task_name) where held_because = 'unknown_task';
 
 create function leasehold.job_seat() returns trigger
@@ -325,12 +325,12 @@ create table leasehold.job_done (
     primary key (id, finished_at)
 ) partition by range (finished_at);
 
--- Days are made ahead; what they do not cover is kept here and nothing is refused.
+-- Days are created ahead. Rows that no day covers are kept here, so none is refused.
 create table leasehold.job_done_default partition of leasehold.job_done default;
 
 create index job_done_bad on leasehold.job_done (state, id) where state <> 'completed';
 
--- One row per attempt that did not simply succeed.
+-- One row per attempt that did not just complete.
 create table leasehold.attempt (
     job_id       uuid        not null,
     claim_token  bigint      not null,
@@ -344,7 +344,7 @@ create table leasehold.attempt (
 );
 create index attempt_ended on leasehold.attempt (ended_at);
 
--- Unique keys outlive the moves of the rows that hold them.
+-- Unique keys have a table of their own, because a job's row moves to job_done.
 create table leasehold.job_key (
     key         text        primary key,
     job_id      uuid        not null,
@@ -353,14 +353,14 @@ create table leasehold.job_key (
 );
 create index job_key_held on leasehold.job_key (held_until) where held_until is not null;
 
--- Jobs that came of a repetition: the enqueue of one had got no answer, and was tried again. The first try may come
--- late, when the job has run and moved on, and looks here. Few; kept for two hours after the job was last seen.
+-- Jobs whose enqueue was repeated because the first try got no answer. The first try may still arrive late, when the
+-- job has run and moved, and looks here. Few rows, kept for two hours after the job was last seen.
 create table leasehold.repeated (
     job_id  uuid        primary key,
     at      timestamptz not null
 );
 
--- "Look at this": a cancel for a running job, brought to its node by the next heartbeat.
+-- A request to a node, such as a cancel of a running job. The node's next heartbeat reads it.
 create table leasehold.signal (
     node    uuid not null,
     job_id  uuid not null,
@@ -369,8 +369,8 @@ create table leasehold.signal (
     primary key (node, job_id, kind)
 );
 
--- The stack of a running job's handler: asked for by a person (a signal of the kind "stack", whose
--- job_id is this request), brought by the job's node. One a job; pruned after an hour.
+-- The stack of a running job's handler: a person asks for it (a signal of the kind "stack", whose job_id is this
+-- request), and the job's node writes it. One per job; pruned after an hour.
 create table leasehold.stack (
     job_id      uuid        primary key,
     request     uuid        not null,
@@ -381,8 +381,8 @@ create table leasehold.stack (
     says        text
 );
 
--- Make the days ahead, drop those past keeping. A DROP waits behind readers and would block the
--- inserts behind it: short lock_timeout, and the next round tries again.
+-- Create the coming days, drop the expired ones. A DROP that waits for readers blocks the inserts behind it, so
+-- lock_timeout is short, and the next round tries again.
 create function leasehold.partitions(clock timestamptz, ahead_days integer, keep_days integer)
 returns table (made integer, dropped integer)
 language plpgsql volatile set lock_timeout = '200ms' as $$
@@ -395,7 +395,7 @@ begin
     for d in select today + n from generate_series(0, ahead_days) n loop
         part := 'job_done_' || to_char(d, 'YYYYMMDD');
         continue when to_regclass(format('leasehold.%I', part)) is not null;
-        -- rows that the default partition took in meanwhile keep this day there
+        -- a day stays in the default partition if that already has rows of it
         continue when exists (select 1 from leasehold.job_done_default
                               where finished_at >= d::timestamp at time zone 'UTC'
                                 and finished_at < (d + 1)::timestamp at time zone 'UTC');
@@ -430,26 +430,26 @@ create table leasehold.schedule (
     grace_seconds  real        not null,
     release        text        not null,
     paused         boolean     not null default false,
-    -- the newest instant that was decided; nothing at or before it ever fires
+    -- the newest decided instant; nothing at or before it ever fires
     high_water     timestamptz,
-    -- the first instant that was not decided yet; null: never again
+    -- the first undecided instant; null: never again
     next_at        timestamptz,
-    -- earlier definitions with moments that were due and undecided when the code changed, each until that
-    -- instant, and the first moment of the present one: {"stretches": [{spec, first, until}, ...], "first"}
+    -- earlier definitions with moments that were due and undecided when the code changed, each until that instant, and
+    -- the first moment of the current one: {"stretches": [{spec, first, until}, ...], "first"}
     former         jsonb,
     updated_at     timestamptz not null default now(),
     primary key (app, name)
 ) with (fillfactor = 70);
 create index schedule_next on leasehold.schedule (app, next_at) where not paused and next_at is not null;
 
--- The ledger: what became of each due moment.
+-- The ledger: what happened to each due moment.
 create table leasehold.tick (
     app         text        not null,
     schedule    text        not null,
     fire_at     timestamptz not null,
-    -- one entry for a long stretch of missed moments: from fire_at to here
+    -- the end of one entry for a long stretch of missed moments from fire_at
     until       timestamptz,
-    -- fired | missed | manual: a person ran it, beside its ticks
+    -- fired | missed | manual (a person ran it, in addition to its ticks)
     state       text        not null,
     job_id      uuid,
     term        bigint,
@@ -459,12 +459,12 @@ create table leasehold.tick (
 create index tick_decided on leasehold.tick (decided_at);
 
 -- ---------------------------------------------------------------------------------------------
--- Deadlines. One row a level. armed -> met | breached | cancelled, once: whoever locks the row first
--- decides, and each write names the state before. "waiting": what it is counted from is not there
--- yet (the first start of its job). Lock order: jobs, then unique keys, then deadlines.
+-- Deadlines. One row per level. armed -> met | breached | cancelled, once: the first to lock the row decides, and each
+-- write names the state before. "waiting": the start of its interval (the first start of its job) is not known yet.
+-- Lock order: jobs, then unique keys, then deadlines.
 -- ---------------------------------------------------------------------------------------------
 
--- What is wrong with the job that a breach shall enqueue.
+-- What is wrong with the job that a breach would enqueue.
 create function leasehold.callback_wrong(callback jsonb) returns text
 language plpgsql immutable as $$
 declare
@@ -492,8 +492,8 @@ begin
     return null;
 end $$;
 
--- A sweep that met a callback which cannot become a job would fail, with every other deadline in it:
--- none gets in, by whatever way.
+-- Refuse a callback that cannot become a job, however it is written: a sweep that met it would fail, with every other
+-- deadline in it.
 create function leasehold.callback_check() returns trigger
 language plpgsql as $$
 begin
@@ -505,7 +505,7 @@ begin
 end $$;
 
 create table leasehold.deadline (
-    -- of a job: the job's id; else one of its own. It is the link between a breach and its pages
+    -- the job's id, or its own if it has no job; it connects a breach with its pages
     id            uuid        not null,
     level         smallint    not null,
     of_job        boolean     not null,
@@ -515,7 +515,7 @@ create table leasehold.deadline (
     state         text        not null check (state in ('waiting', 'armed', 'met', 'breached', 'cancelled')),
     since         text        not null,
     seconds       double precision not null,
-    -- since 'average': of so many runs at most, times this
+    -- for since 'average': the most runs to average, and the factor
     runs          smallint,
     factor        real,
     until         text        not null,
@@ -526,7 +526,7 @@ create table leasehold.deadline (
     callback      jsonb       not null,
     made_at       timestamptz not null,
     closed_at     timestamptz,
-    -- the job's state when the verdict fell
+    -- the job's state when the deadline was decided
     job_state     text,
     callback_job  uuid,
     primary key (id, level)
@@ -536,12 +536,12 @@ for each row execute function leasehold.callback_check();
 create index deadline_due on leasehold.deadline (due_at) where state = 'armed';
 create index deadline_closed on leasehold.deadline (closed_at) where closed_at is not null;
 create index deadline_breached on leasehold.deadline (closed_at) where state = 'breached';
--- a deadline that stands alone is armed once under its name; and one whose first level is for a
--- moment is there once. The other levels are those of the first: an old one must not be in their way
+-- A deadline without a job is armed once per name, and exists once per name and moment of its first level. Other levels
+-- follow the first: an old one must not block them
 create unique index deadline_name on leasehold.deadline (name, level) where not of_job and state = 'armed';
 create unique index deadline_moment on leasehold.deadline (name, due_at) where not of_job and level = 1;
 
--- How long successful runs took, of jobs with a deadline since 'average' alone.
+-- How long successful runs took, only of jobs with a deadline since 'average'.
 create table leasehold.run_time (
     task_name  text             not null,
     ended_at   timestamptz      not null,
@@ -550,7 +550,7 @@ create table leasehold.run_time (
     primary key (task_name, ended_at, job_id)
 );
 
--- A level's on_breach may be the name of a task alone.
+-- A level's on_breach may be only the name of a task.
 create function leasehold.callback_of(item jsonb) returns jsonb
 language sql immutable
 return case when jsonb_typeof(item -> 'on_breach') = 'object' then item -> 'on_breach'
@@ -616,7 +616,7 @@ begin
     return null;
 end $$;
 
--- Insert the levels of a job's deadline (the same job again: what is there stays).
+-- Insert the levels of a job's deadline. If they exist, they stay as they are.
 create function leasehold.deadline_set(job uuid, task text, schedule text, wanted jsonb, enqueued timestamptz,
                                        scheduled timestamptz, tick timestamptz) returns integer
 language plpgsql volatile as $$
@@ -664,7 +664,7 @@ begin
     return place;
 end $$;
 
--- The job got another time by on_conflict 'replace': what counts from it moves along.
+-- The job got another time by on_conflict 'replace': deadlines that count from it move along.
 create function leasehold.deadline_moved(job uuid, scheduled timestamptz) returns void
 language sql volatile
 begin atomic
@@ -672,7 +672,7 @@ begin atomic
     where d.id = job and d.since = 'scheduled' and d.state = 'armed';
 end;
 
--- What was met at this moment and after its time, before a sweep had seen it, is no breach: an event.
+-- A deadline that was met now, late but before a sweep saw it, is not a breach: it becomes an event.
 create function leasehold.deadline_tell_late(of_id uuid, moment timestamptz) returns void
 language plpgsql volatile as $$
 begin
@@ -685,8 +685,8 @@ begin
     where d.id = of_id and d.state = 'met' and d.closed_at = moment and d.due_at < moment;
 end $$;
 
--- A job with deadlines is over: its verdicts, in the statement that moved it. The row that the same
--- statement wrote to job_done says how it ended; a running job without history leaves none.
+-- A job with deadlines is over: decide them, in the statement that moved it. The row that the same statement wrote to
+-- job_done says how it ended. A running job without history leaves none.
 create function leasehold.deadline_judge() returns trigger
 language plpgsql as $$
 declare
@@ -694,7 +694,7 @@ declare
     moment timestamptz;
     began  timestamptz;
 begin
-    -- of this transaction it has its time, or one that the caller gave: look there first
+    -- a row of this transaction has its time or the caller's: look there first
     select d.state, d.finished_at, d.started_at into ended, moment, began
     from leasehold.job_done d where d.id = old.id and d.finished_at >= now();
     if ended is null then
@@ -702,7 +702,7 @@ begin
         from leasehold.job_done d where d.id = old.id order by d.finished_at desc limit 1;
     end if;
     if ended is null then
-        -- deleted by hand: the promise stands, and its breach will say that the job is gone
+        -- deleted by hand: the deadline stays, and its breach will say that the job is gone
         if old.history or old.node is null then
             return null;
         end if;
@@ -727,12 +727,12 @@ begin
     return null;
 end $$;
 
--- Jobs without a deadline never call it.
+-- Not called for jobs without a deadline.
 create trigger judge after delete on leasehold.job
 for each row when (old.deadlines) execute function leasehold.deadline_judge();
 
--- Arm a deadline that stands alone. The same name while one is armed, or the same name and moment:
--- that one, and created is false. due: of each level.
+-- Arm a deadline without a job. If one of that name is armed, or has the same name and moment, return that one, with
+-- created = false.
 create function leasehold.deadline_arm(new_id uuid, called text, wanted jsonb, clock timestamptz default null)
 returns table (id uuid, created boolean)
 language plpgsql volatile as $$
@@ -778,14 +778,14 @@ begin
                     leasehold.callback_of(item), moment)
             on conflict do nothing;
             armed := found;
-            -- the first level decides whose it is, so that two who arm the name at once do not mix theirs
+            -- the first level decides, so that two calls that arm the name at once do not mix their levels
             exit when not armed;
         end loop;
         if armed then
             return query select new_id, true;
             return;
         end if;
-        -- somebody armed it meanwhile, and its first level was breached before ours was there
+        -- another call armed it meanwhile, and its first level was breached before ours was inserted
         exit when place > 1;
     end loop;
     raise exception 'leasehold.deadline_arm: % is armed and ended again and again', called using errcode = '40001';
@@ -800,7 +800,7 @@ begin
     return due;
 end $$;
 
--- End one that stands alone: 'met' or 'cancelled'. The last level's state then; null: no such one.
+-- End a deadline without a job as 'met' or 'cancelled'. Return the last level's state; null: not found.
 create function leasehold.deadline_end(of_id uuid, verdict text, clock timestamptz default null) returns text
 language plpgsql volatile as $$
 begin
@@ -829,10 +829,10 @@ create table leasehold.event (
 create index event_at on leasehold.event (at);
 
 -- ---------------------------------------------------------------------------------------------
--- History: what finished in each minute, counted by the leader from the rows of that minute
+-- History: the jobs that finished in each minute, which the leader counts from that minute's rows
 -- ---------------------------------------------------------------------------------------------
 
--- Rows are only appended, so that a summary per range of pages finds a minute of ten million rows.
+-- Rows are only appended, so a summary per range of pages finds one minute among ten million rows.
 create index job_done_finished on leasehold.job_done using brin (finished_at)
     with (pages_per_range = 16, autosummarize = on);
 
@@ -844,18 +844,18 @@ create table leasehold.history (
     cancelled    bigint      not null default 0,
     discarded    bigint      not null default 0,
     quarantined  bigint      not null default 0,
-    -- attempts that failed or crashed, whatever became of the job
+    -- attempts that failed or crashed, whatever happened to the job
     failed       bigint      not null default 0,
-    -- class of a duration -> how many: from due to started, and from started to finished. Counts per
-    -- class add up over minutes and tasks, which percentiles do not.
+    -- class of a duration -> how many: from due to started, and from started to finished. Unlike percentiles, counts
+    -- per class can be added over minutes and tasks.
     wait         jsonb       not null default '{}',
     run          jsonb       not null default '{}',
     primary key (at, queue, task_name)
 );
 
 -- ---------------------------------------------------------------------------------------------
--- Counts for metrics. They only grow. Who counts inserts a tally and waits for nobody; the leader
--- folds tallies into totals now and then. A count is its total and its tallies together.
+-- Counts for metrics, which only grow. Counting inserts a tally, without waiting for others. The leader regularly folds
+-- tallies into totals. A count is its total plus its tallies.
 -- ---------------------------------------------------------------------------------------------
 
 create table leasehold.tally (
@@ -884,7 +884,7 @@ end $$;
 create trigger tally_events after insert on leasehold.event
 referencing new table as fresh for each statement execute function leasehold.tally_events();
 
--- A minute may be counted again: what it grew by.
+-- A minute may be counted again: tally only its growth.
 create function leasehold.tally_jobs() returns trigger
 language plpgsql as $$
 begin
@@ -923,7 +923,7 @@ referencing new table as fresh for each statement execute function leasehold.tal
 create trigger tally_more_jobs after update on leasehold.history
 referencing old table as stale new table as fresh for each statement execute function leasehold.tally_jobs();
 
--- How often this node's renewals got no answer: its row says it while it lives.
+-- How often this node's renewals got no answer. While it lives, its row has the count.
 create function leasehold.tally_node() returns trigger
 language plpgsql as $$
 begin
@@ -937,7 +937,7 @@ end $$;
 create trigger tally_node after delete on leasehold.node
 for each row execute function leasehold.tally_node();
 
--- How long nobody's lease was in force, for people: nothing of the protocol reads it.
+-- How long no lease was valid, for people: the protocol does not read it.
 create function leasehold.note_vacancy() returns trigger
 language plpgsql as $$
 declare
@@ -957,12 +957,12 @@ create trigger note_vacancy before update of node on leasehold.leader
 for each row when (not starts_with(new.name, 'lock:')) execute function leasehold.note_vacancy();
 
 -- ---------------------------------------------------------------------------------------------
--- Wake-ups. NOTIFY takes a lock on the whole cluster at commit: only if somebody sleeps.
+-- Wake-ups. NOTIFY takes a lock on the whole cluster at commit, so it is sent only if a node sleeps.
 -- ---------------------------------------------------------------------------------------------
 
--- Send a wake-up, unless the server's queue of notifications is half full: some session listens and
--- does not read, and the commit of a NOTIFY fails once the queue is full. What is not told is found by
--- the next look at the tables. False: it was not sent.
+-- Send a wake-up, unless the server's queue of notifications is half full: then some session listens without reading,
+-- and once the queue is full, the commit of a NOTIFY fails. The next poll finds what was not notified. False: it was
+-- not sent.
 create function leasehold.notify(message text) returns boolean
 language plpgsql volatile as $$
 begin
@@ -993,7 +993,7 @@ end $$;
 --   max_attempts 5, timeout seconds, requeue_after seconds, unique, unique_for seconds,
 --   on_conflict 'return' | 'raise' | 'replace', history true, retried false,
 --   deadline: one level or an array of them, see leasehold.deadline_wrong; tags: an array of texts
--- One row a job: its id, and whether it was created now (false: the key's holder, or a retry).
+-- One row per job: its id, and whether it was created now (false: the key's holder, or a retry).
 -- ---------------------------------------------------------------------------------------------
 
 -- What is wrong with one option; null: nothing.
@@ -1007,21 +1007,21 @@ declare
                               when 'unique_for' then 3162240000 else 604800 end;
     whole boolean := opt in ('priority', 'max_attempts', 'payload_limit');
 begin
-    -- a whole number is one without a fraction: 5.0 would not be read as an integer later
+    -- a whole number has no fraction: 5.0 could not be read as an integer later
     if kind <> 'number' or given::numeric not between low and high or (whole and given !~ '^-?[0-9]+$') then
         return format('must be a %snumber from %s to %s', case when whole then 'whole ' else '' end, low, high);
     end if;
     return null;
 end $$;
 
--- The name of a unique key. A colon in the task's own name is marked, so that no key of one task is
--- a key of another: "a:b" with "c", and "a" with "b:c".
+-- The name of a unique key. A colon in the task's name is escaped, so that two tasks never share a key: "a:b" with "c",
+-- and "a" with "b:c".
 create function leasehold.key_of(task text, label text) returns text
 language sql immutable
--- chr(92) is a backslash: what a literal one means depends on standard_conforming_strings
+-- chr(92) is a backslash; a literal one depends on standard_conforming_strings
 return replace(replace(task, chr(92), chr(92) || chr(92)), ':', chr(92) || ':') || ':' || label;
 
--- The same of tags.
+-- What is wrong with tags; null: nothing.
 create function leasehold.tags_wrong(wanted jsonb) returns text
 language plpgsql immutable as $$
 begin
@@ -1037,7 +1037,7 @@ end $$;
 create function leasehold.enqueue_moment(kind text, given text) returns text
 language plpgsql stable as $$
 begin
-    -- neither 'tomorrow' nor a time that means another moment in each session's time zone
+    -- refuse 'tomorrow', and times that depend on the session's time zone
     if kind = 'string' and length(given) < 50
        and given ~* '^[0-9]{4}-[0-9]{2}-[0-9]{2}[t ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)? ?(z|[+-][0-9]{2}(:?[0-9]{2}){0,2})$'
        and given::timestamptz between '0002-01-01' and '9998-12-31' then
@@ -1052,15 +1052,14 @@ create function leasehold.enqueue_payload(payload jsonb, kind text, most text) r
 language plpgsql immutable as $$
 declare
     size integer := octet_length(payload::text);
-    -- a limit that is none is refused for itself
+    -- an invalid limit is refused elsewhere
     top  bigint := case when most ~ '^[0-9]{1,10}$' then most::bigint else 1048576 end;
 begin
     return case when kind <> 'object' then 'must be an object'
                 when size > top then format('of %s bytes is over the limit of %s', size, top) end;
 end $$;
 
--- Is each option of its kind and within its limits? Those given as null count as not given.
--- UUIDv7, as the client makes them: ids grow with time, and index inserts stay together.
+-- UUIDv7, as the client makes them: ids grow with time, so that index inserts stay close together.
 create function leasehold.new_id() returns uuid
 language sql volatile
 return encode(
@@ -1070,6 +1069,7 @@ return encode(
                 from 1 for 6),
         52, 1), 53, 1), 'hex')::uuid;
 
+-- Check that each option has its type and is within its limits. An option that is null counts as not given.
 create function leasehold.enqueue_check(job jsonb) returns void
 language plpgsql stable as $$
 declare
@@ -1087,7 +1087,7 @@ begin
         raise exception 'leasehold.enqueue: task must be text of 1 to 200 characters, got %', left(job::text, 100)
             using errcode = '22023';
     end if;
-    -- most jobs have these options and no others, and are right: seen in one expression
+    -- most jobs have only these options, all valid: checked in one expression
     if job - '{id,task,payload,queue,priority,max_attempts,payload_limit,tags}'::text[] = '{}'
        and length(job ->> 'task') between 1 and 200
        and jsonb_typeof(job -> 'payload') = 'object'
@@ -1148,7 +1148,7 @@ begin
     end if;
 end $$;
 
--- Take the unique key for a new job, or say who has it. Null: taken, go on and insert.
+-- Take the unique key for a new job, or return its holder. Null: taken, so insert the job.
 create function leasehold.enqueue_key(job jsonb, new_id uuid, due timestamptz, starts boolean, clock timestamptz)
 returns uuid
 language plpgsql volatile as $$
@@ -1167,7 +1167,7 @@ begin
         where key = full_key and held_until <= clock returning job_id into hit;
         exit when hit is not null;
         select k.job_id into holder from leasehold.job_key k where k.key = full_key;
-        -- gone again between the two looks: once more
+        -- released between the two statements: try again
         continue when holder is null;
         if holder = new_id then
             return new_id;
@@ -1191,8 +1191,8 @@ begin
     return null;
 end $$;
 
--- wakes: send wake-ups. A transaction with a NOTIFY cannot be prepared for a commit in two phases: where the
--- server allows that at all, none is sent unless the caller knows better, and the next look finds the job.
+-- wakes: send wake-ups. A transaction with a NOTIFY cannot be prepared for two-phase commit. If the server allows
+-- prepared transactions, the default is to send none, and the next poll finds the job.
 create function leasehold.enqueue(request jsonb, clock timestamptz default null,
                                   wakes boolean default current_setting('max_prepared_transactions') = '0')
 returns table (id uuid, created boolean)
@@ -1217,7 +1217,7 @@ begin
     if jsonb_typeof(request) is distinct from 'array' then
         request := jsonb_build_array(request);
     end if;
-    -- by key, so that two requests with the same keys in another order cannot deadlock
+    -- sorted by key, so that two requests with the same keys cannot deadlock
     for item, place in
         select e, o from jsonb_array_elements(request) with ordinality as t (e, o)
         order by e ->> 'task', e ->> 'unique', o
@@ -1252,9 +1252,9 @@ begin
                 array(select jsonb_array_elements_text(nullif(item -> 'tags', 'null'))))
         on conflict on constraint job_pkey do nothing;
         created := found;
-        -- Is this one late? Its repetition may have run the job and moved it on already; the fresh
-        -- snapshot of this statement sees it there if the insert above did not meet it. A repetition
-        -- looks at the whole history, a first try (the usual case) at the newest hours.
+        -- This try may be late: its repetition may have run and moved the job already. This statement's new snapshot
+        -- sees it there if the insert above did not conflict with it. A repetition searches the whole history, a first
+        -- try (the usual case) the newest hours.
         if created and item ? 'id' and exists (
                 select 1 from leasehold.job_done d
                 where d.id = new_id and d.finished_at between since and moment + interval '2 hours') then
@@ -1263,7 +1263,7 @@ begin
                 and k.job_id = new_id;
             created := false;
         end if;
-        -- for leasehold.enqueue_plain, which is the first try of one without a key
+        -- for leasehold.enqueue_plain, the first try of a job without a key
         if created and (item ->> 'retried')::boolean and item ->> 'unique' is null
            and jsonb_array_length(request) = 1 then
             insert into leasehold.repeated as r (job_id, at) values (new_id, moment)
@@ -1283,9 +1283,9 @@ begin
     return query select u.i, u.m from unnest(ids, made) as u (i, m);
 end $$;
 
--- The first try of one job that leasehold's client made and checked, due at once and without key and deadline:
--- the usual one. False: it is there, or this is late: its repetition made it. Only the fresh snapshot of a
--- statement behind the insert sees that for certain. (The whole history would be ten tables to look at.)
+-- The usual case: the first try of one job that leasehold's client made and checked, due at once, without key and
+-- deadline. False: it exists, or this try is late and its repetition made the job. Only the new snapshot of a statement
+-- after the insert surely sees that. (Searching the whole history would read ten tables.)
 create function leasehold.enqueue_plain(new_id uuid, to_queue text, task text, prio smallint, most smallint,
     seconds real, requeue real, keep boolean, arguments jsonb, moment timestamptz)
 returns boolean
@@ -1315,19 +1315,19 @@ begin
 end $$;
 
 -- ---------------------------------------------------------------------------------------------
--- Claims: the jobs of some queues for one node, best first; of each queue as many as its limit.
+-- Claims: jobs of some queues for one node, best first, at most its limit of each queue.
 --
--- A level is a queue, a priority and whether its jobs are fresh. For each level that it knows, a worker says where
--- to begin: no available job stands before that seat. A job with no known level is found in the gaps between them.
--- What a claim found at a level stands in seen, in the first job's row: priority, fresh, the first available seat,
--- the highest seat that was taken before the claim had its xid, that xid, the oldest xid that was still running
--- when it looked, and which server this is. See leasehold/model/begins.py for what a worker makes of it.
+-- A level is a queue, a priority and whether its jobs are fresh. For each level that it knows, a worker says where to
+-- begin: no available job is before that seat. Jobs of unknown levels are found in the gaps between known ones. seen,
+-- in the first job's row of a level, has what the claim found there: priority, fresh, the first available seat, the
+-- highest seat taken before the claim got its xid, that xid, the oldest xid still running when it looked, and the
+-- server's identity. leasehold/model/begins.py says how a worker uses it.
 --
--- Transactions elsewhere that stay open hold back the oldest xid, also those that never touch a job. Where that
--- lasts, a worker names the xid that it waits for (unsettled): then only those count that have a lock on the table.
+-- Any open transaction holds back the oldest xid, even one that never touches a job. If that lasts, a worker names the
+-- xid that it waits for (unsettled): then only transactions with a lock on the table count.
 --
--- Workers take turns at a queue, or they would all try to lock the same rows. The turn is only for speed: a claim
--- waits for a tenth of a second, once, and from then on takes only the turns that are free.
+-- Workers take turns at a queue, because they would otherwise all try to lock the same rows. The turn is only for
+-- speed: a claim waits a tenth of a second, once, and after that takes only turns that are free.
 -- ---------------------------------------------------------------------------------------------
 create function leasehold.claim(claimant uuid, its_epoch integer, queues text[], limits integer[], not_tasks text[],
     of_server bigint, unsettled bigint, level_queue text[], level_priority integer[], level_fresh boolean[],
@@ -1359,7 +1359,7 @@ begin
         wanted := limits[i];
         at_priority := -40000; at_fresh := true; turn := false;
         while wanted > 0 loop
-            -- the first job of a level that is not known, before the next one that is
+            -- the first job of an unknown level before the next known one
             if level_queue[known] = queues[i] then
                 to_priority := level_priority[known]; to_fresh := level_fresh[known];
             else
@@ -1390,7 +1390,7 @@ begin
                 xid := pg_current_xact_id()::text::bigint;
             end if;
             if not turn then
-                -- whoever has it may have been stopped
+                -- its holder may be suspended, so the wait is bounded
                 turn := true;
                 if not pg_try_advisory_xact_lock(leasehold.lock_class('leasehold.claim'), hashtext(queues[i]))
                    and patient then
@@ -1436,8 +1436,8 @@ begin
     end loop;
 end $$;
 
--- The oldest xid of a transaction that may have taken a seat, if one that is not above unsettled still runs. Whoever
--- writes a job has a lock on the table before it has an xid, and has both until its end.
+-- The oldest xid of a transaction that may have taken a seat, if one up to unsettled still runs. A transaction that
+-- writes a job has a lock on the table before it has an xid, and keeps both until its end.
 create function leasehold.oldest_job_writer(unsettled bigint) returns bigint
 language plpgsql volatile as $$
 declare
@@ -1505,8 +1505,8 @@ create view leasehold.nodes as
            clock_timestamp() - n.renewed_at as age, n.lease_seconds, n.seq, n.epoch, n.info, n.halted
     from leasehold.node n;
 
--- What became of the job of a tick: missed | waiting | running | how it ended | unknown (nothing is kept of it), from
--- when to when it ran; of one that runs, until the instant that is given.
+-- The outcome of a tick's job: missed | waiting | running | how it ended | unknown (nothing is kept of it), and when it
+-- started and ended; for a running one, "at" is the end.
 create function leasehold.tick_outcome(state text, job uuid, at timestamptz, out outcome text,
                                        out started_at timestamptz, out ended_at timestamptz)
 language plpgsql stable as $$
@@ -1549,8 +1549,8 @@ create view leasehold.events as
 -- Advisory locks
 -- ---------------------------------------------------------------------------------------------
 
--- What keys are called: PostgreSQL knows numbers only. Written before a lock is first taken, so
--- that who looks at a lock that is held sees its name.
+-- The names of keys, because PostgreSQL knows only numbers. Written before a lock is first taken, so that every held
+-- lock has its name.
 create table leasehold.lock_name (
     -- key: of 64 bits; class: the first half of a pair
     kind     text        not null,
@@ -1572,18 +1572,18 @@ create function leasehold.lock_class(name text) returns integer
 language sql immutable strict parallel safe
 return ((leasehold.lock_key(name) & 4294967295 # 2147483648) - 2147483648)::integer;
 
--- What a number spells that was made of 3 to 8 letters: 0x52494F4C is RIOL.
+-- The letters of a number that was made of 3 to 8 of them: 0x52494F4C is RIOL.
 create function leasehold.lock_letters(key bigint) returns text
 language sql immutable strict parallel safe
 return case when to_hex(key) ~ '^(2[1-9a-f]|[3-6][0-9a-f]|7[0-9a-e]){3,8}$'
             then convert_from(decode(to_hex(key), 'hex'), 'UTF8') end;
 
--- The classes of the locks under which claim="advisory" looks at jobs, and of the turns of claims; they stay.
+-- The classes of the locks with which claim="advisory" tries jobs, and of the turns of claims. They are never deleted.
 insert into leasehold.lock_name (kind, key, name, used_at)
 select 'class', leasehold.lock_class(n), n, 'infinity' from unnest(array['leasehold.job', 'leasehold.claim']) n;
 
--- Try (wait_ms null), or wait so long. A wait that ends without the lock answers false and leaves
--- the transaction as it was; lock_timeout is set for the wait alone.
+-- Try (wait_ms null), or wait that long. A wait that ends without the lock returns false and leaves the transaction as
+-- it was. lock_timeout is set only for the wait.
 create function leasehold.advisory_lock(lock_key bigint, class_id integer, object_id integer,
                                         is_shared boolean, in_session boolean, wait_ms integer)
 returns boolean
@@ -1643,7 +1643,7 @@ create view leasehold.locks as
            p.pid, p.mode, p.granted, p.waitstart, a.state, a.query,
            substring(a.application_name from '^leasehold lock ([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$')::uuid,
            coalesce(host(a.client_addr), 'socket'),
-           -- when it was granted is not kept by PostgreSQL: the beginning of what holds it
+           -- PostgreSQL does not keep when it was granted: the start of its session or transaction
            case when a.application_name like 'leasehold lock%' then a.backend_start
                 else coalesce(a.xact_start, a.backend_start) end,
            a.application_name, null
@@ -1660,17 +1660,17 @@ create view leasehold.locks as
       and p.database = (select d.oid from pg_database d where d.datname = current_database());
 
 -- ---------------------------------------------------------------------------------------------
--- Rights. Some functions run with their owner's, so that a login may be given them and not the
--- tables: see `leasehold schema sql --roles`. Their search_path is fixed, and not everybody's
--- operators are theirs; nor may everybody call those that write who may look into the schema.
+-- Rights. Some functions run with their owner's rights, so that a login can get them without the tables: see `leasehold
+-- schema sql --roles`. Their search_path is fixed, so that they use nobody else's operators. Usage of the schema does
+-- not grant execution of those that write.
 -- ---------------------------------------------------------------------------------------------
 
 alter function leasehold.enqueue(jsonb, timestamptz, boolean) security definer set search_path = pg_catalog, pg_temp;
 alter function leasehold.partitions(timestamptz, integer, integer) security definer set search_path = pg_catalog, pg_temp;
--- It writes moments into statements, and must read what it wrote.
+-- It writes moments into statements, and must be able to read them back.
 alter function leasehold.partitions(timestamptz, integer, integer) set datestyle = 'ISO' set timezone = 'UTC';
--- In sessions of the user's as in those of our own: rows are found by their keys, also where the plan was
--- made when there were none. A small table is scanned all the same, and looks costly: not to be compiled.
+-- In the user's sessions, as in our own: rows are found by their keys, even if the plan was made when there were none.
+-- A small table may still be scanned, which then looks costly: no jit.
 alter function leasehold.enqueue(jsonb, timestamptz, boolean) set enable_seqscan = off set jit = off;
 alter function leasehold.deadline_arm(uuid, text, jsonb, timestamptz) set enable_seqscan = off set jit = off;
 alter function leasehold.deadline_end(uuid, text, timestamptz) set enable_seqscan = off set jit = off;
