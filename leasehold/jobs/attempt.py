@@ -255,7 +255,7 @@ class Attempts:
     def _outcome_of(self, task: TaskFunction, returned: Any) -> Outcome:
         if returned is None:
             return PLAIN
-        return outcome_of(task.name, task.values, returned, self._limits.result_bytes)
+        return outcome_of(task.name, returned, self._limits.result_bytes, task.values)
 
     async def _check_completion(self, claim: Claim, outcome: Outcome) -> Outcome | None:
         """Find out whether the handler's own transaction, which completed the job, committed."""

@@ -215,7 +215,7 @@ def _call(request: Message, link: ParentLink) -> tuple[Values, Any]:
 
 
 def _outcome(values: Values, returned: Any, request: Message) -> list[Any]:
-    match outcome_of(request["job"]["task"], values, returned, request["result_bytes"]):
+    match outcome_of(request["job"]["task"], returned, request["result_bytes"], values):
         case Snooze(seconds):
             return ["snooze", seconds]
         case Cancel(reason):

@@ -140,7 +140,7 @@ OUTCOMES = (Snooze, Cancel, Discard)
 
 
 def outcome_of(
-    task: str, values: Values, returned: Any, result_bytes: int
+    task: str, returned: Any, result_bytes: int, values: Values | None = None
 ) -> Complete | Snooze | Cancel | Discard:
     """Return what a handler's return value means: an outcome, or the result of a completed job.
 
@@ -152,7 +152,8 @@ def outcome_of(
     if isinstance(returned, OUTCOMES):
         return returned
     try:
-        return Complete(encode(f"result of {task}", values.write_result(returned), result_bytes))
+        written = values.write_result(returned) if values else returned
+        return Complete(encode(f"result of {task}", written, result_bytes))
     except BadPayload as error:
         got = "" if error.got is ... else f" ({shorten(error.got)})"
         why = f"{error.what}{got}"

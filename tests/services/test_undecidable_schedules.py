@@ -30,7 +30,7 @@ REFUSED = """
 insert into leasehold.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
                                 release, next_at, updated_at)
 select app, 'refused' || n, spec, described, task_name,
-       case mod(n, 3) when 0 then job || '{"priority": 99999}' when 1 then job - 'queue'
+       case mod(n, 3) when 0 then job || '{"priority": 99999}' when 1 then job || '{"timeout": "soon"}'
                   else job || '{"deadline": {"seconds": 60, "since": "fixed", "at": "soon"}}' end,
        missed, grace_seconds, release, now(), now()
 from leasehold.schedule, generate_series(1, 9) n where name = 'fine'
@@ -143,7 +143,7 @@ async def test_jobs_that_the_database_refuses_do_not_keep_the_others_from_firing
     told = {event["schedule"]: event["error"] for event in events}
     assert set(told) == {f"refused{n}" for n in range(1, 10)}
     assert len(events) == 9, "each is told once, however often it is tried"
-    assert "smallint" in told["refused3"] and "queue" in told["refused1"]
+    assert "smallint" in told["refused3"] and "type real" in told["refused1"]
 
 
 async def test_what_an_outage_left_is_fired_a_batch_at_a_time_with_the_others(database):

@@ -56,7 +56,7 @@ def test_a_nul_is_told_from_backslashes(text: str) -> None:
     [
         (object(), "not JSON"),
         ({1, 2}, "not JSON"),
-        (datetime(2026, 1, 1, tzinfo=UTC), "ISO text instead of dates"),
+        (datetime(2026, 1, 1, tzinfo=UTC), "annotate the handler"),
         (b"bytes", "not JSON"),
         (float("nan"), "not JSON"),
         ([float("-inf")], "not JSON"),
