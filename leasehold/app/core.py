@@ -418,10 +418,10 @@ class App(Home):
                     queue, suggest(queue, used),
                 )  # fmt: skip
 
-    def _once_job(self, key: str, task: Task[Any, Any]) -> JobRequest:
+    def _once_job(self, key: str, task: Task[[], Any]) -> JobRequest:
         # the task's name holds the release; a digest, because a key is at most 200 characters
         digest = hashlib.sha256(f"{self.settings.name}\n{key}".encode()).hexdigest()
-        return task.job(unique=f"once-{digest}", unique_for=ONCE_KEPT_SECONDS)
+        return task.using(unique=f"once-{digest}", unique_for=ONCE_KEPT_SECONDS).job()
 
     @property
     def release(self) -> str:

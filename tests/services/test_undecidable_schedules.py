@@ -30,7 +30,8 @@ REFUSED = """
 insert into leasehold.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
                                 release, next_at, updated_at)
 select app, 'refused' || n, spec, described, task_name,
-       case mod(n, 3) when 0 then job || '{"priority": 99999}' when 1 then job || '{"timeout": "soon"}'
+       case mod(n, 3) when 0 then job || '{"priority": 99999}'
+                  when 1 then job || '{"timeout": "soon"}'
                   else job || '{"deadline": {"seconds": 60, "since": "fixed", "at": "soon"}}' end,
        missed, grace_seconds, release, now(), now()
 from leasehold.schedule, generate_series(1, 9) n where name = 'fine'
