@@ -201,7 +201,7 @@ class Tuning:
     give_back_seconds: float = 1.0
     """Jobs that were claimed ahead go back when no job has ended for this time."""
     contended_seconds: float = 0.01
-    """The pause before the next look at candidates that other workers hold."""
+    """The pause before candidates that other workers hold are tried again."""
     candidates_per_job: int = 3
     """Candidates for each job in a claim by advisory locks, because other workers try them too."""
     candidate_rounds: int = 4

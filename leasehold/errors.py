@@ -181,7 +181,7 @@ class JobTimeout(JobError):
 
 
 class WaitTimeout(LeaseholdError):
-    """``job.wait(timeout=…)`` ended before the job finished. The job goes on."""
+    """``job.wait(timeout=…)`` ended before the job finished. The job continues."""
 
 
 class NotEnqueued(LeaseholdError, AssertionError):

@@ -147,7 +147,7 @@ def _rival_session() -> Iterator[Callable[..., RivalSession]]:
 
 def __getattr__(name: str) -> Any:
     if name == "rival_session":
-        import pytest  # only tests have it
+        import pytest  # installed only for tests
 
         fixture = pytest.fixture(name="rival_session")(_rival_session)
         globals()[name] = fixture

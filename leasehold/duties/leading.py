@@ -272,7 +272,7 @@ class Periodic(Service):
 
 
 class Pruner(Service):
-    """Creates the partitions of coming days, and deletes what has been kept long enough."""
+    """Creates the partitions of coming days, and deletes expired rows and partitions."""
 
     name = "pruner"
 
@@ -311,8 +311,8 @@ class Pruner(Service):
         return Tuning.prune_held_seconds if self._held else 600.0
 
     async def _prune_days(self, now: datetime | None) -> None:
-        """Create and drop days. A long reader such as a dump may lock them, and acks then queue
-        behind this, so it retries rarely. Rows are pruned all the same."""
+        """Create and drop days. A long reader such as a dump may lock them, and acks then wait
+        behind this, so it retries rarely. The pruning of rows does not depend on it."""
         boot_now = self._env.boot_now()
         if boot_now < self._days_at:
             return

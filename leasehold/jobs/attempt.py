@@ -37,7 +37,7 @@ from leasehold.telemetry import Emit
 
 T = TypeVar("T")
 _ENDS = (errors.JobCancelled, errors.JobTimeout, errors.LostClaim, asyncio.CancelledError)
-"""What a handler in a thread raises when it stops because it was told to."""
+"""The errors with which a handler in a thread stops when it should."""
 
 Run = Callable[[TaskFunction, Claim], Awaitable[Outcome]]
 
@@ -211,7 +211,7 @@ class Attempts:
             early = returned is None or isinstance(returned, Cancel)
         else:
             early = isinstance(error, _ENDS)
-        if claim.seen and early:  # it stopped because it was told to
+        if claim.seen and early:  # it stopped because it should
             return stopped(claim) if claim.stop_reason else Fail(str(timed_out(claim)))
         if error is not None:
             return Fail(describe(error, self._limits.error_chars))

@@ -202,7 +202,7 @@ class Client:
                     raise away or errors.Unavailable("the database did not answer")
                 raise errors.WaitTimeout(
                     f"job {record.id} is {record.state} after {timeout:g} s",
-                    do="It goes on; wait again or look at its state",
+                    do="The job continues. Wait again, or check its state",
                 )
             await asyncio.sleep(pause if left is None else min(pause, left))
             pause = min(pause * 1.5, 0.5)

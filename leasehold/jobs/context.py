@@ -116,7 +116,7 @@ class Context:
         )
         if answer is None:
             raise LostClaim("the job was taken away", got=str(job.id))
-        if answer:  # the job was cancelled, and that signal is late or lost
+        if answer:  # the job was cancelled, and the signal is late or lost
             self.claim.end("cancel")
 
     async def assert_mine(self, connection: Any) -> None:
@@ -151,12 +151,12 @@ class SyncContext(Context):
             return
         match self.claim.stop_reason:
             case "cancel":
-                raise JobCancelled("somebody cancelled the job")
+                raise JobCancelled("the job was cancelled")
             case "lost":
                 raise LostClaim("the job was taken away", got=str(self.job_id))
             case "":
                 raise timed_out(self.claim)
-        raise JobCancelled("the worker stops; the job runs again")
+        raise JobCancelled("the worker is stopping; the job runs again")
 
     def assert_mine(self, connection: Any) -> None:  # type: ignore[override]
         _finish(super().assert_mine(connection))

@@ -36,7 +36,7 @@ class Lane:
         self.taking = False
         """A runner is taking jobs from the queue."""
         self.batch = BatchSize(Limits.batch_rows)
-        """The number of rows to claim. Their size is known only after they arrive."""
+        """The number of rows to claim at once. Their size is only known after they arrive."""
         self.finished = 0
         """The number of jobs finished since the start. The producer derives the rate from it."""
         self.on_room: Callable[[], None] = lambda: None
@@ -132,7 +132,7 @@ class Executor:
     # -- alone -----------------------------------------------------------------------------------
     @property
     def exclusive(self) -> bool:
-        """A suspect runs alone or waits to, so no other job starts."""
+        """Whether a suspect runs alone or waits to run, so that no other job starts."""
         return self._alone_running or bool(self._alone)
 
     def _start_alone(self) -> None:
@@ -216,8 +216,8 @@ class Executor:
             claim.end(reason)
 
     def take_waiting(self, *lanes: Lane) -> list[tuple[UUID, int]]:
-        """Remove the claims that have not started, and return them as (job, token). Without
-        ``lanes``, from all lanes, and with the suspects that wait to run alone."""
+        """Remove the claims of ``lanes`` that have not started, and return them as (job, token).
+        Without ``lanes``: of all lanes, and the suspects that wait to run alone."""
         taken: list[Claim] = []
         if not lanes:
             taken.extend(claim for _, claim in self._alone)

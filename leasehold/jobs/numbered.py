@@ -1,7 +1,7 @@
-"""Jobs with ids, made while the database is inserting the jobs before them.
+"""Jobs with ids, which are made while the database inserts earlier jobs.
 
-A generator's jobs are also made then. Until all are known, only numbers and text are kept: objects
-of our own would make the garbage collector scan the whole process.
+The same is true of jobs from a generator. Until all are known, only numbers and text are kept: many
+objects would make the garbage collector scan the whole process.
 """
 
 from __future__ import annotations

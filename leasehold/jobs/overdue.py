@@ -1,6 +1,6 @@
 """Finds jobs that run too long: reports them, and takes them away if ``requeue_after`` is set.
 
-The guard's thread looks, so that it also finds a job that blocks the event loop.
+The guard's thread runs this, so that it also finds a job that blocks the event loop.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Overdue:
         return found[:_NAMED]
 
     def to_take_away(self) -> Iterator[Claim]:
-        """Yield the claims past their ``requeue_after`` that were not given up yet, from where the
-        last look ended."""
+        """Yield the claims past their ``requeue_after`` that were not taken away yet. Continue
+        where the last look ended."""
         if not self._left:
             late = [claim for claim in self._running.snapshot() if self._too_late(claim)]
             self._given_up &= {claim.job.claim_token for claim in late}
@@ -84,7 +84,7 @@ class Overdue:
         self._given_up.add(claim.job.claim_token)
 
     def taken(self, claim: Claim, state: State) -> None:
-        """Emit that the job was taken away and is now in ``state``."""
+        """Emit the events of a job that was taken away and is now in ``state``."""
         job, seconds = claim.job, round(self._seconds(claim), 1)
         self._emit("job_requeued", job=job.id, task=job.task, seconds=seconds)
         if state is State.DISCARDED:

@@ -306,4 +306,4 @@ def _outcome_of(message: Message) -> Outcome:
         case ["discard", str() as reason]:
             return Discard(reason)
         case other:
-            raise Gone(f"sent what is no outcome: {errors.shorten(other)}")
+            raise Gone(f"sent an invalid outcome: {errors.shorten(other)}")

@@ -1,4 +1,4 @@
-"""The worker's handle of one child process: starts it, talks to it, kills it, sees its death."""
+"""The worker's handle of one child process: starts it, talks to it, and ends it."""
 
 from __future__ import annotations
 
@@ -178,5 +178,5 @@ class ChildHandle:
         except ValueError:
             message = None
         if not isinstance(message, dict):
-            raise Gone("sent what is no message: something else wrote to its connection")
+            raise Gone("sent an invalid message: something else wrote to its connection")
         return message

@@ -36,7 +36,7 @@ class Sleepers:
         self._identities = 0
 
     def forget(self) -> None:
-        """Start anew: the row of the node's new identity lists no queue yet."""
+        """Forget all queues: the row of the node's new identity lists none yet."""
         self._asleep.clear()
         self._identities += 1
 
@@ -111,7 +111,7 @@ class ClaimDesk:
                 raise
             took = self._env.boot_now() - began
             if membership.lease.phase is not Phase.HOLDER:
-                return None  # fenced meanwhile: these jobs are rescued with the rest
+                return None  # fenced in the meantime: these jobs are rescued with the rest
             for lane, (jobs, _) in found.items():
                 lane.batch.answered(len(jobs), took)
             if self._doubts != doubts:  # the claim may be lost: settle it first

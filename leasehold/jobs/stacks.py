@@ -35,7 +35,7 @@ def limited(text: str, most_chars: int) -> str:
 
 async def _say(claim: Claim | None, loop_thread: int) -> str:
     if claim is None:
-        return "It does not run here any more."
+        return "It no longer runs here."
     if claim.started_at is None:
         return "It is claimed, and waits for a free slot."
     place = claim.place
@@ -45,13 +45,13 @@ async def _say(claim: Claim | None, loop_thread: int) -> str:
     if hasattr(place, "cr_frame"):
         if place.cr_running:
             frame = sys._current_frames().get(loop_thread)
-            head = "It runs at this moment, and nothing else does in its event loop:"
+            head = "It is running now, and blocks its event loop:"
             return f"{head}\n{_lines(_from(frame, place.cr_code))}"
-        return f"It waits in its event loop:\n{_lines(list(_awaited(place)))}"
+        return f"It is waiting in its event loop:\n{_lines(list(_awaited(place)))}"
     child = getattr(place, "child", None)
     if child is not None:
         said = await child.stack()
-        return f"In the child process {child.pid}:\n{said or '  (it does not say)'}"
+        return f"In the child process {child.pid}:\n{said or '  (no stack available)'}"
     return "Its handler has not begun, or has just ended."
 
 

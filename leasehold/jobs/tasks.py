@@ -208,16 +208,15 @@ class Registry:
         task = self.find(name) if isinstance(name, str) else None
         if task is None or (task is not getattr(given, "function", task) and name is not given):
             raise UnknownTask(
-                "on_breach is no task of this application",
+                "on_breach is not a task of this application",
                 got=given,
                 do=suggest(str(name or given), self._tasks)
                 + " A task is a function under @app.task, defined before the deadline.",
             )
         if not task.accepts(breach={}):
             raise BadDeadline(
-                f"task {task.name} cannot be told of a breach",
-                do="Give its function one argument of the name breach (a dict), and defaults to "
-                "all others",
+                f"task {task.name} cannot take a breach",
+                do="Give its function one argument named breach (a dict), and all others a default",
             )
         return task.as_callback()
 

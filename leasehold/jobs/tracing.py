@@ -25,7 +25,7 @@ with suppress(ImportError):
 
 _SYSTEM = {"messaging.system": "leasehold"}
 _set_up = False
-"""An SDK was found. It never goes away."""
+"""An SDK was found. It cannot be removed."""
 
 
 def traces() -> bool:

@@ -85,7 +85,7 @@ def _check_words(deadline: Deadline) -> None:
     if name is not None:
         check_name(name)
     if deadline.on_breach is None:
-        raise BadDeadline("a deadline needs on_breach: the task that is to be told")
+        raise BadDeadline("a deadline needs on_breach: the task to call on a breach")
 
 
 def _check_interval(deadline: Deadline) -> None:

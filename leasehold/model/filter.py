@@ -78,7 +78,7 @@ def parse(text: str, masked: re.Pattern[str] | None = None) -> JobFilter:
         parts = _plain(key, value)
         for name in parts:
             if name in found:
-                raise BadFilter(f"{key}: is there twice")
+                raise BadFilter(f"{key}: is given twice")
         found.update(parts)
     if len(arguments) > MOST_ARGUMENTS:
         raise BadFilter(f"at most {MOST_ARGUMENTS} args. in one filter")
@@ -124,13 +124,13 @@ def _plain(key: str, value: str) -> dict[str, object]:
         return _range(value)
     if key == "state":
         if value not in STATES:
-            raise BadFilter(f"no state is {value!r}", do=suggest(value, STATES))
+            raise BadFilter(f"unknown state {value!r}", do=suggest(value, STATES))
         return {"state": value}
     if key in (*SIMPLE, "node"):
         if len(value) > Limits.text_chars:
             raise BadFilter(f"{key}: has at most {Limits.text_chars} characters")
         return {key: value}
-    raise BadFilter(f"no key is {key!r}", do=suggest(key, KEYS))
+    raise BadFilter(f"unknown key {key!r}", do=suggest(key, KEYS))
 
 
 def ids_that_begin(beginning: str) -> tuple[UUID, UUID] | None:
@@ -161,5 +161,5 @@ def _argument(key: str, value: str, masked: re.Pattern[str] | None) -> tuple[tup
     if not all(path):
         raise BadFilter("args. needs the name of an argument", do="Like args.user_id:42")
     if masked and any(masked.search(name) for name in path):
-        raise BadFilter(f"{key} is masked and cannot be asked for")
+        raise BadFilter(f"{key} is masked and cannot be in a filter")
     return path, value

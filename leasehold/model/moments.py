@@ -9,5 +9,5 @@ LATEST = datetime(9998, 12, 31, tzinfo=UTC)
 
 
 def storable_moment(moment: datetime) -> bool:
-    """Return whether it is storable: a time zone could shift others out of the range of drivers."""
+    """Return whether drivers can read the moment in every time zone."""
     return EARLIEST <= moment <= LATEST

@@ -235,8 +235,8 @@ def _next_matching(expression: str, zone: ZoneInfo, start: datetime) -> datetime
     local = _local(start, zone)
     shift = _shift_between(zone, start, start + _DAY)
     if shift is not None:
-        # Up to the shift local time runs on; from there it starts anew. Later shifts cannot bring
-        # back a local time that has passed.
+        # Up to the shift, local time is continuous; after it, the search restarts. Later shifts
+        # cannot repeat a local time that has passed.
         ahead = next(_local_times(expression, local), None)
         if ahead is None:
             return None

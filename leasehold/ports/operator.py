@@ -1,4 +1,4 @@
-"""What people and their tools read, and how long it is kept."""
+"""What people and their tools read, and the pruning of it."""
 
 from __future__ import annotations
 

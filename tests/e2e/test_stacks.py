@@ -78,7 +78,7 @@ async def shop(dsn: str, direct_dsn: str, procs: Processes) -> Any:
 
 def test_a_handler_that_waits_or_runs_in_a_thread_or_in_a_child_process_is_seen(shop: Any) -> None:
     waits = shop("waits")
-    assert waits.startswith("It waits in its event loop:")
+    assert waits.startswith("It is waiting in its event loop:")
     assert "in waits\n" in waits and "in inner\n" in waits and "sleep" in waits
     assert MASK in waits and "hunter" not in waits, "of the source too"
     process = shop("process")
@@ -90,7 +90,7 @@ def test_a_handler_that_waits_or_runs_in_a_thread_or_in_a_child_process_is_seen(
 
 def test_a_handler_that_blocks_its_event_loop_is_seen_too(shop: Any) -> None:
     says = shop("blocks")
-    assert says.startswith("It runs at this moment, and nothing else does in its event loop:")
+    assert says.startswith("It is running now, and blocks its event loop:")
     assert "in blocks\n" in says and "in the_long_way\n" in says and "runner" not in says
 
 

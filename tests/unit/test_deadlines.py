@@ -68,7 +68,7 @@ def test_a_deadline_needs_somebody_to_tell():
 @pytest.mark.parametrize("given", ["pagee", work, 7, Deadline])
 def test_on_breach_must_name_a_task_of_the_application(given: Any):
     app, _ = an_app()
-    with pytest.raises(UnknownTask, match="on_breach is no task"):
+    with pytest.raises(UnknownTask, match="on_breach is not a task"):
         app.task(name="w", deadline=Deadline(minutes=1, on_breach=given))(work)
 
 
@@ -85,7 +85,7 @@ def test_a_callback_must_be_able_to_take_the_facts():
     @app.task(name="deaf")
     async def deaf(user_id: int) -> None: ...
 
-    with pytest.raises(BadDeadline, match="name breach"):
+    with pytest.raises(BadDeadline, match="argument named breach"):
         app.task(name="w", deadline=Deadline(minutes=1, on_breach=deaf))(work)
 
 

@@ -1,4 +1,4 @@
--- Is the schema there, who owns it, and may this role look into it?
+-- Whether the schema exists, who owns it, and whether this role may use it.
 -- locks: none
 -- index: pg_namespace_nspname_index
 select n.nspowner::regrole::text, has_schema_privilege(n.oid, 'usage'),

@@ -785,7 +785,7 @@ begin
             return query select new_id, true;
             return;
         end if;
-        -- another call armed it meanwhile, and its first level was breached before ours was inserted
+        -- another call armed it, and its first level was breached before ours was inserted
         exit when place > 1;
     end loop;
     raise exception 'leasehold.deadline_arm: % is armed and ended again and again', called using errcode = '40001';
