@@ -263,8 +263,7 @@ class Periodic(Service):
                 )
 
     def _watch_clock(self, ahead: float) -> None:
-        """Report once that a decided moment is ahead of the clock: it was set back. None
-        refires."""
+        """Report once that the clock was set back behind a decided moment, which never refires."""
         stepped = ahead > STEP_TOLERANCE_SECONDS
         if stepped and not self._clock_stepped:
             self._emit("clock_stepped", ahead=round(ahead, 1))

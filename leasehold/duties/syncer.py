@@ -52,8 +52,8 @@ class Planned:
 
 
 class Syncer(Service):
-    """Runs on every node: at its start, when nodes of its application come or go, and once in a
-    while. It writes only what differs."""
+    """Runs on every node: at its start, when nodes of its application come or go, and at intervals.
+    It writes only what differs."""
 
     name = "syncer"
 

@@ -105,7 +105,7 @@ class Attempts:
             return None if claim.lost else _unless_stopping(claim, outcome)
         except errors.Unavailable:
             return Snooze(1.0)
-        except asyncio.CancelledError:  # from claim.end(), after the handler ended
+        except asyncio.CancelledError:  # from claim.end(), after the handler
             return None if claim.lost else stopped(claim)
         except Exception as error:  # not the handler's: its errors are outcomes
             self._emit("service_failed", service="executor", error=repr(error))

@@ -184,7 +184,7 @@ class Executor:
         lane.on_room()
 
     async def _run(self, turn: _Turn, claim: Claim) -> float:
-        """Run one job. Return the time at which it ended."""
+        """Run one job. Return when it ended."""
         lane = turn.lane
         lane.running += 1
         claim.runner = turn.task

@@ -84,7 +84,7 @@ class Numbered(Sequence[Pair]):
         return self._known >= least and self._plain
 
     def may_leave_nothing(self) -> bool:
-        """Return whether a job leaves no row when it has run."""
+        """Return whether any of the jobs leaves no row after it has run."""
         return not all(options.history for options in self._options)
 
     def all(self) -> None:

@@ -107,7 +107,7 @@ class ProcessPool:
         self._leaving: set[asyncio.Task[int]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
-        # ASCII JSON takes up to six bytes for one, and twice that where the result is nested in it.
+        # ASCII JSON takes up to six bytes per byte, and twice that for the result, nested as text.
         self._message_bytes = 12 * (limits.result_bytes + limits.error_chars) + 4096
 
     # -- for others ------------------------------------------------------------------------------

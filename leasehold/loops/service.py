@@ -54,8 +54,8 @@ class Outage:
 
 
 class Loop:
-    """Runs one service until it is stopped. ``gate`` says whether it may work now: a duty of the
-    leader may only while the term is valid."""
+    """Runs one service until it is stopped. ``gate`` says whether it may work now: a leader's duty
+    may work only while its term is valid."""
 
     def __init__(
         self, service: Service, env: Env, emit: Emit, gate: Callable[[], bool] | None = None

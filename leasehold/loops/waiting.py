@@ -6,8 +6,8 @@ import asyncio
 
 
 class Bell:
-    """Wakes the one task that waits for it, or lets it wait its time. Each wait costs one future
-    and one timer and cancels no task: a third of asyncio.Event under asyncio.timeout."""
+    """Wakes the one task that waits for it, within a time limit. Each wait takes one future and one
+    timer, a third of the cost of asyncio.Event under asyncio.timeout."""
 
     def __init__(self) -> None:
         self.rung = False

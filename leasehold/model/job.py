@@ -62,7 +62,7 @@ class SharedOptions:
     requeue_after: float | None = None
     """Seconds after which a run is taken from its node, even if the node is alive."""
     history: bool = True
-    """False: the job's row is deleted when the job completes."""
+    """False: nothing is kept of the job once it has completed."""
     deadline: tuple[Level, ...] = ()
     tags: tuple[str, ...] = ()
     """Words by which people find the job."""

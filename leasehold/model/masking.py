@@ -37,6 +37,5 @@ def masked(value: Any, secret: re.Pattern[str] = SECRET, depth: int = 0) -> Any:
 
 
 def masked_text(text: str) -> str:
-    """Mask passwords in URLs, and quoted text after a secret's name, in text such as a
-    traceback."""
+    """Mask passwords in URLs, and quoted text after a secret's name, as in a traceback."""
     return _IN_CODE.sub(rf"\1\2{MASK}\2", _IN_ADDRESS.sub(rf"\1{MASK}@", text))
