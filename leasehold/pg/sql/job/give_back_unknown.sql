@@ -4,7 +4,7 @@
 -- ends here.
 -- edge: running -> available
 -- edge: running -> cancelled
--- token: none, because nobody was ever told the claim_token of these rows
+-- token: none, because no process ever got the claim_token of these rows
 -- locks: own node row FOR KEY SHARE (the next epoch waits for us), job rows, then unique keys
 -- index: claimed_to_pkey, job_ready (each level as far as the node has claimed), job_pkey, job_key_pkey, node_pkey
 with mine as materialized (

@@ -1,6 +1,6 @@
 -- Delete expired rows, a bounded batch of each kind. An expired key is locked before it is deleted, because a new job
 -- may be taking it over; then it stays. A row of repeated is kept for two hours after its job was last seen.
--- locks: the rows; keys that nobody holds locked
+-- locks: the rows; expired keys that are not locked
 -- index: event_at, event_pkey, tick_decided, tick_pkey, attempt_ended, attempt_pkey, job_key_held, job_key_pkey, history_pkey, job_pkey; a scan of node, death, signal, stack and repeated
 with clock as (
     select coalesce(%(now)s::timestamptz, now()) as at
