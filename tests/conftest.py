@@ -7,6 +7,7 @@ LEASEHOLD_TEST_POOLER=pgbouncer.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
@@ -163,3 +164,14 @@ def no_tracing_of_another_test(monkeypatch: pytest.MonkeyPatch) -> None:
     from leasehold.jobs import tracing
 
     monkeypatch.setattr(tracing, "_set_up", False)
+
+
+@pytest.fixture(autouse=True)
+def leaseholds_logger_is_left_as_it_was() -> Iterator[None]:
+    """A test that silences it for good makes another one fail, in the same process and later."""
+    logger = logging.getLogger("leasehold")
+    before = logger.level, logger.propagate, logger.disabled
+    yield
+    after = logger.level, logger.propagate, logger.disabled
+    logger.level, logger.propagate, logger.disabled = before
+    assert after == before, "level, propagate, disabled"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
 from leasehold.config import Limits
 from leasehold.duties import leading
 from leasehold.errors import Conflict
+from leasehold.model.filter import JobFilter
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
 from leasehold.ports import Term
@@ -232,12 +233,15 @@ async def test_jobs_are_listed_newest_first_and_by_what_is_asked(world: World):
     [old] = await world.enqueue()
     world.now = at(1)
     [new] = await world.enqueue(task="u", queue="other")
-    list_jobs = world.a.store.jobs
-    assert [job.id for job in await list_jobs(None, None, None, 10)] == [new, old]
-    assert [job.id for job in await list_jobs(None, None, None, 1)] == [new]
-    assert [job.id for job in await list_jobs(None, "other", None, 10)] == [new]
-    assert [job.id for job in await list_jobs(None, None, "t", 10)] == [old]
+
+    async def listed(limit: int = 10, **wanted: str) -> list[UUID]:
+        return [job.id for job in await world.a.store.jobs(JobFilter(**wanted), limit)]
+
+    assert await listed() == [new, old]
+    assert await listed(limit=1) == [new]
+    assert await listed(queue="other") == [new]
+    assert await listed(task="t") == [old]
     [claimed] = await world.a.claim()
     await world.a.ack(claimed)
-    assert [job.id for job in await list_jobs("completed", None, None, 10)] == [old]
-    assert [job.id for job in await list_jobs("available", None, None, 10)] == [new]
+    assert await listed(state="completed") == [old]
+    assert await listed(state="available") == [new]
