@@ -159,11 +159,15 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture(autouse=True)
-def no_tracing_of_another_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether somebody traces is asked anew in each test."""
+def no_tracing_of_another_test(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """OpenTelemetry keeps an SDK for as long as the process lives."""
     from leasehold.jobs import tracing
 
     monkeypatch.setattr(tracing, "_set_up", False)
+    if request.path.name != "test_tracing.py":
+        monkeypatch.setattr(tracing, "traces", lambda: False)
 
 
 @pytest.fixture(autouse=True)

@@ -219,14 +219,14 @@ async def test_many_rows_have_longer_than_one_statement_has(
     direct_dsn: str, migrated: str, sql: Any
 ):
     def lines() -> Iterator[str]:
-        for n in range(5000):
-            if n % 500 == 0:
-                time.sleep(0.08)
+        for n in range(20_000):
+            if n % 2000 == 0:
+                time.sleep(0.15)
             yield copy_line()
 
     session = await Session.open(Settings(dsn=direct_dsn), "work")
     began = time.monotonic()
-    await session.copy("job/copy", lines(), 0.5, 5000)
-    assert time.monotonic() - began > 0.7
-    assert await sql("select count(*) from leasehold.job") == [(5000,)]
+    await session.copy("job/copy", lines(), 1.0, 20_000)
+    assert time.monotonic() - began > 1.2
+    assert await sql("select count(*) from leasehold.job") == [(20_000,)]
     await session.close()

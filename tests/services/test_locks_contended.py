@@ -7,8 +7,7 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -27,17 +26,20 @@ LIMIT_SECONDS = 250 if LONG else 110
 
 
 @pytest.fixture
-async def database(own_postgres: Callable[..., Any], request: Any) -> AsyncIterator[Database]:
+def dsns(own_postgres: Callable[..., Any], request: Any) -> Iterator[tuple[str, str]]:
     """In the long form a server with room: each process has four connections here."""
-    with ExitStack() as stack:
-        if LONG:
-            server = own_postgres(settings={"max_connections": str(PROCESSES * 4 + 50)})
-            dsn = direct = stack.enter_context(servers.database(server.dsn))
-        else:
-            dsn = request.getfixturevalue("dsn")
-            direct = request.getfixturevalue("direct_dsn")
-        async with several_apps(dsn, direct) as database:
-            yield database
+    if LONG:
+        server = own_postgres(settings={"max_connections": str(PROCESSES * 4 + 50)})
+        with servers.database(server.dsn) as dsn:
+            yield dsn, dsn
+    else:
+        yield request.getfixturevalue("dsn"), request.getfixturevalue("direct_dsn")
+
+
+@pytest.fixture
+async def database(dsns: tuple[str, str]) -> AsyncIterator[Database]:
+    async with several_apps(*dsns) as database:
+        yield database
 
 
 def statements(app: App) -> int:
