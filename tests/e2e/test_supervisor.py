@@ -98,7 +98,7 @@ def test_fifty_running_jobs_of_a_killed_child_run_elsewhere_within_a_second(
     measured("50 jobs of a killed child run again", max(e.at for e in again) - killed_at, AT_ONCE)
     assert {e.pid for e in again}.isdisjoint({victim})
     assert len(entries(journal, "began")) == 150, "jobs that were not lost ran once"
-    [event] = database.events("node_certified")
+    [event] = until(lambda: database.events("node_certified"), 20, "the event's row")
     assert event["how"] == "killed by SIGKILL"
     assert len(jobs) == 100
 
