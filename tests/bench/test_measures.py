@@ -87,11 +87,11 @@ def test_one_queue_and_many_are_measured_idle_and_busy(bench):
 
 
 def test_statements_of_idle_workers_are_those_of_the_leader_and_of_the_followers(bench):
-    [result] = bench("nodes", "--workers=3", "--seconds=4", "--settle=3")
+    [result] = bench("nodes", "--workers=2", "--seconds=2", "--settle=2")
     assert set(rows(result)) == {"raw loop", "leasehold"}
     for figures in rows(result).values():
-        assert figures["connections"] >= 3
-        parts = figures["leader_statements"] + 2 * figures["follower_statements"]
+        assert figures["connections"] >= 2
+        parts = figures["leader_statements"] + figures["follower_statements"]
         assert parts == pytest.approx(figures["statements"])
     assert rows(result)["leasehold"]["leader_statements"] > 0
 
