@@ -17,7 +17,7 @@ from leasehold.watch.finding import NOTE, WRONG, Finding
 from leasehold.watch.inspector import Inspector
 
 _ELSEWHERE = ("versions_differ", "xmin_pinned", "wakeups_lost", "polling")
-"""Problems of the application that the doctor says in words of its own."""
+"""Problems of the application that the doctor reports in its own words."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Diagnosis:
             "a holder trusts itself": f"{times.trust:.2f} s",
             "a candidate waits": f"{wait_seconds(times.lease):.2f} s",
             "without a leader at most": f"{times.failover:.2f} s",
-            "a call may take": f"{times.call_timeout:g} s",
+            "time limit of a call": f"{times.call_timeout:g} s",
         }
 
     def as_json(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ async def _running(settings: Settings, env: Env) -> list[Finding]:
     wrong = [p for p in problems if not p.info and p.kind not in _ELSEWHERE]
     if not wrong:
         return []
-    words = f"leasehold status tells {len(wrong)} more of the application: {wrong[0].sentence}"
+    words = f"Problems that leasehold status reports: {len(wrong)}. The first: {wrong[0].sentence}"
     return [Finding("application", NOTE, words, "leasehold status")]
 
 
