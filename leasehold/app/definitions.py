@@ -79,9 +79,6 @@ class Task(Generic[P, R]):
                 "using(on=…) is for enqueue()",
                 do="Give the connection to App.enqueue(job, on=…) or App.enqueue_many(jobs, on=…)",
             )
-        return self._job(args, kwargs)
-
-    def _job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobRequest:
         return self.function.job(args, kwargs, self._options)
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Job[R]]:
@@ -94,7 +91,7 @@ class Task(Generic[P, R]):
                 f"{self.name}: enqueue() needs a running event loop, and there is none here",
                 do="Call app.sync.enqueue(task.job(…)), or await enqueue() inside `async def`",
             ) from None
-        return self._enqueue(self._job(args, kwargs))
+        return self._enqueue(self.function.job(args, kwargs, self._options))
 
     async def _enqueue(self, job: JobRequest) -> Job[R]:
         return (await self.app.enqueue(job, on=self._on)).reads(self.function.values.read_result)

@@ -24,6 +24,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime
+from functools import cache
 from importlib import import_module
 from typing import Any, NoReturn, cast
 from uuid import UUID
@@ -32,9 +33,10 @@ from leasehold import errors
 from leasehold.jobs.attempt import describe
 from leasehold.jobs.context import Context, SyncContext
 from leasehold.jobs.running import Claim
+from leasehold.jobs.tasks import values_of
 from leasehold.model.deadline import DueLevel
 from leasehold.model.job import ClaimedJob
-from leasehold.model.outcome import OUTCOMES, Cancel, Complete, Discard, Snooze, outcome_of
+from leasehold.model.outcome import Cancel, Complete, Discard, Snooze, outcome_of
 from leasehold.model.values import Values
 from leasehold.ports import JobStore
 
@@ -201,13 +203,16 @@ def _context(request: Message, link: ParentLink, app: Any, in_loop: bool) -> Con
     return SyncContext(claim, request["worker_id"], store, on, _drive)
 
 
+_values_of = cache(values_of)
+
+
 def _call(request: Message, link: ParentLink) -> tuple[Values, Any]:
     """The handler's values, and what it returned."""
     function, app = find(request["module"], request["qualname"])
     is_async = inspect.iscoroutinefunction(function)
     arguments = (_context(request, link, app, is_async),) if request["takes_context"] else ()
     link.tell({"kind": "started"})
-    values = Values(function, OUTCOMES)
+    values = _values_of(function, request["takes_context"])
     given = values.read(request["job"]["payload"])
     if is_async:
         return values, asyncio.run(function(*arguments, **given))

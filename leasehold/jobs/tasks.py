@@ -71,8 +71,7 @@ class TaskFunction:
         # check the defaults now, not at the first job
         shared = {option.name: getattr(options, option.name) for option in fields(SharedOptions)}
         self.job_options = JobOptions(name, **shared)
-        self._arguments = tuple(self._signature.parameters)
-        self.values = Values(function, OUTCOMES)
+        self.values = values_of(function, self.takes_context)
         self._positional = [
             p.name
             for p in self._signature.parameters.values()
@@ -157,16 +156,24 @@ class TaskFunction:
         try:
             self._signature.bind(*arguments, **given)
         except TypeError as error:
-            wrong = next((name for name in given if name not in self._arguments), None)
+            known = self._signature.parameters
+            wrong = next((name for name in given if name not in known), None)
             if wrong is None:
                 do = "Give the handler's arguments, without ctx"
             elif wrong in (*JOB_OPTIONS, "on"):
                 do = f"Options of a job come first: task.using({wrong}=…).enqueue(…)"
             else:
-                do = suggest(wrong, [*self._arguments, *JOB_OPTIONS])
+                do = suggest(wrong, [*known, *JOB_OPTIONS])
             raise BadJob(
                 f"task {self.name} cannot take these arguments: {error}", got=sorted(given), do=do
             ) from None
+
+
+def values_of(function: Callable[..., Any], takes_context: bool) -> Values:
+    """Return what converts the arguments and the result of a handler."""
+    parameters = list(inspect.signature(function).parameters.values())[takes_context:]
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return Values(function, {p.name for p in parameters if p.kind in named}, OUTCOMES)
 
 
 def _conflict(value: object) -> OnConflict:

@@ -1,38 +1,46 @@
 """Converts arguments and results whose annotations are more than plain JSON.
 
 These types have an exact form in JSON: UUID, datetime, date, time, timedelta, Decimal, Enum, bytes,
-set,
-tuple, dataclass, TypedDict, NamedTuple, msgspec's Struct, and models of pydantic. msgspec converts
-them. A value whose annotation is plain JSON, or missing, is not changed.
+set, tuple, dataclass, TypedDict, NamedTuple, msgspec's Struct, and models of pydantic. msgspec
+converts them. A value whose annotation is plain JSON, or missing, is not changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from functools import reduce
 from inspect import unwrap
 from operator import or_
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from leasehold.errors import BadJob, BadPayload, shorten
+from leasehold.errors import BadJob, BadPayload
 
 _PLAIN = {Any, object, None, NoneType, bool, int, float, str, list, dict}
 
 
 class Values:
-    """Converts the arguments and the result of one handler. ``outcomes`` are the types that a
-    handler returns to decide what happens to its job, which are not results.
+    """Converts the arguments and the result of one handler. ``arguments`` are their names, without
+    ``ctx``. ``outcomes`` are the types that a handler returns to decide what happens to its job,
+    which are not results.
 
     Raises BadJob for an annotation that msgspec cannot convert.
     """
 
-    def __init__(self, function: Callable[..., Any], outcomes: tuple[type, ...] = ()) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        arguments: Collection[str],
+        outcomes: tuple[type, ...] = (),
+    ) -> None:
         hints = _hints(unwrap(function))
         returned = _without(hints.pop("return", Any), outcomes)
-        self._arguments = {name: hint for name, hint in hints.items() if not _plain(hint)}
+        self._arguments = {
+            name: hint for name, hint in hints.items() if name in arguments and not _plain(hint)
+        }
         self._returned = Any if _plain(returned) else returned
         for name, hint in {**self._arguments, "return": self._returned}.items():
             try:
@@ -79,9 +87,11 @@ class Values:
 
 
 def _unfit(what: str, error: Exception, value: object) -> BadPayload:
+    """The message leaves out the value, which may be secret: errors are logged and stored."""
+    why = re.sub(r" '.*'", "", str(error))  # msgspec quotes a wrong value of an enumeration
     return BadPayload(
-        f"{what} does not fit its annotation: {' '.join(str(error).split())}",
-        got=shorten(repr(value)),
+        f"{what} does not fit its annotation: {why}",
+        got=f"a value of type {type(value).__name__}",
         do="Pass what the annotation says, or change the annotation",
     )
 
@@ -94,7 +104,7 @@ def _checked(value: Any, hint: Any) -> Any:
 
 
 def _read(value: Any, hint: Any) -> Any:
-    return msgspec.convert(value, hint, dec_hook=_read_model)
+    return msgspec.convert(value, hint, dec_hook=_read_model, str_keys=True)
 
 
 def _write_model(value: Any) -> Any:
@@ -106,7 +116,14 @@ def _write_model(value: Any) -> Any:
 
 def _read_model(kind: type, value: Any) -> Any:
     if hasattr(kind, "model_validate"):
-        return kind.model_validate(value)
+        try:
+            return kind.model_validate(value)
+        except ValueError as error:  # its text repeats the value
+            found = error.errors() if hasattr(error, "errors") else []
+            why = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found]
+            raise msgspec.ValidationError("; ".join(why)) from None
+    if isinstance(value, get_origin(kind) or kind):  # such as Iterable[int]
+        return value
     raise msgspec.ValidationError(f"a {kind.__name__} has no form in JSON")
 
 
@@ -135,11 +152,12 @@ def _enclosed(function: Any) -> dict[str, Any]:
 def _plain(hint: Any) -> bool:
     """Return whether JSON gives this type anyway."""
     origin = get_origin(hint)
-    if origin is Annotated:
-        return _plain(get_args(hint)[0]) and len(get_args(hint)) == 1
     if origin is Literal:
         return True
-    if origin in (list, dict, Union, UnionType):
+    if origin is dict:  # JSON's keys are text
+        key, value = get_args(hint)
+        return key in (str, Any) and _plain(value)
+    if origin in (list, Union, UnionType):
         return all(_plain(part) for part in get_args(hint))
     try:
         return hint in _PLAIN

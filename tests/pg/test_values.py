@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from leasehold import App
 from leasehold.errors import BadJob, BadPayload, JobFailed
+from leasehold.jobs.tasks import values_of
 from leasehold.model.states import State
 from tests.pg import values
 
@@ -62,8 +64,28 @@ async def test_a_value_that_does_not_fit_is_refused_before_it_is_sent(shop: App)
         "order": str(values.ORDER.id)
     }
     in_loop: Any = values.in_loop
-    with pytest.raises(BadPayload, match=r"argument address does not fit.*street"):
+    with pytest.raises(BadPayload, match=r"argument address does not fit.*street: Field required"):
         in_loop.job(**{**values.GIVEN, "address": {"since": "2020-01-02"}})
+
+
+async def test_the_error_does_not_repeat_the_value(shop: App) -> None:
+    task: Any = values.in_loop
+    for name, wrong in (("address", {"street": 1, "since": "hunter2"}), ("colour", "hunter2")):
+        with pytest.raises(BadPayload, match=f"argument {name} does not fit") as refused:
+            task.job(**{**values.GIVEN, name: wrong})
+        assert "hunter2" not in str(refused.value)
+
+
+def test_keys_and_other_annotations_are_kept() -> None:
+    def handler(ctx: int, rates: dict[int, str], names: Iterable[int], **more: UUID) -> None: ...
+
+    kept = values_of(handler, takes_context=True)
+    given = {"rates": {7: "a"}, "names": [1], "more": "no id"}
+    written = kept.write(given)
+    assert written == {"rates": {"7": "a"}, "names": [1], "more": "no id"}
+    assert kept.read(json.loads(json.dumps(written))) == given
+    with pytest.raises(BadPayload, match="argument names does not fit"):
+        kept.write({"names": 1})
 
 
 async def test_what_others_enqueued_fails_its_job_and_says_why(shop: App, sql: Any) -> None:

@@ -8,18 +8,20 @@ import sys
 import pytest
 
 FORKS = """
-import asyncio, os, socket, sys, threading, time
+import asyncio, os, socket, sys, threading
 import uvloop
 from leasehold import own
 
 async def forks(meanwhile) -> None:
+    go_on, may_go_on = os.pipe()
     pid = os.fork()
     if not pid:
-        time.sleep(0.3)
+        os.read(go_on, 1)
         return  # to the loop, which looks at its sockets once more
     waker = threading.Thread(target=meanwhile)
     waker.start()
     waker.join()
+    os.write(may_go_on, b".")
     os.waitpid(pid, 0)  # so the child is the first to look
 
 async def woken_by_a_thread(loop) -> None:
