@@ -56,9 +56,22 @@ EVERYWHERE = (
 begin: it is tested on every Python that is found. All else is tested on that of ``.venv``."""
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import only the files that have tests to run: importing all of them takes seconds."""
+    if config.option.markexpr != "everywhere" or not collection_path.is_file():
+        return None
+    if collection_path.name == "conftest.py" or _is_everywhere(collection_path):
+        return None
+    return True
+
+
+def _is_everywhere(path: Path) -> bool:
+    return path.relative_to(TESTS).as_posix().startswith(EVERYWHERE)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.relative_to(TESTS).as_posix().startswith(EVERYWHERE):
+        if _is_everywhere(item.path):
             item.add_marker("everywhere")
 
 
