@@ -1,4 +1,4 @@
-"""The user's object, and the only composition root."""
+"""The App object, which users import, and which alone puts the parts together."""
 
 from leasehold.app.core import App
 from leasehold.app.definitions import Task

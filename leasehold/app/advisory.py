@@ -1,7 +1,7 @@
-"""``app.advisory_lock(...)``: PostgreSQL's advisory locks.
+"""``app.advisory_lock(...)``: PostgreSQL's advisory locks, with supervision.
 
-The database is the source of truth. leasehold verifies a lock on a connection of its own about once
-a second. A lock that was not confirmed for 2.5 seconds counts as not held.
+The database decides whether a lock is held. leasehold verifies a lock that it holds on its own
+connection about once a second. A lock that was not confirmed for 2.5 s counts as not held.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from leasehold.pg.users.advisory import LockSession
 from leasehold.pg.users.user_lock import lock_on
 
 VERIFY_SECONDS = 1.0
-"""Between two questions to pg_locks."""
+"""The time between two queries of pg_locks."""
 LONGEST_WAIT_SECONDS = 86400.0
 _NOTED_SECONDS = 12 * 3600.0
 _MOST_NOTED = 10_000
 TRUST_SECONDS = 2.5
-"""A lock counts as held for so long after the question that the database last said yes to."""
+"""How long a lock counts as held after the start of the last query that confirmed it."""
 
 
 class AdvisoryLock:
-    """One acquisition at a time: ``async with``, or :meth:`acquire` and :meth:`release`."""
+    """An advisory lock, acquired at most once at a time. Use ``async with``, or :meth:`acquire` and
+    :meth:`release`. For the options, see :meth:`App.advisory_lock`."""
 
     def __init__(
         self,
@@ -53,8 +54,9 @@ class AdvisoryLock:
         self.shared = bool(shared)
         self.timeout = timeout
         self.lost = asyncio.Event()
-        """Set once when the database does not show the lock any more, or does not answer."""
+        """Set when the database no longer shows the lock, or does not answer."""
         self.why_lost: str | None = None
+        """The reason, or None while the lock is not lost."""
         self.on = on
         self._job = job
         self._cancel = cancel
@@ -68,11 +70,11 @@ class AdvisoryLock:
         self._body: asyncio.Task[Any] | None = None
         self._cancelled = False
 
-    # -- what is true ----------------------------------------------------------------------------
+    # -- the state of the lock -------------------------------------------------------------------
     @property
     def held(self) -> bool:
-        """The database said so less than 2.5 seconds ago, and it was this process that asked.
-        Always False with ``on=``, where the transaction knows."""
+        """Whether the database confirmed to this process less than 2.5 seconds ago that it holds
+        the lock. Always False with ``on=``: that lock is held until your transaction ends."""
         return (
             self._session is not None
             and not self.lost.is_set()
@@ -82,11 +84,12 @@ class AdvisoryLock:
 
     @property
     def pid(self) -> int | None:
-        """The server's process that holds it, as ``pg_locks`` and ``leasehold locks`` name it."""
+        """The pid of the server process that holds the lock, as in ``pg_locks`` and ``leasehold
+        locks``. None with ``on=``, and while the lock is not acquired."""
         return self._session.pid if self._session else None
 
     async def verify(self) -> None:
-        """Ask the database now. Raises LostLock."""
+        """Check with the database now. Raises LostLock."""
         session = self._session
         if session is None or self.lost.is_set():
             raise self._lost_error()
@@ -94,19 +97,22 @@ class AdvisoryLock:
             raise self._lost_error()
 
     def on_lost(self, callback: Callable[[str], None]) -> None:
-        """Call it with the reason, in the loop, when the lock is lost."""
+        """When the lock is lost, call ``callback(why)`` in the event loop."""
         self._heard.append(callback)
 
-    # -- taking ----------------------------------------------------------------------------------
+    # -- acquiring -------------------------------------------------------------------------------
     async def acquire(self) -> bool:
-        """Try; with a ``timeout``, wait. Whether it is ours.
+        """Try to acquire the lock, or wait at most ``timeout`` seconds. Return whether it is
+        acquired.
 
-        Raises UnsafeServer where such a lock would be none (a pooler, an engine whose functions
-        do nothing), Unavailable, Conflict (a deadlock), and with ``on=`` WrongConnection.
+        Raises UnsafeServer where the lock would protect nothing: for ``scope="session"`` behind a
+        pooler, or on a server whose lock functions do nothing. Also raises Unavailable, Conflict
+        (a deadlock), and with ``on=`` WrongConnection. Raises ConfigError if the lock is already
+        acquired, or another name has the same key.
         """
         if self._session is not None:
             raise errors.ConfigError(
-                "this lock was acquired already", got=self.key.label, do="Release it first"
+                "this lock is already acquired", got=self.key.label, do="Release it first"
             )
         await note_name(self._app, self.key)
         if self.on is not None:
@@ -129,7 +135,7 @@ class AdvisoryLock:
         return True
 
     async def acquire_on(self) -> bool:
-        """The part of :meth:`acquire` that runs on the user's connection."""
+        """Acquire the lock on the user's connection. Part of :meth:`acquire`."""
         app = self._app
         got, shown = await lock_on(
             app.on_connection,
@@ -179,7 +185,8 @@ class AdvisoryLock:
                 return
 
     async def _confirm(self, session: LockSession) -> bool:
-        """Ask, for as long as the last answer is still good; otherwise it is lost."""
+        """Query pg_locks, at most until the last confirmation expires. Without a confirmation, the
+        lock is lost."""
         env = self._app.env
         async with self._one:
             if self._session is not session or self.lost.is_set():
@@ -199,7 +206,7 @@ class AdvisoryLock:
     def _lose(self, session: LockSession, why: str) -> None:
         self.why_lost = why
         self.lost.set()
-        session.shut()  # should the server still hold it for us: not any more
+        session.shut()  # the server may still hold the lock: end its session
         if self._body is not None and self._cancel and self._body is not asyncio.current_task():
             self._cancelled = True
             self._body.cancel("the advisory lock was lost")
@@ -212,24 +219,24 @@ class AdvisoryLock:
         self._telling = asyncio.create_task(self._tell(why, failed))
 
     async def _tell(self, why: str, failed: list[str]) -> None:
-        """The events, in the log at once and in the table if the database can be reached."""
+        """Emit the events: to the log at once, and to the table if the database answers."""
         name = self.key.label
         await _record(self._app, "lock_lost", {"name": name, "scope": self.scope, "why": why})
         for error in failed:
             await _record(self._app, "callback_failed", {"name": name, "error": error})
 
-    # -- giving up -------------------------------------------------------------------------------
+    # -- releasing -------------------------------------------------------------------------------
     async def release(self) -> None:
-        """Raises LostLock when the database says that it was not ours any more. Nothing with
-        ``on=``: the transaction's end releases."""
+        """Release the lock. Raises LostLock if this process no longer held it. With ``on=`` this
+        does nothing: the lock is released when your transaction ends."""
         session, self._session = self._session, None
         if session is None or self._process != os.getpid():
-            return  # after a fork it is the parent's
+            return  # after a fork, the lock is the parent's
         watch, self._watch = self._watch, None
         try:
             async with self._one:
-                # Not while it asks: the driver would have the server cancel that statement, and
-                # a transaction's lock ends with its transaction.
+                # Wait for a query of pg_locks to end: if it were cancelled here, the driver would
+                # cancel its statement on the server, which would abort the lock's transaction.
                 if watch:
                     watch.cancel()
                 if self.lost.is_set():
@@ -246,7 +253,7 @@ class AdvisoryLock:
                 await asyncio.wait([self._telling], timeout=1.0)
 
     async def _release(self, session: LockSession) -> None:
-        why = "it was not ours any more at the release"
+        why = "this process no longer held it at the release"
         try:
             if await session.release(self._app.settings.call_timeout):
                 return
@@ -257,9 +264,9 @@ class AdvisoryLock:
 
     def _lost_error(self) -> errors.LostLock:
         return errors.LostLock(
-            f"the advisory lock {self.key.label} is not ours any more",
-            got=self.why_lost or "it was never acquired, or released",
-            do="Somebody else may hold it: stop, and undo what is not committed",
+            f"this process no longer holds the advisory lock {self.key.label}",
+            got=self.why_lost or "it was never acquired, or it was released",
+            do="Another session may hold it: stop, and roll back what is not committed",
         )
 
     async def __aenter__(self) -> AdvisoryLock:
@@ -291,14 +298,14 @@ class AdvisoryLock:
 
 
 def _check_options(scope: str, on: Any, timeout: float | None, job: UUID | None) -> None:
-    """Raises ConfigError for what does not fit together."""
+    """Raise ConfigError for invalid options, or for options that exclude each other."""
     if scope not in ("transaction", "session"):
         raise errors.ConfigError("scope must be 'transaction' or 'session'", got=scope)
     if on is not None and scope == "session":
         raise errors.ConfigError(
-            "a lock of the session does not go with on=: your pool would release it, or give it "
-            "to somebody else",
-            do='Leave on= out, or use scope="transaction"',
+            'scope="session" cannot be used with on=, because your pool would release the lock or '
+            "hand its connection to another user",
+            do='Leave out on=, or use scope="transaction"',
         )
     if timeout is not None and (
         isinstance(timeout, bool)
@@ -306,17 +313,17 @@ def _check_options(scope: str, on: Any, timeout: float | None, job: UUID | None)
         or not 0 < timeout <= LONGEST_WAIT_SECONDS
     ):
         raise errors.ConfigError(
-            "timeout must be seconds, more than 0 and at most a day",
+            "timeout must be more than 0 seconds and at most a day",
             got=timeout,
-            do="Leave it out to try",
+            do="Leave it out to try once",
         )
     if job is not None and not isinstance(job, UUID):
         raise errors.ConfigError("job must be a job's id", got=job, do="Pass ctx.job_id")
 
 
 async def note_name(app: Home, key: LockKey) -> None:
-    """Store the name of the key, on a connection of ours: in the user's transaction nobody could
-    read it before the commit, and all others would wait for it."""
+    """Store the name of the key, on one of leasehold's connections. In the user's transaction it
+    would be invisible until the commit, and other processes would wait for it."""
     noted = key.noted
     if noted is None:
         return
@@ -326,7 +333,8 @@ async def note_name(app: Home, key: LockKey) -> None:
     name = await (await app.store()).note_lock(noted.kind, noted.key, noted.name, app.env.due_now())
     if name != noted.name:
         raise errors.ConfigError(
-            f"the names {noted.name!r} and {name!r} have the same key", do="Rename one of them"
+            f"the lock names {noted.name!r} and {name!r} have the same key",
+            do="Rename one of them",
         )
     if len(known) >= _MOST_NOTED:
         known.clear()
@@ -334,7 +342,7 @@ async def note_name(app: Home, key: LockKey) -> None:
 
 
 async def _record(app: Home, kind: str, fields: dict[str, Any]) -> None:
-    """An event from outside of a node."""
+    """Emit an event that belongs to no node."""
     env = app.env
     event = telemetry.make_event(kind, fields, env.boot_now())
     worker_id = f"{env.host}:{env.pid}:-"
@@ -347,21 +355,21 @@ async def _record(app: Home, kind: str, fields: dict[str, Any]) -> None:
         "worker_id": worker_id,
         "fields": event.fields,
     }
-    with suppress(errors.LeaseholdError):  # its log line was written
+    with suppress(errors.LeaseholdError):  # the log has the event
         await (await app.store()).record([row], env.due_now())
 
 
 def not_acquired(lock: Any) -> errors.LockNotAcquired:
     waited = "" if lock.timeout is None else f" for {lock.timeout:g} s"
     return errors.LockNotAcquired(
-        f"somebody else holds the advisory lock {lock.key.label}{waited}",
-        do="See who: leasehold locks. To wait: timeout=seconds",
+        f"another session holds the advisory lock {lock.key.label}{waited}",
+        do="Run leasehold locks to see its holder, or set timeout=seconds to wait",
     )
 
 
 def _does_nothing() -> errors.UnsafeServer:
     return errors.UnsafeServer(
-        "this server says that it took the advisory lock, and pg_locks does not show it: its "
-        "functions for advisory locks do nothing",
-        do="Use app.lock(...), which needs rows only",
+        "this server reported that it took the advisory lock, but pg_locks does not show it: its "
+        "advisory lock functions do nothing",
+        do="Use app.lock(...), which needs only rows",
     )

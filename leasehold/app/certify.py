@@ -1,7 +1,7 @@
-"""Death certificates: a parent that saw its process die says so to the database.
+"""Death certificates: a parent process reports to the database that its child process died.
 
-The rescue begins at once then, and not a lease later. Both parents use this module:
-``leasehold worker --processes N`` in its own process, gunicorn's hooks in a helper process.
+The rescue then begins at once instead of after a lease. ``leasehold worker --processes N`` uses
+this module in its own process, and gunicorn's hooks use it in a helper process.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from leasehold.pg.stores.store import PgStore
 
 _IDLE_SECONDS = 3600.0
 _MOST_DEATHS = 10_000
-"""While the database is away; older ones are left to their leases."""
+"""The limit while the database is unavailable. For older deaths, the lease expires."""
 
 
 class Certifier(Service):
-    """Writes the certificates that ``report`` asks for, one after the other, and frees the jobs
-    of the dead. Tries again for as long as the database is away; a connection is open only while
-    there is something to write. Belongs to one event loop."""
+    """Writes a certificate for each reported death, one after the other, and frees the jobs of the
+    dead nodes. Retries while the database is unavailable. Opens a connection only while there is
+    something to write. Belongs to one event loop."""
 
     name = "certifier"
 
@@ -41,29 +41,30 @@ class Certifier(Service):
         self._deaths: deque[tuple[UUID, str]] = deque(maxlen=_MOST_DEATHS)
         self._unfreed = False
         self._settled = asyncio.Event()
-        """Nothing is left to write, or the server refuses and will go on to."""
+        """Set when nothing is left to write, or the server refuses."""
         self._settled.set()
         self._recorder = Recorder(app.env, store)
         self._loop = Loop(self, app.env, self._recorder.emit)
 
     @classmethod
     async def begin(cls, settings: Settings) -> Self:
-        """Start one; the database need not answer yet. Raises EmbeddedError when ``embedded``
-        cannot be started."""
+        """Start a certifier. The database need not answer yet. Raises EmbeddedError if the
+        embedded server cannot be started."""
         app = App(**vars(settings))
         certifier = cls(app, await app.work_store())
         certifier._loop.start()
         return certifier
 
     def report(self, node: UUID, how: str) -> None:
-        """The process that was given this id is dead, and so are its children; ``how`` it ended
-        is for people. One that left in good order has no row, and nothing happens."""
+        """Report that the process of this node, and its children, are dead. ``how`` it ended is
+        shown to people. This changes nothing for a node that has stopped in order."""
         self._deaths.append((node, how))
         self._settled.clear()
         self._loop.wake()
 
     async def finish(self, seconds: float) -> bool:
-        """End; what is not written within ``seconds`` is left to the leases (False)."""
+        """Stop within ``seconds``. Return False if something was not written: then the leases
+        expire."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._settled.wait()
@@ -101,7 +102,7 @@ class Certifier(Service):
         try:
             worker_id = await self._store.certify(node, seconds, process=True)
         except Unavailable:
-            self._unfreed = True  # it may have been written all the same
+            self._unfreed = True  # the certificate may have been written nevertheless
             raise
         if worker_id:
             self._unfreed = True
@@ -109,12 +110,12 @@ class Certifier(Service):
 
 
 def settings_to_text(settings: Settings) -> str:
-    """One line of JSON, for a process that shall use the same database."""
+    """Return the settings as one line of JSON, for another process."""
     return json.dumps(asdict(settings))
 
 
 def settings_from_text(text: str) -> Settings:
-    """What :func:`settings_to_text` wrote."""
+    """Return the settings that :func:`settings_to_text` wrote."""
     given = json.loads(text)
     parts = {
         "limits": Limits(**given.pop("limits")),

@@ -1,4 +1,4 @@
-"""App: what the code of an application uses."""
+"""App: the object through which an application uses leasehold."""
 
 from __future__ import annotations
 
@@ -55,11 +55,17 @@ ONCE_KEPT_SECONDS = 366 * 86400.0
 
 
 class App(Home):
-    """Tasks, schedules and settings of an application.
+    """An application's tasks, schedules and settings::
 
-    ``dsn`` is ``postgresql://…``, ``embedded`` (a PostgreSQL that leasehold starts itself, for
-    development), or the environment's ``LEASEHOLD_DSN``. ``options`` are the fields of
-    :class:`leasehold.config.Settings`. Nothing is opened before it is needed.
+        app = App("postgresql://localhost/shop", name="shop")
+
+        @app.every(seconds=60)
+        async def refresh_prices(): ...
+
+    ``dsn`` is ``postgresql://…`` or ``embedded``, a PostgreSQL server that leasehold starts for
+    development. The default is the environment variable ``LEASEHOLD_DSN``. ``options`` are fields
+    of :class:`leasehold.config.Settings`. Raises ConfigError for an invalid setting. The app opens
+    a connection only when it needs one.
     """
 
     def __init__(self, dsn: str | None = None, **options: Any) -> None:
@@ -68,7 +74,7 @@ class App(Home):
         self._once: dict[str, Task[Any, Any]] = {}
         self._claims: dict[str, str] = {}
         self._taking_part: list[tuple[int, bool]] = []
-        """Of each node of this app: its process, and whether it runs jobs."""
+        """The process of each of this app's nodes, and whether the node runs jobs."""
         self.sync = SyncApp(self)
 
     # -- definitions -----------------------------------------------------------------------------
@@ -101,15 +107,24 @@ class App(Home):
         name: str | None = None,
         **given: Any,
     ) -> Any:
-        """Register a function: ``async def`` runs in the loop, ``def`` in a thread, either in a
-        process that can be killed with ``executor="process"``. A first parameter named ``ctx``
-        gets the :class:`Context`. ``given``: the fields of ``TaskOptions``; ``deadline`` may be a
-        :class:`Deadline` or a list of several levels. Without ``history`` nothing is kept of a
-        job that completed, and an enqueue whose answer is lost raises Unavailable: to repeat it
-        could run the job twice.
+        """Register a function as a task, with or without options::
 
-        Raises ConfigError for an unknown option; DuplicateTask, BadJob, BadDeadline or UnknownTask
-        for options that do not fit.
+            @app.task(queue="mail", max_attempts=3, timeout=30)
+            async def send(ctx: Context, user_id: int) -> None: ...
+
+        An ``async def`` function runs in the event loop, and a ``def`` function in a thread. With
+        ``executor="process"`` either runs in a child process, which leasehold can kill. A first
+        parameter named ``ctx`` gets the :class:`Context`.
+
+        ``name`` is the task's name in the database (default: the function's module and name).
+        ``given`` are fields of ``TaskOptions``; times are in seconds. ``deadline`` is a
+        :class:`Deadline`, or a list of them for several levels.
+
+        ``history=False`` keeps nothing of a completed job. An enqueue whose answer is lost then
+        raises Unavailable, because a retry could run the job twice.
+
+        Raises ConfigError for an unknown option or a task that is defined too late, and
+        DuplicateTask, BadJob, BadDeadline or UnknownTask for an invalid option.
         """
         known = [*TaskOptions.__dataclass_fields__, "name"]
         for wrong in given.keys() - set(known):
@@ -125,14 +140,14 @@ class App(Home):
                 raise BadJob("a task is a function", got=function)
             if isinstance(function, Task):
                 raise BadJob(
-                    "@app.task stands above a decorator that has made a task already",
+                    "@app.task is above a decorator that has already made a task",
                     got=function.name,
                     do="Write @app.task(…) right above the function, and @app.periodic(…), "
-                    "@app.every(…), @app.once(…) above that; without options it can be left out",
+                    "@app.every(…), @app.once(…) above that; without options, leave @app.task out",
                 )
             full_name = task_name(function) if name is None else name
             check_text("a task's name", full_name, self.settings.limits.text_chars)
-            # who only enqueues may import a task when it is needed
+            # a process that only enqueues may import a task at any time
             self._check_in_time(f"the task {full_name!r}", for_jobs=True)
             if options.executor == "process":
                 check_importable(function)
@@ -141,9 +156,13 @@ class App(Home):
         return register(function) if function is not None else register
 
     def queue(self, name: str, *, claim: str) -> None:
-        """How this application's workers claim the jobs of a queue: ``rows`` (by row locks that
-        skip locked ones: the default) or ``advisory`` (candidates, try-lock, a second look).
-        Workers that do the one and workers that do the other share a queue. Raises ConfigError.
+        """Choose how this application's workers claim the jobs of a queue::
+
+            app.queue("mail", claim="advisory")
+
+        ``rows`` (the default) locks rows and skips those that are locked. ``advisory`` selects
+        candidates, tries an advisory lock for each, and checks the job again. Workers with
+        different claims can share a queue. Raises ConfigError.
         """
         check_text("a queue's name", name, self.settings.limits.text_chars)
         if claim not in CLAIMS:
@@ -152,48 +171,67 @@ class App(Home):
         self._claims[name] = claim
 
     def periodic(self, expression: str, *, timezone: str = "UTC", **options: Any) -> Schedules:
-        """Run a task by a cron expression (Debian's rules, also when the clocks change).
+        """Run a task by a cron expression::
 
-        ``options``: ``name`` (of the schedule; default the task's), ``missed`` = ``latest``,
-        ``skip`` or ``all``, ``grace_seconds`` (a tick at most so late is not missed; default half
-        the interval, at most 5), ``arguments`` (a dict), and options of the job. Raises
-        BadSchedule.
+            @app.periodic("0 3 * * *", timezone="Europe/Berlin", missed="skip")
+            async def nightly(ctx: Context): ...
+
+        The rules are those of Debian's cron, also when the clocks change. ``options`` are:
+
+        - ``name``: the schedule's name (default: the task's).
+        - ``missed``: which missed ticks fire later: ``latest`` (default), ``skip`` or ``all``.
+        - ``grace_seconds``: a tick that is at most this late is not missed. The default is half
+          the interval, at most 5 s.
+        - ``arguments``: the handler's arguments, as a dict.
+        - options of the job, such as ``queue`` and ``deadline``.
+
+        Raises BadSchedule, or ConfigError if the schedule is defined too late.
         """
         return self._scheduled(cron(expression, timezone), options)
 
     def every(self, *, seconds: float, anchor: datetime | None = None, **options: Any) -> Schedules:
-        """Run a task every ``seconds``, counted from ``anchor`` (default: the epoch, so that all
-        processes agree). ``options`` as for :meth:`periodic`."""
+        """Run a task every ``seconds``, counted from ``anchor`` (default: 1970-01-01 UTC, so that
+        all processes agree). Options and errors: see :meth:`periodic`."""
         return self._scheduled(every_spec(seconds=seconds, anchor=anchor), options)
 
     def once(self, *, at: datetime, **options: Any) -> Schedules:
-        """Run a task at one moment. ``options`` as for :meth:`periodic`."""
+        """Run a task once, at the moment ``at``, a datetime with a time zone. Options and errors:
+        see :meth:`periodic`."""
         return self._scheduled(once_spec(at=at), options)
 
     def once_per_deploy(self, key: str) -> Schedules:
-        """Run a task once for each release of the application, whichever process comes first.
+        """Run a task once for each release of the application, whichever process is first::
 
-        The release is ``App(release=…)`` or ``LEASEHOLD_RELEASE``: a version, an image's digest,
-        a commit. Raises ConfigError without one. Only a process of that release runs the job: its
-        task is named ``task@release``, which no other release knows.
+            @app.once_per_deploy("warm-cache")
+            async def warm_cache(): ...
+
+        The release is ``App(release=…)`` or ``LEASEHOLD_RELEASE``, such as a version, an image
+        digest or a commit. Only a process of that release runs the job, because the job's task is
+        named ``task@release``. ``key`` is unique in the application.
+
+        Raises ConfigError without a release or for a key that is already used, BadJob if the task
+        needs arguments, and BadDeadline if its deadline counts since ``tick``.
         """
         check_text("key", key, self.settings.limits.text_chars)
         if not self.settings.release:
             raise ConfigError(
-                "once_per_deploy needs to know the release",
+                "once_per_deploy needs a release",
                 do="Set LEASEHOLD_RELEASE or App(release=…) to the version that is deployed",
             )
         if key in self._once:
-            raise ConfigError(f"once_per_deploy({key!r}) is there twice")
+            raise ConfigError(
+                f"two tasks have once_per_deploy({key!r})", do="Give one of them another key"
+            )
 
         def register(target: Any) -> Task[Any, Any]:
             self._check_in_time(f"once_per_deploy({key!r})")
             task = self._as_task(target)
-            task.job()  # it gets no arguments: refuse here, not at the deployment
+            task.job()  # raises now, and not at the deployment, if the task needs arguments
             if any(level.since == "tick" for level in task.function.options.deadline):
                 raise BadDeadline(
-                    f"the deadline of {task.name!r} counts since tick: once_per_deploy has none",
-                    do="Count it since scheduled",
+                    f"the deadline of {task.name!r} counts since tick, but once_per_deploy has no "
+                    "ticks",
+                    do="Set since='scheduled'",
                 )
             self._once[key] = self._of_release(task)
             return task
@@ -201,7 +239,7 @@ class App(Home):
         return register
 
     def _of_release(self, task: Task[Any, Any]) -> Task[Any, Any]:
-        """The same task under a name that only this release knows."""
+        """Return the same task under a name that only this release has."""
         name = f"{task.name}@{self.settings.release}"
         check_text("task@release", name, self.settings.limits.text_chars)
         known = self.registry.find(name) or self.registry.add(
@@ -235,27 +273,40 @@ class App(Home):
         return task
 
     def _check_in_time(self, what: str, *, for_jobs: bool = False) -> None:
-        """A node reads the definitions when it is made. Raises ConfigError for a later one, which
-        it would ignore. ``for_jobs``: only nodes that run jobs need it."""
+        """Raise ConfigError for a definition after a node was made, because the node would ignore
+        it. ``for_jobs``: the definition matters only to nodes that run jobs."""
         for pid, executes in self._taking_part:
             if pid == os.getpid() and (executes or not for_jobs):
                 raise ConfigError(
-                    f"{what} comes too late: a node of this application runs in this process, and "
-                    "has read its tasks and schedules already",
+                    f"{what} is defined too late: a node of this application runs in this process "
+                    "and has already read its tasks and schedules",
                     do="Define it before app.node(), app.lifespan or the worker starts: import its "
                     "module at the top of the application",
                 )
 
     # -- leaders, locks, deadlines ---------------------------------------------------------------
     def leader(self, name: str, **options: Any) -> Leader:
-        """Take part in an election: ``async with app.leader("engine") as lead:``. In all the
-        processes that use this schema and this name, one leads at a time. Options and what
-        ``lead`` can: see :class:`leasehold.app.leader.Leader`."""
+        """Stand for election, for the duration of a block::
+
+            async with app.leader("engine") as lead:
+                await lead.run(engine)  # runs engine(lead) while this process leads
+
+        One process leads at a time, among all processes that use this schema and name. For the
+        options, see :class:`leasehold.app.leader.Leader`. Raises BadJob for an invalid name, and
+        the ``async with`` raises ServerError or Unavailable.
+        """
         return Leader(self, name, **options)
 
     def lock(self, name: str, **options: Any) -> Lock:
-        """A lock over all processes that use this schema: ``async with app.lock("nightly"):``.
-        See :class:`leasehold.app.lock.Lock`."""
+        """Lock a name across all processes that use this schema::
+
+            async with app.lock("nightly", timeout=5) as lock:
+                await sync(lock.token)
+
+        For the options, see :class:`leasehold.app.lock.Lock`. Raises BadJob for an invalid name
+        and ConfigError for an invalid timeout. The ``async with`` raises LockNotAcquired after
+        ``timeout`` seconds, LostLease if the lock is lost, ServerError, or Unavailable.
+        """
         return Lock(self, name, **options)
 
     def advisory_lock(
@@ -271,15 +322,26 @@ class App(Home):
         job: UUID | None = None,
         cancel: bool = True,
     ) -> AdvisoryLock:
-        """An advisory lock of PostgreSQL by a name, a 64-bit number or a (class, object) pair.
+        """Take one of PostgreSQL's advisory locks, with supervision::
 
-        It tries; with ``timeout`` (seconds) it waits. ``scope="transaction"``: with ``on=`` in
-        your own transaction until its end; else in one that a connection of leasehold's holds
-        open. ``scope="session"``: on a connection of its own, refused behind a pooler.
-        ``shared``: any number of shared holders, or one that is not. ``namespace`` goes before
-        names; ``wide=True`` allows objects beyond 2**31. ``job``: shown by ``leasehold locks``.
-        When the lock is lost, the body of ``async with`` is cancelled, and LostLock raised at its
-        end; with ``cancel=False`` only ``lock.lost`` is set. Raises ConfigError.
+            async with app.advisory_lock("import", timeout=5) as lock:
+                await import_all()
+
+        ``target`` is a name, a 64-bit number or a (class, object) pair.
+
+        - ``scope``: ``transaction`` takes the lock in your transaction (``on``) until it ends, or
+          else in a transaction that leasehold holds open. ``session`` takes it on a connection of
+          its own, and raises UnsafeServer behind a pooler.
+        - ``shared``: take a shared lock. Any number of holders can share it.
+        - ``on``: your connection or session, for ``scope="transaction"``.
+        - ``timeout``: how many seconds to wait (at most a day). None tries once.
+        - ``namespace``: a prefix for names. ``wide``: allow an object of more than 32 bits.
+        - ``job``: the id of the job that ``leasehold locks`` shows.
+        - ``cancel``: if the lock is lost, cancel the body of ``async with`` and raise LostLock.
+          With False, only ``lock.lost`` is set.
+
+        Raises ConfigError for invalid options. The ``async with`` raises LockNotAcquired, and the
+        errors of :meth:`AdvisoryLock.acquire`.
         """
         return AdvisoryLock(
             self, target, scope=scope, shared=shared, on=on, timeout=timeout,
@@ -289,50 +351,68 @@ class App(Home):
     async def deadline(
         self, name: str, *, due: Any = None, on_breach: Any = None, on: Any = None
     ) -> StandingDeadline:
-        """Arm a deadline that stands alone; then ``await it.met()`` in time, or the task
-        ``on_breach`` is told. ``due``: a datetime, a timedelta or seconds from now; or a
-        :class:`Deadline` or several. While one of that name is armed, and for the same fixed time
-        for good, it is given back instead. Without ``due`` it must be there. ``on``: in the
-        transaction of a connection of yours. Raises BadDeadline, UnknownTask, DeadlineNotFound."""
+        """Arm a deadline without a job::
+
+            books = await app.deadline("books-2026-01", due=timedelta(hours=2), on_breach=page)
+            ...
+            await books.met()  # if this comes too late, the task page runs
+
+        ``due`` is a datetime, a timedelta, a number of seconds from now, a :class:`Deadline`, or a
+        list of them. If a deadline of this name is already armed, this returns that one. A name
+        with the same fixed time always returns the same deadline, even after its verdict. Without
+        ``due``, the deadline must already exist. ``on`` is your connection or session; the
+        deadline is then armed if its transaction commits.
+
+        Raises BadDeadline, UnknownTask, DeadlineNotFound, WrongConnection, or Unavailable.
+        """
         return await standing_deadline(self, name, due=due, on_breach=on_breach, on=on)
 
     # -- operating -------------------------------------------------------------------------------
     async def inspect(self) -> Inspector:
-        """For operators: nodes, leaders, schedules, events, and what is wrong."""
+        """Return an inspector, which reads nodes, leaders, schedules, events and problems::
+
+            problems = await (await app.inspect()).problems()
+
+        Raises ConfigError if no database is configured.
+        """
         return Inspector(await self.store(), self.env, self.settings)
 
     def schema_sql(self) -> str:
-        """The SQL that makes the whole schema, as one transaction."""
+        """Return the SQL that creates the whole schema, as one transaction."""
         return migrate.script(self.settings.schema)
 
     def schema_statements(self, after: int = 0) -> list[str]:
-        """The same as :meth:`schema_sql`, one statement each and without ``begin`` and ``commit``:
-        for Alembic and other tools that open the transaction. ``after``: leave out migrations up
-        to this number."""
+        """Return the statements of :meth:`schema_sql` without ``begin`` and ``commit``, for Alembic
+        and other tools that open the transaction themselves. ``after`` is the number of the last
+        migration to leave out."""
         return migrate.statements(self.settings.schema, after)
 
     def roles_sql(self) -> str:
-        """The SQL that makes roles for logins that enqueue, work, observe or administer."""
+        """Return the SQL that creates the roles: for logins that enqueue, work, observe or
+        administer."""
         return roles.script(self.settings.schema)
 
     async def apply_schema(self, tell: Callable[[str], None] | None = None) -> list[str]:
-        """Apply the migrations that are missing; their names. ``tell`` hears what goes on.
-        Any number of processes may do this at once."""
+        """Apply the missing migrations, and return their names. ``tell`` is called with messages
+        about the progress. Any number of processes may call this at once. Raises
+        PermissionDenied, SchemaTooNew, or Unavailable."""
         applied = await migrate.apply(await self.located(), tell)
         return [f"{m.number:04}_{m.name}" for m in applied]
 
     async def verify_schema(self) -> list[str]:
-        """How the schema differs from a fresh one, in words; empty when it does not."""
+        """Compare the schema with a new one. Return the differences as sentences, or an empty
+        list."""
         return await migrate.verify(await self.located())
 
     async def lift_tokens(self) -> int:
-        """Make every later token higher than all earlier ones, also those that only the outside
-        remembers: after a restore from an older backup. Returns the timeline that they begin
-        with."""
+        """Make all later tokens higher than all earlier ones. Call this after a restore from a
+        backup, because other systems may remember tokens that the backup does not contain. Return
+        the new timeline, the number with which the later tokens begin."""
         return await migrate.lift_tokens(await self.located())
 
     async def diagnose(self, seconds: float = 5.0, role: str = "worker") -> Diagnosis:
-        """What ``leasehold doctor`` says, after watching clocks and renewals for ``seconds``."""
+        """Return the findings of ``leasehold doctor``, which watches clocks and renewals for
+        ``seconds``. ``role`` is what the login is for: ``worker``, ``enqueue`` or ``observer``."""
         return await diagnose(await self.located(), self.env, seconds, role)
 
     # -- taking part -----------------------------------------------------------------------------
@@ -345,18 +425,27 @@ class App(Home):
         hard_exit: bool = False,
         on_drain: Callable[[bool], None] | None = None,
     ) -> AsyncIterator[Node]:
-        """Take part in this process: elect, schedule and, if ``execute``, work.
+        """Run a node in this process: it stands for election, schedules, and runs jobs::
 
-        ``queues``: queue → jobs at once; default: every queue that a task names, 100 each.
-        ``hard_exit``: end the process when work of a lost lease cannot be stopped; for worker
-        processes. ``on_drain``: a person wants this process to finish what it has and to end (True:
-        it alone, False: all of the application); without it the node only stops claiming.
+            async with app.node(queues={"mail": 20}):
+                await serve()
+
+        - ``queues``: how many jobs of each queue to run at once. The default is 100 of each queue
+          that a task uses.
+        - ``execute=False``: run no jobs here.
+        - ``hard_exit``: end the process if work of a lost lease cannot be stopped. For worker
+          processes.
+        - ``on_drain``: called when a person drains this process alone (True) or the whole
+          application (False). Without it, the node stops claiming jobs and continues.
+
+        When the block ends, the node stops, and its jobs have the grace to finish. Raises
+        ConfigError for invalid queues, ServerError, or Unavailable.
         """
         here = os.getpid(), execute
         self._taking_part.append(here)
         try:
             node = await self.make_node(queues, execute, hard_exit)
-            node.on_drain = on_drain  # before anybody can see the node, and ask
+            node.on_drain = on_drain  # before a person can see the node and drain it
             await node.start()
             with self.desk.served_by(node.guard) as stops:
                 try:
@@ -374,7 +463,7 @@ class App(Home):
         hard_exit: bool = False,
         schedules: bool = True,
     ) -> Node:
-        """A node that has not started. Without ``schedules`` it takes none to the database."""
+        """Return a node that has not started. Without ``schedules``, it stores no schedules."""
         settings = await self.located()
         store = await self.work_store()
         plan = NodePlan(
@@ -403,13 +492,14 @@ class App(Home):
             check_text("a queue's name", queue, self.settings.limits.text_chars)
             if isinstance(slots, bool) or not isinstance(slots, int) or not 1 <= slots <= most:
                 raise ConfigError(
-                    f"queue {queue!r} needs a number of jobs at once from 1 to {most}", got=slots
+                    f"the number of slots of queue {queue!r} must be from 1 to {most}", got=slots
                 )
         self._warn_of_unused(queues)
         return dict(queues)
 
     def _warn_of_unused(self, queues: Mapping[str, int]) -> None:
-        """A queue that no definition names may be meant (jobs can name their own), or misspelt."""
+        """Warn of a queue that no definition names. It may be a typing error, or intended, because
+        a job can name its own queue."""
         used = self.registry.queues() | {p.job.queue for p in self._planned.values()}
         for queue in queues:
             if used and queue not in used:
@@ -419,13 +509,13 @@ class App(Home):
                 )  # fmt: skip
 
     def _once_job(self, key: str, task: Task[[], Any]) -> JobRequest:
-        # the task's name holds the release; a digest, because a key is at most 200 characters
+        # the task's name contains the release; a digest, because a key has at most 200 characters
         digest = hashlib.sha256(f"{self.settings.name}\n{key}".encode()).hexdigest()
         return task.using(unique=f"once-{digest}", unique_for=ONCE_KEPT_SECONDS).job()
 
     @property
     def release(self) -> str:
-        """The deployment's name; if none is set, one derived from what the code defines."""
+        """The release that is set, or else a digest of the tasks and schedules of the code."""
         if self.settings.release:
             return self.settings.release
         defined = {
@@ -446,11 +536,13 @@ class App(Home):
         execute: bool = True,
         queues: Mapping[str, int] | None = None,
     ) -> Any:
-        """For ``FastAPI(lifespan=app.lifespan)`` or Starlette; every worker takes part.
+        """Run a node in each worker of FastAPI or Starlette, with or without options::
 
-        With options: ``lifespan=app.lifespan(wrap=my_lifespan, execute=False)``: ``wrap`` is a
-        lifespan of your own, inside which the node runs; ``execute=False`` elects and schedules
-        but runs no jobs here.
+            api = FastAPI(lifespan=app.lifespan)
+            api = FastAPI(lifespan=app.lifespan(wrap=my_lifespan, execute=False))
+
+        ``wrap`` is your own lifespan. The node runs inside it. ``execute`` and ``queues``: see
+        :meth:`node`.
         """
         if asgi_app is None:
             return partial(self.lifespan, wrap=wrap, execute=execute, queues=queues)
@@ -472,8 +564,8 @@ class App(Home):
 
 
 async def _to_its_end(stopping: asyncio.Future[None]) -> None:
-    """However often somebody in a hurry cancels us, as frameworks do: a stop that is left half-way
-    leaves jobs that nobody runs. It has limits of its own."""
+    """Wait until the node has stopped, even if this task is cancelled, as frameworks do. A stop
+    that ends halfway would leave jobs that no process runs. The stop has its own time limits."""
     cancelled = False
     while not stopping.done():
         try:

@@ -1,4 +1,4 @@
-"""Deadlines that stand alone: a promised time for something that is no job."""
+"""Standing deadlines: promised times without a job."""
 
 from __future__ import annotations
 
@@ -21,22 +21,25 @@ _FIRST_PAUSE = 0.1
 
 @dataclass(frozen=True)
 class StandingDeadline:
-    """One that was armed by ``app.deadline(...)``, here or elsewhere."""
+    """A deadline without a job, armed by ``app.deadline(...)`` in this process or another."""
 
     id: UUID
-    """What a breach's callback gets as ``breach["deadline"]``."""
+    """The id that the callback of a breach gets as ``breach["deadline"]``."""
     name: str
     created: bool
-    """False: it was there before."""
+    """False: the deadline already existed."""
     _app: Home
 
     async def met(self, *, on: Any = None) -> bool:
-        """The promise is kept. ``on``: a connection of yours; it is met if that transaction
-        commits. False: too late, it was breached, and its callback runs; or it was cancelled."""
+        """Record that the promise is kept. Return False if the deadline was already breached, so
+        that its callback runs, or cancelled. ``on`` is your connection or session: the deadline is
+        then met if its transaction commits. Raises DeadlineNotFound, WrongConnection, or
+        Unavailable."""
         return await self._end("met", on) == "met"
 
     async def cancel(self, *, on: Any = None) -> bool:
-        """It counts no more. False: it had its verdict."""
+        """Cancel the deadline. Return False if it was already met or breached. ``on`` and errors:
+        see :meth:`met`."""
         return await self._end("cancelled", on) == "cancelled"
 
     async def _end(self, verdict: str, on: Any) -> str:
@@ -49,7 +52,7 @@ class StandingDeadline:
                 app, lambda: store.end_deadline(self.id, verdict, app.env.due_now())
             )
         if state is None:
-            raise DeadlineNotFound("this deadline is past keeping", got=self.name)
+            raise DeadlineNotFound("this deadline was deleted after its retention", got=self.name)
         return state
 
 
@@ -65,9 +68,9 @@ async def standing_deadline(
             found = await (await app.store()).find_deadline(name)
         if found is None:
             raise DeadlineNotFound(
-                "no deadline of this name stands alone",
+                "no deadline without a job has this name",
                 got=name,
-                do="Arm it with due=… and on_breach=…",
+                do="Arm one with due=… and on_breach=…",
             )
         return StandingDeadline(found, name, False, app)
     levels = _levels(app, due, on_breach)
@@ -79,7 +82,7 @@ async def standing_deadline(
     armed, _ = await _patiently(
         app, lambda: store.arm_deadline(new_id, name, levels, app.env.due_now())
     )
-    # by the id: a repetition finds what the first try has armed
+    # compare the ids: a retry returns created=False for what the first attempt armed
     return StandingDeadline(armed, name, armed == new_id, app)
 
 
@@ -92,23 +95,27 @@ def _levels(app: Home, due: object, on_breach: Any) -> tuple[Level, ...]:
         due = Deadline(seconds=due, on_breach=on_breach)
     elif on_breach is not None:
         raise BadDeadline(
-            "due must be a datetime, a timedelta or seconds",
+            "due must be a datetime, a timedelta or a number of seconds",
             got=due,
-            do="Or a Deadline, or a list of them, with on_breach in each",
+            do="For a Deadline or a list of them, set on_breach in each",
         )
     given = as_levels(due)
     for level in given:
         if level.since is not None and level.since != "fixed":
             raise BadDeadline(
-                "a deadline that stands alone counts from now, or has a fixed time", got=level.since
+                "a deadline without a job counts from now or has a fixed time",
+                got=level.since,
+                do="Leave out since",
             )
         if level.until != "success" or level.on_cancel != "cancel":
-            raise BadDeadline("until and on_cancel are for the deadlines of jobs", got=level)
+            raise BadDeadline(
+                "a deadline without a job has no until or on_cancel", got=level, do="Leave them out"
+            )
     return app.registry.levels(given)
 
 
 async def _patiently(app: Home, call: Callable[[], Awaitable[T]]) -> T:
-    """Try again while the database is away for a moment: each of these may be repeated."""
+    """Retry while the database is briefly unavailable. Each of these calls may be repeated."""
     for attempt in range(_TRIES - 1):
         try:
             return await call()

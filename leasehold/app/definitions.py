@@ -1,4 +1,4 @@
-"""What the application's code defines: tasks, and the options of schedules."""
+"""What an application's code defines: tasks, and the options of schedules."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _NOT_GIVEN: Any = object()
 
 
 class Task(Generic[P, R]):
-    """A function that jobs can name. Call it to run it here and now, as if undecorated.
+    """A registered function. Calling it runs the function directly, without a job.
 
-    ``P`` are the handler's arguments without ``ctx``, ``R`` is what it returns.
+    ``P`` is the handler's parameters without ``ctx``. ``R`` is its result.
     """
 
     def __init__(
@@ -56,39 +56,52 @@ class Task(Generic[P, R]):
         return self.function.function(*args, **kwargs)
 
     def using(self, *, on: Any = _NOT_GIVEN, **options: Unpack[JobGiven]) -> Task[P, R]:
-        """This task with options for its next jobs::
+        """Return this task with other options for its jobs::
 
             await send.using(unique="u-42", run_in=60, on=session).enqueue(user_id=42)
 
-        Those that ``@app.task`` takes as well replace the task's. ``run_at`` is a moment with a
-        time zone, ``run_in`` is in seconds. ``unique`` is a key that one job holds at a time,
-        until it has finished or for ``unique_for`` seconds; ``on_conflict`` says what an enqueue
-        does when another job holds it. ``on`` as for :meth:`App.enqueue`.
+        The options of ``@app.task`` that a job can have replace those of the task. In addition:
 
-        Raises BadJob, BadDeadline, UnknownTask.
+        - ``run_at``, a datetime with a time zone, or ``run_in``, in seconds: when the job is due.
+        - ``unique``: a key that one job holds at a time, until it has finished or for
+          ``unique_for`` seconds.
+        - ``on_conflict``: what to do if another job holds the key: ``return`` that job (default),
+          ``raise`` UniqueConflict, or ``replace`` the arguments and time of a waiting job.
+        - ``on``: see :meth:`App.enqueue`.
+
+        Raises BadJob, BadDeadline, or UnknownTask.
         """
         on = self._on if on is _NOT_GIVEN else on
         given = self.function.with_options(self._options, dict(options))
         return Task(self.app, self.function, given, on)
 
     def job(self, /, *args: P.args, **kwargs: P.kwargs) -> JobRequest:
-        """A job to be enqueued, for :meth:`App.enqueue` and ``enqueue_many``: the arguments are
-        the handler's, without ``ctx``. Raises BadJob, BadPayload."""
+        """Return a job for :meth:`App.enqueue` or :meth:`App.enqueue_many`, which insert it::
+
+            await app.enqueue_many([send.job(user_id=1), send.job(user_id=2)])
+
+        The arguments are the handler's, without ``ctx``. Raises BadJob or BadPayload.
+        """
         if self._on is not None:
             raise BadJob(
-                "using(on=…) is for enqueue()",
-                do="Give the connection to App.enqueue(job, on=…) or App.enqueue_many(jobs, on=…)",
+                "using(on=…) works only with enqueue()",
+                do="Pass the connection to App.enqueue(job, on=…) or App.enqueue_many(jobs, on=…)",
             )
         return self.function.job(args, kwargs, self._options)
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Job[R]]:
-        """Enqueue one job: the arguments are the handler's, without ``ctx``. Raises BadJob,
-        BadPayload, Unavailable; ConfigError without a running event loop."""
+        """Enqueue one job with the handler's arguments, without ``ctx``::
+
+            job = await send.enqueue(user_id=42)
+            result = await job.wait(timeout=10)
+
+        Raises BadJob, BadPayload, Unavailable, or ConfigError if no event loop is running.
+        """
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             raise ConfigError(
-                f"{self.name}: enqueue() needs a running event loop, and there is none here",
+                f"{self.name}: enqueue() needs a running event loop, and none is running",
                 do="Call app.sync.enqueue(task.job(…)), or await enqueue() inside `async def`",
             ) from None
         return self._enqueue(self.function.job(args, kwargs, self._options))
@@ -101,7 +114,7 @@ class Task(Generic[P, R]):
 
 
 class Registers(Protocol):
-    """What ``@app.task(...)`` does with a function."""
+    """The type of the decorator that ``@app.task(...)`` returns."""
 
     @overload
     def __call__(self, function: AsyncWithContext[P, R], /) -> Task[P, R]: ...
@@ -114,7 +127,7 @@ class Registers(Protocol):
 
 
 class Schedules(Protocol):
-    """What ``@app.periodic(...)`` and its like do with a task or a function."""
+    """The type of the decorators that ``@app.periodic(...)``, ``every`` and ``once`` return."""
 
     @overload
     def __call__(self, target: Task[P, R], /) -> Task[P, R]: ...
@@ -130,18 +143,18 @@ class Schedules(Protocol):
 
 @dataclass(frozen=True)
 class ScheduleOptions:
-    """What ``@app.periodic`` and its like take beside the times."""
+    """The options of ``@app.periodic``, ``every`` and ``once``, apart from the times."""
 
     name: str | None
     missed: Missed
     grace: float
     arguments: dict[str, Any]
     job: dict[str, Any]
-    """Options of the job."""
+    """The options of the schedule's jobs."""
 
     @classmethod
     def read(cls, spec: Spec, given: dict[str, Any]) -> Self:
-        """Raises BadSchedule."""
+        """Check the given options. Raises BadSchedule."""
         allowed = {*_OWN, *JOB_OPTIONS} - {*_REFUSED}
         for wrong in given:
             if wrong not in allowed:
@@ -158,20 +171,21 @@ class ScheduleOptions:
 
 
 def without_moment(registry: Registry, given: object, owner: str) -> tuple[Level, ...]:
-    """Levels that can hold for more than one job."""
+    """Return the levels of a deadline for more than one job. Raises BadDeadline if one has a fixed
+    time."""
     for one in as_levels(given):
         if one.at is not None:
             raise BadDeadline(
-                f"the deadline of {owner} cannot have a fixed time: it holds for each job",
+                f"the deadline of {owner} cannot have a fixed time, because every job gets it",
                 got=one.at,
-                do="Count from something, or give it to one job: task.using(deadline=…)",
+                do="Use an interval, or set it for one job: task.using(deadline=…)",
             )
     return registry.levels(given)
 
 
 def _default_grace(spec: Spec) -> float:
-    """Half of the schedule's interval, at most 5 s: a short hiccup makes no tick a missed one,
-    and ``latest`` never fires a burst after an outage."""
+    """Return half of the schedule's interval, at most 5 s. A short delay then misses no tick, and
+    ``latest`` fires no burst of ticks after an outage."""
     first = spec.next_after(_SOME_MOMENT)
     second = spec.next_after(first) if first else None
     if first is None or second is None:

@@ -1,4 +1,4 @@
-"""Lends leaders and locks a guard: that of a node in this process, or of a light node."""
+"""Lends guards to leaders and locks: the guard of a node in this process, or of a light node."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ from leasehold.pg.stores.store import PgStore
 from leasehold.version import VERSION
 
 LINGER_SECONDS = 2.0
-"""A light node stays so long after its last user: the next one may come at once."""
+"""How long a light node stays after its last user left, because another may follow."""
 
 
 def guard_store(settings: Settings, role: str) -> PgStore:
-    """For the guard's thread, where no call may keep the guard from fencing itself in time.
-    ``role``: ``guard`` for the heartbeat, or ``lease`` for what users hold, on a connection that
-    is opened on demand."""
+    """Make a store for the guard's thread. Its calls are short enough for the guard to fence itself
+    in time. ``role`` is ``guard`` (for the heartbeat) or ``lease`` (for leaders and locks, on a
+    connection that is opened on demand)."""
     limited = replace(settings, call_timeout=settings.timings.call_timeout)
     return PgStore(limited, role, 1, None if role == "guard" else ON_DEMAND_SECONDS)
 
 
 class Desk:
-    """Safe from any thread. ``located`` gives the settings, in the light node's loop."""
+    """Lends guards, safe from any thread. ``located`` returns the settings; it runs in the light
+    node's loop."""
 
     def __init__(self, located: Callable[[], Awaitable[Settings]]) -> None:
         self._located = located
         self._env = Env()
         self._lock = threading.Lock()
         self._begun: Future[None] | None = None
-        """A light node is being started, by a thread of its own, for all who wait for one."""
+        """The light node that a thread is starting, for all that wait for one."""
         self._nodes: list[Guard] = []
         self._stopping: set[int] = set()
         self._light: LightNode | None = None
@@ -49,8 +50,9 @@ class Desk:
 
     @contextmanager
     def served_by(self, guard: Guard) -> Iterator[Callable[[], None]]:
-        """While the block runs, this node serves. Call what it gives when the node begins to
-        stop: then it gives locks still, to jobs that come to their end, but no leaders."""
+        """Lend this node's guard while the block runs. Call the function that this yields when the
+        node begins to stop: from then on the guard serves locks, for the last jobs, but no
+        leaders."""
         self._after_fork()
         self._nodes.append(guard)
         try:
@@ -60,9 +62,9 @@ class Desk:
             self._stopping.discard(id(guard))
 
     async def take(self, *, leader: bool) -> Guard:
-        """Give it back with :meth:`give_back`. Raises what the database says when it refuses,
-        Unavailable when it does not answer within ``call_timeout``."""
-        while leader and self._stopping:  # noqa: ASYNC110 - told by another thread
+        """Lend a guard until :meth:`give_back`. Raises ServerError if the database refuses, and
+        Unavailable if it does not answer within ``call_timeout`` seconds."""
+        while leader and self._stopping:  # noqa: ASYNC110 - set by another thread
             await asyncio.sleep(0.05)
         if guard := self._of_node():
             return guard
@@ -75,7 +77,7 @@ class Desk:
         return self._nodes[-1] if self._nodes else None
 
     def _join_light(self) -> Guard | None:
-        """The one that runs already."""
+        """Return the guard of the light node that already runs, if there is one."""
         with self._lock:
             if self._light is None:
                 return None
@@ -85,15 +87,16 @@ class Desk:
             return self._light.guard
 
     def _begin(self) -> Future[None]:
-        """It ends when there is a light node to join, or with why there is none."""
+        """Start a light node, unless one is being started. The future ends when the node can be
+        joined, or with the error."""
         with self._lock:
             if self._begun is None:
                 begun: Future[None] = Future()
-                begun.set_running_or_notify_cancel()  # whoever gives up gives up alone
-                # a thread of its own: the loop's executor has few, which others need as well
+                begun.set_running_or_notify_cancel()  # one waiter must not cancel it for the others
+                # its own thread: the loop's executor has few, and other code needs them
                 threading.Thread(
                     target=self._start, args=(begun,), name="leasehold-start", daemon=True
-                ).start()  # it waits for us to be done here
+                ).start()  # it waits for this lock
                 self._begun = begun
             return self._begun
 
@@ -108,7 +111,7 @@ class Desk:
             return
         with self._lock:
             self._begun, self._light = None, light
-            self._linger()  # those who asked may have given up
+            self._linger()  # all that waited for it may have given up
         atexit.register(self.close)
         begun.set_result(None)
 
@@ -116,7 +119,7 @@ class Desk:
         return LightTools(self._located, guard_store, self._store)
 
     def _store(self, settings: Settings) -> tuple[PgStore, MakeWakeups]:
-        # it listens; what it writes besides are a few events
+        # it listens, and writes a few events
         store = PgStore(settings, "work", 1, None if settings.listen else ON_DEMAND_SECONDS)
         return store, lambda wake, emit: Listener(settings, self._env, store, wake, emit)
 
@@ -133,18 +136,18 @@ class Desk:
             self._timer.cancel()
         self._timer = threading.Timer(LINGER_SECONDS, self._close_if_idle)
         self._timer.daemon = True
-        with suppress(RuntimeError):  # no thread is to be had: it stays until the next one goes
+        with suppress(RuntimeError):  # no thread can start: the node stays until the next timer
             self._timer.start()
 
     def _close_if_idle(self) -> None:
         with self._lock:
             if self._light and self._light.guard.contests.busy():
-                self._linger()  # it watches a lock that somebody tried to get, and may again
+                self._linger()  # it watches a lock after a failed attempt, for the next one
                 return
         self.close_idle()
 
     def close_idle(self) -> None:
-        """End the light node unless somebody uses it. In no loop: it waits for its end."""
+        """Stop the light node if nobody uses it, and wait for it. Do not call this in a loop."""
         with self._lock:
             if self._users or not self._light:
                 return
@@ -154,12 +157,12 @@ class Desk:
         self._end(light)
 
     def is_open(self) -> bool:
-        """A node of this app runs, or is being started, in this process."""
+        """Return whether a node of this app runs or is being started in this process."""
         self._after_fork()
         return bool(self._nodes or self._light or self._begun)
 
     def close(self) -> None:
-        """End the light node, if there is one. In no loop: it waits for its end."""
+        """Stop the light node, if there is one, and wait for it. Do not call this in a loop."""
         with self._lock:
             light, self._light = self._light, None
             self._users = 0
@@ -174,6 +177,6 @@ class Desk:
             light.stop()
 
     def _after_fork(self) -> None:
-        """A fork has neither our threads nor our connections."""
+        """Start anew in a forked child, which has none of the parent's threads."""
         if self._pid != os.getpid():
             self.__init__(self._located)  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""The doctor put together: an examination, its findings, and the intervals that are in force."""
+"""The doctor: combines an examination, its findings and the current intervals."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from leasehold.watch.finding import NOTE, WRONG, Finding
 from leasehold.watch.inspector import Inspector
 
 _ELSEWHERE = ("versions_differ", "xmin_pinned", "wakeups_lost", "polling")
-"""Problems of the application that the doctor reports in its own words."""
+"""Problems of the application that the doctor reports itself."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
+    """The result of the doctor. ``ok`` is False if a finding is wrong."""
+
     findings: list[Finding]
     examination: Examination
     settings: Settings
@@ -33,14 +35,14 @@ class Diagnosis:
 
     @property
     def intervals(self) -> dict[str, str]:
-        """What follows from recover_within, for people."""
+        """The intervals that follow from recover_within, as text for people."""
         times = self.settings.timings
         return {
             "recover_within": f"{times.recover_within:g} s",
             "lease": f"{times.lease:g} s, renewed each {times.renew:g} s",
-            "a holder trusts itself": f"{times.trust:.2f} s",
-            "a candidate waits": f"{wait_seconds(times.lease):.2f} s",
-            "without a leader at most": f"{times.failover:.2f} s",
+            "a holder trusts itself for": f"{times.trust:.2f} s",
+            "a candidate waits for": f"{wait_seconds(times.lease):.2f} s",
+            "longest time without a leader": f"{times.failover:.2f} s",
             "time limit of a call": f"{times.call_timeout:g} s",
         }
 
@@ -53,7 +55,7 @@ class Diagnosis:
 
 
 async def diagnose(settings: Settings, env: Env, seconds: float, role: str) -> Diagnosis:
-    """Examine for so many seconds. ``role``: what the login is for."""
+    """Examine for ``seconds``. ``role`` is what the login is for."""
     examination = await examine(settings, env, seconds)
     found = findings(examination, settings, role, VERSION)
     if examination.schema_number and "tables" not in examination.skipped:
@@ -62,20 +64,20 @@ async def diagnose(settings: Settings, env: Env, seconds: float, role: str) -> D
 
 
 async def _running(settings: Settings, env: Env) -> list[Finding]:
-    """That there is more to be said, and who says it."""
+    """Return a finding that points to ``leasehold status`` if the application has problems."""
     from leasehold.pg.stores.store import PgStore
 
     store = PgStore(settings, "doctor")
     try:
         problems = await Inspector(store, env, settings).problems()
     except errors.LeaseholdError:
-        return []  # the examination has said why
+        return []  # the examination has reported the error
     finally:
         await store.close()
     wrong = [p for p in problems if not p.info and p.kind not in _ELSEWHERE]
     if not wrong:
         return []
-    words = f"Problems that leasehold status reports: {len(wrong)}. The first: {wrong[0].sentence}"
+    words = f"leasehold status reports problems: {len(wrong)}. The first: {wrong[0].sentence}"
     return [Finding("application", NOTE, words, "leasehold status")]
 
 

@@ -1,4 +1,4 @@
-"""What leaders and locks share."""
+"""The base of leaders and locks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Held:
-    """One name, and the term of it that this process has or had last."""
+    """A name, and this process's current or last term of it."""
 
     def __init__(self, app: Home, prefix: str, name: str) -> None:
         check_text("the name of a leader or a lock", name, Limits.text_chars)
@@ -35,14 +35,14 @@ class Held:
         return Bid(self._full_name, self._app.env, *arguments, **options)
 
     def _now(self) -> Bid | None:
-        """The bid whose term is ours at this moment."""
+        """Return the bid if its term is valid at this moment."""
         bid = self._bid
         return bid if bid and bid.valid() else None
 
     @property
     def lost(self) -> Lost:
-        """Set when the present term is lost, before anybody else can have the next one; also set
-        while there is none."""
+        """Set when the current term is lost, before another process can have the next one. Also set
+        while there is no term. Use ``lost.is_set()`` or ``await lost.wait()``."""
         bid = self._bid
         return bid.lost if bid and bid.token else _NEVER_HELD
 
@@ -52,14 +52,14 @@ class Held:
 
     @property
     def vacant_seconds(self) -> float:
-        """For how long nobody was known to hold it, up to now: since the one before gave it up, or
-        was last heard of."""
+        """Seconds for which no process was known to hold it before this one: since the previous
+        holder released it, or was last heard of. 0 while this process does not hold it."""
         bid = self._bid
         return max(0.0, self._app.env.boot_now() - bid.vacant_since) if bid and bid.token else 0.0
 
     @property
     def found_vacant(self) -> bool:
-        """Nobody held it when this process looked for the first time."""
+        """Whether no process held it when this process first checked."""
         bid = self._bid
         return bid is not None and bid.found_vacant
 
@@ -76,7 +76,8 @@ class Held:
         bid = self._bid
         why = bid.lost.why if bid else "it was never held"
         return LostLease(
-            f"{self._full_name} is not ours at this moment", got=why or "its time is over"
+            f"this process does not hold {self._full_name} at this moment",
+            got=why or "its lease has expired",
         )
 
 
@@ -85,7 +86,7 @@ _NEVER_HELD.set("it was never held")
 
 
 class Scope:
-    """Cancels the task that entered it when the term is lost, and says LostLease then."""
+    """Cancels the task that entered it, if the term is lost."""
 
     def __init__(self, bid: Bid) -> None:
         self._bid = bid
@@ -109,7 +110,7 @@ class Scope:
             self._task.cancel()
 
     def leave(self, kind: type[BaseException] | None) -> bool:
-        """True: the cancellation was ours, and is over."""
+        """Return True if the task was cancelled by this scope alone."""
         self._left = True
         self._bid.lost.forget(self._tell)
         if not self._cancelled:
@@ -119,11 +120,11 @@ class Scope:
 
 
 def without_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends: it speaks over a sync driver."""
+    """Run a coroutine that never suspends, because it uses a sync driver."""
     try:
         work.send(None)
     except StopIteration as done:
         result: T = done.value
         return result
     work.close()
-    raise BadJob("on= needs a connection of a sync driver here")
+    raise BadJob("on= needs a connection of a sync driver in app.sync")

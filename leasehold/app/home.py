@@ -1,4 +1,4 @@
-"""What the parts of an App know of it: settings, tasks, and ways to the database and the guard."""
+"""The base of App: settings, tasks, and access to the database and the guard."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ from leasehold.watch.operator import Operator
 
 
 class Stores:
-    """Those of one event loop. Each has connections of its own, and opens them on demand: what
-    users call may wait in the database for as long as their transactions last, and no claim waits
-    behind somebody who looks."""
+    """The stores of one event loop. Each has its own connections and opens them on demand. So a
+    claim never waits for a report, nor for a user's call that waits for a lock in the database."""
 
     def __init__(self, settings: Settings) -> None:
         self.work = PgStore(settings, "work", settings.work_connections)
@@ -36,7 +35,7 @@ class Stores:
         self.reports = PgReports(settings)
 
     def abandon(self) -> None:
-        """Close the connections of a loop that is closed itself."""
+        """Close the connections of an event loop that is already closed."""
         for store in self.work, self.users, self.reports.store:
             store.abandon()
 
@@ -46,8 +45,8 @@ class Stores:
 
 
 class Home:
-    """The base of App, and all that its parts know of it: settings, tasks, calls, and stores for
-    each event loop. It opens nothing before it is needed."""
+    """The base of App, and the part of it that its other parts use: settings, tasks, calls, and
+    the stores of each event loop. It opens a connection only when one is needed."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -56,9 +55,9 @@ class Home:
         self.on_connection = UserConnections(settings.schema)
         self.desk = Desk(self.located)
         self.locks_work = False
-        """The server of the users' connections was seen to hold what it says that it holds."""
+        """An advisory lock on a user's connection has been seen in pg_locks, so they work there."""
         self.noted_locks: dict[Noted, float] = {}
-        """Names of advisory locks that the database knows, and since when."""
+        """The names of advisory locks that the database has, and when they were written."""
         self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, Stores] = WeakKeyDictionary()
         self._embedded: Any = None
         self._lock = threading.Lock()
@@ -66,63 +65,84 @@ class Home:
 
     # -- jobs ------------------------------------------------------------------------------------
     async def enqueue(self, request: JobRequest, *, on: Any = None) -> Job[Any]:
-        """Enqueue ``task.job(...)``. ``on``: a connection or session of yours (psycopg, asyncpg,
-        SQLAlchemy, Django); the job is then part of its transaction. Raises WrongConnection,
-        BadPayload, UniqueConflict, Unavailable."""
+        """Enqueue one job::
+
+            job = await app.enqueue(send.job(user_id=42), on=session)
+
+        ``on`` is your own connection or session (psycopg, asyncpg, SQLAlchemy, Django). The job is
+        then part of its transaction. Without ``on``, leasehold commits the job before it returns.
+
+        Raises WrongConnection, BadPayload, UniqueConflict, or Unavailable.
+        """
         return await (await self.client()).enqueue(request, on)
 
     async def enqueue_many(
         self, requests: Iterable[JobRequest], *, on: Any = None
     ) -> list[Job[Any]]:
-        """Enqueue up to 100,000 jobs: all of them or none. Of a generator, ``task.job(n=n) for n in
-        numbers``, jobs are made while the database works on those before them; what it raises is
-        raised here, and nothing was enqueued."""
+        """Enqueue up to 100,000 jobs: all of them or none::
+
+            jobs = await app.enqueue_many(send.job(user_id=n) for n in user_ids)
+
+        leasehold reads a generator while the database inserts earlier jobs. If the generator
+        raises, that error is raised here and no job is enqueued. ``on`` and errors: see
+        :meth:`enqueue`. Also raises BadJob if there are too many jobs.
+        """
         return await (await self.client()).enqueue_many(requests, on)
 
     async def get(self, job: UUID | str) -> JobRecord:
-        """Raises JobNotFound."""
+        """Return a job and its current state. Raises JobNotFound, also if its history was
+        pruned."""
         return await (await self.client()).get(job)
 
     async def jobs(self, **filters: Any) -> list[JobRecord]:
-        """The newest jobs, at most ``limit`` (100 by default, 10,000 at most). Filters: the keys
-        of ``leasehold.model.filter.SIMPLE``, such as ``state`` and ``queue``. Raises BadJob."""
+        """Return the newest jobs::
+
+            failed = await app.jobs(state="discarded", queue="mail", limit=20)
+
+        The filters are ``state``, ``queue``, ``task`` and ``tag``. ``limit`` is 100 by default and
+        10,000 at most. Raises BadJob for an unknown filter or state.
+        """
         return await (await self.client()).jobs(**filters)
 
     async def cancel(self, job: UUID | str, reason: str = "cancelled") -> bool:
-        """A waiting job ends now, a running one is asked to. False: it had finished."""
+        """Cancel a waiting job now, or tell a running one to stop. Return False if the job has
+        already finished. ``reason`` is stored with the job. Raises JobNotFound."""
         return await (await self.client()).cancel(job, reason)
 
     async def retry(self, job: UUID | str) -> bool:
-        """A finished job runs again, a waiting one is due now. False: it runs already. Run again, a
-        finished one has no ``requeue_after``, unique key or trace, and is kept in the history."""
+        """Run a finished job again, or make a waiting one due now. Return False if the job is
+        running. A finished job that runs again loses its ``requeue_after``, unique key and trace,
+        and stays in the history when it completes. Raises JobNotFound."""
         return await (await self.client()).retry(job)
 
-    # -- ways to the database ---------------------------------------------------------------------
+    # -- access to the database -------------------------------------------------------------------
     async def client(self) -> Client:
-        """The client of the running loop."""
+        """Return the client of the running event loop."""
         settings = await self.located()
         return Client(await self.store(), self.env, settings, self.on_connection, self.client)
 
     async def store(self) -> PgStore:
-        """The running loop's store for what users call."""
+        """Return the running loop's store for users' calls."""
         return (await self._of_loop()).users
 
     async def work_store(self) -> PgStore:
-        """The same for the protocol's own work: a node's, or a certifier's."""
+        """Return the running loop's store for a node or a certifier."""
         return (await self._of_loop()).work
 
     async def operator(self, who: str, via: str) -> Operator:
-        """To look and to act as a person: each act is an event that says ``who``, and ``via``
-        what (``web``, ``cli``)."""
+        """Return an operator, which reads and acts for a person. Each action emits an event that
+        names the person (``who``) and the interface (``via``: ``web`` or ``cli``)."""
         reports = (await self._of_loop()).reports
         return Operator(reports.store, reports, self.env, self.settings, who, via)
 
     async def dsn(self) -> str:
-        """Where the database is, for connections of your own; with ``embedded`` it is started."""
+        """Return the DSN, for your own connections. This starts the embedded server if the
+        settings say ``embedded``. Raises ConfigError if no database is configured."""
         return (await self.located()).dsn
 
     async def located(self) -> Settings:
-        """The settings with a DSN that can be connected to."""
+        """Return the settings with the DSN of a server. This starts the embedded server if the
+        settings say ``embedded``. Raises ConfigError if no database is configured."""
         if self.settings.dsn == "embedded":
             await asyncio.to_thread(self._start_embedded)
         elif not self.settings.dsn:
@@ -133,8 +153,13 @@ class Home:
         return self.settings
 
     def configure(self, **options: Any) -> None:
-        """Settings that win over those of the code, such as the command line's or a test's. Raises
-        ConfigError while the app has connections open: :meth:`close` them first."""
+        """Override settings of the code, for example from the command line or in a test::
+
+            app.configure(dsn=test_dsn, listen=False)
+
+        ``options`` are fields of :class:`leasehold.config.Settings`. Raises ConfigError for an
+        invalid setting, and while the app has open connections: call :meth:`close` first.
+        """
         self._abandon_closed_loops()
         if self._stores or self.desk.is_open():
             raise ConfigError(
@@ -143,14 +168,14 @@ class Home:
                 "(app.sync.close() for what app.sync opened)",
             )
         settings = vars(self.settings)
-        if self._embedded:  # the server is found again, and the schema applied there
+        if self._embedded:  # find the server again, and apply the schema there
             settings = {**settings, "dsn": "embedded"}
         self.settings = Settings.load({**settings, **options})
         self.on_connection = UserConnections(self.settings.schema)
 
     async def close(self) -> None:
-        """Close the connections of the running loop, and those that locks and leaders of any
-        thread have left open. The app can be used again."""
+        """Close the connections of the running event loop, and the idle connections for locks and
+        leaders, whatever their thread. The app opens new connections when it needs them."""
         await asyncio.to_thread(self.desk.close_idle)
         stores = self._stores.pop(asyncio.get_running_loop(), None)
         if stores:
@@ -167,14 +192,15 @@ class Home:
         return stores
 
     def _abandon_closed_loops(self) -> None:
-        """Each ``asyncio.run()`` has a loop of its own. Other threads may do this meanwhile."""
+        """Drop the stores of closed loops, such as those of earlier ``asyncio.run()`` calls. Other
+        threads may do this at the same time."""
         closed = [loop for ref in self._stores.keyrefs() if (loop := ref()) and loop.is_closed()]
         for loop in closed:
             if left := self._stores.pop(loop, None):
                 left.abandon()
 
     def _forget_after_fork(self) -> None:
-        """A forked child shares sockets with its parent: it must open its own."""
+        """A forked child must not use its parent's sockets. It opens its own."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._stores = WeakKeyDictionary()
@@ -189,5 +215,5 @@ class Home:
             server = self._embedded or EmbeddedServer.start()
             settings = Settings.load({**vars(self.settings), "dsn": server.dsn})
             asyncio.run(migrate.apply(settings))
-            # held until the process ends; the last process that holds it stops the server
+            # keep the server until the process ends; the last process to keep it stops it
             self._embedded, self.settings = server, settings

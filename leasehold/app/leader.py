@@ -1,4 +1,4 @@
-"""``app.leader(name)``: one process of many leads."""
+"""``app.leader(name)``: elects one process of many."""
 
 from __future__ import annotations
 
@@ -24,17 +24,20 @@ _RETRY_SECONDS = 0.5
 
 
 class Leader(Held):
-    """While the block runs, this process takes part in the election.
+    """A process's part in an election. It stands for election while the block runs::
 
-    ``on_gain(lead)`` and ``on_loss(lead)`` are called in the block's loop; they may be plain or
-    async. If ``on_gain`` still runs at the loss, it is cancelled. After a loss another process
-    leads as soon as ``on_loss``, :meth:`run` and :meth:`leading` have ended here, or when the lease
-    is over. A process whose loop is blocked for more than two renewals (4 s by default) loses the
-    leadership too.
+        async with app.leader("engine") as lead:
+            await lead.run(engine)  # runs engine(lead) while this process leads
 
-    ``also_advisory_key`` is for a rollout during which an older version still elects by an advisory
-    lock of PostgreSQL: a name, a number or a (class, object) pair, as for ``app.advisory_lock``.
-    This process then leads only while it has both the lease and that lock.
+    ``on_gain(lead)`` and ``on_loss(lead)`` are called in the block's event loop. They can be plain
+    or async functions. If ``on_gain`` still runs at the loss, it is cancelled. After a loss,
+    another process leads as soon as ``on_loss``, :meth:`run` and :meth:`leading` have ended here,
+    or when the lease has expired. A process whose event loop is blocked for more than two renewals
+    (4 s by default) also loses the leadership.
+
+    ``also_advisory_key`` is for a rollout, while an older version still elects by one of
+    PostgreSQL's advisory locks: a name, a number or a (class, object) pair, as for
+    ``app.advisory_lock``. This process then leads only while it has both the lease and that lock.
     """
 
     def __init__(
@@ -67,46 +70,57 @@ class Leader(Held):
         if self._bid:
             self._bid.lost.set(f"the advisory lock: {why}")
 
-    # -- what the user asks ----------------------------------------------------------------------
+    # -- what the user calls ---------------------------------------------------------------------
     @property
     def is_leader(self) -> bool:
-        """Whether this process leads at this moment: it asks the clock each time."""
+        """Whether this process leads at this moment. Reads the clock each time."""
         return self._now() is not None
 
     @property
     def term(self) -> int | None:
-        """The number of this tenure, a token that only grows; None while others lead."""
+        """The number of this tenure, a token that only grows. None while another process leads."""
         return self._token()
 
     async def wait(self, timeout: float | None = None) -> int:
-        """Until this process leads; the term. Raises TimeoutError after ``timeout`` seconds."""
+        """Wait until this process leads, and return the term. Raises TimeoutError after
+        ``timeout`` seconds."""
         check_timeout(timeout)
         async with asyncio.timeout(timeout):
             while (term := self.term) is None:
                 await self._gained.wait()
                 if self._bid and not self._now():
-                    await self._bid.lost.wait()  # the clock knows before the guard does
+                    await self._bid.lost.wait()  # the clock shows a loss before the guard does
                     await asyncio.sleep(0)
         return term
 
     async def verify(self, connection: Any, *, idle_timeout: float = VERIFY_IDLE_SECONDS) -> None:
-        """Inside your transaction, on any connection that ``on=`` takes: from here to its end
-        nobody else can lead. Raises LostLease, and the transaction has failed then.
+        """Keep other processes from leading until your transaction ends::
 
-        The server ends the transaction when it is idle for ``idle_timeout`` seconds."""
+            async with connection.transaction():
+                await lead.verify(connection)
+                await connection.execute("update engine set …")
+
+        ``connection`` is any that ``on=`` accepts. The server ends the transaction when it is idle
+        for ``idle_timeout`` seconds. Raises LostLease; the transaction has then failed.
+        """
         await self._verify(connection, idle_timeout)
 
     @asynccontextmanager
     async def leading(self) -> AsyncIterator[int]:
-        """Wait to lead, then run the block; gives the term. At the loss the block is cancelled,
-        and LostLease is raised."""
+        """Wait until this process leads, then run the block::
+
+            async with lead.leading() as term:
+                await engine(term)
+
+        At a loss, the block is cancelled and raises LostLease.
+        """
         await self.wait()
         async with self.while_leading() as term:
             yield term
 
     @asynccontextmanager
     async def while_leading(self) -> AsyncIterator[int]:
-        """As :meth:`leading`, without a wait: raises LostLease when this process does not lead."""
+        """Like :meth:`leading`, but raises LostLease at once if this process does not lead."""
         bid, term = self._bid, self.term
         if bid is None or term is None:
             raise self._is_lost()
@@ -126,15 +140,15 @@ class Leader(Held):
             self._end(bid)
 
     async def run(self, body: Callable[[Leader], Awaitable[T]]) -> T:
-        """Run ``body(lead)`` while this process leads: it is cancelled at a loss and begins anew
-        with the next term. Returns when it returns."""
+        """Run ``body(lead)`` while this process leads. At a loss, ``body`` is cancelled. It starts
+        again when this process leads again. When ``body`` returns, return its result."""
         while True:
             term = await self.wait()
             try:
                 async with self.leading():
                     return await body(self)
             except LostLease:
-                if self.term == term:  # the body's own: of a lock, or of another leader
+                if self.term == term:  # the body's own error, of a lock or of another leader
                     raise
 
     def _begin(self, bid: Bid) -> None:
@@ -148,13 +162,14 @@ class Leader(Held):
             bid.has_body = False
             self._no_bodies.set()
 
-    # -- taking part -----------------------------------------------------------------------------
+    # -- the election ----------------------------------------------------------------------------
     async def __aenter__(self) -> Self:
         if self._task:
             raise ConfigError(
-                f"this leader object of {self.name!r} is in use", do="Make another one for each use"
+                f"this leader object of {self.name!r} is in use",
+                do="Call app.leader(name) for each use",
             )
-        # what the database refuses is told here, and not to a task behind the scenes
+        # here, so that the caller gets the error if the database refuses
         guard = await self._app.desk.take(leader=True)
         self._task = asyncio.create_task(self._stand(guard), name=f"leasehold-{self._full_name}")
         return self
@@ -180,7 +195,7 @@ class Leader(Held):
                 finally:
                     self._app.desk.give_back(guard)
             except LeaseholdError as error:
-                # its node has stopped, or the database refuses us: another node, a while later
+                # the node has stopped, or the database refuses: use another node a little later
                 if guard and not isinstance(error, Unavailable) and not self._refused:
                     self._refused = True
                     guard.emit("service_failed", service=self._full_name, error=str(error))
@@ -188,11 +203,11 @@ class Leader(Held):
                 await asyncio.sleep(_RETRY_SECONDS)
 
     def _body_loop(self) -> asyncio.AbstractEventLoop | None:
-        """The loop whose standing still costs the leadership."""
+        """Return the event loop that loses the leadership when it is blocked."""
         return asyncio.get_running_loop()
 
     async def _tenure(self, guard: Guard) -> None:
-        """Stand, lead, lose."""
+        """Stand for election, lead, and lose."""
         bid = self._new_bid(Patience.WAIT, has_body=False, loop=self._body_loop())
         called: asyncio.Task[None] | None = None
         try:
@@ -217,8 +232,8 @@ class Leader(Held):
                 raise
 
     async def _lock_too(self, also: AdvisoryLock, bid: Bid) -> bool:
-        """We have the lease; the old version may have the advisory lock still. False: the lease
-        was lost before that was given up."""
+        """Take the advisory lock too, which the old version may still hold. Return False if this
+        process lost the lease first."""
         while not await also.acquire():
             with suppress(TimeoutError):
                 async with asyncio.timeout(_RETRY_SECONDS):
@@ -233,14 +248,14 @@ class Leader(Held):
             await asyncio.wait([called])
         if self._bid is bid:
             if not bid.lost.is_set():
-                bid.lost.set("left")  # the block has ended: its user must see no leader any more
+                bid.lost.set("left")  # the block has ended: is_leader must be False
             if self._on_loss:
                 await self._call(self._on_loss, guard)
             if self._on_gain or self._on_loss:
                 self._end(bid)
             await self._no_bodies.wait()
         if self._also:
-            with suppress(LeaseholdError):  # lost before, or with its connection
+            with suppress(LeaseholdError):  # already lost, perhaps with its connection
                 await self._also.release()
         guard.done(bid)
         with suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""``app.lock(name)``: a lease with a token, for anything."""
+"""``app.lock(name)``: a lock that is a lease with a token."""
 
 from __future__ import annotations
 
@@ -20,19 +20,23 @@ def check_timeout(timeout: float | None) -> None:
 
 
 def patience_of(timeout: float | None) -> tuple[Patience, float | None]:
-    """Without time to wait it is one try, which takes the time that it needs."""
+    """Return the patience and the time limit in seconds. A timeout of 0 is one attempt without a
+    time limit."""
     return (Patience.TRY, None) if timeout == 0 else (Patience.WAIT, timeout)
 
 
 class Lock(Held):
-    """One use of a lock; make another one for each use. One process holds it at a time, among all
-    that use the schema.
+    """One use of a lock. At most one process holds it, among all that use the schema::
 
-    ``timeout``: how many seconds ``async with`` waits (None: without limit, 0: one try), before it
-    raises LockNotAcquired. When the lock is lost, the block's task is cancelled and the block
-    raises LostLease. With ``cancel=False`` the block goes on: look at ``lost``; it raises LostLease
-    at its end. Processes take turns in the order in which they asked. A process may pass the lock
-    on inside itself up to 10 times in a row. After a crash the lock is free when the lease ends.
+        async with app.lock("nightly", timeout=5) as lock:
+            await sync(lock.token)
+
+    ``timeout`` is how many seconds ``async with`` waits before it raises LockNotAcquired: None
+    waits without limit, 0 makes one attempt. If the lock is lost, the block is cancelled and
+    raises LostLease. With ``cancel=False`` the block continues, and raises LostLease at its end:
+    check ``lost``. Processes take turns in the order in which they asked. A process may pass the
+    lock on inside itself up to 10 times in a row. If the holder crashes, the lock becomes free
+    when the lease expires. Call ``app.lock(name)`` for each use.
     """
 
     def __init__(
@@ -46,8 +50,8 @@ class Lock(Held):
 
     @property
     def token(self) -> int:
-        """Grows with each acquisition of the lock: pass it to systems that refuse a lower one.
-        Raises LostLease when the lock is not held at this moment."""
+        """A number that grows with each acquisition of the lock. Pass it to systems that refuse a
+        lower one. Raises LostLease if the lock is not held at this moment."""
         token = self._token()
         if token is None:
             raise self._is_lost()
@@ -55,32 +59,35 @@ class Lock(Held):
 
     @property
     def held(self) -> bool:
-        """Whether it is held at this moment."""
+        """Whether this process holds the lock at this moment."""
         return self._now() is not None
 
     async def verify(self, connection: Any, *, idle_timeout: float = VERIFY_IDLE_SECONDS) -> None:
-        """Inside your transaction, on any connection that ``on=`` takes: from here to its end
-        nobody else can have the lock. Raises LostLease, and the transaction has failed then.
+        """Keep other processes from getting the lock until your transaction ends.
 
-        The server ends the transaction when it is idle for ``idle_timeout`` seconds."""
+        ``connection`` is any that ``on=`` accepts. The server ends the transaction when it is idle
+        for ``idle_timeout`` seconds. Raises LostLease; the transaction has then failed.
+        """
         await self._verify(connection, idle_timeout)
 
     async def acquire(self, timeout: float | None = None) -> None:
-        """Wait for it; ``timeout`` in seconds, 0: one try. Raises LockNotAcquired."""
+        """Acquire the lock. Wait at most ``timeout`` seconds (None: without limit, 0: one attempt),
+        then raise LockNotAcquired. Also raises ServerError or Unavailable."""
         check_timeout(timeout)
         if not await self._win(*patience_of(timeout)):
             raise LockNotAcquired(f"the lock {self.name!r} was not free within {timeout:g} s")
 
     async def try_acquire(self, *, sure: bool = False) -> bool:
-        """Have it now or not at all. ``sure``: False only if its holder was seen alive, which
-        takes up to an interval of the lease; the lock of a dead one is waited for."""
+        """Make one attempt, and return whether it acquired the lock. With ``sure``, return False
+        only if the holder was seen alive. That takes at most one renewal interval if the holder
+        lives, and until its lease expires if it is dead."""
         return await self._win(Patience.SURE if sure else Patience.TRY, None)
 
     async def _win(self, patience: Patience, timeout: float | None) -> bool:
         if self._bid:
             raise ConfigError(
                 f"this lock object of {self.name!r} is in use",
-                do="Make another one for each use",
+                do="Call app.lock(name) for each use",
             )
         bid = self._bid = self._new_bid(patience, has_body=True)
         try:
@@ -98,7 +105,7 @@ class Lock(Held):
         return token is not None
 
     async def release(self) -> None:
-        """Give it up; whoever waits gets it at once."""
+        """Release the lock. The next process gets it at once."""
         await self._let_go()
 
     async def _let_go(self) -> None:
@@ -107,7 +114,7 @@ class Lock(Held):
         if bid is None or guard is None:
             return
         try:
-            with suppress(LeaseholdError, TimeoutError):  # its lease expires then
+            with suppress(LeaseholdError, TimeoutError):  # then the lease expires
                 guard.done(bid)
                 async with asyncio.timeout(self._app.settings.call_timeout):
                     await asyncio.shield(asyncio.wrap_future(bid.released))

@@ -1,4 +1,4 @@
-"""Metrics as text, for Prometheus."""
+"""The text of the metrics endpoint, for Prometheus."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from leasehold.watch.metric_names import COUNTER, HISTOGRAM, METRICS
 from leasehold.watch.metrics import Sheet, read_metrics
 
 OLDEST_SECONDS = 1.0
-"""Who asks within this time gets the same answer: many who ask cost no more than one."""
+"""All requests within this time get the same text, so that many cost no more than one."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Exposition:
-    """The endpoint's text, of one event loop."""
+    """Makes the endpoint's text, in one event loop."""
 
     def __init__(self, app: Home) -> None:
         self._app = app
@@ -26,7 +26,7 @@ class Exposition:
         self._text = b""
 
     async def text(self) -> bytes:
-        """Raises ConfigError without the extra ``prometheus``."""
+        """Return the metrics as text. Raises ConfigError without the extra ``prometheus``."""
         lock = self._lock = self._lock or asyncio.Lock()
         async with lock:
             now = self._app.env.boot_now()
@@ -38,7 +38,8 @@ class Exposition:
 
 
 def as_text(sheet: Sheet) -> bytes:
-    """In Prometheus' text format. Raises ConfigError without prometheus-client."""
+    """Return the sheet in Prometheus' text format. Raises ConfigError without the package
+    prometheus-client."""
     try:
         from prometheus_client import CollectorRegistry, generate_latest
         from prometheus_client.core import (

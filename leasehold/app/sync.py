@@ -1,7 +1,7 @@
-"""``app.sync``: the same surface for code without an event loop.
+"""``app.sync``: the same interface for code without an event loop.
 
-Each object here holds its asyncio counterpart and calls it in one background loop. Nothing can
-cancel a thread: look at ``lost``, ``held`` and ``is_leader``, and use ``verify`` where it matters.
+Each object here has an asyncio counterpart, and calls it in one background event loop. Nothing can
+cancel a thread: check ``lost``, ``held`` or ``is_leader``, and use ``verify`` where it matters.
 """
 
 from __future__ import annotations
@@ -36,10 +36,13 @@ Callback = Callable[["SyncLeader"], Any]
 
 
 class SyncApp:
-    """The same for code without an event loop; safe from any thread.
+    """The calls of :class:`App` for code without an event loop, safe from any thread::
 
-    Calls run in one background loop of the process. With ``on=`` the statement runs in the
-    calling thread, on the caller's connection.
+        job = app.sync.enqueue(send.job(user_id=42))
+        result = app.sync.wait(job.id, timeout=10)
+
+    They run in one background event loop of the process. With ``on=``, the statement runs in the
+    calling thread, on the caller's connection. All raise ConfigError inside an event loop.
     """
 
     def __init__(self, app: Home) -> None:
@@ -47,40 +50,46 @@ class SyncApp:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
         self._thread: int | None = None
-        """Of the loop; with gevent a greenlet."""
+        """The loop's thread. With gevent, it is a greenlet."""
         self._lock = threading.Lock()
 
     def enqueue(self, request: JobRequest, *, on: Any = None) -> Job[Any]:
+        """See :meth:`App.enqueue`. ``on`` is a connection or session of a sync driver."""
         return self.enqueue_many([request], on=on)[0]
 
     def enqueue_many(self, requests: Iterable[JobRequest], *, on: Any = None) -> list[Job[Any]]:
+        """See :meth:`App.enqueue_many`. A generator runs in the calling thread."""
         if on is not None:
             return self._here(on, self._enqueue_on(requests, on))
         self._need_no_loop()
-        # a generator of the caller's runs in the caller's thread
         given = list(islice(requests, self._app.settings.limits.enqueue_rows + 1))
         return self.call(self._app.enqueue_many(given))
 
     async def _enqueue_on(self, requests: Iterable[JobRequest], on: Any) -> list[Job[Any]]:
         app = self._app
-        # this touches neither a store nor a connection of leasehold's own
+        # this uses neither a store nor one of leasehold's connections
         client = Client(_NO_STORE, app.env, app.settings, app.on_connection, app.client)
         return await client.enqueue_many(requests, on)
 
     def get(self, job: UUID | str) -> JobRecord:
+        """See :meth:`App.get`."""
         return self.call(self._app.get(job))
 
     def jobs(self, **filters: Any) -> list[JobRecord]:
+        """See :meth:`App.jobs`."""
         return self.call(self._app.jobs(**filters))
 
     def cancel(self, job: UUID | str, reason: str = "cancelled") -> bool:
+        """See :meth:`App.cancel`."""
         return self.call(self._app.cancel(job, reason))
 
     def retry(self, job: UUID | str) -> bool:
+        """See :meth:`App.retry`."""
         return self.call(self._app.retry(job))
 
     def wait(self, job: UUID | str, timeout: float | None = None) -> Any:
-        """Wait until a job has finished; its result. See :meth:`Job.wait`."""
+        """Wait at most ``timeout`` seconds until a job has finished, and return its result. See
+        :meth:`Job.wait`."""
 
         async def wait() -> Any:
             return await (await self._app.client()).wait(job, timeout)
@@ -88,31 +97,31 @@ class SyncApp:
         return self.call(wait())
 
     def deadline(self, name: str, *, on: Any = None, **options: Any) -> SyncStandingDeadline:
-        """As ``App.deadline``; with ``on=`` a connection of a sync driver."""
+        """See :meth:`App.deadline`. ``on`` is a connection or session of a sync driver."""
         work = standing_deadline(self._app, name, on=on, **options)
         return SyncStandingDeadline(self, self._over(on, work))
 
     def advisory_lock(self, target: Any, **options: Any) -> SyncAdvisoryLock:
-        """As :meth:`App.advisory_lock`, for ``with``; nothing is cancelled when it is lost."""
+        """See :meth:`App.advisory_lock`. Use it with ``with``. A loss cancels nothing."""
         return SyncAdvisoryLock(self, AdvisoryLock(self._app, target, cancel=False, **options))
 
     def leader(self, name: str, **options: Any) -> SyncLeader:
-        """As :meth:`App.leader`, for threads: ``with app.sync.leader("engine") as lead:``."""
+        """See :meth:`App.leader`. In threads: ``with app.sync.leader("engine") as lead:``."""
         return SyncLeader(self, name, **options)
 
     def lock(self, name: str, *, timeout: float | None = None) -> SyncLock:
-        """As :meth:`App.lock`, for threads: ``with app.sync.lock("nightly") as lock:``."""
+        """See :meth:`App.lock`. In threads: ``with app.sync.lock("nightly") as lock:``."""
         return SyncLock(self, Lock(self._app, name, timeout=timeout, cancel=False))
 
     def close(self) -> None:
-        """Close what these calls have opened. The app can be used again."""
+        """Close the connections of these calls. The app opens new ones when it needs them."""
         if self._loop is not None and self._pid == os.getpid():
             self.call(self._app.close())
 
     # -- where calls run -------------------------------------------------------------------------
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run it in the background loop and wait. Whatever interrupts the wait, such as Ctrl-C,
-        cancels it."""
+        """Run a coroutine in the background loop and wait for its result. An interruption of the
+        wait, such as Ctrl-C, cancels it. Raises ConfigError inside an event loop."""
         try:
             self._need_no_loop()
         except ConfigError:
@@ -122,10 +131,10 @@ class SyncApp:
         try:
             return running.result()
         finally:
-            running.cancel()  # nothing, when it has ended
+            running.cancel()  # does nothing if it has ended
 
     def _here(self, on: Any, work: Coroutine[Any, Any, T]) -> T:
-        """Run it in this thread, on a connection of the caller's."""
+        """Run a coroutine in this thread, on the caller's connection."""
         try:
             self._app.on_connection.need_sync(on)
         except LeaseholdError:
@@ -157,15 +166,15 @@ class SyncApp:
         except RuntimeError:
             return
         if loop is self._loop and self._thread != threading.get_ident():
-            return  # gevent runs it in this thread, but in a greenlet of its own
+            return  # gevent: the loop runs in this thread, but in its own greenlet
         raise ConfigError(
-            "app.sync was called inside an event loop, which would stand still",
-            do="Leave .sync out there: `await app.enqueue(...)`, `async with app.lock(...)`",
+            "app.sync was called inside an event loop, and would block it",
+            do="Leave out .sync there: `await app.enqueue(...)`, `async with app.lock(...)`",
         )
 
 
 class SyncHeld:
-    """What SyncLock and SyncLeader share."""
+    """The base of SyncLock and SyncLeader."""
 
     def __init__(self, sync: SyncApp, held: Lock | Leader) -> None:
         self._sync = sync
@@ -174,8 +183,7 @@ class SyncHeld:
 
     @property
     def lost(self) -> Lost:
-        """Set when the present term is lost, before anybody else can have the next one; also set
-        while there is none. A thread waits with ``lost.wait_in_thread()``."""
+        """See :attr:`Held.lost`. A thread waits with ``lost.wait_in_thread()``."""
         return self._held.lost
 
     @property
@@ -189,7 +197,7 @@ class SyncHeld:
         return self._held.found_vacant
 
     def verify(self, connection: Any, *, idle_timeout: float = VERIFY_IDLE_SECONDS) -> None:
-        """Inside your transaction, on a connection of a sync driver. Raises LostLease."""
+        """See :meth:`Lock.verify`. ``connection`` is of a sync driver."""
         self._sync._here(connection, self._held.verify(connection, idle_timeout=idle_timeout))
 
     def _take(self, work: Coroutine[Any, Any, T]) -> T:
@@ -197,7 +205,7 @@ class SyncHeld:
             return self._sync.call(work)
         except LeaseholdError:
             raise
-        except BaseException:  # Ctrl-C: nobody would know that it is ours
+        except BaseException:  # Ctrl-C: the caller would not know that it is held
             with suppress(LeaseholdError):
                 self.__exit__(None, None, None)
             raise
@@ -212,8 +220,8 @@ class SyncHeld:
 
 
 class SyncLock(SyncHeld):
-    """As :class:`leasehold.app.lock.Lock`. Its block cannot be cancelled: it runs to its end, and
-    raises LostLease there if the lock was lost."""
+    """A :class:`leasehold.app.lock.Lock` for threads. Its block cannot be cancelled. It runs to its
+    end, and then raises LostLease if the lock was lost."""
 
     def __init__(self, sync: SyncApp, lock: Lock) -> None:
         super().__init__(sync, lock)
@@ -226,7 +234,7 @@ class SyncLock(SyncHeld):
 
     @property
     def held(self) -> bool:
-        """Whether it is held at this moment."""
+        """See :attr:`Lock.held`."""
         return self._lock.held
 
     def acquire(self, timeout: float | None = None) -> None:
@@ -238,7 +246,7 @@ class SyncLock(SyncHeld):
         return self._take(self._lock.try_acquire(sure=sure))
 
     def release(self) -> None:
-        """Give it up; whoever waits gets it at once."""
+        """See :meth:`Lock.release`."""
         self._sync.call(self._lock.release())
 
     def __enter__(self) -> Self:
@@ -247,8 +255,8 @@ class SyncLock(SyncHeld):
 
 
 class SyncLeader(SyncHeld):
-    """As :class:`leasehold.app.leader.Leader`. ``on_gain(lead)`` and ``on_loss(lead)`` are called
-    in a thread of leasehold's, one after the other."""
+    """A :class:`leasehold.app.leader.Leader` for threads. leasehold calls ``on_gain(lead)`` and
+    ``on_loss(lead)`` in one thread of its own, one after the other."""
 
     def __init__(
         self,
@@ -279,7 +287,8 @@ class SyncLeader(SyncHeld):
         return self._leader.term
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """Until this process leads; the term, or None after ``timeout`` seconds."""
+        """Wait until this process leads, and return the term, or None after ``timeout``
+        seconds."""
 
         async def wait() -> int | None:
             with suppress(TimeoutError):
@@ -294,10 +303,10 @@ class SyncLeader(SyncHeld):
 
 
 class _InBackground(Leader):
-    """What a SyncLeader does in the background loop. The callbacks run in one thread."""
+    """The part of a SyncLeader in the background loop. Its callbacks run in one thread."""
 
     def _body_loop(self) -> None:
-        """Its work runs in threads, which go on while the loop stands still."""
+        """None: the work runs in threads, which a blocked loop does not stop."""
 
     async def __aenter__(self) -> Self:
         calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -325,7 +334,7 @@ class _InBackground(Leader):
         def call() -> None:
             try:
                 callback(self)
-            except BaseException as error:  # the thread goes on: there are calls to come
+            except BaseException as error:  # the thread must live for the later calls
                 guard.emit("callback_failed", name=self._full_name, error=told(error))
             ended.set_result(None)
 
@@ -339,17 +348,17 @@ def _run_all(calls: queue.SimpleQueue[Callable[[], None] | None]) -> None:
 
 
 class SyncAdvisoryLock:
-    """As :class:`AdvisoryLock`: ``with``, or :meth:`acquire` and :meth:`release`; from any thread.
+    """An :class:`AdvisoryLock` for threads: use ``with``, or :meth:`acquire` and :meth:`release`.
 
-    A thread cannot be cancelled: look at :attr:`held` before each step that matters, or wait on
-    :attr:`lost`. leasehold verifies the lock in a thread of its own meanwhile.
+    A thread cannot be cancelled. Check :attr:`held` before each important step, or wait on
+    :attr:`lost`. leasehold verifies the lock in its own thread.
     """
 
     def __init__(self, sync: SyncApp, lock: AdvisoryLock) -> None:
         self._sync = sync
         self._lock = lock
         self.lost = threading.Event()
-        """Set once when the database does not show the lock any more, or does not answer."""
+        """Set when the database no longer shows the lock, or does not answer."""
         lock.on_lost(lambda why: self.lost.set())
 
     @property
@@ -364,30 +373,30 @@ class SyncAdvisoryLock:
 
     @property
     def why_lost(self) -> str | None:
+        """See :attr:`AdvisoryLock.why_lost`."""
         return self._lock.why_lost
 
     def on_lost(self, callback: Callable[[str], None]) -> None:
-        """Call it with the reason, in leasehold's own thread, when the lock is lost."""
+        """When the lock is lost, call ``callback(why)`` in leasehold's own thread."""
         self._lock.on_lost(callback)
 
     def acquire(self) -> bool:
-        """Try; with a ``timeout``, wait. Whether it is ours. Errors as for
-        :meth:`AdvisoryLock.acquire`."""
+        """See :meth:`AdvisoryLock.acquire`."""
         lock, sync = self._lock, self._sync
         self.lost.clear()
         if lock.on is None:
             return sync.call(lock.acquire())
-        # in this thread, on the caller's connection; only the name goes over one of ours
+        # the lock: in this thread, on the caller's connection; the name: on one of leasehold's
         sync._app.on_connection.need_sync(lock.on)
         sync.call(note_name(sync._app, lock.key))
         return sync._here(lock.on, lock.acquire_on())
 
     def release(self) -> None:
-        """Raises LostLock when it was not ours any more. Nothing with ``on=``."""
+        """See :meth:`AdvisoryLock.release`."""
         self._sync.call(self._lock.release())
 
     def verify(self) -> None:
-        """Ask the database now. Raises LostLock."""
+        """See :meth:`AdvisoryLock.verify`."""
         self._sync.call(self._lock.verify())
 
     def __enter__(self) -> Self:
@@ -407,7 +416,7 @@ class SyncAdvisoryLock:
 
 
 class SyncStandingDeadline:
-    """As :class:`StandingDeadline`."""
+    """A :class:`StandingDeadline` for code without an event loop."""
 
     def __init__(self, sync: SyncApp, deadline: StandingDeadline) -> None:
         self.id = deadline.id

@@ -270,7 +270,7 @@ async def test_a_host_that_can_be_no_name_is_the_dsns_fault() -> None:
 # -- decorators ------------------------------------------------------------------------------------
 def test_a_task_made_of_a_task_is_told_in_which_order_decorators_stand() -> None:
     app = App("postgresql://")
-    with pytest.raises(BadJob, match=r"@app.task stands above.*right above the f"):
+    with pytest.raises(BadJob, match=r"@app.task is above.*right above the f"):
 
         @app.task
         @app.periodic("0 * * * *")

@@ -114,7 +114,7 @@ async def test_a_terminated_backend_is_noticed(
         await until_async(lambda: observer.seen[-1][1:] == (0, False), 30)
     print(f"{scope}: believed without a holder for {observer.lie_seconds:.2f} s at most")
     assert observer.lie_seconds <= LONGEST_LIE_SECONDS
-    with pytest.raises(LostLock, match="is not ours any more"):
+    with pytest.raises(LostLock, match="no longer holds the advisory lock"):
         await lock.release()
     [event] = await until_async(
         lambda: sql("select fields from leasehold.events where kind = 'lock_lost'"), 30

@@ -26,7 +26,7 @@ async def scheduled(app: App) -> bool:
 
 
 def too_late(what: str):
-    return pytest.raises(ConfigError, match=rf"{what}.* comes too late.*before app\.node\(\)")
+    return pytest.raises(ConfigError, match=rf"{what}.* is defined too late.*before app\.node\(\)")
 
 
 async def test_what_is_defined_while_a_node_runs_is_refused(app: App):

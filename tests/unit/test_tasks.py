@@ -150,7 +150,7 @@ def test_an_enqueue_without_an_event_loop_says_what_to_use_instead(app: App) -> 
 
 
 def test_a_connection_belongs_to_the_enqueue(app: App) -> None:
-    with pytest.raises(BadJob, match=r"using\(on=…\) is for enqueue\(\).*App\.enqueue"):
+    with pytest.raises(BadJob, match=r"using\(on=…\) works only with enqueue\(\).*App\.enqueue"):
         app.task(name="t")(noop).using(on=object()).job()
 
 
