@@ -15,7 +15,7 @@ from leasehold.ports import Rows
 from leasehold.watch.checks import CHECKS, COUNT_CAP
 from leasehold.watch.facts import Facts
 from leasehold.web.charts import bars
-from leasehold.web.pulse import MOST_STREAMS
+from leasehold.web.pulse import MOST_STREAMS, STREAM_SECONDS, UNDER_WSGI
 from leasehold.web.site import Site
 
 _HOUR = 60
@@ -32,7 +32,8 @@ async def home(site: Site, request: Request) -> Response:
 async def live(site: Site, request: Request) -> Response:
     if site.pulse.streams >= MOST_STREAMS:
         return PlainTextResponse("Too many open dashboards.\n", status_code=503)
-    return StreamingResponse(site.pulse.stream(), media_type="text/event-stream")
+    seconds = 0.0 if UNDER_WSGI in (request.scope.get("extensions") or {}) else STREAM_SECONDS
+    return StreamingResponse(site.pulse.stream(seconds), media_type="text/event-stream")
 
 
 @dataclass

@@ -19,6 +19,9 @@ EVERY_SECONDS = 2.0
 STREAM_SECONDS = 15.0
 """A stream ends after this time and the browser opens another, so it never delays a shutdown."""
 MOST_STREAMS = 100
+UNDER_WSGI = "leasehold.wsgi"
+"""An extension in the scope of a request that came through WSGI, where a stream would occupy a
+thread, or even a process."""
 
 
 @dataclass(frozen=True)
@@ -57,16 +60,19 @@ class Pulse:
             told = database_problem(error)
             return Beat(None, [told], told.sentence)
 
-    async def stream(self) -> AsyncIterator[str]:
-        """Server-sent events that tell the page to refresh, with the number of problems."""
+    async def stream(self, seconds: float = STREAM_SECONDS) -> AsyncIterator[str]:
+        """Server-sent events that tell the page to refresh, with the number of problems. With 0
+        ``seconds`` there is one, and the browser asks for the next when it is due."""
         self.streams += 1
         try:
-            yield "retry: 1000\n\n"
-            ends_at = self._app.env.boot_now() + STREAM_SECONDS
-            while self._app.env.boot_now() < ends_at:
+            yield f"retry: {1000 if seconds else EVERY_SECONDS * 1000:.0f}\n\n"
+            ends_at = self._app.env.boot_now() + seconds
+            while True:
                 beat = await self.beat()
                 data = json.dumps({"problems": len(beat.wrong), "away": bool(beat.away)})
                 yield f"event: tick\ndata: {data}\n\n"
+                if self._app.env.boot_now() + EVERY_SECONDS > ends_at:
+                    return
                 await asyncio.sleep(EVERY_SECONDS)
         finally:
             self.streams -= 1
