@@ -34,6 +34,11 @@ def test_the_tutorial_goes_as_it_says(migrated, tmp_path):
 
 
 @pytest.mark.timeout(300)
+def test_the_first_job_of_the_guide_runs_as_it_says(migrated, tmp_path):
+    assert walk(DOCS / "howto" / "jobs.md", tmp_path, environ(migrated)) == 3
+
+
+@pytest.mark.timeout(300)
 def test_the_recipe_for_tests_of_applications_goes_as_it_says(migrated, tmp_path):
     here = {**environ(migrated), "LEASEHOLD_TEST_DSN": migrated}
     assert walk(DOCS / "howto" / "testing.md", tmp_path, here) == 3
