@@ -136,7 +136,7 @@ def test_a_schedules_jobs_carry_the_deadline():
 @pytest.mark.parametrize(
     ("options", "kind", "says"),
     [
-        ({"due": "tomorrow", "on_breach": "page"}, BadDeadline, "datetime, a timedelta or seconds"),
+        ({"due": "tomorrow", "on_breach": "page"}, BadDeadline, "a timedelta or a number"),
         ({"due": -5, "on_breach": "page"}, BadDeadline, "not negative"),
         ({"due": timedelta(0), "on_breach": "page"}, BadDeadline, "needs a time"),
         ({"due": datetime(2040, 1, 1), "on_breach": "page"}, BadDeadline, "time zone"),

@@ -295,7 +295,7 @@ def test_a_decorator_can_be_used_twice(app: App) -> None:
 # -- releases ----------------------------------------------------------------------------------
 def test_once_per_deploy_needs_a_release_and_a_key_of_its_own(app: App) -> None:
     app.once_per_deploy("warm")(noop)
-    with pytest.raises(ConfigError, match="twice"):
+    with pytest.raises(ConfigError, match="two tasks have"):
         app.once_per_deploy("warm")
     with pytest.raises(ConfigError, match="LEASEHOLD_RELEASE"):
         App("postgresql://").once_per_deploy("warm")
