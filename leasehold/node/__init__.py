@@ -1,4 +1,4 @@
-"""One process's part in running an application."""
+"""The node: one process's part in running an application."""
 
 from leasehold.node.node import Node
 from leasehold.node.plan import EXIT_FENCED, NodePlan, Tools

@@ -1,4 +1,4 @@
-"""What the guard asks of its node and tells it, in the guard's thread."""
+"""The node's side of the guard: answers the guard's calls, in the guard's thread."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from leasehold.ports import NodeIdentity, Signal, Wakeups
 
 
 class UsersSide(Protocol):
-    """The node in the user's loop: what the guard's thread passes on is called there."""
+    """The node in the user's loop. These methods are called there, for the guard's thread."""
 
     on_drain: Callable[[bool], None] | None
 
@@ -52,7 +52,7 @@ class UsersSide(Protocol):
 
 @dataclass(frozen=True)
 class Parts:
-    """The services that the guard's side of a node looks at."""
+    """The node's services that GuardsHost uses."""
 
     recorder: Recorder
     watchdog: Watchdog
@@ -66,10 +66,10 @@ class Parts:
 
 
 class GuardsHost(Host):
-    """The node in the guard's thread; nothing here waits. Made in the user's thread."""
+    """The node in the guard's thread. Nothing here waits. Constructed in the user's thread."""
 
     guard: Guard
-    """Set when it is there; it asks for an identity before."""
+    """Set after the guard was constructed, which asks for an identity first."""
 
     def __init__(
         self,
@@ -89,22 +89,22 @@ class GuardsHost(Host):
         self._emit = parts.recorder.emit
         self._node = node
         self._in_loop = in_loop
-        """Calls something in the user's loop, soon."""
+        """Calls a function in the user's loop soon."""
         self._user = threading.get_ident()
         self._assigned = take_assigned_node_id()
         self._looks: list[Signal] = []
-        """Stacks that somebody wants to see."""
+        """Signals of people who want to see a job's stack."""
         self._ping_sent = 0.0
         self._pinging = False
         self._halted = False
-        """A person wants no more claims: as the guard was told last."""
+        """A person has halted the node's claims, by the guard's last report."""
         self._heard_at = 0.0
 
     def _pong(self) -> None:
         self._pinging = False
 
     def new_identity(self) -> NodeIdentity:
-        self._parts.watchdog.call_off()  # nothing of the identity before can hang any more
+        self._parts.watchdog.call_off()  # the guard is alive, and the old identity has ended
         assigned, self._assigned = self._assigned, None
         identity = NodeIdentity(
             id=assigned or self._env.new_id(),
@@ -137,9 +137,9 @@ class GuardsHost(Host):
     def fenced(self, why: str) -> None:
         self._emit("node_fenced", why=why, running=self._parts.running.started())
         if self._plan.hard_exit:
-            # the guard lives, or it would not call: it ends the process itself if it must
+            # the guard is alive, since it calls this: it ends the process itself if necessary
             self._parts.watchdog.put_off(2 * self._settings.timings.grace)
-        # child processes end from here: the user's loop may be blocked
+        # kill child processes from this thread, because the user's loop may be blocked
         self._parts.processes.kill_all()
         self._in_loop(self._node.on_fenced)
 
@@ -183,7 +183,7 @@ class GuardsHost(Host):
         return 0.0
 
     def _deaf_seconds(self) -> float:
-        """For how long no wake-ups come that should."""
+        """Return for how long expected wake-ups have not arrived."""
         now = self._env.boot_now()
         expected = self._settings.listen and not self._parts.wakeups.pooled
         if self._parts.wakeups.healthy or not expected or not self._heard_at:
@@ -212,7 +212,7 @@ class GuardsHost(Host):
             self._parts.watchdog.put_off(left + self._settings.timings.grace)
 
     async def _look_at_stacks(self, until: float) -> None:
-        """Here and not in the user's loop: a handler may block that."""
+        """Record the requested stacks. Not in the user's loop, which a handler may block."""
         while self._looks:
             asked = self._looks.pop(0)
             claim = self._parts.running.of_token(asked.token)
@@ -225,7 +225,7 @@ class GuardsHost(Host):
         await self._look_at_stacks(until)
         for claim in self._parts.overdue.to_take_away():
             state = await self.guard.requeue(claim.job.id, claim.job.claim_token)
-            if state is not State.RUNNING:  # else its handler holds it: at the next look
+            if state is not State.RUNNING:  # else its handler holds the row: try again later
                 if state:
                     self._parts.overdue.taken(claim, state)
                 self._parts.overdue.given_up(claim)

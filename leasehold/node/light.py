@@ -1,7 +1,7 @@
-"""A process that takes part for its leaders and locks alone: a guard, and no queue.
+"""A light node: a guard without queues, for the leaders and locks of a process without a node.
 
-All of it lives in one thread with a loop of its own, so that it serves any loop and any thread of
-the process, and outlives each of them.
+It runs in its own thread and event loop. So it serves every loop and thread of the process, and
+outlives each of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MakeWakeups = Callable[[Callable[[Wake], None], Emit], Wakeups]
 
 @dataclass(frozen=True)
 class LightTools:
-    """What the composition root gives. Each is called in the thread's loop."""
+    """Functions that the app provides. Each is called in the light node's loop."""
 
     settings: Callable[[], Awaitable[Settings]]
     guard_store: Callable[[Settings, str], Store]
@@ -38,7 +38,8 @@ class LightTools:
 
 
 class LightNode(Host):
-    """``start`` in any thread, then ``guard`` is there; ``stop`` in any thread but its own."""
+    """Call ``start`` in any thread, which sets ``guard``, and ``stop`` in any thread but the light
+    node's."""
 
     guard: Guard
 
@@ -51,7 +52,7 @@ class LightNode(Host):
         self._thread = threading.Thread(target=self._run, name="leasehold-light", daemon=True)
 
     def start(self) -> None:
-        """Returns when the node's lease is ours. Raises as :meth:`Node.start` does."""
+        """Return when this node holds its lease. Errors: see :meth:`Node.start`."""
         self._thread.start()
         self._started.wait()
         if self._error:
@@ -59,7 +60,7 @@ class LightNode(Host):
             raise self._error
 
     def stop(self) -> None:
-        """Give up what is held, and leave; within ``call_timeout``."""
+        """Release all leases and leave, within ``call_timeout`` seconds."""
         self.guard.stop()
         self._thread.join(self._call_timeout)
 
@@ -70,7 +71,7 @@ class LightNode(Host):
             else:
                 with asyncio.Runner(loop_factory=LOOP_FACTORY) as runner:
                     runner.run(self._main())
-        except BaseException as error:  # whoever waits for the start raises it
+        except BaseException as error:  # start() raises it
             self._error = error
         self._started.set()
 
@@ -98,9 +99,9 @@ class LightNode(Host):
         self._wakeups.start()
         try:
             await asyncio.wait({self._joined, guarding}, return_when=asyncio.FIRST_COMPLETED)
-            if not self._joined.done():  # else whoever starts us would wait for ever
+            if not self._joined.done():  # otherwise start() would wait forever
                 await guarding
-                raise errors.Unavailable("this process stopped taking part before it had begun")
+                raise errors.Unavailable("this process's guard stopped before it held a lease")
             await self._joined
             self._started.set()
             await guarding
@@ -121,7 +122,7 @@ class LightNode(Host):
 
     # -- Host ------------------------------------------------------------------------------------
     def new_identity(self) -> NodeIdentity:
-        """Of no application: it neither schedules nor works."""
+        """Return an identity without an application, for a node that neither schedules nor works."""
         identity = NodeIdentity(
             id=self._env.new_id(), app="", release="", host=self._env.host, pid=self._env.pid,
             version=self._version, executes=False, tasks=(), queues={},

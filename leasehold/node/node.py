@@ -1,4 +1,4 @@
-"""One process's part: the table of its services, and the order in which they start and drain."""
+"""The node: its services, and the order in which they start and stop."""
 
 from __future__ import annotations
 
@@ -37,15 +37,16 @@ from leasehold.node.reach import reach_database
 from leasehold.node.watchdog import Watchdog
 from leasehold.ports import NodeIdentity, Signal, Wake
 
-_UNKNOWN_TASKS = 1000  # so many names a claim leaves out at most
+_UNKNOWN_TASKS = 1000  # the most task names that a claim excludes
 
 
 class Node:
-    """``start``, then ``stop``. All of it belongs to one event loop and one process."""
+    """A process's part in running an application. Call ``start``, then ``stop``. It belongs to one
+    event loop and one process."""
 
     on_drain: Callable[[bool], None] | None = None
-    """Ends the process, after its jobs; a process of its own sets it, a web worker does not. True:
-    it alone was asked, False: all of the application."""
+    """Called to end the process after its jobs. A worker process sets it, a web worker does not.
+    True: a person drains this process alone. False: a person drains the whole application."""
 
     def __init__(
         self, plan: NodePlan, tools: Tools, registry: Registry, settings: Settings, env: Env
@@ -181,15 +182,15 @@ class Node:
         )
 
     def leads(self) -> bool:
-        """Does this process lead its application at this moment?"""
+        """Return whether this process leads its application at this moment."""
         return self.guard.leads(self._settings.name)
 
     # -- start and stop --------------------------------------------------------------------------
     async def start(self) -> None:
-        """Join; returns when the node's lease is ours.
+        """Join the application, and return when the node holds its lease.
 
-        Raises what the database says when it cannot serve us, Unavailable when it does not
-        answer within ``call_timeout``. Once started, a node outlives such troubles.
+        Raises ServerError if leasehold cannot work with the database, and Unavailable if the
+        database does not answer within ``call_timeout``. A node that has started outlives both.
         """
         own.works_here()
         await reach_database(self._store, self._settings, self._env, self._emit)
@@ -198,7 +199,7 @@ class Node:
             self.wakeups.start()
             await asyncio.shield(self._joined)
         except BaseException:
-            # also when the start is cancelled: a guard alone would lead and do no duty
+            # also if the start is cancelled: a guard alone would lead without its duties
             await asyncio.shield(self._leave())
             raise
         outage = Outage(lambda: self._store.database_now(self._env.due_now()))
@@ -208,7 +209,7 @@ class Node:
             loop.start()
 
     async def stop(self) -> None:
-        """Stop claiming, resign at once, give back, drain, cancel, record, leave."""
+        """Stop claiming, resign, give back waiting jobs, drain, cancel, record, and leave."""
         if self._stopping:
             return
         self._stopping = True
@@ -223,13 +224,13 @@ class Node:
         node = self.guard.membership.identity.id
         for start in range(0, len(claims), self._settings.limits.batch_rows):
             batch = claims[start : start + self._settings.limits.batch_rows]
-            with suppress(errors.LeaseholdError):  # then they are rescued
+            with suppress(errors.LeaseholdError):  # then another node rescues them
                 self._given_back += await self._store.give_back(node, batch, self._env.due_now())
 
     async def _give_back_the_rest(self) -> None:
-        """What did not end in time, or could not be recorded: our row goes, and whoever looks for
-        the jobs of nodes that are gone would take that for a crash. What comes of such a run is
-        refused from now on, by its token."""
+        """Give back jobs that did not end in time or could not be recorded. Otherwise, once this
+        node's row is deleted, a rescue would count them as crashed. From now on, their tokens
+        refuse what these runs write."""
         self._left = self.executor.busy()
         await self._give_back(self.running.pairs())
 
@@ -237,7 +238,7 @@ class Node:
         if not await self.executor.wait_idle(self._settings.grace):
             self._cancelled = self.executor.busy()
             self.executor.end_all("stopping")
-            # a thread cannot be ended, and a handler may refuse: not for ever
+            # limited, because a thread cannot be ended, and a handler may ignore cancellation
             await self.executor.wait_idle(self._settings.timings.grace + 1.0)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.call_timeout):
@@ -260,7 +261,7 @@ class Node:
         with suppress(errors.LeaseholdError):
             while await self.recorder.tick(self._env.due_now()) == 0.0:
                 pass
-        self._watchdog.close()  # nothing runs any more; the end may take its time
+        self._watchdog.close()  # nothing runs any more, so the rest may take longer
         self.guard.stop()
         await asyncio.to_thread(self._thread.join, self._settings.call_timeout)
         await self.wakeups.stop()
@@ -274,7 +275,7 @@ class Node:
         try:
             with asyncio.Runner(loop_factory=LOOP_FACTORY) as runner:
                 runner.run(self.guard.run())
-        except BaseException as error:  # else a start would wait for it for ever
+        except BaseException as error:  # otherwise start() would wait for it forever
             text = errors.told(error)
             self._emit("service_failed", service="guard", error=text)
             self._in_loop(self.on_refused, errors.Unavailable(f"the guard ended: {text}"))
@@ -288,7 +289,7 @@ class Node:
         await asyncio.wrap_future(future)
 
     def _in_loop(self, call: Callable[..., Any], *arguments: Any) -> None:
-        with suppress(RuntimeError):  # the user's loop is closed: the process is going down
+        with suppress(RuntimeError):  # the user's loop is closed: the process is ending
             self._loop.call_soon_threadsafe(call, *arguments)
 
     # -- in the user's loop ----------------------------------------------------------------------
@@ -321,8 +322,8 @@ class Node:
         self._wake_all()
 
     def on_failed_over(self) -> None:
-        """A completion may be lost, and the job be ours that we have forgotten; so may a claim, and
-        what our row says of the queues that sleep."""
+        """The failover may have lost acknowledged commits: completions, so that a finished job is
+        this node's again; claims; and the sleeping queues in this node's row."""
         self._desk.doubt()
         self._sleepers.forget()
         self._producer.look()
@@ -338,7 +339,7 @@ class Node:
     def _drained(self, on_drain: Callable[[bool], None], alone: bool) -> None:
         try:
             on_drain(alone)
-        except Exception as error:  # the user's own
+        except Exception as error:  # from the user's code
             self._emit("callback_failed", name="on_drain", error=errors.told(error))
 
     def _on_wake(self, wake: Wake) -> None:
@@ -357,7 +358,7 @@ class Node:
                 self.guard.poke()
 
     def _on_written(self) -> None:
-        # what waited because too many outcomes were unrecorded may start now
+        # jobs that waited because too many outcomes were unrecorded may start now
         for lane in self.executor.lanes.values():
             self.executor.pump(lane)
 
@@ -378,12 +379,12 @@ class Node:
         return (
             claim.node == membership.identity.id
             and membership.lease.valid(now)
-            # a failover may have lost the claim; what waits is let go of
+            # a failover may have lost the claim: drop jobs that still wait
             and claim.job.claim_token >> 32 >= membership.timeline - 1
         )
 
     def _may_take(self, claim: Claim, now: float) -> bool:
-        """May one more start?"""
+        """Return whether one more job may start."""
         return self._may_start(claim, now) and self.acker.has_room(self.executor.busy, self._slots)
 
     def _finished(self, claim: Claim, outcome: Outcome, ended: float) -> None:
@@ -392,7 +393,7 @@ class Node:
         self.acker.put(claim, outcome, ended)
 
     def _leave_to_others(self, job: ClaimedJob) -> None:
-        """From now on jobs of this task are claimed by nodes that know it."""
+        """Stop claiming jobs of this task, so that nodes that know it can claim them."""
         unknown = self._desk.not_tasks
         if job.task not in unknown:
             self._emit("job_unknown", job=job.id, task=job.task)

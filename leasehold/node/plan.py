@@ -1,4 +1,4 @@
-"""What a node shall do, and with what."""
+"""A node's plan: what it does, and the tools that it needs for it."""
 
 from __future__ import annotations
 
@@ -14,33 +14,35 @@ from leasehold.telemetry import Emit
 EXIT_FENCED = 75
 """The exit code of a worker that could not stop its work after it lost its lease (EX_TEMPFAIL)."""
 EXIT_DRAINED = 76
-"""The exit code of a worker under a supervisor whose application was asked to drain: the supervisor
-ends all of them, also one that was just being started again and heard nothing of it."""
+"""The exit code of a supervised worker after a person drained the application. The supervisor then
+ends all workers, including one that it was restarting at the time."""
 EXIT_DRAINED_ALONE = 77
-"""The same of a worker that alone was asked to: it is not started again, the others go on."""
+"""The exit code of a worker after a person drained it alone. The supervisor does not restart it;
+the others continue."""
 
 
 @dataclass(frozen=True)
 class NodePlan:
-    """What this process shall do."""
+    """What this process does."""
 
     version: str
     release: str
     queues: dict[str, int]
-    """Queue → jobs at once; empty: elect and schedule only."""
+    """Queue → slots. Empty: stand for election and schedule, but run no jobs."""
     planned: Sequence[Planned] = ()
     once: Sequence[JobRequest] = ()
-    """Enqueued when the node has joined; their unique keys let only the first through."""
+    """Jobs to enqueue when the node has joined. Their unique keys admit only the first of each."""
     claims: Mapping[str, str] = field(default_factory=dict)
     """Queue → how it is claimed: ``rows`` (default) or ``advisory``."""
     hard_exit: bool = False
-    """A worker process: end it when work goes on after the grace. Never in a web process."""
+    """End the process if work continues after the grace. For worker processes, never in a web
+    process."""
 
 
 @dataclass(frozen=True)
 class Tools:
-    """What the composition root gives a node. ``users`` is for what a handler calls, and for jobs
-    with unique keys: it may wait for a user's transaction. ``guard_store`` is called in the
+    """What the app provides to a node. ``users`` is the store for handlers' calls and for jobs with
+    unique keys, because these may wait for a user's transaction. ``guard_store`` is called in the
     guard's loop, with the store's role."""
 
     store: Store

@@ -1,4 +1,4 @@
-"""Before a process takes part: is there a database?"""
+"""Waits for the database before a node starts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from leasehold.telemetry import Emit
 
 
 async def reach_database(store: Store, settings: Settings, env: Env, emit: Emit) -> None:
-    """Returns when it answers. Raises Unavailable when it does not within ``call_timeout``, and
-    at once what it says when it cannot serve us."""
+    """Return when the database answers. Raises Unavailable if it does not answer within
+    ``call_timeout``, and ServerError at once if leasehold cannot work with it."""
     give_up_at = env.boot_now() + settings.call_timeout
     while True:
         try:

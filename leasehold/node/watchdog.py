@@ -1,8 +1,9 @@
-"""Ends a worker process whose guard cannot: C code that holds the GIL stops every thread.
+"""Kills a worker process whose guard cannot act, because C code that holds the GIL stops all
+threads.
 
-A process of its own watches, because a timer inside this one cannot tell a process that hangs
-from one that was stopped (SIGSTOP, a debugger, a frozen container) and goes on: the first must
-end, the second must lose its lease, say so, and work on.
+Another process watches. A timer inside this process could not tell whether the process hangs or
+was stopped (SIGSTOP, a debugger, a frozen container) and continues. In the first case it must end.
+In the second it must lose its lease, report that, and continue.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _WAIT_SECONDS = 5.0
 
 
 class Watchdog:
-    """``put_off`` again and again; whoever does not in time is killed. ``grace`` in seconds."""
+    """Kills this process unless it calls ``put_off`` in time. ``grace`` is in seconds."""
 
     def __init__(self, grace: float, emit: Emit) -> None:
         self._grace = grace
@@ -29,18 +30,18 @@ class Watchdog:
         self._closed = False
 
     def put_off(self, seconds: float) -> None:
-        """The process ends ``seconds`` from now, unless this is called again."""
+        """Let the process live for ``seconds`` from now, or until the next call."""
         if not self._closed:
-            # the watcher looks twice, half a grace apart
+            # the watcher checks twice, half a grace apart
             self._tell(max(0.0, seconds - self._grace / 2))
 
     def call_off(self) -> None:
-        """Until the next ``put_off``."""
+        """Suspend the watchdog until the next ``put_off``."""
         if self._process:
             self._tell(-1.0)
 
     def close(self) -> None:
-        """For good."""
+        """End the watchdog."""
         self.call_off()
         self._closed = True
         process, self._process = self._process, None
@@ -51,7 +52,7 @@ class Watchdog:
                 process.wait(_WAIT_SECONDS)
 
     def _tell(self, seconds: float) -> None:
-        for _ in range(2):  # it may have been killed: once more with a new one
+        for _ in range(2):  # the watcher may have been killed: try again with a new one
             try:
                 if self._process is None:
                     self._process = self._start()
@@ -70,5 +71,5 @@ class Watchdog:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             bufsize=0,
-            start_new_session=True,  # what ends our group by Ctrl-C is no matter of its own
+            start_new_session=True,  # so that Ctrl-C for this process group does not end it
         )

@@ -1,8 +1,8 @@
-"""Kills the process that started it, unless it is put off in time.
+"""Kills its parent process, unless the parent puts it off in time.
 
-Run as a script, by path and with ``python -I -S``: only the standard library, no clock to read.
-It is told over stdin, a line each time, how many seconds to wait from now on; a negative number
-is "until further notice", the end of the input is the end. The argument is the grace in seconds.
+Run as a script with ``python -I -S``. It uses only the standard library and reads no clock. Each
+line of stdin is the number of seconds to wait from now. A negative number suspends it, and the end
+of the input ends it. The argument is the grace in seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pathlib import Path
 
 
 def stopped(pid: int) -> bool:
-    """By SIGSTOP or a debugger. Where the system does not say: no."""
+    """Return whether SIGSTOP or a debugger has stopped the process. False if the system does not
+    say."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -24,10 +25,11 @@ def stopped(pid: int) -> bool:
 
 
 def watch(grace: float) -> None:
-    """One look at the deadline, a second one half a grace later: then it had time to put us off.
+    """Check at the deadline, and again half a grace later, so that the parent has time to put the
+    watcher off. Kill the parent at the second check.
 
-    A process that was stopped gets its whole grace from when it goes on: it lost its lease, and
-    its guard ends what must end.
+    A parent that was stopped gets its whole grace when it continues. It has lost its lease, and its
+    guard ends the work.
     """
     parent = os.getppid()
     left: float | None = None
