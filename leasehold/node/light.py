@@ -122,7 +122,7 @@ class LightNode(Host):
 
     # -- Host ------------------------------------------------------------------------------------
     def new_identity(self) -> NodeIdentity:
-        """Return an identity without an application, for a node that neither schedules nor works."""
+        """Return an identity without an application: this node neither schedules nor works."""
         identity = NodeIdentity(
             id=self._env.new_id(), app="", release="", host=self._env.host, pid=self._env.pid,
             version=self._version, executes=False, tasks=(), queues={},

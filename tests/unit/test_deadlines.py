@@ -150,7 +150,7 @@ def test_a_schedules_jobs_carry_the_deadline():
         (
             {"due": Deadline(minutes=1, until="finished", on_breach="page")},
             BadDeadline,
-            "of jobs",
+            "has no until",
         ),
     ],
 )

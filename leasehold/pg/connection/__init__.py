@@ -1,1 +1,1 @@
-"""Connections: how one is opened, checked, awaited, timed, shared and closed."""
+"""Connections: opens, checks, awaits, times, shares and closes them."""

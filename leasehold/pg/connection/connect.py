@@ -1,9 +1,9 @@
-"""Opens a connection to the first host of a DSN that will do.
+"""Opens a connection to the first suitable host of a DSN.
 
-libpq asks the hosts one after the other, each for as long as connect_timeout: a host that takes
-the call and does not answer (frozen, cut off) uses up the time of all the others, and after a
-failover nobody ever reaches the new primary. So the next host is asked when the one before it has
-failed, or has kept silent for a moment; the first that will do is taken.
+libpq tries one host after the other, each for connect_timeout. A host that accepts a connection
+but does not answer (frozen, cut off) would use up the time for all the others, and after a failover
+no process would reach the new primary. So this module also tries the next host when the previous
+one fails or is silent for a moment, and uses the first connection that succeeds.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import psycopg
 from leasehold.pg.connection.link import Link
 
 HEAD_START_SECONDS = 0.25
-"""What a host gets before the next one is asked as well."""
+"""How long a host may be silent before the next one is tried too."""
 
 
 async def connect(options: Mapping[str, Any]) -> Link:
-    """In autocommit, and in UTF-8 whatever the environment, the DSN, the role or the database say:
-    a startup parameter, which poolers keep for each client.
+    """Connect in autocommit and in UTF-8, whatever the environment, the DSN, the role or the
+    database say. The encoding is a startup parameter, which poolers keep for each client.
 
-    Raises psycopg.Error or OSError: the first host's, when none will do.
+    Raises psycopg.Error or OSError if no host is suitable.
     """
     attempts = one_host_each({**options, "client_encoding": "UTF8"})
     if len(attempts) == 1:
@@ -47,15 +47,15 @@ async def connect(options: Mapping[str, Any]) -> Link:
 
 
 async def read_iso(connection: Link) -> None:
-    """Have the server write times as ISO 8601, which is all that psycopg reads. Poolers keep this
-    setting for each client. Raises psycopg.Error."""
+    """Make the server write times in ISO 8601, the only format that psycopg reads. Poolers keep
+    this setting for each client. Raises psycopg.Error."""
     style = connection.info.parameter_status("DateStyle") or ""
     if not style.startswith("ISO"):
         await connection.execute("set datestyle to iso", prepare=False)
 
 
 def one_host_each(options: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The same options with a single host and port each, in their order."""
+    """Return the options for each host, in order, with its port."""
     lists = {
         name: str(options[name]).split(",")
         for name in ("host", "hostaddr", "port")
@@ -75,7 +75,7 @@ async def _one(options: dict[str, Any]) -> Link:
 
 
 async def _first(asked: list[asyncio.Task[Link]], seconds: float | None) -> Link | None:
-    """The first that is connected; None once all have failed, or after the seconds."""
+    """Return the first connection. None if all have failed, or after ``seconds``."""
     pending = {task for task in asked if not task.done()}
     loop = asyncio.get_running_loop()
     end = None if seconds is None else loop.time() + seconds
@@ -93,7 +93,7 @@ async def _first(asked: list[asyncio.Task[Link]], seconds: float | None) -> Link
 
 
 def _reason(asked: list[asyncio.Task[Link]]) -> BaseException:
-    """Of several failures the one that says most: a refusal before a silence."""
+    """Return the most useful of the errors: a refusal rather than a timeout."""
     errors = [error for task in asked if (error := task.exception()) is not None]
     spoken = [error for error in errors if "timeout" not in str(error).lower()]
     return (spoken or errors)[0]
@@ -112,6 +112,6 @@ async def _drop_all_but(found: Link | None, asked: list[asyncio.Task[Link]]) -> 
 
 
 def _close_late(task: asyncio.Task[Link]) -> None:
-    """Connected in the very moment in which it was cancelled."""
+    """Close a connection that succeeded at the moment of its cancellation."""
     if not task.cancelled() and task.exception() is None:
         task.result().pgconn.finish()

@@ -1,4 +1,4 @@
-"""Rows as COPY's text format: much faster to make than psycopg's general way."""
+"""Writes rows in COPY's text format, much faster than psycopg's general method."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 def text(value: str) -> str:
-    """A field of any text. Most needs no escaping, and to look is faster than to translate."""
+    """Return a text as a field. Most need no escaping, and checking is faster than translating."""
     if "\\" in value or "\n" in value or "\t" in value or "\r" in value:
         return value.translate(_ESCAPES)
     return value
 
 
 def field(value: object) -> str:
-    """Of any value; a tuple is an array of texts."""
+    """Return any value as a field. A tuple becomes an array of texts."""
     if isinstance(value, tuple):
         marked = [part.replace("\\", "\\\\").replace('"', '\\"') for part in value]
         return text("{" + ",".join(f'"{part}"' for part in marked) + "}")
@@ -25,7 +25,7 @@ def field(value: object) -> str:
 
 
 def batched(lines: Iterable[str], most: int, most_chars: int) -> Iterator[list[str]]:
-    """Lists of at most ``most``; one ends with the line that makes it ``most_chars`` or more."""
+    """Yield lists of at most ``most`` lines. A list also ends when it has ``most_chars``."""
     block: list[str] = []
     chars = 0
     for line in lines:

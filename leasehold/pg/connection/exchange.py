@@ -1,8 +1,7 @@
-"""A statement and its answer on one connection, without a cursor.
+"""Sends a statement on a connection and reads its answer, without a cursor.
 
-psycopg's cursor is most of what a short statement costs its client (ADR 20). Values and rows are
-converted by psycopg as ever; a statement is prepared when it comes for the fifth time, or when its
-values are big.
+psycopg's cursor is most of the client's cost of a short statement (ADR 20). psycopg still converts
+values and rows. A statement is prepared at its fifth use, or when its values are big.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ Row = tuple[Any, ...]
 
 _PREPARE_AT = 5
 _BIG_BYTES = 1 << 16
-"""With more values than this a statement is prepared at once. The server's statement_timeout then
-starts when the values have arrived, for which a slow link may take long."""
+"""With bigger values, a statement is prepared at once. The server's statement_timeout then starts
+only when the values have arrived, which takes long on a slow link."""
 _PREPARED = 100
-"""On one connection at most; what comes after them is not prepared."""
+"""The most prepared statements of a connection. Others are not prepared."""
 _FORGOTTEN = ("0A000", "26000")
-"""The tables are others than when it was prepared; the server does not know it any more (psycopg
-deallocates everything when it rolls back). It was not carried out, and is sent as it is."""
+"""A table has changed since the statement was prepared, or the server no longer has the statement
+(psycopg deallocates all when it rolls back). It was not executed, and is sent unprepared."""
 _GOOD = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 
 class Answer:
-    """Of one statement. ``rows`` may be asked when the connection has gone on to the next."""
+    """The answer of one statement. ``rows`` still works after the connection's next statement."""
 
     __slots__ = ("_result", "_transformer")
 
@@ -45,7 +44,7 @@ class Answer:
         self._result = result
 
     def rows(self) -> list[Row]:
-        """In Python's types. Raises psycopg.Error."""
+        """Return the rows in Python's types. Raises psycopg.Error."""
         if not self._result.nfields:
             return []
         self._transformer.set_pgresult(self._result)
@@ -53,7 +52,7 @@ class Answer:
 
 
 class Exchange:
-    """Of one connection, one statement at a time."""
+    """Sends the statements of one connection, one at a time."""
 
     def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
         self._pgconn = connection.pgconn
@@ -65,7 +64,7 @@ class Exchange:
         self._made = 0
 
     def steps(self, query: Query, params: Mapping[str, Any]) -> PQGen[Answer]:
-        """Send it and read its answer. Raises psycopg.Error."""
+        """Send a statement and read its answer. Raises psycopg.Error."""
         transformer, pgconn = self._transformer, self._pgconn
         values = transformer.dump_sequence([params[name] for name in query.names], query.formats)
         types, formats = transformer.types or (), transformer.formats
@@ -92,7 +91,7 @@ class Exchange:
     def _prepared(
         self, query: Query, types: tuple[int, ...], *, at_once: bool
     ) -> PQGen[bytes | None]:
-        """Its name, if it is worth one by now."""
+        """Return the name of the prepared statement. None if it is not to be prepared yet."""
         key = query, types
         self._uses[key] += 1
         full = len(self._names) >= _PREPARED
@@ -112,10 +111,10 @@ class Exchange:
 
 
 def _result(pgconn: PGconn) -> PQGen[PGresult]:
-    """Send what there is to send, and read until the server is ready for the next."""
+    """Send all output, and read until the server is ready for the next statement."""
     while pgconn.flush():
         if (yield WAIT_RW) & READY_R:
-            pgconn.consume_input()  # it must not wait with its own words for us to read
+            pgconn.consume_input()  # otherwise the server may block until its output is read
     result: PGresult | None = None
     while True:
         while pgconn.is_busy():
@@ -124,8 +123,8 @@ def _result(pgconn: PGconn) -> PQGen[PGresult]:
                 pgconn.consume_input()
             except psycopg.OperationalError:
                 if result is None or result.status in _GOOD:
-                    raise  # what was done is not committed before the server is ready again
-                return result  # the server has said why it hung up
+                    raise  # the statement is committed only when the server is ready again
+                return result  # the server's reason for closing the connection
         following = pgconn.get_result()
         if following is None:
             break

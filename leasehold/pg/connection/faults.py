@@ -1,4 +1,4 @@
-"""From a driver's error to one of ours: the only translator."""
+"""Translates a driver's errors into leasehold's. No other module does."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _BY_STATE: dict[str, type[errors.LeaseholdError]] = {
 }
 
 _WHAT_TO_DO: dict[type[errors.LeaseholdError], str] = {
-    errors.WrongPassword: "Check user and password of the DSN",
-    errors.WrongDsn: "Check host, port and database of the DSN",
-    errors.PermissionDenied: "Grant the role what the message names",
-    errors.ReadOnlyServer: "Give the primary's address, or target_session_attrs=read-write",
+    errors.WrongPassword: "Check the user and the password in the DSN",
+    errors.WrongDsn: "Check the host, the port and the database in the DSN",
+    errors.PermissionDenied: "Grant the role the privilege that the message names",
+    errors.ReadOnlyServer: "Use the primary's address, or target_session_attrs=read-write",
     errors.SchemaMissing: "Run: leasehold schema apply",
     errors.SchemaTooOld: "Run: leasehold schema apply",
 }
 
-# What a refused connection says: libpq gives no SQLSTATE for it, and the words are the server's.
+# Messages of refused connections, for which libpq has no SQLSTATE.
 _BY_WORDS = (
     ("password authentication failed", errors.WrongPassword),
     ("no password supplied", errors.WrongPassword),
@@ -63,16 +63,17 @@ _BY_WORDS = (
 
 
 def translate(error: Exception, *, sent: bool) -> errors.LeaseholdError:
-    """``sent``: the statement had left us, so that a lost connection leaves its outcome open."""
+    """Return the error as one of leasehold's. ``sent``: the statement had been sent, so that after
+    a lost connection its outcome is unknown."""
     state = getattr(error, "sqlstate", None) or ""
     text = " ".join(str(error).split())
     if state.startswith(("08", "57P", "53", "58")) or state == "XX000":
-        return errors.Unavailable("the database cannot serve this now", got=text, sent=sent)
+        return errors.Unavailable("the database cannot do this now", got=text, sent=sent)
     if state == "54000" and _source(error) == "PreCommit_Notify":
         return errors.Unavailable(
-            "the server's queue of notifications is full",
+            "the server's notification queue is full",
             got=text,
-            do="End the session that listens and has been in a transaction for long",
+            do="End the listening session that has been in a transaction for a long time",
         )
     if state == "23505" and "job_key" in text + _constraint(error):
         return errors.UniqueConflict("another job holds the unique key", got=text)
@@ -80,9 +81,9 @@ def translate(error: Exception, *, sent: bool) -> errors.LeaseholdError:
         state = "25006"
     if state == "22P05":
         return errors.BadPayload(
-            "a character that the encoding of the database cannot hold",
+            "the database's encoding does not have a character of the text",
             got=text,
-            do="Leave it out, or use a database with the encoding UTF8",
+            do="Leave the character out, or use a database with the encoding UTF8",
         )
     kind = _BY_STATE.get(state)
     if kind is None and not state:
@@ -97,7 +98,7 @@ def translate(error: Exception, *, sent: bool) -> errors.LeaseholdError:
     if kind is not None:
         return kind(_what(kind), got=text, do=_WHAT_TO_DO.get(kind, ""))
     if isinstance(error, (psycopg.DataError, UnicodeEncodeError)) and not state:
-        # the driver cannot send it: a NUL in text, half of a surrogate pair
+        # the driver cannot send it: text with a NUL or half of a surrogate pair
         return errors.BadPayload("a value that PostgreSQL cannot store", got=text)
     if isinstance(error, psycopg.OperationalError) or not state:
         return errors.Unavailable("the database did not answer", got=text, sent=sent)
@@ -105,7 +106,7 @@ def translate(error: Exception, *, sent: bool) -> errors.LeaseholdError:
 
 
 def _source(error: Exception) -> str:
-    """The function of the server that raised it: its words may be in any language."""
+    """Return the server function that raised the error. The message may be in any language."""
     return getattr(getattr(error, "diag", None), "source_function", None) or ""
 
 

@@ -1,13 +1,12 @@
-"""A connection whose socket the event loop watches as long as it lives.
+"""A connection whose socket the event loop watches for as long as the connection lives.
 
-psycopg adds the socket and a timer to the loop for each wait and takes both away again: about a
-third of what a short statement costs its client. Here the socket stays, and what arrives is read
-at once, in the loop's own call.
+psycopg adds the socket and a timer to the loop for each wait, and removes both after it. That is
+about a third of the client's cost of a short statement. Here the socket stays, and input is read
+at once, in the loop's callback.
 
-That call may never come: for a socket with an error pending uvloop calls once and never again,
-even if only the server's last words were read. So nothing depends on the loop's call alone: while
-a statement is under way pg/timer.py calls ``look`` now and then, and ``give_up`` at the end of its
-time.
+That callback may never come: for a socket with a pending error, uvloop calls it once and never
+again, even if only the server's last message was read. So while a statement runs, pg/timer.py
+also calls ``look`` from time to time, and ``give_up`` when the statement's time is over.
 """
 
 from __future__ import annotations
@@ -28,41 +27,41 @@ from leasehold.pg.connection.exchange import Exchange, Row
 from leasehold.pg.sql import Query
 
 _CANCEL_SECONDS = 5.0
-"""For a statement whose caller was cancelled, to end in the server."""
+"""How long a statement whose caller was cancelled may take to end in the server."""
 
 Ended = Callable[[Any, BaseException | None], None]
-"""Told what came of a statement: its answer, or an error."""
+"""Called with a statement's answer or its error."""
 Ear = Callable[[str | None], None]
-"""Told the text of each notification, and None once, when the connection has ended."""
+"""Called with the text of each notification, and once with None when the connection has ended."""
 
 
 class Link(psycopg.AsyncConnection[Row]):
-    """Of one event loop. Whatever it cannot do, psycopg's own way does."""
+    """A psycopg connection of one event loop, with a faster way to send statements."""
 
     _loop: asyncio.AbstractEventLoop | None = None
-    """That watches the socket; None: nobody does."""
+    """The loop that watches the socket, if one does."""
     _descriptor = -1
     _writes = False
-    """The loop says when there is room to write, too."""
+    """The loop also watches for room to write."""
     _steps: PQGen[Any] | None = None
-    """The statement under way: it is told when there is something to read."""
+    """The current statement, which is resumed when there is input."""
     _ended: Ended | None = None
-    """Of the statement under way."""
+    """The callback of the current statement."""
     _exchange: Exchange | None = None
     _given_up = False
     _ear: Ear | None = None
 
     @property
     def usable(self) -> bool:
-        """It is open and between two transactions."""
+        """Whether the connection is open and in no transaction."""
         status = self.pgconn.transaction_status
         return not self._given_up and not self.closed and status == TransactionStatus.IDLE
 
     def send(self, query: Query, params: Mapping[str, Any], ended: Ended) -> None:
-        """Carry out a statement as a transaction of its own. ``ended`` is called once, with its
-        Answer or a psycopg.Error, whatever becomes of who sent it.
+        """Execute a statement as its own transaction. ``ended`` is called once, with an Answer or
+        a psycopg.Error, even if the caller was cancelled.
 
-        Raises psycopg.Error when it cannot be sent.
+        Raises psycopg.Error if the statement cannot be sent.
         """
         self._refuse_to_share()
         if self.lock.locked():
@@ -79,9 +78,9 @@ class Link(psycopg.AsyncConnection[Row]):
         self._begin(steps, wanted, ended)
 
     async def wait(self, gen: PQGen[RV], *limits: Any, **named: Any) -> RV:
-        """Carry out a statement of psycopg's. Raises psycopg.Error."""
+        """Execute one of psycopg's own statements. Raises psycopg.Error."""
         self._refuse_to_share()
-        if limits or named:  # by the clock
+        if limits or named:  # with a time limit
             self._leave()
             try:
                 return await super().wait(gen, *limits, **named)
@@ -90,7 +89,7 @@ class Link(psycopg.AsyncConnection[Row]):
         try:
             wanted = next(gen)
         except StopIteration as end:
-            await asyncio.sleep(0)  # a COPY never waits, and the loop has its turn
+            await asyncio.sleep(0)  # a COPY may never wait: let the loop run
             return cast(RV, end.value)
         except BaseException:
             self._keep()
@@ -104,21 +103,21 @@ class Link(psycopg.AsyncConnection[Row]):
             raise
 
     def hear(self, ear: Ear) -> None:
-        """From now on call ``ear``, which must not raise, in the loop's own call."""
-        if self._ear is None:  # for those that one of psycopg's statements reads
+        """Call ``ear`` from now on, in the loop's callback. It must not raise."""
+        if self._ear is None:  # for notifications that psycopg's own statements read
             self.add_notify_handler(lambda note: self._ear and self._ear(note.payload))
         self._ear = ear
 
     def look(self) -> None:
-        """Read what has come for the statement under way, whether or not the loop has said so."""
+        """Read input for the current statement, even if the loop has reported none."""
         if self._steps is not None:
             self._go_on(READY_R)
 
     def give_up(self, why: str) -> None:
-        """End the connection at its socket. Whoever waits for a statement is told now; nobody can
-        use the connection any more. It is still to be closed."""
+        """Shut down the socket. The current statement's caller gets an error at once, and the
+        connection cannot be used any more. It must still be closed."""
         with suppress(psycopg.Error, OSError):
-            # without a descriptor of its own: a process that has none left needs its limits as well
+            # without a new descriptor, because the process may have none left
             twin = socket.socket(fileno=self.fileno())
             try:
                 twin.shutdown(socket.SHUT_RDWR)
@@ -130,7 +129,7 @@ class Link(psycopg.AsyncConnection[Row]):
         self._end("the connection was closed")
         await super().close()
 
-    # -- the statement under way -----------------------------------------------------------------
+    # -- the current statement -------------------------------------------------------------------
     def _begin(self, steps: PQGen[Any], wanted: Wait, ended: Ended) -> None:
         self._watch()
         self._steps, self._ended = steps, ended
@@ -157,15 +156,15 @@ class Link(psycopg.AsyncConnection[Row]):
         self._pass_on()
 
     def _pass_on(self) -> None:
-        """The notifications that were read: alone, or with a statement's answer."""
+        """Pass on notifications that were read, alone or with a statement's answer."""
         while self._ear and (note := self.pgconn.notifies()):
             self._ear(note.extra.decode(errors="replace"))
 
     def _take_in(self) -> None:
-        """What comes between two statements: a notice, a setting's new value, or the end.
+        """Read input between two statements: a notice, a changed setting, or the connection's end.
 
-        In a transaction it is left to the next statement: psycopg ends the block of a transaction
-        on a closed connection without an error, as if it had been committed.
+        In a transaction, leave it to the next statement. If the connection were closed here,
+        psycopg would end the transaction's block without an error, as if it had been committed.
         """
         if self.pgconn.transaction_status != TransactionStatus.IDLE:
             self._leave()
@@ -193,11 +192,11 @@ class Link(psycopg.AsyncConnection[Row]):
         if self._steps is not None:
             raise psycopg.OperationalError("another statement is under way")
         if self._given_up:
-            raise psycopg.OperationalError("the connection was given up")
+            raise psycopg.OperationalError("the connection was shut down")
 
     async def _stop(self, gen: PQGen[Any]) -> None:
-        """As psycopg does it: cancelled in the server, and read to its end, so that the
-        connection can be used again; closed if that does not work."""
+        """Cancel the statement in the server, as psycopg does, and read to its end, so that the
+        connection can be used again. If that fails, close the connection."""
         self._steps = self._ended = None
         if self._given_up or self.pgconn.transaction_status != TransactionStatus.ACTIVE:
             return
@@ -215,7 +214,7 @@ class Link(psycopg.AsyncConnection[Row]):
         finally:
             self._keep()
 
-    # -- the loop's watch over the socket --------------------------------------------------------
+    # -- watching the socket ---------------------------------------------------------------------
     def _watch(self) -> None:
         if self._loop is not None:
             return
@@ -223,7 +222,7 @@ class Link(psycopg.AsyncConnection[Row]):
         self._loop.add_reader(self._descriptor, self._go_on, READY_R)
 
     def _write(self, writes: bool) -> None:
-        """What the socket does not take at once is sent when it has room."""
+        """Watch for room to write, or stop watching for it."""
         if writes == self._writes or self._loop is None:
             return
         self._writes = writes
@@ -233,8 +232,8 @@ class Link(psycopg.AsyncConnection[Row]):
             self._loop.remove_writer(self._descriptor)
 
     def _keep(self) -> None:
-        """Watch on, so that the end of an idle connection is known at once; unless libpq has closed
-        the socket."""
+        """Continue to watch the socket, so that the end of an idle connection is noticed at once.
+        Stop if libpq has closed the socket."""
         if self.pgconn.status == ConnStatus.OK and not self._given_up:
             self._watch()
             self._write(False)
@@ -243,7 +242,8 @@ class Link(psycopg.AsyncConnection[Row]):
             self._say_gone()
 
     def _leave(self) -> None:
-        """Before anybody else watches the socket, and before its number is another's."""
+        """Stop watching. Required before psycopg watches the socket, and before its descriptor is
+        reused."""
         loop, self._loop, self._writes = self._loop, None, False
         if loop is None or loop.is_closed():
             return
@@ -253,7 +253,7 @@ class Link(psycopg.AsyncConnection[Row]):
 
 
 def settle(future: asyncio.Future[Any], answer: Any, error: BaseException | None) -> None:
-    """With an answer or an error, unless nobody waits for it any more."""
+    """Set the future's result or error, unless it is already done."""
     if future.done():
         return
     if error is None:
@@ -263,7 +263,7 @@ def settle(future: asyncio.Future[Any], answer: Any, error: BaseException | None
 
 
 def _rest(gen: PQGen[RV], wanted: Wait) -> PQGen[RV]:
-    """A statement that has begun, from where it waits."""
+    """Continue a statement that waits for ``wanted``."""
     try:
         while True:
             ready = yield wanted

@@ -1,10 +1,10 @@
-"""LISTEN on the work connection, tested by notifications to ourselves.
+"""LISTEN on the work connection, tested by notifications that the process sends to itself.
 
-A wake-up lets its process claim, over this same connection: whenever the connection can claim, it
-can hear. So listening costs no connection of its own.
+After a wake-up, the process claims over this same connection: if it can claim, it can also
+listen. So listening needs no extra connection.
 
-Wake-ups are an accelerator: while they are not known to arrive, ``healthy`` is False and the
-services poll faster.
+Wake-ups are only faster than polling. While they are not known to arrive, ``healthy`` is False and
+the services poll faster.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from leasehold.ports import Wake
 from leasehold.telemetry import Emit
 
 _RETRY_SECONDS = 2.0
-_POOLED = "a pooler stands between: polling only"
+_POOLED = "connected through a pooler, which has no LISTEN: polling only"
 _QUEUE_FULL = (
-    "the server's queue of notifications is half full: some session listens and has been in a "
-    "transaction for long"
+    "the server's notification queue is half full: a listening session has been in a transaction "
+    "for a long time"
 )
 
 
 class Listener:
-    """``on_wake`` is called in the loop for each notification of this schema's channel."""
+    """Calls ``on_wake`` in the event loop for each notification of this schema's channel."""
 
     def __init__(
         self,
@@ -49,12 +49,12 @@ class Listener:
         self._healthy = False
         self._pooled = False
         self._said = False
-        """It was said that wake-ups do not arrive; once, until they do."""
+        """The event listen_lost was emitted, and wake-ups have not arrived since."""
         self._echo = ""
         self._heard = asyncio.Event()
-        """The echo came, or never will."""
+        """Set when the echo has arrived, or never will."""
         self._lost = asyncio.Event()
-        """The connection has ended."""
+        """Set when the connection has ended."""
 
     @property
     def healthy(self) -> bool:
@@ -80,7 +80,7 @@ class Listener:
                 self._say(await self._listen())
             except errors.LeaseholdError as error:
                 self._say(str(error))
-            except Exception as error:  # nobody looks at this task: it must go on
+            except Exception as error:  # nothing awaits this task: it must continue
                 self._say(errors.told(error))
             finally:
                 self._healthy = False
@@ -92,17 +92,17 @@ class Listener:
         self._said = True
 
     async def _listen(self) -> str:
-        """Why it cannot be done, or not any more."""
+        """Listen until it fails, and return the reason."""
         self._lost.clear()
         facts = await self._pool.listen(self._told)
         self._pooled = facts.pooled
         if self._pooled:
-            self._said = False  # whatever was said before, this is why
+            self._said = False  # report this reason even after an earlier one
             return _POOLED
         return await self._test()
 
     async def _test(self) -> str:
-        """Send ourselves a nonce now and then. Why wake-ups do not arrive any more."""
+        """Notify this process from time to time. When no echo arrives, return the reason."""
         while not self._lost.is_set():
             self._echo = str(self._env.new_id())
             self._heard.clear()
@@ -115,22 +115,23 @@ class Listener:
                 async with asyncio.timeout(self._settings.timings.call_timeout):
                     await self._heard.wait()
             except TimeoutError:
-                return "a notification to ourselves did not arrive"
+                return "a test notification did not arrive"
             if not self._healthy and not self._lost.is_set():
                 self._healthy, self._said = True, False
                 self._emit("listen_works")
-                self._on_wake(Wake("q"))  # of any queue: we were not told of any
+                self._on_wake(Wake("q"))  # all queues, since earlier wake-ups were missed
             await self._pause(self._env.jitter(self._settings.polling.listen_check, 0.2))
         return "the connection was lost"
 
     async def _pause(self, seconds: float) -> None:
-        """Until the connection is lost, or so long."""
+        """Wait until the connection is lost, at most ``seconds``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._lost.wait()
 
     def _told(self, text: str | None) -> None:
-        """Any login of the database may send what it likes. None: the connection has ended."""
+        """Handle a notification, which any login of the database can send, with any text. None: the
+        connection has ended."""
         if text is None:
             self._lost.set()
             self._heard.set()
