@@ -22,7 +22,7 @@ class Account:
     gid: int
 
     def may(self, path: Path, bits: int) -> bool:
-        """Do the mode bits of ``path`` grant ``bits`` (1 execute or enter, 4 read)?"""
+        """Return whether the mode of ``path`` grants ``bits`` (1: execute or enter, 4: read)."""
         status = path.stat()
         if status.st_uid == self.uid:
             shift = 6
@@ -40,14 +40,14 @@ class Account:
         return None
 
     def may_use(self, program: Path) -> bool:
-        """May it read and run that program?"""
+        """Return whether the account may read and run the program."""
         program = program.resolve()
         return self.closed_parent(program) is None and self.may(program, 5)
 
 
 def server_account(pgdata: Path) -> Account | None:
-    """None for an ordinary user, who runs the server directly. For root: the owner of existing
-    data (a machine's accounts may change), else ``postgres``, else ``nobody``."""
+    """Return None for an ordinary user, who runs the server directly. For root, return the owner of
+    existing data (a machine's accounts may change), or else ``postgres``, or else ``nobody``."""
     if os.geteuid() != 0:
         return None
     try:

@@ -45,10 +45,10 @@ class Binaries:
 
 
 def find_binaries(version: str | None = None) -> Binaries:
-    """PostgreSQL's programs: from ``LEASEHOLD_POSTGRES_BIN``, the wheel, PATH or Debian's folder.
+    """Find the programs in ``LEASEHOLD_POSTGRES_BIN``, the wheel, PATH or Debian's folder.
 
-    ``version`` is a major (``"16"``) or exact version (``"16.14"``); None takes
-    ``LEASEHOLD_POSTGRES_VERSION``, else 18, else the newest. Raises EmbeddedError if none is
+    ``version`` is a major version (``"16"``) or an exact one (``"16.14"``). None means
+    ``LEASEHOLD_POSTGRES_VERSION``, or else 18, or else the newest. Raises EmbeddedError if none is
     found.
     """
     wanted = version or os.environ.get(VERSION_SETTING) or None
@@ -74,10 +74,10 @@ def find_binaries(version: str | None = None) -> Binaries:
 
 
 def reachable(binaries: Binaries, account: Account | None, folder: Path) -> Binaries:
-    """The same programs in a place where ``account`` may run them.
+    """Return the programs in a place where ``account`` may run them.
 
-    An installation under /root (pyenv, a venv) is closed to the account that root needs for the
-    server. In that case ``folder``, which the account can enter, gets a copy of the wheel's files.
+    The account that runs the server for root cannot enter an installation under /root (pyenv, a
+    venv). In that case, this copies the wheel's files to ``folder``, which the account can enter.
     """
     if account is None or account.may_use(binaries.postgres):
         return binaries
@@ -123,7 +123,7 @@ def _forced(bin_dir: Path, wanted: str | None) -> Binaries:
         )
     if wanted is not None and not _matches(found, wanted):
         raise EmbeddedError(
-            f"{BINARIES_SETTING} holds PostgreSQL {found.version}, but {wanted} was requested",
+            f"{BINARIES_SETTING} has PostgreSQL {found.version}, but {wanted} was requested",
             got=str(bin_dir),
             do=f"Unset one of the two ({BINARIES_SETTING}, {VERSION_SETTING} or version=)",
         )
@@ -134,7 +134,7 @@ def _places() -> Iterator[Path]:
     """Candidate bin folders, best first. They may be missing or broken."""
     spec = importlib.util.find_spec(WHEEL)
     for where in (spec.submodule_search_locations or []) if spec else []:
-        # Not imported: we only need the files that the package carries.
+        # Do not import the package: only its files are needed.
         yield from sorted(Path(where).glob("pginstall*/bin"), reverse=True)
     program = shutil.which("postgres")
     if program:
@@ -144,7 +144,7 @@ def _places() -> Iterator[Path]:
 
 
 def _try(bin_dir: Path) -> Binaries | None:
-    """The programs in a folder; None if postgres or initdb is missing or does not run."""
+    """Return the programs in a folder, or None if postgres or initdb is missing or does not run."""
     if not os.access(bin_dir / "initdb", os.X_OK):
         return None
     try:

@@ -235,7 +235,7 @@ def test_a_dsn_is_read_or_refused_without_a_piece_of_its_password(dsn: str) -> N
 @pytest.mark.parametrize(
     ("dsn", "words"),
     [
-        ("postgress://h/d", "its scheme is not known. Got: postgress. Did you mean 'postgres'"),
+        ("postgress://h/d", "unknown scheme. Got: postgress. Did you mean 'postgres'"),
         ("postgresql+psycopg://u:p@h/d", "what follows the \\+ is for SQLAlchemy"),
         ("Postgresql://h/d", "Begin it with postgresql://"),
         ("mysql://h/d", "Got: mysql. Say postgresql://"),

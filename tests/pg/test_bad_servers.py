@@ -63,7 +63,7 @@ async def test_an_address_that_cannot_be_read(dsn: str) -> None:
 
 
 async def test_a_host_that_does_not_exist() -> None:
-    await refuses("postgresql://u@no-such-host.invalid/x", WrongDsn, "Check host, port")
+    await refuses("postgresql://u@no-such-host.invalid/x", WrongDsn, "Check the host, the port")
 
 
 async def test_a_database_or_role_that_does_not_exist(direct_dsn: str) -> None:
@@ -120,7 +120,7 @@ async def test_passwords_and_privileges(guarded_server: str) -> None:
     def as_role(user: str, password: str = "") -> str:
         return make_conninfo(guarded_server, user=user, password=password or None)
 
-    check = "Check user and password"
+    check = "Check the user and the password"
     await refuses(as_role("limited", "wrong"), WrongPassword, check)
     await refuses(as_role("limited"), WrongPassword, check)
     await refuses(as_role("quiet", "any"), WrongPassword, check)

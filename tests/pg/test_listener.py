@@ -125,7 +125,7 @@ async def test_behind_a_pooler_a_node_polls_says_so_once_and_listens_nowhere(
         await until_async(lambda: sql(LOST), 30, "it to be told")
         assert not node.wakeups.healthy
         assert not heard
-    assert await sql(LOST) == [("a pooler stands between: polling only",)]
+    assert await sql(LOST) == [("connected through a pooler, which has no LISTEN: polling only",)]
     await app.close()
 
 

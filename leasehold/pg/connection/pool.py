@@ -1,4 +1,4 @@
-"""A few connections of one event loop, opened when needed and opened again when lost."""
+"""A pool: a few connections of one event loop, opened when needed and reopened when lost."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ T = TypeVar("T")
 
 
 class Pool:
-    """At most ``size`` sessions; callers wait their turn, first come first served.
+    """At most ``size`` sessions. Callers wait in the order in which they came.
 
-    A call that is cancelled by its caller goes on to its end behind the scenes: a statement
-    half-way through must neither block the loop nor leave a connection in an unknown state.
+    If a caller is cancelled, its statement continues to its end in the background. Otherwise it
+    would block the loop, or leave its connection in an unknown state.
     """
 
     def __init__(
         self, settings: Settings, role: str, size: int = 1, idle_seconds: float | None = None
     ) -> None:
-        """``idle_seconds``: a connection that nobody has used for so long is closed."""
+        """``idle_seconds``: close a connection that was idle for this long."""
         self._settings = settings
         self._role = role
         self._idle: list[Session] = []
@@ -41,40 +41,40 @@ class Pool:
         self._ears: set[Ear] = set()
         self.facts: ServerFacts | None = None
         self.statements = 0
-        """How many were sent, for the idle-cost tests and for metrics."""
+        """The number of statements sent, for the tests of idle costs and for metrics."""
 
     async def fetch(
         self, name: str, params: Params, timeout: float | None = None, aside: bool = False
     ) -> list[Row]:
-        """The rows of one statement. ``timeout`` in seconds, for waiting and running together.
-        ``aside``: on a connection that is opened for it, so that nobody waits behind it, and where
-        the planner is free to scan what it likes."""
+        """Run one statement and return its rows. ``timeout`` is in seconds, for the wait and the
+        run together. ``aside``: use a new connection, so that no other call waits for this one, and
+        where the planner may choose any scan."""
         self._check_process()
         seconds = self._settings.call_timeout if timeout is None else timeout
         if aside:
             return await self._detached(self._fetch_aside(name, params, seconds))
         if self._turn.locked() or not self._idle or not self._idle[-1].usable:
             return await self._detached(self._fetch(name, params, seconds))
-        await self._turn.acquire()  # at once
+        await self._turn.acquire()  # does not wait
         return await self._sent(self._idle.pop(), name, params, seconds)
 
     def now(self) -> float:
-        """Seconds of the loop's clock."""
+        """Return the time of the loop's clock, in seconds."""
         return asyncio.get_running_loop().time()
 
     def seconds_for(self, size: int) -> float:
-        """The time limit of a call that sends so many bytes."""
+        """Return the time limit, in seconds, of a call that sends ``size`` bytes."""
         return self._settings.call_timeout + size * BYTE_SECONDS
 
     async def copy(self, name: str, rows: Iterable[str], most: int, most_bytes: int) -> None:
-        """COPY; its timeout grows with the rows and bytes that were sent, of which there are at
-        most so many."""
+        """Run a COPY of at most ``most`` rows and ``most_bytes``. Its time limit grows with the
+        rows and bytes that were sent."""
         self._check_process()
         await self._detached(self._copy(name, rows, most, most_bytes))
 
     async def listen(self, ear: Ear) -> ServerFacts:
-        """Have one of the connections listen to the schema's channel, for ``ear`` until
-        ``deafen``. Behind a pooler, as the facts say, none listens."""
+        """Make one of the connections listen to the schema's channel, and pass notifications to
+        ``ear`` until ``deafen``. If the facts say that it is behind a pooler, it does not listen."""
         self._check_process()
         self._ears.add(ear)
         return await self._detached(self._listen())
@@ -86,7 +86,7 @@ class Pool:
         if self._process != own.generation():
             raise errors.WrongConnection(
                 "a forked child cannot use the connections of its parent",
-                do="End the child with os._exit(), or start a new process instead of a fork",
+                do="End the child with os._exit(), or start a new process instead of forking",
             )
 
     async def _detached(self, work: Coroutine[Any, Any, T]) -> T:
@@ -100,14 +100,14 @@ class Pool:
         task.add_done_callback(self._running.discard)
 
     async def _fetch(self, name: str, params: Params, seconds: float) -> list[Row]:
-        """When it has its turn."""
+        """Wait for a session, and run one statement on it."""
         give_up_at = self.now() + seconds
         session = await self._session(give_up_at, seconds)
         return await self._sent(session, name, params, give_up_at - self.now())
 
     async def _sent(self, session: Session, name: str, params: Params, left: float) -> list[Row]:
-        """The session and its turn are given back when the statement has ended, whether or not
-        somebody still waits for its rows; whoever is next goes on while they are read."""
+        """Run one statement on the session, and give the session back when the statement ends, even
+        if the caller was cancelled. The next caller can use it while this one reads its rows."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         def ended(came: Answer | None, error: BaseException | None) -> None:
@@ -159,11 +159,11 @@ class Pool:
             ear(text)
 
     async def _session(self, give_up_at: float, seconds: float) -> Session:
-        """To be given back."""
+        """Wait for a session. Give it back with ``_give_back``."""
         if self._turn.locked():
             await self._wait_turn(give_up_at, seconds)
         else:
-            await self._turn.acquire()  # at once
+            await self._turn.acquire()  # does not wait
         try:
             return await self._take(give_up_at - self.now())
         except BaseException:
@@ -171,7 +171,7 @@ class Pool:
             raise
 
     def _give_back(self, session: Session) -> None:
-        self._idle.append(session)  # whoever takes it looks whether it can be used
+        self._idle.append(session)  # the next caller checks whether it is usable
         self._turn.release()
         if self._idle_seconds is not None:
             session.idle_since = self.now()
@@ -182,8 +182,8 @@ class Pool:
             self._trimming = asyncio.get_running_loop().call_later(seconds, self._trim)
 
     def _trim(self) -> None:
-        """Close what nobody has used for long. The last one given back is the first to be taken, so
-        that the first ones have been idle for longest."""
+        """Close sessions that have been idle for too long. The pool takes the last session first,
+        so the first ones have been idle for longest."""
         self._trimming = None
         assert self._idle_seconds is not None
         old = self.now() - self._idle_seconds
@@ -220,27 +220,27 @@ class Pool:
         await session.close()
 
     def shut(self) -> None:
-        """End every connection at its socket; who waits on one gets Unavailable."""
+        """Shut down the socket of every connection. Current callers get Unavailable."""
         for session in self._open:
             session.shut()
 
     async def close(self) -> None:
-        """Wait for what runs, then close."""
+        """Wait for current calls, then close all connections."""
         async with self._closing:
             while not await self._closed():
                 pass
 
     def abandon(self) -> None:
-        """The loop is closed: nothing can be waited for, and nothing is on its way."""
+        """Close all connections of an event loop that is closed. No statement can be running."""
         for session in self._open:
             session.connection.pgconn.finish()
         self._open.clear()
         self._idle.clear()
 
     async def _closed(self) -> bool:
-        """False: somebody called while we waited."""
+        """Close all connections. Return False if there was a new call meanwhile."""
         while self._running:
-            await asyncio.wait(self._running)  # gather() of what has ended never yields
+            await asyncio.wait(self._running)  # gather() of finished tasks would never yield
         taken = 0
         try:
             while taken < self._size:
@@ -261,7 +261,7 @@ class Pool:
 
 
 async def _answered(work: Coroutine[Any, Any, T], answer: asyncio.Future[T]) -> None:
-    """As asyncio.shield, but one turn of the loop earlier."""
+    """Like asyncio.shield, but one iteration of the loop earlier."""
     try:
         result = await work
     except Exception as error:
@@ -274,12 +274,13 @@ async def _answered(work: Coroutine[Any, Any, T], answer: asyncio.Future[T]) -> 
 
 
 def check_schema(facts: ServerFacts) -> None:
-    """Raises SchemaMissing, SchemaTooOld or SchemaTooNew."""
+    """Check the schema's version. Raises SchemaMissing, SchemaTooOld or SchemaTooNew."""
     check_numbers(facts.schema_number, facts.schema_min_known)
 
 
 def check_numbers(number: int | None, min_known: int) -> None:
-    """The same of the numbers that the schema says of itself."""
+    """Check the numbers of the schema's newest migration and of the oldest that a program must
+    know. Errors: see :func:`check_schema`."""
     if number is None:
         raise errors.SchemaMissing(
             "the database has no leasehold schema", do="Run: leasehold schema apply"
@@ -291,7 +292,7 @@ def check_numbers(number: int | None, min_known: int) -> None:
         )
     if min_known > SCHEMA_NUMBER:
         raise errors.SchemaTooNew(
-            f"the schema needs a leasehold that knows migration {min_known}, "
-            f"this one knows {SCHEMA_NUMBER}",
+            f"the schema needs a version of leasehold that knows migration {min_known}, "
+            f"this version knows {SCHEMA_NUMBER}",
             do="Upgrade leasehold in this process",
         )

@@ -1,7 +1,7 @@
-"""One connection: opened with the right timeouts, checked, and closed by a timer of our own.
+"""A session: one connection, opened with suitable timeouts and checked.
 
-Every call has a client-side timer that ends the call and its connection: a server-side timeout
-bounds neither a lost link nor a COMMIT that waits for a standby.
+Each call has a timer on the client that ends the call and its connection, because a timeout on the
+server limits neither a lost network link nor a COMMIT that waits for a standby.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from leasehold.pg.connection.link import Ear, Ended, Link
 from leasehold.pg.connection.timer import Timer
 from leasehold.pg.sql import query, statement
 
-# What TCP may take to notice a dead peer; psycopg's defaults still hung after 15 s.
+# How soon TCP notices a dead peer. With psycopg's defaults, connections still hung after 15 s.
 TCP = {
     "tcp_user_timeout": 2000,
     "keepalives": 1,
@@ -36,40 +36,40 @@ TCP = {
     "keepalives_count": 2,
 }
 _STRONG = ("on", "remote_apply")
-_LOOKS_ANEW = ("read committed", "read uncommitted")  # PostgreSQL knows no difference
+_LOOKS_ANEW = ("read committed", "read uncommitted")  # the same in PostgreSQL
 
 _STEADY = ("guard", "lease", "work", "user", "web")
-"""Roles that send the same statements all the time, and have an index for each of them."""
+"""Roles that repeat the same statements, each of which has an index."""
 _ALLOW = "set local statement_timeout ="
-_COPY_LINES, _COPY_CHARS = 500, 1 << 18  # in one write, so that the loop has its turn
+_COPY_LINES, _COPY_CHARS = 500, 1 << 18  # the most in one write, so that other tasks can run
 _LINE_SECONDS = 1 / 5000
 BYTE_SECONDS = 1 / 100_000
-"""What a call that sends many bytes gets beyond its time limit, for each: a slow link needs it."""
+"""How much each sent byte extends a call's time limit, in seconds, for slow links."""
 _LONGEST_MS = (1 << 31) - 1
 
 Params = dict[str, Any]
 _DRIVERS = (psycopg.Error, OSError)
-"""Their errors."""
+"""The errors of drivers."""
 _OF_A_CALL = (*_DRIVERS, UnicodeEncodeError)
-"""Also of one that was not sent: a parameter holds half of a surrogate pair."""
+"""The errors of a call, including a parameter with half of a surrogate pair, which is not sent."""
 
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """What a new connection learns about the other end."""
+    """What a new connection learns about the server."""
 
     backend_pid: int
     pooled: bool
-    """A pooler stands between: no session state, no LISTEN."""
+    """The connection is through a pooler: it has no session state and no LISTEN."""
     version: int
     schema_number: int | None
-    """The newest migration; None: the schema is not there."""
+    """The number of the newest migration. None: the schema does not exist."""
     schema_min_known: int
-    """The oldest migration that a program must know to work with the schema."""
+    """The number of the oldest migration that a program must know to work with the schema."""
 
 
 class Session:
-    """One open connection in autocommit: each statement is its own transaction."""
+    """An open connection in autocommit: each statement is its own transaction."""
 
     def __init__(self, connection: Link, facts: ServerFacts, settings: Settings) -> None:
         self.connection = connection
@@ -77,15 +77,15 @@ class Session:
         self._settings = settings
         self._timer = Timer(connection)
         self.idle_since = 0.0
-        """By the loop's clock; kept by its pool."""
+        """By the loop's clock. Set by the pool."""
 
     @classmethod
     async def open(cls, settings: Settings, role: str, timeout: float | None = None) -> Session:
-        """``role`` (guard, work, user …) is seen in pg_stat_activity; ``timeout`` in seconds,
-        for all of it.
+        """Connect and check the server, within ``timeout`` seconds (default: ``call_timeout``).
+        ``role`` (guard, work, user …) appears in pg_stat_activity.
 
-        Raises ServerError with the reason when the server cannot serve us, Unavailable when it
-        does not answer.
+        Raises ServerError if leasehold cannot work with the server, and Unavailable if it does not
+        answer.
         """
         given = read_dsn(settings.dsn)
         defaults: dict[str, Any] = {
@@ -103,7 +103,7 @@ class Session:
         except _DRIVERS as error:
             raise translate(error, sent=False) from None
         except UnicodeError:
-            raise errors.WrongDsn("a host of the DSN is no name of a host") from None
+            raise errors.WrongDsn("a host in the DSN is not a valid host name") from None
         try:
             facts = await _learn(connection, settings, role, give_up_at - loop.time())
         except BaseException:
@@ -112,17 +112,17 @@ class Session:
         return cls(connection, facts, settings)
 
     async def fetch(self, name: str, params: Params, timeout: float) -> list[Row]:
-        """Run one statement of sql/ and give its rows. ``timeout`` in seconds."""
+        """Run one statement of sql/ and return its rows. ``timeout`` is in seconds."""
         text = statement(name, self._settings.schema)
         async with self.guarded(timeout):
             cursor = await self.connection.execute(text, params)
             return await cursor.fetchall() if cursor.description else []
 
     def send(self, name: str, params: Params, timeout: float, ended: Ended) -> None:
-        """Run one statement of sql/ as a transaction of its own. ``ended`` is called once, with
-        its Answer or with what ``fetch`` would raise, whatever becomes of who sent it.
+        """Run one statement of sql/ as its own transaction. ``ended`` is called once, with its
+        Answer or with the error that ``fetch`` would raise, even if the caller was cancelled.
 
-        Raises what ``fetch`` would raise when it cannot be sent.
+        If the statement cannot be sent, this raises the error itself.
         """
         timer = self._timer
         timer.start(timeout)
@@ -146,18 +146,18 @@ class Session:
     async def copy(
         self, name: str, lines: Iterable[str], timeout: float, most: int, most_bytes: int = 0
     ) -> None:
-        """COPY lines of text in (see pg/copying.py), at most so many; all of them or none.
-        ``timeout``: of it all; each line and each byte add to it.
+        """COPY at most ``most`` lines (see pg/copying.py): all of them or none. ``timeout`` is in
+        seconds for the whole call. Each line and each byte extends it.
 
-        The COMMIT is a message of its own, sent when the rows are known to be in the table: a
-        COPY that the server carries out when we have given up is never committed, and whoever
-        tries again waits for the fate of a COMMIT that is under way at the rows' own ids.
+        The COMMIT is a separate message, sent when the rows are known to be in the table. So a COPY
+        that the server executes after this call has given up is never committed. A retry inserts
+        the same ids, and so waits for the outcome of a COMMIT that still runs.
         """
         text = statement(name, self._settings.schema)
         async with self.guarded(timeout) as timer:
             longest = timeout + most * _LINE_SECONDS + most_bytes * BYTE_SECONDS
             longest = min(_LONGEST_MS, max(1, round(longest * 1000)))
-            # behind a pooler the server's own limit was not set
+            # behind a pooler, the server's statement_timeout was not set
             allow = "" if self.facts.pooled else f"; {_ALLOW} {longest}"
             await self.connection.execute(f"begin{allow}".encode(), prepare=False)
             try:
@@ -167,7 +167,7 @@ class Session:
                         timer.extend(len(block) * _LINE_SECONDS + len(text) * BYTE_SECONDS)
                         await copy.write(text)
             except BaseException:
-                with suppress(*_DRIVERS):  # what went wrong before says more
+                with suppress(*_DRIVERS):  # raise the earlier error instead
                     await self.connection.rollback()
                 raise
             await self.connection.commit()
@@ -180,8 +180,8 @@ class Session:
 
     @asynccontextmanager
     async def guarded(self, timeout: float) -> AsyncIterator[Timer]:
-        """A block with a timer that ends the connection; errors become ours."""
-        timer = Timer(self.connection)  # of its own: blocks of two tasks may overlap
+        """Run a block with a timer that ends the connection, and translate the driver's errors."""
+        timer = Timer(self.connection)  # not self._timer, because blocks of two tasks may overlap
         timer.start(timeout)
         try:
             yield timer
@@ -191,7 +191,7 @@ class Session:
             timer.close()
 
     def shut(self) -> None:
-        """End the connection at the socket: whoever waits on it gets an error at once."""
+        """Shut down the connection's socket. The current caller gets an error at once."""
         self.connection.give_up("the connection was shut down")
 
     @property
@@ -204,7 +204,7 @@ class Session:
 
 
 def read(answer: Answer) -> list[Row]:
-    """The rows of an answer, in Python's types."""
+    """Return the rows of an answer in Python's types."""
     try:
         return answer.rows()
     except psycopg.Error as error:
@@ -217,30 +217,32 @@ async def _close(connection: Link) -> None:
 
 
 def _check_defaults(commit: str, isolation: str) -> None:
-    """Of a role behind a pooler, where we can set nothing. Raises UnsafeServer."""
+    """Check a role's defaults behind a pooler, where a session cannot set them. Raises
+    UnsafeServer."""
     if commit not in _STRONG:
         raise errors.UnsafeServer(
-            "commits of this role are not durable, and a pooler stands between",
+            "commits of this role are not durable, and the connection is through a pooler",
             got=f"synchronous_commit={commit}",
             do="ALTER ROLE … SET synchronous_commit = on",
         )
     if isolation not in _LOOKS_ANEW:
         raise errors.UnsafeServer(
-            "transactions of this role do not see what others commit, and a pooler stands between",
+            "transactions of this role do not see what others commit, and the connection is "
+            "through a pooler",
             got=f"default_transaction_isolation={isolation}",
             do="ALTER ROLE … SET default_transaction_isolation = 'read committed'",
         )
 
 
 async def _learn(connection: Link, settings: Settings, role: str, timeout: float) -> ServerFacts:
-    """Who is on the other end, and is it safe? Sets what a session may set."""
+    """Check that the server is safe, and set the session's settings where that is possible."""
     timer = Timer(connection)
     timer.start(timeout)
     try:
         set_json_loads(decode, connection)
         if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
             raise errors.UnsafeServer(
-                "the database does not know which characters its bytes are",
+                "the database has no character encoding",
                 got="encoding SQL_ASCII",
                 do="Use a database with another encoding: "
                 "CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0",
@@ -255,7 +257,7 @@ async def _learn(connection: Link, settings: Settings, role: str, timeout: float
             raise errors.ReadOnlyServer(
                 "the server is a replica or read-only",
                 got=f"{connection.info.host}:{connection.info.port}",
-                do="Give the primary's address, or target_session_attrs=read-write",
+                do="Use the primary's address, or target_session_attrs=read-write",
             )
         if version < 150000:
             raise errors.UnsafeServer("PostgreSQL 15 or newer is needed", got=version)

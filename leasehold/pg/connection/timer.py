@@ -1,4 +1,4 @@
-"""What ends a call that the database does not answer. No event of the socket is needed for it."""
+"""Ends a call that the database does not answer, without an event of the socket."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from leasehold.pg.connection.link import Link
 
 _SHORTEST = 0.001
 _LOOK_SECONDS = 0.5
-"""While a call is under way its socket is read so often even if the event loop says nothing: a
+"""How often the socket is read during a call, even if the event loop reports no input. So a
 connection that was reset is noticed long before the call's time is over."""
 
 
 class Timer:
-    """Of one call after the other on a connection. Most end long before the first look, so that one
-    timer of the loop looks after all of them: it comes due for some call, and is set again for
-    the one that is under way then."""
+    """The time limit of a connection's calls, one after the other. Most calls end long before the
+    first check. So all share one timer of the loop: when it fires, it is set again for the call
+    that runs then."""
 
     __slots__ = ("_handle", "_late", "_link", "_loop", "_seconds", "_until", "_wakes_at")
 
@@ -31,7 +31,7 @@ class Timer:
         self._late = False
 
     def start(self, seconds: float) -> None:
-        """The call has so many seconds from now."""
+        """Give the call ``seconds`` from now."""
         self._seconds, self._late = seconds, False
         now = self._loop.time()
         until = self._until = now + max(seconds, _SHORTEST)
@@ -40,7 +40,7 @@ class Timer:
             self._set(min(until, now + _LOOK_SECONDS))
 
     def extend(self, seconds: float) -> None:
-        """The call has so many seconds more."""
+        """Give the call ``seconds`` more."""
         self._seconds += seconds
         if self._until is not None:
             self._until += seconds
@@ -50,13 +50,13 @@ class Timer:
         self._until = None
 
     def close(self) -> None:
-        """There is no further call."""
+        """End the timer. There is no further call."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
 
     def explained(self, error: Exception, *, sent: bool = True) -> errors.LeaseholdError:
-        """What the call's error is to our callers."""
+        """Return the error to raise for the call's error."""
         if self._late:
             text = f"the database did not answer within {self._seconds:.3g} s"
             return errors.Unavailable(text, sent=sent)
@@ -76,4 +76,4 @@ class Timer:
             self._link.look()
         else:
             self._late = True
-            self._link.give_up("its time is over")
+            self._link.give_up("the call took too long")

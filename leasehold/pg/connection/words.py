@@ -1,7 +1,7 @@
-"""Text in databases whose encoding is not UTF-8, and on connections of another encoding.
+"""Text for databases and connections whose encoding is not UTF-8.
 
-Data (arguments, results, names) that the database's encoding cannot hold is refused. What people
-read (errors, reasons, notes, events) is written all the same, its characters escaped.
+leasehold refuses data (arguments, results, names) with characters that the database's encoding
+does not have. In text for people (errors, reasons, notes, events) it escapes such characters.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _NOT_ASCII = re.compile("[^\x00-\x7f]")
 
 
 _READ_BY_PEOPLE = ("errors", "reason", "note", "says", "info", "events")
-"""Parameters of statements."""
+"""Parameters of statements with text for people."""
 
 
 def has_words(params: Params) -> bool:
-    """Does any of these hold text that people read?"""
+    """Return whether any of the parameters is text for people."""
     return not params.keys().isdisjoint(_READ_BY_PEOPLE)
 
 
 async def fetch_told(
     pool: Pool, name: str, params: Params, timeout: float | None = None
 ) -> list[Row]:
-    """The rows of one statement that has such a parameter. If the database cannot hold its text,
-    it is sent once more in ASCII."""
+    """Run one statement that has such a parameter, and return its rows. If the database refuses the
+    text, send it again in ASCII."""
     try:
         return await pool.fetch(name, params, timeout)
     except BadPayload:
@@ -42,7 +42,7 @@ async def fetch_told(
 
 
 def in_ascii(value: Any) -> Any:
-    """The same with every other character of its texts escaped: ``\\u3042``."""
+    """Return the value with all characters outside ASCII escaped in its texts: ``\\u3042``."""
     if isinstance(value, str):
         return value.encode("ascii", "backslashreplace").decode()
     if isinstance(value, Jsonb):
@@ -55,5 +55,5 @@ def in_ascii(value: Any) -> Any:
 
 
 def json_in_ascii(text: str) -> str:
-    """JSON of the same meaning, which every encoding can send."""
+    """Return equivalent JSON in ASCII, which every encoding can send."""
     return _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text)

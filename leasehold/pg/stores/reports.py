@@ -20,7 +20,7 @@ CALL_SECONDS = 5.0
 LOOK_ROWS = 5_000
 """How many jobs one page examines, at most, to find the matching ones."""
 BAD_ROWS = 3_000
-"""The same for jobs that did not complete: each lies on a different page of the table."""
+"""The same for jobs that did not complete. Each is on another page of the table."""
 LANE_ROWS = 10_000
 """How many jobs at the heads of all queues are examined to find the running ones."""
 EVENT_ROWS = 10_000
@@ -125,7 +125,7 @@ class PgReports(PgOperations, Reports):
 
 
 def _narrow(wanted: JobFilter) -> bool:
-    """Does the filter leave out any of the examined jobs?"""
+    """Return whether the filter can exclude an examined job."""
     return replace(wanted, first=_FIRST, last=_LAST) != JobFilter()
 
 

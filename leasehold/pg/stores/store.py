@@ -27,7 +27,7 @@ class PgStore(PgOperations, PgNodes, PgJobs, PgDeadlines, PgOperator, Store):
 
     @property
     def pool(self) -> Pool:
-        """For other readers that share the Store's connections."""
+        """The pool, for readers that share the store's connections."""
         return self._pool
 
     @property

@@ -1,4 +1,4 @@
-"""Store operations on deadlines that need more than their declaration."""
+"""The store's operations on deadlines that need more than a declaration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Store operations on jobs that need more than their declaration."""
+"""The store's operations on jobs that need more than a declaration."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ class PgJobs(JobStore, AdvisoryClaimStore):
 
     async def copy(self, jobs: Iterable[BulkJob], most: int, most_bytes: int = 0) -> None:
         queues: set[str] = set()
-        # blocks are prepared while the server works on the one before
+        # prepares each block while the server works on the previous one
         await self._pool.copy("job/copy", _copy_lines(jobs, queues), most, most_bytes)
-        # The jobs are in. A lost wake-up costs one poll and is not the caller's error.
+        # The jobs are committed. A lost wake-up costs one poll and is not the caller's error.
         with suppress(Unavailable):
             await self._pool.fetch("job/wake", {"queues": sorted(queues)})
 
@@ -121,7 +121,7 @@ class PgJobs(JobStore, AdvisoryClaimStore):
         return [claimed[job] for job in jobs if job in claimed]
 
     async def ack(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
-        """A batch in which every job succeeded has a shorter statement."""
+        """Record outcomes. A batch in which every job succeeded uses a shorter statement."""
         items = sorted(items, key=_job_number)  # rows are locked in this order
         decisions = [item.decision for item in items]
         params = {
@@ -129,7 +129,7 @@ class PgJobs(JobStore, AdvisoryClaimStore):
             "ids": _array([f"{item.job.int:032x}" for item in items]),
             "tokens": _array([str(item.token) for item in items]),
             "ran": _array([f"{item.ran_seconds:.6f}" for item in items]),
-            # a shorter array is filled up with nulls
+            # the statement pads a shorter array with nulls
             "results": [d.result for d in decisions] if any(d.result for d in decisions) else [],
             "now": now,
         }
@@ -149,7 +149,7 @@ class PgJobs(JobStore, AdvisoryClaimStore):
         rest = [i for i in items if i.job not in acked.written and i.job not in acked.locked]
         if not rest:
             return acked
-        # These are no longer ours to write: did the first try write them, or were they taken?
+        # This node no longer has these: did the first attempt write them, or were they taken?
         params = {"ids": [i.job for i in rest], "tokens": [i.token for i in rest]}
         taken = {row[0] for row in await self._pool.fetch("job/was_taken", params)}
         before = {item.job for item in rest if item.job not in taken}
@@ -189,12 +189,13 @@ class PgJobs(JobStore, AdvisoryClaimStore):
                 return where
             if where is None and look >= 2:
                 return None
-            # do not wait in the database, where that would block everything queued behind it
+            # wait here: in the database, later calls would queue behind this one
             await asyncio.sleep(_FIRST_PAUSE * 2**look if where else 0)
         raise Conflict(
-            "a transaction holds the job's row: its handler completes it, or somebody reads it",
+            "a transaction holds a lock on the job's row: its handler completes the job, or another "
+            "session locks it",
             got=str(params["job"]),
-            do="Try again when it has ended",
+            do="Try again when that transaction has ended",
         )
 
     async def get(self, job: UUID) -> JobRecord | None:
@@ -213,7 +214,8 @@ _SHARED = attrgetter(*COLUMNS)
 
 
 def _copy_lines(jobs: Iterable[BulkJob], queues: set[str]) -> Iterator[str]:
-    """The rows for job/copy. What jobs share is formatted once. ``queues`` collects their names."""
+    """Yield the rows for job/copy. Options that jobs share are formatted once. ``queues`` collects
+    the names of the queues."""
     last, middle = None, ""
     middles: dict[Any, str] = {}
     for job_number, options, payload, trace in jobs:
@@ -232,13 +234,14 @@ def _job_number(item: AckItem) -> int:
 
 
 def _array(texts: list[str]) -> str:
-    """A PostgreSQL array literal of texts that need no quoting: much faster than psycopg's general
-    conversion."""
+    """Return a PostgreSQL array literal of texts that need no quoting. This is much faster than
+    psycopg's general conversion."""
     return "{" + ",".join(texts) + "}"
 
 
 def _acked(items: Sequence[AckItem], left: Sequence[Row]) -> Acked:
-    """``left``: what was not written, and whether it is still ours."""
+    """Return the result. ``left`` are the jobs that were not written, and whether this node still
+    has each of them."""
     jobs = frozenset([item.job for item in items])
     if not left:
         return Acked(jobs)

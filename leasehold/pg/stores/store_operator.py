@@ -1,4 +1,4 @@
-"""Store operations of operators and of the pruner that need more than their declaration."""
+"""The store's operations for operators and the pruner that need more than a declaration."""
 
 from __future__ import annotations
 
@@ -28,4 +28,4 @@ class PgOperator(OperatorStore, LockStore):
             if rows:
                 noted: str = rows[0][0]
                 return noted
-        raise Conflict("others keep changing the name of this lock", got=name)
+        raise Conflict("other processes keep changing the name of this lock", got=name)

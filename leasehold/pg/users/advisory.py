@@ -1,7 +1,7 @@
 """A connection that holds one advisory lock and does nothing else.
 
-It never returns to a pool, whose reset would release the lock. It carries a mark (a nonce) and
-knows its server process: by both it asks pg_locks whether the lock is still held.
+It never returns to a pool, whose reset would release the lock. It has a nonce, and knows the pid of
+its server process. With both, it queries pg_locks for whether the lock is still held.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WAIT_MARGIN_SECONDS = 1.0
 
 
 class LockSession:
-    """Call ``lock``, ``holds`` now and then, and ``release``; ``close`` in any case."""
+    """Call ``lock``, then ``holds`` from time to time, then ``release``. Always call ``close``."""
 
     def __init__(self, session: Session, key: LockKey, shared: bool, whole_session: bool) -> None:
         self._session = session
@@ -63,10 +63,10 @@ class LockSession:
         if self._session.facts.pooled:
             told = self._session.connection.info.backend_pid
             raise UnsafeServer(
-                "a pooler stands between: it would leave the session's lock on one of its "
-                "connections, for the next client",
+                "the connection is through a pooler, which would keep the session's lock on one of "
+                "its connections, for the next client",
                 got=f"server process {self.pid}, the connection was told {told}",
-                do='Use scope="transaction", or app.lock(...), or a DSN that leads to the server',
+                do='Use scope="transaction", or app.lock(...), or the DSN of the server itself',
             )
 
     async def _prepare(self, nonce: str, call_timeout: float, wait: float | None) -> None:
@@ -82,7 +82,8 @@ class LockSession:
         await self._session.fetch("lock/prepare", params, call_timeout)
 
     async def lock(self, wait: float | None, call_timeout: float) -> bool:
-        """Try (``wait`` None) or wait, in seconds. Returns whether we hold the lock."""
+        """Try once (``wait`` None), or wait at most ``wait`` seconds. Return whether this session
+        holds the lock."""
         params = self._params()
         params["wait_ms"] = None if wait is None else max(1, round(wait * 1000))
         seconds = call_timeout if wait is None else wait + WAIT_MARGIN_SECONDS
@@ -90,7 +91,7 @@ class LockSession:
         return bool(rows[0][0])
 
     async def holds(self, timeout: float) -> bool:
-        """Whether the database shows the lock as ours now."""
+        """Return whether the database shows that this session holds the lock now."""
         classid, objid, objsubid = self._key.in_pg_locks
         params = {
             "pid": self.pid,
@@ -104,7 +105,7 @@ class LockSession:
         return bool(rows[0][0])
 
     async def release(self, timeout: float) -> bool:
-        """Release the lock. False if it was not ours."""
+        """Release the lock. Return False if this session did not hold it."""
         if self._whole_session:
             rows = await self._session.fetch("lock/release", self._params(), timeout)
             return bool(rows[0][0])
@@ -124,7 +125,7 @@ class LockSession:
         }
 
     def shut(self) -> None:
-        """Close the socket; the server then frees the lock itself."""
+        """Close the socket. The server then releases the lock."""
         self._session.shut()
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A second session for tests of locks that is proved to be a second one."""
+"""A second session for tests of locks, with a check that it is not the first one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _WHO = "select pg_backend_pid()"
 
 
 class RivalSession:
-    """``connection``: psycopg's, in autocommit. ``pid``: of its server process."""
+    """A second session. ``connection`` is psycopg's, in autocommit. ``pid`` is that of its server
+    process."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection
@@ -32,10 +33,10 @@ class RivalSession:
         pid = mine if isinstance(mine, int) else backend_pid(mine)
         if pid == self.pid:
             raise SameSession(
-                "the two sessions are one: a lock never blocks its own session, so a test of locks "
-                "passes here whatever the code does",
+                "both are the same session, which its own lock never blocks, so a test of locks "
+                "would always pass here",
                 got=f"server process {pid}",
-                do="Let the code under test open a connection of its own",
+                do="Let the code under test open its own connection",
             )
 
 
@@ -72,9 +73,9 @@ def backend_pid(connection: Any) -> int:
         row = None
     if row is None:
         raise ConfigError(
-            "this kind of session cannot be asked for its server process",
+            "leasehold cannot read the server process of this kind of session",
             got=type(connection).__module__ + "." + type(connection).__qualname__,
-            do="Pass the pid that its own `select pg_backend_pid()` answers",
+            do="Pass the result of its `select pg_backend_pid()`",
         )
     return int(row[0])
 

@@ -43,13 +43,13 @@ def claiming(select: str, of: str | None, lock: str) -> str:
         raise WrongSelect(
             "the select already has a lock",
             got=select,
-            do="Leave it out: leasehold adds it, with SKIP LOCKED and OF the table",
+            do="Leave it out: leasehold adds one with SKIP LOCKED and OF the table",
         )
     if of is None:
         raise WrongSelect(
             "a select as text does not say which table's rows to claim: a join would lock the rows "
             "of all its tables",
-            do="Say which: of='orders' (its name or alias in FROM)",
+            do="Name the table: of='orders' (its name or alias in FROM)",
         )
     if not isinstance(of, str) or not _NAME.fullmatch(of):
         raise WrongSelect(

@@ -28,8 +28,8 @@ from leasehold.pg.connection.words import json_in_ascii
 from leasehold.pg.sql import statement
 
 _IDLE_MS = 10_000
-"""How long a transaction that holds a job's row may be idle. That leaves room for a pause between
-two statements, but its lock is gone before a dead node's jobs are rescued."""
+"""How long a transaction that holds a job's row may be idle. That allows a pause between two
+statements, but the lock ends before a dead node's jobs are rescued."""
 _FAILED_TRANSACTION = "25P02"
 _REFUSED = "LH001"
 """Raised by ``leasehold.refuse``."""
@@ -42,7 +42,7 @@ Run = Callable[[Any, str, dict[str, Any]], Awaitable[Rows]]
 
 
 class UserConnections:
-    """What the client and the contexts do with ``on=``."""
+    """The operations of the client and the contexts with ``on=``."""
 
     def __init__(self, schema: str) -> None:
         self._schema = schema
@@ -101,7 +101,7 @@ class UserConnections:
             await self.fetch(connection, "user/verify", params)
         except LostClaim:
             raise LostLease(
-                "the lease was lost: another may hold it by now", got=name, do=_ROLL_BACK
+                "the lease was lost, and another process may hold it", got=name, do=_ROLL_BACK
             ) from None
 
     def need_sync(self, connection: Any) -> None:
@@ -116,7 +116,8 @@ class UserConnections:
             )
 
     async def fetch(self, connection: Any, name: str, params: dict[str, Any]) -> Rows:
-        """Run one statement of sql/ in the user's transaction; its rows. Raises WrongConnection."""
+        """Run one statement of sql/ in the user's transaction, and return its rows. Raises
+        WrongConnection."""
         run = _runner(connection)
         if not _in_loop():
             self.need_sync(connection)
@@ -132,7 +133,7 @@ class UserConnections:
             if state == _FAILED_TRANSACTION:
                 raise WrongConnection(_HAS_FAILED, do=_ROLL_BACK) from error
             if state == _REFUSED:
-                raise LostClaim("the job was taken away", do="Roll back") from error
+                raise LostClaim("the job was taken from this process", do=_ROLL_BACK) from error
             raise translate(cause, sent=True) from error
 
 
@@ -187,7 +188,7 @@ def _check_psycopg(connection: Any) -> None:
     _need(
         not connection.autocommit or status != psycopg.pq.TransactionStatus.IDLE,
         "the connection is in autocommit and in no transaction: nothing would be atomic",
-        "Wrap the call in `with connection.transaction():`, or leave on= out",
+        "Wrap the call in `with connection.transaction():`, or leave out on=",
     )
 
 
@@ -215,7 +216,7 @@ async def _run_asyncpg(connection: Any, sql: str, params: dict[str, Any]) -> Row
     _need(
         connection.is_in_transaction(),
         "the asyncpg connection is in no transaction: nothing would be atomic",
-        "Wrap the call in `async with connection.transaction():`, or leave on= out",
+        "Wrap the call in `async with connection.transaction():`, or leave out on=",
     )
     order: list[str] = []
 
@@ -245,7 +246,7 @@ async def _run_sqlalchemy_async(target: Any, sql: str, params: dict[str, Any]) -
 
 
 def _sqlalchemy(target: Any, sql: str, params: dict[str, Any]) -> Rows:
-    """Run it on a Session or a Connection, which begins a transaction if there is none."""
+    """Run a statement on a Session or a Connection, which begins a transaction if there is none."""
     from sqlalchemy import text
     from sqlalchemy.exc import InvalidRequestError
 
@@ -260,7 +261,7 @@ def _sqlalchemy(target: Any, sql: str, params: dict[str, Any]) -> Rows:
         _need(
             not getattr(connection.connection.dbapi_connection, "autocommit", False),
             "the connection is in autocommit: nothing would be atomic",
-            "Use a connection with a transaction, or leave on= out",
+            "Use a connection with a transaction, or leave out on=",
         )
         named = text(_PARAMETER.sub(r":\1", sql))
         wanted = {name: params[name] for name in set(_PARAMETER.findall(sql))}
@@ -286,7 +287,7 @@ async def _run_django(connection: Any, sql: str, params: dict[str, Any]) -> Rows
     _need(
         connection.in_atomic_block or not connection.get_autocommit(),
         "the Django connection is in autocommit: nothing would be atomic",
-        "Wrap the call in `with transaction.atomic():`, or leave on= out",
+        "Wrap the call in `with transaction.atomic():`, or leave out on=",
     )
     _need(not connection.needs_rollback, _HAS_FAILED, "Leave the `atomic` block first")
     with connection.cursor() as cursor:

@@ -25,11 +25,12 @@ async def lock_on(
     wait: float | None,
     check: bool,
 ) -> tuple[bool, bool]:
-    """(acquired, the server shows it). ``wait``: in seconds; None: try. ``check``: ask the server.
+    """Take the lock. Return whether it is acquired, and whether the server shows it (``check``).
+    ``wait`` is in seconds. None tries once.
 
-    A wait that ends without the lock leaves the transaction as it was. If the server does not
-    answer at all, the connection's socket is shut. Raises WrongConnection, Conflict (a deadlock,
-    or the role's statement_timeout), Unavailable.
+    A wait that ends without the lock leaves the transaction unchanged. If the server does not
+    answer at all, the connection's socket is shut down. Raises WrongConnection, Conflict (a
+    deadlock, or the role's statement_timeout), or Unavailable.
     """
     classid, objid, objsubid = key.in_pg_locks
     params = {
@@ -106,8 +107,8 @@ async def _ender(connection: Any) -> Callable[[], None]:
 
 
 async def _driver(connection: Any) -> Any:
-    """The driver's own connection inside a framework's. None if it is not available; the next
-    statement then says why."""
+    """Return the driver's connection inside a framework's. None if it is not available: the next
+    statement then reports why."""
     with suppress(Exception):
         if type(connection).__module__.startswith("sqlalchemy."):
             if hasattr(connection, "sync_session") or hasattr(connection, "sync_connection"):
