@@ -324,7 +324,7 @@ async def test_behind_a_pooler_a_lock_of_the_session_is_refused_and_nobody_holds
 ) -> None:
     lock = open_app(pgbouncer.dsn).advisory_lock(NAME, scope="session")
     async with observed(sql, lambda: lock.held) as observer:
-        with pytest.raises(UnsafeServer, match="a pooler stands between") as refused:
+        with pytest.raises(UnsafeServer, match="through a pooler") as refused:
             await lock.acquire()
         assert "server process" in str(refused.value)
     assert {seen[1:] for seen in observer.seen} == {(0, False)}

@@ -175,7 +175,7 @@ def test_a_schema_name_that_is_not_plain_is_refused():
 def test_no_piece_of_a_password_is_printed_for_a_dsn_that_cannot_be_read(dsn):
     for verb in (["jobs"], ["status"], ["schema", "apply"]):
         done = run(*verb, "--dsn", dsn)
-        assert done.exit_code == 1 and "DSN cannot be read" in done.output
+        assert done.exit_code == 1 and "DSN cannot be parsed" in done.output
         for piece in ("hunter", "hun", "ter2"):
             assert piece not in done.output
 

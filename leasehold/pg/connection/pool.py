@@ -74,7 +74,7 @@ class Pool:
 
     async def listen(self, ear: Ear) -> ServerFacts:
         """Make one of the connections listen to the schema's channel, and pass notifications to
-        ``ear`` until ``deafen``. If the facts say that it is behind a pooler, it does not listen."""
+        ``ear`` until ``deafen``. If the returned facts say ``pooled``, it does not listen."""
         self._check_process()
         self._ears.add(ear)
         return await self._detached(self._listen())

@@ -192,8 +192,8 @@ class PgJobs(JobStore, AdvisoryClaimStore):
             # wait here: in the database, later calls would queue behind this one
             await asyncio.sleep(_FIRST_PAUSE * 2**look if where else 0)
         raise Conflict(
-            "a transaction holds a lock on the job's row: its handler completes the job, or another "
-            "session locks it",
+            "a transaction holds a lock on the job's row: its handler completes it there, or "
+            "another session has locked it",
             got=str(params["job"]),
             do="Try again when that transaction has ended",
         )

@@ -133,7 +133,7 @@ class UserConnections:
             if state == _FAILED_TRANSACTION:
                 raise WrongConnection(_HAS_FAILED, do=_ROLL_BACK) from error
             if state == _REFUSED:
-                raise LostClaim("the job was taken from this process", do=_ROLL_BACK) from error
+                raise LostClaim("the job was taken away", do="Roll back") from error
             raise translate(cause, sent=True) from error
 
 
