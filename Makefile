@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-# What is tested is this tree in its own venv, whatever the caller's shell has set up.
+# Test this tree in its own venv, whatever the caller's shell has set up.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
@@ -142,7 +142,7 @@ clean:  ## remove the venv, caches and build output
 	@$(PIP) -e '.[docs]'
 	@touch $@
 
-# Patroni has dependencies of its own: beside the venv's, for an account that cannot read the venv.
+# Patroni has other dependencies, and runs under an account that cannot read the venv: install it in its own folder.
 .venv/.has-failover: .venv/.has-test
 	@echo "Installing Patroni into .venv/failover ..."
 	@$(PIP) --target .venv/failover --upgrade 'patroni[etcd3,psycopg3]>=4,<5' 'psycopg[binary]>=3.2'

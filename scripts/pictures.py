@@ -17,12 +17,13 @@ SHOWN = (
     "database-light",
     "now-light-phone",
 )
-"""As the tests of the dashboard name them: page, theme, and the width of a phone. Not the page of a
-failed job: its traceback names folders of the machine."""
+"""The pictures of the docs: the page, the theme, and whether it has the width of a phone, as the
+dashboard's tests name them. The page of a failed job is not one, because its traceback names
+folders of the machine."""
 
 
 def main(taken: Path, shown: Path) -> None:
-    """Raises FileNotFoundError when a page was not taken."""
+    """Copy the pictures. Raises FileNotFoundError if a page has no screenshot."""
     for name in SHOWN:
         shutil.copyfile(taken / f"{name}.png", shown / f"{name}.png")
         print(shown / f"{name}.png")

@@ -58,7 +58,7 @@ def _cell(text: str) -> str:
 
 
 def _prose(text: str | None) -> str:
-    """A docstring as Markdown."""
+    """Convert a docstring to Markdown."""
     text = " ".join((text or "").split())
     text = re.sub(r":\w+:`~?([\w.]+)`", lambda m: f"`{m[1].removeprefix('leasehold.')}`", text)
     return text.replace("``", "`")
@@ -126,7 +126,7 @@ def _default(value: Any) -> str:
 
 
 def _field_docs(source: str) -> dict[tuple[str, str], str]:
-    """(class, field) -> the string below it."""
+    """Return the docstrings of fields, by class and field."""
     found: dict[tuple[str, str], str] = {}
     for node in ast.parse(source).body:
         if not isinstance(node, ast.ClassDef):
@@ -199,7 +199,7 @@ def _command(path: str, command: click.Command) -> Iterator[str]:
 
 # -- views -----------------------------------------------------------------------------------------
 async def views_page(dsn: str) -> str:
-    """``dsn``: a database with the schema in it."""
+    """Describe the views. ``dsn`` is a database with the schema."""
     async with await psycopg.AsyncConnection.connect(dsn) as connection:
         cursor = await connection.execute(
             "select c.relname, a.attname, format_type(a.atttypid, a.atttypmod) "
@@ -233,7 +233,7 @@ def events_page() -> str:
             kind.level,
             kind.meaning,
             ", ".join(f"`{field}`" for field in kind.fields) or NONE,
-            # those of deadlines are written with the verdict itself
+            # deadline events are written by the same statement as the verdict
             "yes" if kind.stored or name.startswith("deadline_") else "no",
         ]
         for name, kind in CATALOGUE.items()
@@ -290,7 +290,7 @@ def _alert(check: Check) -> str:
 
 
 async def pages(dsn: str) -> dict[str, str]:
-    """File name -> text."""
+    """Return the pages: file name -> text."""
     return {
         "settings.md": settings_page(),
         "errors.md": errors_page(),
@@ -303,7 +303,7 @@ async def pages(dsn: str) -> dict[str, str]:
 
 
 def on_server(dsn: str) -> dict[str, str]:
-    """The pages; the views of a fresh database of that server."""
+    """Return the pages. The views are read from a new database on that server."""
     from tests.support import postgres as servers
 
     async def made(fresh: str) -> dict[str, str]:

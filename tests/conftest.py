@@ -1,7 +1,7 @@
-"""Fixtures for every test. Servers are real; what starts a process also ends it.
+"""Fixtures for all tests. The servers are real, and every process that a test starts ends with it.
 
-Which server: LEASEHOLD_TEST_POSTGRES=18 (default), 16, 15. Behind a pooler:
-LEASEHOLD_TEST_POOLER=pgbouncer.
+LEASEHOLD_TEST_POSTGRES selects the server: 18 (default), 16 or 15. LEASEHOLD_TEST_POOLER=pgbouncer
+puts a pooler in front of it.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ EVERYWHERE = (
     "unit/test_model",
     "unit/test_tasks",
 )
-"""What touches asyncio, threads, processes and the command line, as the paths below ``tests``
-begin: it is tested on every Python that is found. All else is tested on that of ``.venv``."""
+"""Beginnings of paths under ``tests``: tests of asyncio, threads, processes and the command line.
+They run on every Python that is found. All other tests run on the Python of ``.venv``."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Import only the files that have tests to run: importing all of them takes seconds."""
+    """Import only the files with tests to run, because importing all of them takes seconds."""
     if config.option.markexpr != "everywhere" or not collection_path.is_file():
         return None
     if collection_path.name == "conftest.py" or _is_everywhere(collection_path):
@@ -77,16 +77,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Any]:
-    """The server that all tests share: ``.dsn``, ``.pid``, ``.data_dir``. Do not stop it; what
-    does harm to a server takes ``own_postgres``."""
+    """The server that all tests share: ``.dsn``, ``.pid``, ``.data_dir``. Do not stop it. A test
+    that harms its server uses ``own_postgres``."""
     with servers.server() as running:
         yield running
 
 
 @pytest.fixture
 def own_postgres() -> Iterator[Callable[..., Any]]:
-    """``own_postgres(version=None, settings=None)`` starts a server for this test alone, to stop,
-    kill, fill, or with other settings."""
+    """``own_postgres(version=None, settings=None)`` starts a server for this test alone, which may
+    stop, kill or fill it, or needs other settings."""
     with ExitStack() as stack:
         yield lambda version=None, settings=None: stack.enter_context(
             servers.server(version, settings)
@@ -94,13 +94,13 @@ def own_postgres() -> Iterator[Callable[..., Any]]:
 
 
 APPLY_THE_SCHEMA = {"migrated", "database", "two"}
-"""Fixtures that begin with the schema: their database is copied from one that has it, which takes a
-fraction of the time."""
+"""Fixtures whose database has the schema. It is copied from a template, which is much faster than
+applying the migrations."""
 
 
 @pytest.fixture(scope="session")
 def template(postgres: Any) -> Iterator[str]:
-    """The name of a database with leasehold's schema, to copy."""
+    """The name of the template database with leasehold's schema."""
     with servers.database(postgres.dsn) as dsn:
         asyncio.run(migrate.apply(Settings(dsn=dsn)))
         yield conninfo_to_dict(dsn)["dbname"]
@@ -108,8 +108,8 @@ def template(postgres: Any) -> Iterator[str]:
 
 @pytest.fixture
 def direct_dsn(postgres: Any, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A fresh database, without a pooler in between: empty, unless a fixture of
-    ``APPLY_THE_SCHEMA`` is in use. Dropped after the test."""
+    """A new database without a pooler. It is empty, unless the test uses a fixture of
+    ``APPLY_THE_SCHEMA``. It is dropped after the test."""
     copied = APPLY_THE_SCHEMA.intersection(request.fixturenames)
     template = request.getfixturevalue("template") if copied else None
     with servers.database(postgres.dsn, template=template) as dsn:
@@ -130,7 +130,7 @@ def pgbouncer(direct_dsn: str) -> Iterator[PgBouncer]:
 
 @pytest.fixture
 def managed_dsn(direct_dsn: str) -> Iterator[str]:
-    """``direct_dsn`` as a strict managed service gives it; see tests/support/managed.py."""
+    """``direct_dsn`` as a strict managed service offers it: see tests/support/managed.py."""
     if program() is None:
         pytest.skip("pgbouncer is not installed")
     with managed(direct_dsn) as dsn:
@@ -139,7 +139,7 @@ def managed_dsn(direct_dsn: str) -> Iterator[str]:
 
 @pytest.fixture
 def dsn(request: pytest.FixtureRequest, direct_dsn: str) -> str:
-    """The database under test: ``direct_dsn``, or the way to it through the chosen pooler."""
+    """The database under test: ``direct_dsn``, or the same database through the selected pooler."""
     pooler = os.environ.get("LEASEHOLD_TEST_POOLER", "")
     if not pooler:
         return direct_dsn
@@ -154,7 +154,8 @@ _processes = pytest.StashKey[Processes]()
 
 @pytest.fixture
 def procs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Processes]:
-    """Starts real Python processes; their logs are in ``tmp_path`` and in a failure's report."""
+    """Starts real Python processes. Their logs are in ``tmp_path``, and in the report of a
+    failure."""
     with Processes(tmp_path) as started:
         request.node.stash[_processes] = started
         yield started
@@ -175,7 +176,8 @@ def pytest_runtest_makereport(
 def no_tracing_of_another_test(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    """OpenTelemetry keeps an SDK for as long as the process lives."""
+    """Turn off tracing in other tests, because OpenTelemetry keeps an SDK until the process
+    ends."""
     from leasehold.jobs import tracing
 
     monkeypatch.setattr(tracing, "_set_up", False)
@@ -185,7 +187,8 @@ def no_tracing_of_another_test(
 
 @pytest.fixture(autouse=True)
 def leaseholds_logger_is_left_as_it_was() -> Iterator[None]:
-    """A test that silences it for good makes another one fail, in the same process and later."""
+    """Fail a test that changes the logger's level and does not restore it, because later tests in
+    the same process would fail."""
     logger = logging.getLogger("leasehold")
     before = logger.level, logger.propagate, logger.disabled
     yield

@@ -1,7 +1,8 @@
-"""Each contract test runs on the simulated Store and on PostgreSQL.
+"""Runs each contract test on the simulated store and on PostgreSQL.
 
-There the tests share one database: to make one, migrate it and drop it would take most of the
-suite's time. Each test gets it empty, with its sequences at their start and nobody connected.
+On PostgreSQL the tests share one database, because creating, migrating and dropping one for each
+test would take most of the time. Each test gets it empty, with its sequences at the start and no
+connections.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ end $$
 
 @pytest.fixture(scope="session")
 def shared(postgres: Any) -> Iterator[str]:
-    """One database with the schema, for all of these tests."""
+    """One database with the schema, for all these tests."""
     with servers.database(postgres.dsn) as dsn:
         with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute(migrate.script(Settings().schema).encode())

@@ -1,4 +1,4 @@
-"""A server with the schema in it, as the pages' readers have one."""
+"""Provides a server with the schema, as the readers of the pages have one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from leasehold.config import Settings
 from leasehold.pg.schema import migrate
 
-# leases that run out in real time are not for every run: make workshop
+# leases that expire in real time take too long for every run: make workshop
 collect_ignore = [] if os.environ.get("LEASEHOLD_LONG") else ["test_workshop.py"]
 
 

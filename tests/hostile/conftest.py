@@ -1,4 +1,4 @@
-"""A database with the schema, and one session in it."""
+"""Provides a database with the schema, and one session on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures of the tests on a real server: an application, its schema, and plain connections."""
+"""Fixtures for tests on a real server: an application, its schema, and plain connections."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.pg.bench import Bench
 def pytest_asyncio_loop_factories(
     item: pytest.Item,
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """A test marked ``every_loop`` runs on each of them, all others on asyncio's."""
+    """Run a test marked ``every_loop`` on each event loop, and all others on asyncio's."""
     if item.get_closest_marker("every_loop"):
         return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
     return {"asyncio": asyncio.new_event_loop}
@@ -27,14 +27,14 @@ def pytest_asyncio_loop_factories(
 
 @pytest.fixture
 async def migrated(direct_dsn: str) -> str:
-    """``direct_dsn`` with leasehold's schema in it: for connections of the user's."""
+    """``direct_dsn`` with leasehold's schema, for the user's own connections."""
     await migrate.apply(Settings(dsn=direct_dsn))
     return direct_dsn
 
 
 @pytest.fixture
 async def app(dsn: str, migrated: str) -> AsyncIterator[App]:
-    """An application on a fresh schema, through the pooler if one is chosen."""
+    """An application on a new schema, through the pooler if one is selected."""
     app = App(dsn)
     yield app
     await app.close()
@@ -42,7 +42,7 @@ async def app(dsn: str, migrated: str) -> AsyncIterator[App]:
 
 @pytest.fixture
 async def sql(migrated: str) -> AsyncIterator[Callable[..., Awaitable[list[Any]]]]:
-    """``await sql("select …", {…})``: the rows of one statement, committed."""
+    """``await sql("select …", {…})`` runs one statement, commits it, and returns its rows."""
     async with await psycopg.AsyncConnection.connect(migrated, autocommit=True) as connection:
 
         async def run(text: str, params: Any = None) -> list[Any]:
@@ -54,6 +54,6 @@ async def sql(migrated: str) -> AsyncIterator[Callable[..., Awaitable[list[Any]]
 
 @pytest.fixture
 async def bench(app: App, migrated: str) -> AsyncIterator[Bench]:
-    """The store without any service around it: each step of a job's life by hand."""
+    """The store without any service: the test makes each step of a job's life itself."""
     async with await psycopg.AsyncConnection.connect(migrated) as user:
         yield await Bench.make(await app.store(), user)

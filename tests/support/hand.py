@@ -1,4 +1,4 @@
-"""A guard step by step: its clock is turned by hand, the database is real."""
+"""Runs a guard step by step: the test sets its clock, and the database is real."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ W = wait_seconds(TIMES.lease)
 
 
 class HandClock(Clock):
-    """Stands still, unless it is turned."""
+    """A clock that moves only when the test moves it."""
 
     def __init__(self, at: float) -> None:
         self.at = at
@@ -33,7 +33,7 @@ class HandClock(Clock):
 
 
 class SlowStore(PgStore):
-    """Answers come ``delay`` seconds late, by the clock of whoever asked."""
+    """A store whose answers come ``delay`` seconds late, by the caller's clock."""
 
     clock: HandClock
     delay = 0.0
@@ -54,7 +54,7 @@ class SlowStore(PgStore):
 
 
 class Process:
-    """A guard and its host, which writes down what it is told."""
+    """A guard and its host, which records the guard's calls."""
 
     def __init__(self, settings: Settings, name: str, at: float) -> None:
         self.clock = HandClock(at)
@@ -74,7 +74,7 @@ class Process:
         self.events.append(kind)
 
     async def step(self, seconds: float = 0.0) -> float:
-        """Time passes, then the guard looks; the seconds until it wants to look again."""
+        """Advance the clock and run the guard. Return the seconds until its next run."""
         self.clock.at += seconds
         return await self.guard.step(poked=True)
 
@@ -126,7 +126,7 @@ class Database:
         return self.processes[-1]
 
     async def leader(self) -> Process:
-        """A new process that leads."""
+        """Make a new process that leads."""
         process = self.process()
         await process.steps(3, 0.4)
         assert process.leads
@@ -139,7 +139,7 @@ class Database:
 
 @asynccontextmanager
 async def a_database(direct_dsn: str) -> AsyncIterator[Database]:
-    """With the schema; what its processes have open is closed at the end."""
+    """Make a database with the schema, and close its processes' connections at the end."""
     await migrate.apply(Settings(dsn=direct_dsn))
     async with await psycopg.AsyncConnection.connect(direct_dsn, autocommit=True) as connection:
         database = Database(direct_dsn, connection)

@@ -1,4 +1,4 @@
-"""What managed services take away: functions that only they may call, and settings of their own."""
+"""Imitates the restrictions of managed services: withheld functions, and settings of their own."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ WITHHELD = (
     "pg_stat_file",
     "pg_terminate_backend",
 )
-"""Functions of pg_catalog."""
+"""Functions of pg_catalog that services withhold."""
 REFUSALS = ("revoked", "55000", "42501", "0A000")
-"""How: the right is taken from everybody, or the function raises this SQLSTATE."""
+"""How a function is withheld: the right is revoked from everybody, or the function raises this
+SQLSTATE."""
 
 
 def withhold(dsn: str, how: str = "revoked") -> None:
-    """In this database, for every role that is no superuser; ``dsn``: a superuser's."""
+    """Withhold the functions in this database from every ordinary role. ``dsn`` is a
+    superuser's."""
     with psycopg.connect(dsn) as connection:
         found = connection.execute(
             "select proname, pg_get_function_identity_arguments(oid), prorettype::regtype::text, "
@@ -45,7 +47,7 @@ def withhold(dsn: str, how: str = "revoked") -> None:
             if how == "revoked" or name not in WITHHELD[:2]:
                 connection.execute(f"revoke execute on function {function} from public".encode())
                 continue
-            # a built-in function is called by its number: only another one can raise
+            # built-in functions are called by number, so replace the function with one that raises
             connection.execute(f"alter function {function} rename to {name}_withheld".encode())
             connection.execute(
                 f"create function {function} returns {result} language plpgsql as $$ begin "
@@ -56,8 +58,8 @@ def withhold(dsn: str, how: str = "revoked") -> None:
 
 @contextmanager
 def ordinary_login(dsn: str, settings: tuple[str, ...] = ()) -> Iterator[str]:
-    """A DSN for a role that is no superuser and may create a schema in that database, as a managed
-    service gives it; with ``settings`` such as ``statement_timeout = '30s'``."""
+    """Yield a DSN for an ordinary role that may create a schema in that database, as managed
+    services provide it. ``settings`` are the role's, such as ``statement_timeout = '30s'``."""
     database = conninfo_to_dict(dsn)["dbname"]
     name = f"ordinary_{database}"
     with psycopg.connect(dsn, autocommit=True) as admin:
@@ -80,17 +82,17 @@ SETTINGS = (
     "idle_in_transaction_session_timeout = '5s'",
     "timezone = 'Asia/Kolkata'",
     "datestyle = 'German, DMY'",
-    # what the documentation asks of a login behind a pooler; its database says otherwise
+    # the documentation requires this of a login behind a pooler; the database has another default
     "default_transaction_isolation = 'read committed'",
 )
-"""Of the role."""
+"""Settings of the role."""
 
 
 @contextmanager
 def managed(dsn: str, how: str = "55000") -> Iterator[str]:
-    """The strictest of all services in one: an ordinary role with settings of its own, functions
-    that refuse (``how``), a serializable database, and a pooler in transaction mode. ``dsn``: a
-    superuser's, to an empty database. Gives the DSN of the application."""
+    """Yield the application's DSN on the strictest of all services: an ordinary role with its own
+    settings, functions that refuse (``how``), a serializable database, and a pooler in transaction
+    mode. ``dsn`` is a superuser's, for an empty database."""
     database = conninfo_to_dict(dsn)["dbname"]
     with psycopg.connect(dsn, autocommit=True) as admin:
         admin.execute(

@@ -1,7 +1,7 @@
-"""With ``CI=true`` a test that is skipped, or expected to fail, is a failure.
+"""With ``CI=true``, turns a skipped test or an expected failure into a failure.
 
-A suite that may skip is green on the day the server it needs is gone. The report itself is
-turned, so that the closing line of pytest counts it and the summary lists it.
+Otherwise the tests would pass even if the server that they need were missing. This changes the
+report itself, so that pytest counts and lists the test as failed.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Generator
 import pytest
 
 CANNOT = "this machine cannot: "
-"""Begins the reason of the one skip that stays a skip: what a probe found the kernel, or the
-account, not to allow. What only needs to be installed is not of this kind."""
+"""The reason of a skip that remains a skip begins with this: a probe found that the kernel or the
+account does not allow the test. A missing package is no such reason."""
 
 Report = pytest.TestReport | pytest.CollectReport
 
@@ -32,7 +32,7 @@ def refuse(report: Report) -> Report:
     elif isinstance(report.longrepr, tuple):
         reason = str(report.longrepr[2])
         if reason.removeprefix("Skipped: ").startswith(CANNOT):
-            return report  # listed all the same
+            return report  # list it nevertheless
     else:
         reason = str(report.longrepr)
     report.outcome = "failed"

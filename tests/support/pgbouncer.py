@@ -1,4 +1,4 @@
-"""A real pgbouncer in transaction mode, on a unix socket in a folder of its own."""
+"""Runs a real pgbouncer in transaction mode, on a unix socket in its own folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tests.support.wait import until
 
-PORT = 6432  # only a part of the socket's name
+PORT = 6432  # only part of the socket's name
 
 
 def program() -> str | None:
@@ -24,10 +24,10 @@ def program() -> str | None:
 
 
 class PgBouncer:
-    """``PgBouncer(dsn)`` starts one in front of that server; ``.dsn`` goes through it.
+    """``PgBouncer(dsn)`` starts a pgbouncer in front of that server. ``.dsn`` connects through it.
 
-    Any database of the server can be reached through it, always as the user of ``dsn``.
-    ``settings`` go to the ``[pgbouncer]`` section over the defaults below.
+    It reaches every database of the server, always as the user of ``dsn``. ``settings`` override
+    the defaults below in the ``[pgbouncer]`` section.
     """
 
     def __init__(self, dsn: str, settings: Mapping[str, str | int] | None = None) -> None:
@@ -37,7 +37,7 @@ class PgBouncer:
         self._program = found
         self._target = conninfo_to_dict(dsn)
         self._settings = dict(settings or {})
-        # Below the system's own folder for such: the path of a socket may have 107 bytes.
+        # in the system's temporary folder, because the path of a socket has at most 107 bytes
         self.folder = Path(tempfile.mkdtemp(prefix="lh-bouncer-"))
         self.log = self.folder / "log"
         self._account = self._account_name()
@@ -55,7 +55,7 @@ class PgBouncer:
 
     @property
     def admin_dsn(self) -> str:
-        """pgbouncer's own console: SHOW POOLS, PAUSE, KILL … (autocommit only)."""
+        """pgbouncer's console, in autocommit: SHOW POOLS, PAUSE, KILL …"""
         return self._dsn("pgbouncer")
 
     @property
@@ -75,7 +75,7 @@ class PgBouncer:
         until(self._answers, 10, "pgbouncer to answer", ignoring=(psycopg.OperationalError,))
 
     def stop(self, sig: int = signal.SIGTERM) -> None:
-        """Ends the process, with its clients' connections; :meth:`start` may follow."""
+        """End the process and its clients' connections. :meth:`start` may follow."""
         if self._process is None:
             return
         if self._process.poll() is None:
@@ -88,9 +88,9 @@ class PgBouncer:
         self._process = None
 
     def admin(self, command: str) -> list[dict[str, object]]:
-        """One command on the console, and its rows."""
+        """Run one command on the console, and return its rows."""
         with psycopg.connect(self.admin_dsn, autocommit=True) as connection:
-            cursor = psycopg.ClientCursor(connection)  # the console has no extended protocol
+            cursor = psycopg.ClientCursor(connection)  # no extended protocol there
             cursor.execute(command)
             if cursor.description is None:
                 return []
@@ -107,8 +107,8 @@ class PgBouncer:
         return make_conninfo(host=str(self.folder), port=PORT, user=user, dbname=dbname)
 
     def _account_name(self) -> str | None:
-        """Started by root, pgbouncer wants another account: the one that may use the server's
-        socket, which is the owner of the socket's folder."""
+        """Return the account for pgbouncer, which does not run as root: the owner of the folder of
+        the server's socket, who may use it."""
         if os.geteuid() != 0:
             return None
         host = str(self._target.get("host") or "")

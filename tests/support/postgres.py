@@ -1,4 +1,4 @@
-"""Real PostgreSQL servers, and a fresh database for each test."""
+"""Provides real PostgreSQL servers, and a new database for each test."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ ROOM_BYTES = 2 * 1024**3
 
 
 def quick_place() -> str:
-    """Where a test keeps a server's files: in memory if there is room.
+    """Return the folder for the files of test servers: in memory if there is room.
 
-    A database has about 1,000 files, and each test creates and drops one: on a disk that takes ten
+    A database has about 1,000 files, and each test creates and drops one. On a disk this takes ten
     times as long.
     """
     if not os.access(MEMORY, os.W_OK) or os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:
@@ -38,7 +38,7 @@ _numbers = itertools.count(1)
 
 
 def chosen_version() -> str:
-    """LEASEHOLD_TEST_POSTGRES: 18 (the default), 16, or 15 (Debian's)."""
+    """Return the version in LEASEHOLD_TEST_POSTGRES: 18 (the default), 16, or 15 (Debian's)."""
     version = os.environ.get("LEASEHOLD_TEST_POSTGRES") or VERSIONS[0]
     if version not in VERSIONS:
         raise LookupError(f"LEASEHOLD_TEST_POSTGRES={version}: one of {', '.join(VERSIONS)}")
@@ -47,11 +47,11 @@ def chosen_version() -> str:
 
 @contextmanager
 def server(version: str | None = None, settings: Mapping[str, str] | None = None) -> Iterator[Any]:
-    """A server of its own (``.dsn``, ``.pid``, ``.data_dir``, ``.restart(mode)``), stopped and
-    removed at the end. ``settings`` are PostgreSQL's."""
+    """Start a server (``.dsn``, ``.pid``, ``.data_dir``, ``.restart(mode)``), and stop and remove
+    it at the end. ``settings`` are PostgreSQL's."""
     from leasehold.embedded import EmbeddedServer
 
-    # pytest's own folders are closed to the account that the server runs under.
+    # The server's account cannot enter pytest's own folders.
     folder = Path(tempfile.mkdtemp(prefix="lh-test-", dir=quick_place()))
     folder.chmod(0o711)
     try:
@@ -68,7 +68,8 @@ def server(version: str | None = None, settings: Mapping[str, str] | None = None
 
 
 def _unused(data: Path) -> bool:
-    """Nobody holds a lock of the server's folder: its reaper ends just after the server."""
+    """Return whether all locks of the server's folder are free. Its reaper ends shortly after the
+    server."""
     for path in data.glob("*.lock"):
         with path.open("rb") as file:
             try:
@@ -80,7 +81,8 @@ def _unused(data: Path) -> bool:
 
 @contextmanager
 def database(dsn: str, encoding: str = "UTF8", template: str | None = None) -> Iterator[str]:
-    """The DSN of a new database on that server, empty or a copy; dropped at the end by force."""
+    """Yield the DSN of a new database, empty or copied, and drop it at the end, even if it has
+    connections."""
     name = f"t{os.getpid()}_{next(_numbers)}"
     options = f" template {template}" if template else ""
     if encoding != "UTF8":

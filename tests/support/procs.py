@@ -1,7 +1,7 @@
-"""Real Python processes: started, watched through their log, and always ended.
+"""Starts real Python processes, watches their logs, and always ends them.
 
-Each one leads a process group of its own, so that its children end with it. It is not reaped
-before :meth:`Process.close`, so its pid cannot come to mean another process in between.
+Each process leads its own process group, so that its children end with it. It is reaped only in
+:meth:`Process.close`, so its pid is not reused before.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from types import TracebackType
 from tests.support.wait import NeverHappened, until
 
 ROOT = Path(__file__).resolve().parents[2]
-# What the test's own shell may have set must not steer the process under test.
+# Settings of the developer's shell must not affect the process under test.
 PRIVATE = ("LEASEHOLD_NODE_ID", "LEASEHOLD_DSN")
 
 
 class Process:
-    """One running process; its stdout and stderr go to ``log``."""
+    """A running process. Its stdout and stderr go to ``log``."""
 
     def __init__(self, popen: subprocess.Popen[bytes], name: str, log: Path) -> None:
         self._popen = popen
@@ -41,7 +41,8 @@ class Process:
 
     @property
     def returncode(self) -> int | None:
-        """None while it runs; negative: the signal that ended it."""
+        """The exit status. None while the process runs. A negative number is the signal that ended
+        it."""
         if self._status is None and not self._closed:
             flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
             ended = os.waitid(os.P_PID, self.pid, flags)
@@ -55,20 +56,20 @@ class Process:
         return not self._closed and self.returncode is None
 
     def kill(self, sig: int = signal.SIGKILL, *, group: bool = False) -> None:
-        """Sends a signal to the process, or to its whole group."""
+        """Send a signal to the process, or to its whole group."""
         if self._closed:
             raise ProcessLookupError(f"{self.name} was closed")
         (os.killpg if group else os.kill)(self.pid, sig)
 
     def stop(self) -> None:
-        """SIGSTOP: it holds everything and does nothing, until :meth:`resume`."""
+        """Stop the process (SIGSTOP) until :meth:`resume`. It keeps its locks and connections."""
         self.kill(signal.SIGSTOP)
 
     def resume(self) -> None:
         self.kill(signal.SIGCONT)
 
     def wait(self, timeout: float = 10.0) -> int:
-        """The exit status, once it has ended."""
+        """Wait until the process has ended, and return the exit status."""
         until(
             lambda: self.returncode is not None,
             timeout,
@@ -78,11 +79,12 @@ class Process:
         return self._status
 
     def wait_for(self, pattern: str, timeout: float = 10.0, *, count: int = 1) -> re.Match[str]:
-        """Waits until a regular expression matches a line ``count`` times; the last match."""
+        """Wait until a regular expression has matched ``count`` times, and return the last
+        match."""
         wanted = re.compile(pattern, re.MULTILINE)
 
         def found() -> re.Match[str] | None:
-            ended = self.returncode is not None  # asked first: then the output is complete
+            ended = self.returncode is not None  # first: then the output is complete
             matches = list(wanted.finditer(self.output))
             if len(matches) >= count:
                 return matches[count - 1]
@@ -106,7 +108,8 @@ class Process:
         return "\n".join(self.output.splitlines()[-lines:]) or "(no output)"
 
     def close(self) -> None:
-        """Kills the whole group, also what the process left behind, and reaps it."""
+        """Kill the whole process group, including what the process left behind, and reap the
+        process."""
         if self._closed:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):  # only the zombie is left
@@ -117,7 +120,7 @@ class Process:
 
 
 class Processes:
-    """Starts processes and ends all of them on leaving the ``with`` block."""
+    """Starts processes, and ends all of them when the ``with`` block ends."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -130,14 +133,15 @@ class Processes:
         name: str = "",
         env: Mapping[str, str] | None = None,
     ) -> Process:
-        """``start("script.py")``, ``start("-m", "leasehold", …)`` or ``start(code="…")``."""
+        """Start Python: ``start("script.py")``, ``start("-m", "leasehold", …)`` or
+        ``start(code="…")``."""
         command = [sys.executable, "-u", *(["-c", code] if code else []), *args]
         return self.run(command, name=name or f"python{len(self.all)}", env=env)
 
     def run(
         self, command: Sequence[str], *, name: str, env: Mapping[str, str] | None = None
     ) -> Process:
-        """Any command, in the same way."""
+        """Start any command in the same way."""
         base = {k: v for k, v in os.environ.items() if k not in PRIVATE}
         base["PYTHONPATH"] = str(ROOT)
         base["PYTHONUNBUFFERED"] = "1"
@@ -152,7 +156,7 @@ class Processes:
                 cwd=self.folder,
                 env={**base, **(env or {})},
                 start_new_session=True,
-                # a shell starts what it sends to the background with SIGINT ignored, for ever
+                # a shell starts background processes with SIGINT ignored, and they never restore it
                 preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
             )
         process = Process(popen, name, log)
@@ -168,7 +172,7 @@ class Processes:
         return self.folder / file
 
     def report(self) -> str:
-        """All logs, for a test that failed."""
+        """Return all logs, for the report of a failed test."""
         return "\n".join(
             f"--- {p.name} (pid {p.pid}, {p.log.name})\n{p.tail(80)}" for p in self.all
         )

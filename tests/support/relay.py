@@ -1,4 +1,5 @@
-"""A link to the server that can fall silent: nothing is refused or closed, nothing arrives."""
+"""A network link to the server that can become silent: it refuses and closes nothing, but delivers
+nothing."""
 
 from __future__ import annotations
 
@@ -13,27 +14,29 @@ from typing import Any
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-_PORT = "5432"  # only a part of the socket's name
+_PORT = "5432"  # only part of the socket's name
 _FIELDS = b"SWARNING\0C01000\0Mthe end is near\0\0"
 _LAST_WORDS = b"N" + (4 + len(_FIELDS)).to_bytes(4, "big") + _FIELDS
 
 
 _LIMITED = 16384
-"""Bytes that one connection sends before the others have their turn."""
+"""The bytes that one connection sends before it is the others' turn."""
 
 
 class Relay:
-    """``with Relay(dsn) as link``: ``link.dsn`` goes through it. ``link.silence()`` keeps what
-    comes from then on, in both directions; ``link.drop_server_side()`` closes the connections at
-    the server, as its keepalives do in the end, and leaves the clients' open. ``link.hold()``
-    leaves unread what the present clients send, and ``link.reset()`` ends their connections after
-    last words: with something unread that is a reset, as when a server process is terminated.
-    ``deaf``: passes on no notification."""
+    """``with Relay(dsn) as link``: ``link.dsn`` connects through it.
+
+    ``link.silence()`` holds back all later data, in both directions. ``link.drop_server_side()``
+    closes the connections at the server, as its keepalives do after a while, and leaves those of
+    the clients open. ``link.hold()`` stops reading what the current clients send. ``link.reset()``
+    then sends them a last message and closes their connections. Because of the unread data this is
+    a reset, as when a server process is terminated. ``deaf``: deliver no notifications.
+    """
 
     def __init__(
         self, dsn: str, *, deaf: bool = False, bytes_per_second: float | None = None
     ) -> None:
-        """``bytes_per_second``: in each direction, of all connections together."""
+        """``bytes_per_second`` is the limit in each direction, for all connections together."""
         self._deaf = deaf
         self._rate = bytes_per_second
         self._free_at = {"up": 0.0, "down": 0.0}
@@ -108,7 +111,7 @@ class Relay:
         ]
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         if self._silent:
-            await self._end.wait()  # nobody is told that the other side is gone
+            await self._end.wait()  # neither side learns that the other has gone
         for way in ways:
             way.cancel()
         await asyncio.gather(*ways, return_exceptions=True)
@@ -117,7 +120,7 @@ class Relay:
         self._links.discard(this)
 
     async def _take_turn(self, way: str, size: int) -> None:
-        """Wait until the link has carried what came before, and this."""
+        """Wait until the link has delivered all earlier data, and this."""
         if self._rate:
             begins = max(self._loop.time(), self._free_at[way])
             self._free_at[way] = begins + size / self._rate
@@ -129,7 +132,7 @@ class Relay:
         with suppress(OSError):
             while data := await reader.read(_LIMITED if self._rate else 65536):
                 await self._take_turn(way, len(data))
-                if self._silent:  # what was kept never arrives, also not at the end
+                if self._silent:  # data that was held back is never delivered, not even at the end
                     await self._end.wait()
                     return
                 writer.write(data)
@@ -138,7 +141,8 @@ class Relay:
     async def _pass_on_but_notifications(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """What a server says is messages: a kind, a length that counts itself, a body."""
+        """Split what the server sends into messages: a kind, a length that includes itself, and a
+        body."""
         with suppress(OSError, asyncio.IncompleteReadError):
             while True:
                 head = await reader.readexactly(5)

@@ -1,4 +1,4 @@
-"""Rows as people read them, of a healthy application: tests replace what they are about."""
+"""Rows for people, of a healthy application. A test replaces those that it is about."""
 
 from __future__ import annotations
 

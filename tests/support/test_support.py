@@ -1,4 +1,4 @@
-"""The tools that the tests stand on, tested themselves."""
+"""Tests of the helpers that other tests use."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Waiting for something to become true, with a limit and a message that says what did not.
+"""Waits until something becomes true, with a time limit and a message that says what did not
+happen.
 
-Tests wait with these, never with a sleep of a guessed length.
+Tests use these functions instead of a sleep of a guessed length.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ Errors = tuple[type[Exception], ...]
 
 TIMEOUT_SECONDS = 10.0
 BUSY_SECONDS = 10.0
-"""What a machine that is busy with other things may add to a promised time."""
+"""How many seconds later than promised something may happen, because the machine is busy."""
 EVERY_SECONDS = 0.02
 
 
 class NeverHappened(AssertionError):
-    """What a test waited for did not come."""
+    """The event that a test waited for did not happen."""
 
 
 class _Watch:
-    """One wait: its deadline, and what was seen last."""
+    """One wait: its deadline, and the last value."""
 
     def __init__(self, predicate: object, timeout: float, what: str) -> None:
         self.what = what or getattr(predicate, "__name__", "the condition")
@@ -59,9 +60,9 @@ def until(
     every: float = EVERY_SECONDS,
     ignoring: Errors = (),
 ) -> T:
-    """Polls until ``predicate()`` is truthy, and returns that value.
+    """Poll until ``predicate()`` is truthy, and return its value.
 
-    Errors in ``ignoring`` count as "not yet"; all others go through.
+    An error in ``ignoring`` counts as "not yet". All other errors are raised.
     """
     watch = _Watch(predicate, timeout, what)
     while True:
@@ -85,7 +86,8 @@ async def until_async(
     every: float = EVERY_SECONDS,
     ignoring: Errors = (),
 ) -> T:
-    """The same without blocking the loop; ``predicate`` may be a plain or an async function."""
+    """Like ``until``, without blocking the loop. ``predicate`` may be a plain or an async
+    function."""
     watch = _Watch(predicate, timeout, what)
     loop = asyncio.get_running_loop()
     while True:
@@ -96,7 +98,7 @@ async def until_async(
                     value = await value
         except ignoring as error:
             watch.failed(error)
-        except TimeoutError as error:  # it hangs; the wait has a limit all the same
+        except TimeoutError as error:  # the predicate hangs; the wait has a limit nevertheless
             watch.failed(error)
         else:
             if value:
@@ -107,10 +109,10 @@ async def until_async(
 
 
 async def forever() -> None:
-    """A handler that works until it is cancelled."""
+    """A handler that runs until it is cancelled."""
     await asyncio.Event().wait()
 
 
 def stall(seconds: float) -> None:
-    """Blocks this thread (and the loop that runs in it) on purpose."""
+    """Block this thread, and the loop that runs in it, on purpose."""
     time.sleep(seconds)

@@ -1,4 +1,4 @@
-"""A dashboard over a living application: worker and web server as processes of their own."""
+"""A dashboard over a running application, with the worker and the web server as processes."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from tests.support import postgres as servers
 from tests.support.procs import Process, Processes
 from tests.support.wait import until
 
-# ten million rows are not for every run
+# ten million rows take too long for every run
 collect_ignore = [] if os.environ.get("LEASEHOLD_LONG") else ["test_speed.py"]
 CHROMIUM = "/usr/bin/chromium"
 PATIENCE = 30_000
-"""Milliseconds."""
+"""In milliseconds."""
 TOKEN = "correct-horse-battery"
 
 
 @dataclass
 class Scene:
-    """``url`` of a dashboard that acts, without a login; ``dsn`` of its database."""
+    """A dashboard with actions and without a login: its ``url``, and the ``dsn`` of its
+    database."""
 
     url: str
     dsn: str
@@ -40,7 +41,7 @@ class Scene:
     worker: Process
 
     def web(self, *options: str, **environ: str) -> str:
-        """Another dashboard on the same database; its address."""
+        """Start another dashboard on the same database, and return its address."""
         env = {"LEASEHOLD_DSN": self.dsn, **environ}
         name = f"web-{len(self.procs.all)}"
         process = self.procs.start(
@@ -83,13 +84,13 @@ def scene(postgres: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 @dataclass
 class Inside:
-    """A dashboard in this process, asked without a network."""
+    """A dashboard in this process, called without a network."""
 
     app: App
     http: httpx.AsyncClient
 
     async def form_token(self, path: str = "/jobs") -> str:
-        """As a browser finds it; the cookie is kept by the client."""
+        """Open a page as a browser does. The client keeps the cookie."""
         page = await self.http.get(path)
         found = re.search(r'name="form_token" value="([0-9a-f]{64})"', page.text)
         assert found, page.text
@@ -105,7 +106,7 @@ Make = Callable[..., Any]
 
 @pytest.fixture
 async def make(dsn: str) -> AsyncIterator[Make]:
-    """``async with make(login=…) as inside``: a dashboard over a fresh schema, with no node."""
+    """``async with make(login=…) as inside`` makes a dashboard over a new schema without a node."""
     app = App(dsn=dsn)
     await app.apply_schema()
 
@@ -140,7 +141,7 @@ Open = Callable[..., Any]
 
 @pytest.fixture
 def page_at(browser: Any) -> Iterator[Open]:
-    """A page of a fresh profile; a complaint of the browser's console fails the test."""
+    """A page in a new browser profile. An error in the browser's console fails the test."""
     complaints: list[str] = []
     contexts = []
 

@@ -5,7 +5,7 @@
 with old as (
     select d.id, d.level from leasehold.deadline d
     where d.closed_at < coalesce(%(now)s::timestamptz, now()) - make_interval(days => %(days)s)
-      -- as a value, because the planner would answer an exists by reading all of them
+      -- a scalar subquery, because for EXISTS the planner would read all of them
       and (select true from leasehold.deadline o where o.id = d.id and o.closed_at is null limit 1) is null
     order by d.closed_at
     limit %(limit)s

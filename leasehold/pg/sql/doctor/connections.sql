@@ -1,4 +1,4 @@
--- Our own connections to this database, by purpose. A pooler's connections do not have our names.
+-- leasehold's connections to this database, by purpose. A pooler's connections do not have our names.
 -- locks: none
 -- index: none
 select a.application_name, count(*) from pg_stat_activity a

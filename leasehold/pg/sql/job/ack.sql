@@ -47,7 +47,7 @@ with held as materialized (
          (select coalesce(%(now)s::timestamptz, now()) as clock) m
     on conflict do nothing
 )
-select a.id, (select j.id from leasehold.job j -- not EXISTS, for which all may be read and hashed
+select a.id, (select j.id from leasehold.job j -- not EXISTS, which may read and hash all rows
               where j.id = a.id and j.claim_token = a.token and j.node = %(node)s) is not null
 from unnest((select %(ids)s::uuid[]), (select %(tokens)s::bigint[])) as a (id, token)
 where (select count(*) from gone) + (select count(*) from back) < cardinality(%(ids)s::uuid[])

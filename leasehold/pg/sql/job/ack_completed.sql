@@ -17,7 +17,7 @@ with held as materialized (
     returning j.*, 'completed' as ended, coalesce(%(now)s::timestamptz, now()) - make_interval(secs => h.ran) as began,
               h.result, j.last_error as error, 0 as undone, 0 as crashed
 ), {{job/_finish}}
-select a.id, (select j.id from leasehold.job j -- not EXISTS, for which all may be read and hashed
+select a.id, (select j.id from leasehold.job j -- not EXISTS, which may read and hash all rows
               where j.id = a.id and j.claim_token = a.token and j.node = %(node)s) is not null
 from unnest((select %(ids)s::uuid[]), (select %(tokens)s::bigint[])) as a (id, token)
 where (select count(*) from gone) < cardinality(%(ids)s::uuid[])

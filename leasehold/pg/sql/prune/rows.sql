@@ -51,7 +51,7 @@ with clock as (
     returning 1
 ), u as (
     update leasehold.repeated set at = clock.at from clock
-    where (select true from leasehold.job j where j.id = repeated.job_id) -- as a value: not all jobs are read
+    where (select true from leasehold.job j where j.id = repeated.job_id) -- a scalar subquery, which does not read all jobs
 ), r as (
     delete from leasehold.repeated where job_id in (
         select job_id from leasehold.repeated, clock

@@ -1,4 +1,4 @@
--- Our tables in the server's statistics. The days of job_done are added up.
+-- leasehold's tables in the server's statistics. The days of job_done are added up.
 -- locks: none
 -- index: none
 select regexp_replace(s.relname, '_([0-9]{8}|default)$', ''), sum(s.n_live_tup)::bigint, sum(s.n_dead_tup)::bigint,
