@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from datetime import timedelta
 from typing import Any
 
 from leasehold.errors import ConfigError, storable, suggest
@@ -471,6 +472,8 @@ def _parse(name: str, text: str, kind: type) -> Any:
 
 
 def _typed(name: str, value: Any, kind: type) -> Any:
+    if kind is float and isinstance(value, timedelta):
+        value = value.total_seconds()
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value) if abs(value) < 1 << 53 else math.inf
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):

@@ -17,6 +17,7 @@ from uuid import UUID
 from leasehold import errors, telemetry
 from leasehold.app.home import Home
 from leasehold.model.lock_key import LockKey, lock_key
+from leasehold.model.moments import Duration, in_seconds
 from leasehold.pg.users.advisory import LockSession
 from leasehold.pg.users.user_lock import lock_on
 
@@ -41,18 +42,19 @@ class AdvisoryLock:
         scope: str = "transaction",
         shared: bool = False,
         on: Any = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         namespace: str = "",
         wide: bool = False,
         job: UUID | None = None,
         cancel: bool = True,
     ) -> None:
-        _check_options(scope, on, timeout, job)
+        seconds = in_seconds(timeout)
+        _check_options(scope, on, seconds, job)
         self._app = app
         self.key = lock_key(target, namespace=namespace, wide=wide)
         self.scope = scope
         self.shared = bool(shared)
-        self.timeout = timeout
+        self.timeout: float | None = seconds
         self.lost = asyncio.Event()
         """Set when the database no longer shows the lock, or does not answer."""
         self.why_lost: str | None = None

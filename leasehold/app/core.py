@@ -39,6 +39,7 @@ from leasehold.jobs.process import check_importable
 from leasehold.jobs.tasks import TaskGiven, TaskOptions, task_name
 from leasehold.model.backoff import Backoff
 from leasehold.model.job import JobRequest
+from leasehold.model.moments import Duration
 from leasehold.model.schedule import Spec, cron
 from leasehold.model.schedule import every as every_spec
 from leasehold.model.schedule import once as once_spec
@@ -189,7 +190,9 @@ class App(Home):
         """
         return self._scheduled(cron(expression, timezone), options)
 
-    def every(self, *, seconds: float, anchor: datetime | None = None, **options: Any) -> Schedules:
+    def every(
+        self, *, seconds: Duration, anchor: datetime | None = None, **options: Any
+    ) -> Schedules:
         """Run a task every ``seconds``, counted from ``anchor`` (default: 1970-01-01 UTC, so that
         all processes agree). Options and errors: see :meth:`periodic`."""
         return self._scheduled(every_spec(seconds=seconds, anchor=anchor), options)
@@ -316,7 +319,7 @@ class App(Home):
         scope: str = "transaction",
         shared: bool = False,
         on: Any = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         namespace: str = "",
         wide: bool = False,
         job: UUID | None = None,

@@ -16,6 +16,7 @@ from leasehold.jobs.tasks import Registry, TaskFunction
 from leasehold.model.deadline import Level, as_levels
 from leasehold.model.job import JOB_OPTIONS, JobGiven, JobOptions, JobRequest
 from leasehold.model.missed import Missed
+from leasehold.model.moments import in_seconds
 from leasehold.model.schedule import Spec
 
 LONGEST_DEFAULT_GRACE = 5.0
@@ -160,7 +161,7 @@ class ScheduleOptions:
             if wrong not in allowed:
                 raise BadSchedule(f"a schedule has no option {wrong!r}", do=suggest(wrong, allowed))
         missed = Missed.parse(given.get("missed", Missed.LATEST))
-        grace = given.get("grace_seconds", _default_grace(spec))
+        grace = in_seconds(given.get("grace_seconds", _default_grace(spec)))
         if isinstance(grace, bool) or not isinstance(grace, (int, float)) or not 0 <= grace < 1e9:
             raise BadSchedule("grace_seconds must be a number of seconds", got=grace)
         arguments = given.get("arguments")

@@ -12,11 +12,11 @@ from typing import Any, Self, TypeVar
 from leasehold.app.advisory import AdvisoryLock
 from leasehold.app.held import VERIFY_IDLE_SECONDS, Held, Scope
 from leasehold.app.home import Home
-from leasehold.app.lock import check_timeout
 from leasehold.config import LEADER_PREFIX
 from leasehold.errors import ConfigError, LeaseholdError, LostLease, Unavailable, told
 from leasehold.lease.bids import Bid, Patience
 from leasehold.lease.guard import Guard
+from leasehold.model.moments import Duration, checked_timeout
 
 T = TypeVar("T")
 Callback = Callable[["Leader"], Any]
@@ -81,11 +81,10 @@ class Leader(Held):
         """The number of this tenure, a token that only grows. None while another process leads."""
         return self._token()
 
-    async def wait(self, timeout: float | None = None) -> int:
+    async def wait(self, timeout: Duration | None = None) -> int:
         """Wait until this process leads, and return the term. Raises TimeoutError after
         ``timeout`` seconds."""
-        check_timeout(timeout)
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(checked_timeout(timeout)):
             while (term := self.term) is None:
                 await self._gained.wait()
                 if self._bid and not self._now():

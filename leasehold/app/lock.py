@@ -12,11 +12,7 @@ from leasehold.app.home import Home
 from leasehold.config import LOCK_PREFIX
 from leasehold.errors import ConfigError, LeaseholdError, LockNotAcquired, LostLease
 from leasehold.lease.bids import Patience
-
-
-def check_timeout(timeout: float | None) -> None:
-    if timeout is not None and not 0 <= timeout < 1e9:
-        raise ConfigError("timeout must be a number of seconds, or None to wait", got=timeout)
+from leasehold.model.moments import Duration, checked_timeout
 
 
 def patience_of(timeout: float | None) -> tuple[Patience, float | None]:
@@ -40,11 +36,10 @@ class Lock(Held):
     """
 
     def __init__(
-        self, app: Home, name: str, *, timeout: float | None = None, cancel: bool = True
+        self, app: Home, name: str, *, timeout: Duration | None = None, cancel: bool = True
     ) -> None:
         super().__init__(app, LOCK_PREFIX, name)
-        check_timeout(timeout)
-        self._timeout = timeout
+        self._timeout = checked_timeout(timeout)
         self._cancel = cancel
         self._scope: Scope | None = None
 
@@ -70,12 +65,12 @@ class Lock(Held):
         """
         await self._verify(connection, idle_timeout)
 
-    async def acquire(self, timeout: float | None = None) -> None:
+    async def acquire(self, timeout: Duration | None = None) -> None:
         """Acquire the lock. Wait at most ``timeout`` seconds (None: without limit, 0: one attempt),
         then raise LockNotAcquired. Also raises ServerError or Unavailable."""
-        check_timeout(timeout)
-        if not await self._win(*patience_of(timeout)):
-            raise LockNotAcquired(f"the lock {self.name!r} was not free within {timeout:g} s")
+        seconds = checked_timeout(timeout)
+        if not await self._win(*patience_of(seconds)):
+            raise LockNotAcquired(f"the lock {self.name!r} was not free within {seconds:g} s")
 
     async def try_acquire(self, *, sure: bool = False) -> bool:
         """Make one attempt, and return whether it acquired the lock. With ``sure``, return False

@@ -30,6 +30,7 @@ from leasehold.jobs.client import Client, Job
 from leasehold.lease.bids import Lost
 from leasehold.lease.guard import Guard
 from leasehold.model.job import JobRecord, JobRequest
+from leasehold.model.moments import Duration
 
 T = TypeVar("T")
 Callback = Callable[["SyncLeader"], Any]
@@ -87,7 +88,7 @@ class SyncApp:
         """See :meth:`App.retry`."""
         return self.call(self._app.retry(job))
 
-    def wait(self, job: UUID | str, timeout: float | None = None) -> Any:
+    def wait(self, job: UUID | str, timeout: Duration | None = None) -> Any:
         """Wait at most ``timeout`` seconds until a job has finished, and return its result. See
         :meth:`Job.wait`."""
 
@@ -109,7 +110,7 @@ class SyncApp:
         """See :meth:`App.leader`. In threads: ``with app.sync.leader("engine") as lead:``."""
         return SyncLeader(self, name, **options)
 
-    def lock(self, name: str, *, timeout: float | None = None) -> SyncLock:
+    def lock(self, name: str, *, timeout: Duration | None = None) -> SyncLock:
         """See :meth:`App.lock`. In threads: ``with app.sync.lock("nightly") as lock:``."""
         return SyncLock(self, Lock(self._app, name, timeout=timeout, cancel=False))
 
@@ -237,7 +238,7 @@ class SyncLock(SyncHeld):
         """See :attr:`Lock.held`."""
         return self._lock.held
 
-    def acquire(self, timeout: float | None = None) -> None:
+    def acquire(self, timeout: Duration | None = None) -> None:
         """See :meth:`Lock.acquire`."""
         self._take(self._lock.acquire(timeout))
 
@@ -286,7 +287,7 @@ class SyncLeader(SyncHeld):
         """See :attr:`Leader.term`."""
         return self._leader.term
 
-    def wait(self, timeout: float | None = None) -> int | None:
+    def wait(self, timeout: Duration | None = None) -> int | None:
         """Wait until this process leads, and return the term, or None after ``timeout``
         seconds."""
 

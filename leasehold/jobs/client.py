@@ -14,6 +14,7 @@ from leasehold.jobs.numbered import CannotCopy, Numbered
 from leasehold.jobs.tracing import enqueueing
 from leasehold.model.filter import JobFilter
 from leasehold.model.job import JobRecord, JobRequest
+from leasehold.model.moments import Duration, checked_timeout
 from leasehold.model.states import FINISHED, State
 from leasehold.ports import Store
 
@@ -59,7 +60,7 @@ class Job(Generic[R]):
         """Read the job's current state. Raises JobNotFound, also if its history was pruned."""
         return await (await self._client()).get(self.id)
 
-    async def wait(self, timeout: float | None = None) -> R:
+    async def wait(self, timeout: Duration | None = None) -> R:
         """Wait until the job has finished, and return its result. Raises JobFailed (discarded,
         quarantined), JobCancelled, or WaitTimeout after ``timeout`` seconds; the job continues
         then. While the database is unavailable it retries, and raises Unavailable after
@@ -184,9 +185,10 @@ class Client:
             raise errors.JobNotFound("no such job", got=str(job))
         return where != "running"
 
-    async def wait(self, job: UUID | str, timeout: float | None = None) -> Any:
+    async def wait(self, job: UUID | str, timeout: Duration | None = None) -> Any:
         """Poll until the job has finished, faster at first. See ``Job.wait``."""
         started = self._env.boot_now()
+        limit = checked_timeout(timeout)
         pause = 0.01
         while True:
             record, away = None, None
@@ -196,12 +198,12 @@ class Client:
                 away = error  # perhaps only for a moment: the job continues
             if record and record.state in FINISHED:
                 return _result(record)
-            left = None if timeout is None else timeout - (self._env.boot_now() - started)
+            left = None if limit is None else limit - (self._env.boot_now() - started)
             if left is not None and left <= 0:
                 if record is None:
                     raise away or errors.Unavailable("the database did not answer")
                 raise errors.WaitTimeout(
-                    f"job {record.id} is {record.state} after {timeout:g} s",
+                    f"job {record.id} is {record.state} after {limit:g} s",
                     do="The job continues. Wait again, or check its state",
                 )
             await asyncio.sleep(pause if left is None else min(pause, left))

@@ -15,13 +15,15 @@ from uuid import UUID
 from leasehold.config import Limits
 from leasehold.errors import BadJob, BadPayload, storable
 from leasehold.model.deadline import Deadline, Level
-from leasehold.model.moments import storable_moment
+from leasehold.model.moments import Duration, in_seconds, storable_moment
 from leasehold.model.states import State
 
 MOST_TAGS = 10
 TAG_CHARS = 50
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 """Matches the escape of a NUL, but not an escaped backslash before the text "u0000"."""
+_LENGTHS = ("timeout", "requeue_after", "run_in", "unique_for")
+"""Options in seconds, which may be given as a timedelta."""
 _TRACE = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -42,8 +44,8 @@ class SharedGiven(TypedDict, total=False):
     queue: str
     priority: int
     max_attempts: int
-    timeout: float | None
-    requeue_after: float | None
+    timeout: Duration | None
+    requeue_after: Duration | None
     history: bool
     deadline: Deadline | Sequence[Deadline] | None
     tags: Sequence[str]
@@ -72,9 +74,9 @@ class JobGiven(SharedGiven, total=False):
     """What a caller may give for :class:`JobOptions`."""
 
     run_at: datetime | None
-    run_in: float | None
+    run_in: Duration | None
     unique: str | None
-    unique_for: float | None
+    unique_for: Duration | None
     on_conflict: OnConflict | Literal["return", "raise", "replace"]
 
 
@@ -94,6 +96,8 @@ class JobOptions(SharedOptions):
     """Due at once, without a key or a deadline, so that COPY can insert the job."""
 
     def __post_init__(self) -> None:
+        for name in _LENGTHS:
+            object.__setattr__(self, name, in_seconds(getattr(self, name)))
         _check(self)
         waits = self.run_at is not None or self.run_in is not None
         object.__setattr__(self, "tags", tuple(self.tags))

@@ -9,6 +9,7 @@ from leasehold.config import Limits
 from leasehold.errors import BadJob, BadPayload, shorten, storable, told, words
 from leasehold.model.backoff import Backoff
 from leasehold.model.job import ClaimedJob, encode
+from leasehold.model.moments import Duration, in_seconds
 from leasehold.model.states import State
 from leasehold.model.values import Values
 
@@ -29,13 +30,16 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Snooze:
-    """Return this from a handler to run again in ``seconds``. Does not count as an attempt."""
+    """Return this from a handler to run again in ``seconds``, a number or a timedelta. Does not
+    count as an attempt."""
 
-    seconds: float
+    seconds: Duration
 
     def __post_init__(self) -> None:
-        good = isinstance(self.seconds, (int, float)) and not isinstance(self.seconds, bool)
-        if not good or not 0 <= self.seconds <= 366 * 86400:
+        seconds = in_seconds(self.seconds)
+        object.__setattr__(self, "seconds", seconds)
+        good = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+        if not good or not 0 <= seconds <= 366 * 86400:
             raise BadJob("Snooze takes seconds from 0 to a year", got=self.seconds)
 
 
@@ -111,7 +115,7 @@ def decide(job: ClaimedJob, outcome: Outcome, backoff: Backoff, draw: float) -> 
             return Decision(State.DISCARDED, error=_text(reason))
         case Snooze(seconds):
             return Decision(
-                State.SCHEDULED, run_in=float(seconds), counts=False, held_because="snoozed"
+                State.SCHEDULED, run_in=in_seconds(seconds), counts=False, held_because="snoozed"
             )
         case Unknown(seconds):
             return Decision(

@@ -31,7 +31,7 @@ from cronsim import CronSim, CronSimError
 from cronsim.explain import explain
 
 from leasehold.errors import BadSchedule, suggest
-from leasehold.model.moments import storable_moment
+from leasehold.model.moments import Duration, in_seconds, storable_moment
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """The default anchor of an interval, the same in all processes."""
@@ -143,7 +143,7 @@ class Every(Spec):
     anchor: datetime = EPOCH
 
     def __post_init__(self) -> None:
-        got = self.seconds
+        got = in_seconds(self.seconds)
         number = isinstance(got, (int, float)) and not isinstance(got, bool)
         if not number or math.isnan(min(got, MAX_EVERY_SECONDS)):  # min: isnan(10**400) raises
             raise BadSchedule("an interval is a number of seconds", got=got, do="Say seconds=30")
@@ -203,8 +203,8 @@ def cron(expression: str, timezone: str = "UTC") -> Spec:
     return Cron(expression, timezone)
 
 
-def every(*, seconds: float, anchor: datetime | None = None) -> Spec:
-    return Every(seconds, EPOCH if anchor is None else anchor)
+def every(*, seconds: Duration, anchor: datetime | None = None) -> Spec:
+    return Every(in_seconds(seconds), EPOCH if anchor is None else anchor)
 
 
 def once(*, at: datetime) -> Spec:
