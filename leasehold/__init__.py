@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from leasehold.errors import LeaseholdError
     from leasehold.jobs.client import Job
     from leasehold.jobs.context import Context, SyncContext
+    from leasehold.jobs.middleware import CallNext
     from leasehold.model.backoff import Backoff
     from leasehold.model.deadline import Deadline
+    from leasehold.model.job import JobRecord, JobRequest
     from leasehold.model.outcome import Cancel, Discard, Snooze
 
 __version__ = VERSION
@@ -31,11 +33,14 @@ _WHERE = {
     "App": "leasehold.app",
     "Task": "leasehold.app",
     "Backoff": "leasehold.model.backoff",
+    "CallNext": "leasehold.jobs.middleware",
     "Cancel": "leasehold.model.outcome",
     "Deadline": "leasehold.model.deadline",
     "Context": "leasehold.jobs.context",
     "Discard": "leasehold.model.outcome",
     "Job": "leasehold.jobs.client",
+    "JobRecord": "leasehold.model.job",
+    "JobRequest": "leasehold.model.job",
     "LeaseholdError": "leasehold.errors",
     "Snooze": "leasehold.model.outcome",
     "SyncContext": "leasehold.jobs.context",
@@ -44,11 +49,14 @@ _WHERE = {
 __all__ = [
     "App",
     "Backoff",
+    "CallNext",
     "Cancel",
     "Context",
     "Deadline",
     "Discard",
     "Job",
+    "JobRecord",
+    "JobRequest",
     "LeaseholdError",
     "Snooze",
     "SyncContext",

@@ -60,6 +60,18 @@ async def drain(
     node = await app.make_node(queues, schedules=False)
     ran: dict[UUID, None] = {}
     _note_claims(node, ran)
+    async with app.state_for(node):
+        await _drain(app, node, ran, timeout)
+    records = []
+    for job in ran:
+        try:
+            records.append(await app.get(job))
+        except JobNotFound:
+            continue
+    return records
+
+
+async def _drain(app: App, node: Node, ran: dict[UUID, None], timeout: float) -> None:
     await node.start()
     try:
         async with asyncio.timeout(timeout):
@@ -74,13 +86,6 @@ async def drain(
         ) from None
     finally:
         await asyncio.shield(node.stop())
-    records = []
-    for job in ran:
-        try:
-            records.append(await app.get(job))
-        except JobNotFound:
-            continue
-    return records
 
 
 def _note_claims(node: Node, ran: dict[UUID, None]) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
+import inspect
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from functools import partial
-from typing import Any, Unpack, overload
+from typing import Any, TypeVar, Unpack, overload
 from uuid import UUID
 
 from leasehold.app.advisory import AdvisoryLock
@@ -31,10 +30,12 @@ from leasehold.app.diagnosis import Diagnosis, diagnose
 from leasehold.app.home import Home
 from leasehold.app.leader import Leader
 from leasehold.app.lock import Lock
+from leasehold.app.planning import checked_queues, derived_release, once_key
 from leasehold.app.sync import SyncApp
 from leasehold.config import Settings, check_text
 from leasehold.duties.syncer import Planned
 from leasehold.errors import BadDeadline, BadJob, BadSchedule, ConfigError, suggest
+from leasehold.jobs.middleware import Middleware
 from leasehold.jobs.process import check_importable
 from leasehold.jobs.tasks import TaskGiven, TaskOptions, task_name
 from leasehold.model.backoff import Backoff
@@ -46,10 +47,11 @@ from leasehold.model.schedule import once as once_spec
 from leasehold.node import Node, NodePlan, Tools
 from leasehold.pg.connection.listener import Listener
 from leasehold.pg.schema import migrate, roles
-from leasehold.telemetry import logger
 from leasehold.version import VERSION
 from leasehold.watch.inspector import Inspector
 
+Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
+M = TypeVar("M", bound=Middleware)
 CLAIMS = ("rows", "advisory")
 DEFAULT_SLOTS = 100
 ONCE_KEPT_SECONDS = 366 * 86400.0
@@ -67,10 +69,23 @@ class App(Home):
     development. The default is the environment variable ``LEASEHOLD_DSN``. ``options`` are fields
     of :class:`leasehold.config.Settings`. Raises ConfigError for an invalid setting. The app opens
     a connection only when it needs one.
+
+    ``lifespan`` is an async context manager for what handlers share. A process enters it before
+    its first job and leaves it after its last one. Handlers get what it yields as ``ctx.state``::
+
+        @asynccontextmanager
+        async def clients(app: App):
+            async with httpx.AsyncClient() as http:
+                yield http
+
+        app = App(lifespan=clients)
     """
 
-    def __init__(self, dsn: str | None = None, **options: Any) -> None:
+    def __init__(
+        self, dsn: str | None = None, *, lifespan: Lifespan | None = None, **options: Any
+    ) -> None:
         super().__init__(Settings.load({**options, "dsn": dsn}))
+        self.process_lifespan = lifespan
         self._planned: dict[str, Planned] = {}
         self._once: dict[str, Task[Any, Any]] = {}
         self._claims: dict[str, str] = {}
@@ -170,6 +185,27 @@ class App(Home):
             raise ConfigError(f"no claim is named {claim!r}", do=suggest(str(claim), CLAIMS))
         self._check_in_time(f"queue({name!r})", for_jobs=True)
         self._claims[name] = claim
+
+    def middleware(self, function: M, /) -> M:
+        """Register a function around every handler. It gets the context and ``call_next``, which
+        runs the handler and returns its result or raises its error::
+
+            @app.middleware
+            async def timed(ctx: Context, call_next: CallNext) -> Any:
+                with histogram.labels(ctx.task).time():
+                    return await call_next()
+
+        What it returns or raises is the handler's outcome. The first that is registered is the
+        outermost. It runs in the event loop, also for handlers in threads, and in the child
+        process for handlers in processes. A job's timeout includes it. Raises BadJob for a
+        function that is not ``async def``, and ConfigError after a node has started.
+        """
+        is_async: bool = inspect.iscoroutinefunction(function)
+        if not is_async:
+            raise BadJob("middleware is a coroutine function", got=function, do="Write async def")
+        self._check_in_time("middleware", for_jobs=True)
+        self.registry.middleware.append(function)
+        return function
 
     def periodic(self, expression: str, *, timezone: str = "UTC", **options: Any) -> Schedules:
         """Run a task by a cron expression::
@@ -449,15 +485,26 @@ class App(Home):
         try:
             node = await self.make_node(queues, execute, hard_exit)
             node.on_drain = on_drain  # before a person can see the node and drain it
-            await node.start()
-            with self.desk.served_by(node.guard) as stops:
-                try:
-                    yield node
-                finally:
-                    stops()
-                    await _to_its_end(asyncio.ensure_future(node.stop()))
+            async with self.state_for(node, execute):
+                await node.start()
+                with self.desk.served_by(node.guard) as stops:
+                    try:
+                        yield node
+                    finally:
+                        stops()
+                        await _to_its_end(asyncio.ensure_future(node.stop()))
         finally:
             self._taking_part.remove(here)
+
+    @asynccontextmanager
+    async def state_for(self, node: Node, execute: bool = True) -> AsyncIterator[None]:
+        """Enter the lifespan for as long as the node runs jobs, in the task of the caller."""
+        if self.process_lifespan is None or not execute:
+            yield
+            return
+        async with self.process_lifespan(self) as state:
+            node.attempts.state = state
+            yield
 
     async def make_node(
         self,
@@ -472,9 +519,9 @@ class App(Home):
         plan = NodePlan(
             version=VERSION,
             release=self.release,
-            queues=self._check_queues(queues) if execute else {},
+            queues=self._queues(queues) if execute else {},
             planned=tuple(self._planned.values()) if schedules else (),
-            once=[self._once_job(k, task) for k, task in self._once.items()] if schedules else (),
+            once=[self._once_job(*one) for one in self._once.items()] if schedules else (),
             hard_exit=hard_exit,
             claims=self._claims,
         )
@@ -487,49 +534,22 @@ class App(Home):
         )
         return Node(plan, tools, self.registry, settings, self.env)
 
-    def _check_queues(self, queues: Mapping[str, int] | None) -> dict[str, int]:
+    def _queues(self, queues: Mapping[str, int] | None) -> dict[str, int]:
+        named = self.registry.queues()
         if queues is None:
-            return dict.fromkeys(sorted(self.registry.queues() or {"default"}), DEFAULT_SLOTS)
-        most = self.settings.limits.concurrency
-        for queue, slots in queues.items():
-            check_text("a queue's name", queue, self.settings.limits.text_chars)
-            if isinstance(slots, bool) or not isinstance(slots, int) or not 1 <= slots <= most:
-                raise ConfigError(
-                    f"the number of slots of queue {queue!r} must be from 1 to {most}", got=slots
-                )
-        self._warn_of_unused(queues)
-        return dict(queues)
-
-    def _warn_of_unused(self, queues: Mapping[str, int]) -> None:
-        """Warn of a queue that no definition names. It may be a typing error, or intended, because
-        a job can name its own queue."""
-        used = self.registry.queues() | {p.job.queue for p in self._planned.values()}
-        for queue in queues:
-            if used and queue not in used:
-                logger.warning(
-                    "no task uses the queue %r: it gets only jobs that name it themselves. %s",
-                    queue, suggest(queue, used),
-                )  # fmt: skip
+            return dict.fromkeys(sorted(named or {"default"}), DEFAULT_SLOTS)
+        used = named | {planned.job.queue for planned in self._planned.values()}
+        return checked_queues(queues, used, self.settings.limits)
 
     def _once_job(self, key: str, task: Task[[], Any]) -> JobRequest:
-        # the task's name contains the release; a digest, because a key has at most 200 characters
-        digest = hashlib.sha256(f"{self.settings.name}\n{key}".encode()).hexdigest()
-        return task.using(unique=f"once-{digest}", unique_for=ONCE_KEPT_SECONDS).job()
+        # the task's name contains the release
+        unique = once_key(self.settings.name, key)
+        return task.using(unique=unique, unique_for=ONCE_KEPT_SECONDS).job()
 
     @property
     def release(self) -> str:
         """The release that is set, or else a digest of the tasks and schedules of the code."""
-        if self.settings.release:
-            return self.settings.release
-        defined = {
-            "tasks": self.registry.names(),
-            "schedules": {
-                name: [p.spec.to_json(), p.job_options(), p.missed, p.grace_seconds]
-                for name, p in self._planned.items()
-            },
-        }
-        text = json.dumps(defined, sort_keys=True)
-        return "auto-" + hashlib.sha256(text.encode()).hexdigest()[:12]
+        return self.settings.release or derived_release(self.registry, self._planned)
 
     def lifespan(
         self,

@@ -80,7 +80,7 @@ def end_badly() -> NoReturn:
     click.get_current_context().exit(1)
 
 
-def database() -> dict[str, str]:
+def database() -> dict[str, Any]:
     """The options of App that the command line sets."""
     options = {"dsn": given("dsn"), "schema": given("schema_name")}
     return {name: value for name, value in options.items() if value is not None}

@@ -10,12 +10,14 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from typing import Any, TypeVar
 
 from leasehold import errors, own
 from leasehold.config import Limits, Tuning
 from leasehold.env import Env
 from leasehold.jobs.context import Context, OnConnection, SyncContext
+from leasehold.jobs.middleware import around
 from leasehold.jobs.running import Claim, timed_out
 from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import Registry, TaskFunction
@@ -40,6 +42,10 @@ _ENDS = (errors.JobCancelled, errors.JobTimeout, errors.LostClaim, asyncio.Cance
 """The errors with which a handler in a thread stops when it should."""
 
 Run = Callable[[TaskFunction, Claim], Awaitable[Outcome]]
+
+
+class _NoThread(RuntimeError):
+    """The system starts no further thread."""
 
 
 class Attempts:
@@ -78,6 +84,8 @@ class Attempts:
         self._process = own.generation()
         self._threads: ThreadPoolExecutor | None = None
         self.worker_id = ""
+        self.state: Any = None
+        """What the application's lifespan yielded."""
         self._traced = False
 
     def prepare(self) -> None:
@@ -165,7 +173,13 @@ class Attempts:
         job = claim.job
         arguments = (self._context(Context, claim),) if task.takes_context else ()
         given = task.values.read(job.payload)
-        work = claim.place = task.function(*arguments, **given)
+        if self._registry.middleware:
+            context = arguments[0] if arguments else self._context(Context, claim)
+            handler = partial(task.function, *arguments, **given)
+            work = around(self._registry.middleware, context, handler)
+        else:
+            work = task.function(*arguments, **given)
+        claim.place = work
         if job.timeout is None:
             return self._outcome_of(task, await work)
         limit = asyncio.timeout(job.timeout)
@@ -201,8 +215,11 @@ class Attempts:
 
         timer = loop.call_later(job.timeout, claim.cancelled.set) if job.timeout else None
         try:
-            returned, error = await self._in_thread(call)
-        except RuntimeError as trouble:  # not from the handler: its errors are returned
+            if self._registry.middleware:
+                returned, error = await self._around_thread(claim, call)
+            else:
+                returned, error = await self._in_thread(call)
+        except _NoThread as trouble:
             return await self._starts.failed(f"no thread could be started: {trouble}")
         finally:
             if timer:
@@ -217,8 +234,28 @@ class Attempts:
             return Fail(describe(error, self._limits.error_chars))
         return self._outcome_of(task, returned)
 
+    async def _around_thread(
+        self, claim: Claim, call: Callable[[], tuple[Any, BaseException | None]]
+    ) -> tuple[Any, BaseException | None]:
+        """Run ``call`` in a thread, inside the middleware. Return what comes out of it."""
+
+        async def handler() -> Any:
+            returned, error = await self._in_thread(call)
+            if error is not None:
+                raise error
+            return returned
+
+        try:
+            context = self._context(Context, claim)
+            return await around(self._registry.middleware, context, handler), None
+        except _NoThread:
+            raise
+        except BaseException as error:
+            own.leave_if_copy(self._process, error)
+            return None, error
+
     async def _in_thread(self, call: Callable[[], T]) -> T:
-        """Run ``call`` in a thread. Raises RuntimeError if none starts, and never runs it then."""
+        """Run ``call`` in a thread. Raises _NoThread if none starts, and never runs it then."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
         begun = threading.Lock()
@@ -235,10 +272,10 @@ class Attempts:
 
         try:
             self._pool().submit(copy_context().run, work)
-        except RuntimeError:
+        except RuntimeError as error:
             # The pool still queued it. If a thread has begun it, its result counts.
             if begun.acquire(blocking=False):
-                raise
+                raise _NoThread(*error.args) from None
         else:
             self._starts.succeeded()
         return await done
@@ -250,7 +287,7 @@ class Attempts:
         return self._threads
 
     def _context(self, kind: type[Context], claim: Claim) -> Context:
-        return kind(claim, self.worker_id, self._users, self._on)
+        return kind(claim, self.worker_id, self._users, self._on, state=self.state)
 
     def _outcome_of(self, task: TaskFunction, returned: Any) -> Outcome:
         if returned is None:

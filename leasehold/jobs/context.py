@@ -38,10 +38,21 @@ class Context:
     _on: OnConnection
     _run: Callable[[Awaitable[Any]], Any] | None = None
     """For handlers in a thread: runs a coroutine in the event loop and waits for it."""
+    state: Any = None
+    """What ``App(lifespan=…)`` yielded in this process, such as clients and pools."""
 
     @property
     def job_id(self) -> UUID:
         return self.claim.job.id
+
+    @property
+    def task(self) -> str:
+        """The name of the job's task."""
+        return self.claim.job.task
+
+    @property
+    def queue(self) -> str:
+        return self.claim.job.queue
 
     @property
     def token(self) -> int:
@@ -53,6 +64,11 @@ class Context:
     def attempt(self) -> int:
         """The number of this attempt, from 1."""
         return self.claim.job.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        """The number of attempts after which a failing job is discarded."""
+        return self.claim.job.max_attempts
 
     @property
     def scheduled_for(self) -> datetime:

@@ -21,10 +21,10 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, suppress
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Any, NoReturn, cast
 from uuid import UUID
@@ -32,6 +32,7 @@ from uuid import UUID
 from leasehold import errors
 from leasehold.jobs.attempt import describe
 from leasehold.jobs.context import Context, SyncContext
+from leasehold.jobs.middleware import around
 from leasehold.jobs.running import Claim
 from leasehold.jobs.tasks import values_of
 from leasehold.model.deadline import DueLevel
@@ -206,17 +207,70 @@ def _context(request: Message, link: ParentLink, app: Any, in_loop: bool) -> Con
 _values_of = cache(values_of)
 
 
-def _call(request: Message, link: ParentLink) -> tuple[Values, Any]:
+class _Loop:
+    """The event loop of this process. A lifespan lives in it from the first job to the last."""
+
+    def __init__(self) -> None:
+        self._runner: asyncio.Runner | None = None
+        self._stack = AsyncExitStack()
+        self._states: dict[Any, Any] = {}
+
+    def state_of(self, app: Any) -> Any:
+        """Enter the lifespan of the application, at its first job here. Return what it yields."""
+        lifespan = getattr(app, "process_lifespan", None)
+        if lifespan is None:
+            return None
+        if app not in self._states:
+            self._runner = self._runner or asyncio.Runner()
+            self._states[app] = self._runner.run(self._stack.enter_async_context(lifespan(app)))
+        return self._states[app]
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run a job's coroutine, and end the tasks that it leaves behind."""
+        if self._runner is None:
+            return asyncio.run(work)
+        return self._runner.run(_alone(work))
+
+    def close(self) -> None:
+        if self._runner:
+            with self._runner:
+                self._runner.run(self._stack.aclose())
+
+
+async def _alone(work: Coroutine[Any, Any, Any]) -> Any:
+    before = asyncio.all_tasks()
+    try:
+        return await work
+    finally:
+        left = asyncio.all_tasks() - before
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+
+def _call(request: Message, link: ParentLink, loop: _Loop) -> tuple[Values, Any]:
     """The handler's values, and what it returned."""
     function, app = find(request["module"], request["qualname"])
     is_async = inspect.iscoroutinefunction(function)
-    arguments = (_context(request, link, app, is_async),) if request["takes_context"] else ()
+    context = _context(request, link, app, is_async)
+    context.state = loop.state_of(app)
+    arguments = (context,) if request["takes_context"] else ()
     link.tell({"kind": "started"})
     values = _values_of(function, request["takes_context"])
-    given = values.read(request["job"]["payload"])
-    if is_async:
-        return values, asyncio.run(function(*arguments, **given))
-    return values, function(*arguments, **given)
+    call = partial(function, *arguments, **values.read(request["job"]["payload"]))
+    middleware = app.registry.middleware if app is not None else ()
+    if middleware:
+        outer = context if is_async else _context(request, link, app, True)
+        outer.state = context.state
+        return values, loop.run(around(middleware, outer, call if is_async else _as_async(call)))
+    return values, loop.run(call()) if is_async else call()
+
+
+def _as_async(call: Callable[[], Any]) -> Callable[[], Awaitable[Any]]:
+    async def handler() -> Any:
+        return call()
+
+    return handler
 
 
 def _outcome(values: Values, returned: Any, request: Message) -> list[Any]:
@@ -231,10 +285,10 @@ def _outcome(values: Values, returned: Any, request: Message) -> list[Any]:
             return ["complete", result]
 
 
-def _serve(request: Message, channel: Channel) -> None:
+def _serve(request: Message, channel: Channel, loop: _Loop) -> None:
     link, pid = ParentLink(channel), os.getpid()
     try:
-        outcome = _outcome(*_call(request, link), request)
+        outcome = _outcome(*_call(request, link, loop), request)
     except BaseException as error:  # SystemExit and KeyboardInterrupt too are the handler's
         trace = error.__traceback__
         while trace and trace.tb_next and trace.tb_frame.f_code.co_filename == __file__:
@@ -269,7 +323,9 @@ def main(fd: int, parent: int, looks: int) -> NoReturn:
     os.set_inheritable(fd, False)
     del sys.argv[1:]  # ours: a module that reads it must not see it
     channel = Channel(socket.socket(fileno=fd))
+    loop = _Loop()
     with suppress(ConnectionError):
         while (request := channel.read()) is not None:
-            _serve(request, channel)
+            _serve(request, channel, loop)
+    loop.close()
     sys.exit(0)

@@ -192,6 +192,8 @@ class Registry:
 
     def __init__(self, payload_limit: int = Limits.payload_bytes) -> None:
         self._tasks: dict[str, TaskFunction] = {}
+        self.middleware: list[Any] = []
+        """Functions around every handler (``jobs/middleware.py``), the outermost first."""
         self._payload_limit = payload_limit
 
     def add(self, name: str, function: Callable[..., Any], options: TaskOptions) -> TaskFunction:

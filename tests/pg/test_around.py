@@ -1,0 +1,124 @@
+"""Around a job: the lifespan of its process, and middleware, wherever the handler runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leasehold import App
+from leasehold.errors import BadJob, ConfigError, JobFailed
+from leasehold.model.states import State
+from leasehold.testing import drain
+from tests.pg import around
+from tests.support.wait import until
+
+Lines = Callable[[], list[str]]
+
+
+@pytest.fixture
+async def shop(
+    migrated: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[App]:
+    monkeypatch.setattr(around, "journal", tmp_path / "journal")
+    monkeypatch.setenv("LEASEHOLD_TEST_AROUND", str(tmp_path / "journal"))
+    around.app.configure(dsn=migrated)
+    yield around.app
+    await around.app.close()
+
+
+@pytest.fixture
+def lines(shop: App, tmp_path: Path) -> Lines:
+    return lambda: (tmp_path / "journal").read_text().splitlines()
+
+
+@pytest.mark.parametrize("name", ["in_loop", "in_thread", "in_process", "async_in_process"])
+async def test_a_handler_runs_inside_the_middleware_and_has_the_state_of_its_process(
+    shop: App, lines: Lines, name: str
+) -> None:
+    task: Any = getattr(around, name)
+    async with shop.node():
+        first, second = await task.enqueue(), await task.enqueue()
+        assert await first.wait(60) == await second.wait(60) == ["acme", True]
+    each = [f"outer of {name}, attempt 1 of 5", "inner saw ['acme', True]", "outer ends"]
+    told = lines()
+    assert sorted(line for line in told if line not in ("enter", "leave")) == sorted(each * 2)
+    processes = 1 if name in ("in_loop", "in_thread") else told.count("enter")
+    assert told.count("enter") == processes and told[0] == "enter"
+    assert told[-1] == "leave"
+
+
+async def test_the_lifespan_of_a_child_process_ends_with_it(shop: App, lines: Lines) -> None:
+    async with shop.node():
+        await (await around.in_process.enqueue()).wait(60)
+        assert lines().count("enter") == 2, "the worker's and the child's"
+    until(lambda: lines().count("leave") == 2, 10, "the end of both lifespans")
+
+
+async def test_middleware_wraps_a_handler_without_a_context(shop: App) -> None:
+    async with shop.node():
+        assert await (await around.without_context.enqueue()).wait(60) == "acme"
+
+
+@pytest.mark.parametrize("name", ["fails", "fails_in_thread", "fails_in_process"])
+async def test_middleware_sees_the_error_and_what_it_raises_is_recorded(
+    shop: App, lines: Lines, name: str
+) -> None:
+    job = await getattr(around, name).enqueue()
+    async with shop.node():
+        with pytest.raises(JobFailed, match="discarded"):
+            await job.wait(60)
+    assert "outer saw LookupError('no such user')" in lines()
+    error = (await shop.get(job.id)).last_error or ""
+    assert error.startswith("ValueError: told by the middleware")
+
+
+async def test_middleware_that_does_not_call_the_handler_decides_the_outcome(
+    shop: App, lines: Lines
+) -> None:
+    job = await around.refused.enqueue()
+    await drain(shop)
+    assert (await shop.get(job.id)).state is State.SCHEDULED
+    assert "refused ran" not in lines()
+    assert lines()[0] == "enter" and lines()[-1] == "leave", "drain enters the lifespan as well"
+
+
+async def test_a_process_that_runs_no_jobs_does_not_enter_the_lifespan(
+    shop: App, tmp_path: Path
+) -> None:
+    async with shop.node(execute=False):
+        pass
+    assert not (tmp_path / "journal").exists()
+
+
+async def test_a_lifespan_that_fails_stops_the_process_before_it_joins(migrated: str) -> None:
+    @asynccontextmanager
+    async def broken(app: App) -> AsyncIterator[None]:
+        raise LookupError("no credentials")
+        yield
+
+    app = App(migrated, lifespan=broken)
+    app.task(name="t")(lambda: None)
+    with pytest.raises(LookupError, match="no credentials"):
+        async with app.node():
+            pytest.fail("it started")
+    assert await (await app.inspect()).nodes() == []
+    await app.close()
+
+
+async def test_middleware_that_is_not_a_coroutine_function_or_comes_too_late_is_refused(
+    migrated: str,
+) -> None:
+    app = App(migrated)
+    with pytest.raises(BadJob, match="middleware is a coroutine function"):
+        app.middleware(lambda ctx, call_next: call_next())
+    async with app.node():
+        with pytest.raises(ConfigError, match="middleware is defined too late"):
+
+            @app.middleware
+            async def late(ctx: Any, call_next: Any) -> Any: ...
+
+    await app.close()
