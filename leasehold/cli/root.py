@@ -10,6 +10,7 @@ import click
 from leasehold.cli.asking import Group
 from leasehold.cli.deadlines import deadlines
 from leasehold.cli.doctor import doctor
+from leasehold.cli.importing import import_
 from leasehold.cli.jobs import jobs
 from leasehold.cli.lock import lock
 from leasehold.cli.metrics import metrics
@@ -85,5 +86,6 @@ for command in (
     schema,
     doctor,
     web,
+    import_,
 ):
     root.add_command(command)

@@ -34,8 +34,18 @@ def test_the_tutorial_goes_as_it_says(migrated, tmp_path):
 
 
 @pytest.mark.timeout(300)
-def test_the_first_job_of_the_guide_runs_as_it_says(migrated, tmp_path):
-    assert walk(DOCS / "howto" / "jobs.md", tmp_path, environ(migrated)) == 3
+@pytest.mark.parametrize(
+    ("page", "steps"),
+    [
+        ("index.md", 3),
+        ("howto/jobs.md", 3),
+        ("howto/from-celery.md", 6),
+        ("howto/from-apscheduler.md", 4),
+        ("howto/from-procrastinate-or-rq.md", 6),
+    ],
+)
+def test_what_a_page_shows_to_begin_with_goes_as_it_says(page, steps, migrated, tmp_path):
+    assert walk(DOCS / page, tmp_path, environ(migrated)) == steps
 
 
 @pytest.mark.timeout(300)

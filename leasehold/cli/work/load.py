@@ -1,4 +1,4 @@
-"""Loads the App that ``MODULE:APP`` names."""
+"""Loads what ``MODULE:APP`` names: an App, or another system's application."""
 
 from __future__ import annotations
 
@@ -9,21 +9,30 @@ import pkgutil
 import sys
 import traceback
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from leasehold.errors import ConfigError, LeaseholdError, suggest, told
 
 if TYPE_CHECKING:
     from leasehold.app import App
 
+T = TypeVar("T")
+
 
 def load_app(target: str) -> App:
-    """The App that ``module.path:name`` names; if that is a function, it is called to create the
-    App. Modules of the working directory come first.
+    """The App that ``module.path:name`` names. See :func:`load`."""
+    from leasehold.app import App
 
-    Raises ConfigError if there is no such module or name, or if it is not an App.
+    return load(target, App, "an App")
+
+
+def load(target: str, kind: type[T], what: str) -> T:
+    """The object that ``module.path:name`` names; if that is a function, it is called to create the
+    object. Modules of the working directory come first. ``what``: the kind in words.
+
+    Raises ConfigError if there is no such module or name, or if it is not of this kind.
     """
-    from leasehold.app import App, Task
+    from leasehold.app import Task
 
     module_name, _, path = target.partition(":")
     folder = os.getcwd()
@@ -34,16 +43,17 @@ def load_app(target: str) -> App:
     for name in path.split("."):
         if not hasattr(found, name):
             raise ConfigError(
-                f"module {module_name} has no {path!r}", do=suggest(path, _candidates(module))
+                f"module {module_name} has no {path!r}", do=suggest(path, _candidates(module, kind))
             )
         found = getattr(found, name)
     # a task is callable too, but calling it would run it here and now
-    if not isinstance(found, App | Task | type) and callable(found):
+    if not isinstance(found, (kind, Task, type)) and callable(found):
         found = _made(target, found)
-    if not isinstance(found, App):
-        apps = [name for name in _candidates(module) if isinstance(getattr(module, name), App)]
-        hint = f"App objects of {module_name}: {', '.join(apps)}" if apps else "Name an App object"
-        raise ConfigError(f"{target} is not an App", got=type(found).__name__, do=hint)
+    if not isinstance(found, kind):
+        apps = [name for name in _candidates(module, kind) if isinstance(vars(module)[name], kind)]
+        known = f"{kind.__name__} objects of {module_name}: {', '.join(apps)}"
+        hint = known if apps else f"Name {what} object"
+        raise ConfigError(f"{target} is not {what}", got=type(found).__name__, do=hint)
     return found
 
 
@@ -94,10 +104,8 @@ def _near(name: str) -> str:
     return suggest(name, known[:20] if len(known) > 20 else known)
 
 
-def _candidates(module: ModuleType) -> list[str]:
-    """What the user may have meant: the Apps of a module, or else its public callables."""
-    from leasehold.app import App
-
+def _candidates(module: ModuleType, kind: type) -> list[str]:
+    """What the user may have meant: a module's objects of this kind, or its public callables."""
     names = [name for name in vars(module) if not name.startswith("_")]
-    apps = [name for name in names if isinstance(getattr(module, name, None), App)]
+    apps = [name for name in names if isinstance(getattr(module, name, None), kind)]
     return apps or [name for name in names if callable(getattr(module, name, None))]

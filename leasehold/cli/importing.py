@@ -1,0 +1,41 @@
+"""``leasehold import``: code for leasehold from what other schedulers are told."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from leasehold.cli.asking import Group
+from leasehold.errors import ConfigError
+
+
+@click.group("import", cls=Group)
+def import_() -> None:
+    """Print code for leasehold from the schedules of another system."""
+
+
+@import_.command("celery-beat")
+@click.argument("target", metavar="MODULE:APP")
+def celery_beat(target: str) -> None:
+    """Print the beat_schedule of a Celery app as schedules of leasehold.
+
+    MODULE:APP names the Celery app, for example myproject.celery:app. Its tasks are imported;
+    nothing is connected to, and nothing is changed. The output is a Python module with the function
+    add_schedules(app). Entries that leasehold has no schedule for (solar, for example) are named on
+    stderr, and the exit status is then 1.
+    """
+    try:
+        from celery import Celery
+    except ImportError:
+        raise ConfigError(
+            "celery is not installed here", do="Run this where your Celery application runs"
+        ) from None
+    from leasehold.cli.work.load import load
+    from leasehold.integrations.celery_beat import read
+
+    found = read(load(target, Celery, "a Celery"))
+    click.echo(found.code, nl=False)
+    for name, why in found.refused.items():
+        click.echo(f"leasehold: {name!r} is not translated: {why}", err=True)
+    sys.exit(1 if found.refused else 0)
