@@ -82,7 +82,7 @@ def hunt(mutant: Mutant) -> Caught:
 
 
 def rows(found: list[Caught]) -> list[str]:
-    lines = ["| mutant | takes out | caught by the checks | after |", "|---|---|---|---|"]
+    lines = ["| mutant | what is broken | caught by the checks | after |", "|---|---|---|---|"]
     for one in found:
         by, after = one.by or "nothing", f"{one.seconds:.0f} s"
         lines.append(f"| {one.mutant.name} | {one.mutant.takes_out} | {by} | {after} |")

@@ -1,4 +1,4 @@
-"""The broken builds: what each takes out, and which faults bring it to light."""
+"""The broken builds: what each one breaks, and which faults reveal it."""
 
 from __future__ import annotations
 
@@ -136,20 +136,20 @@ SOUND = Mutant(
 MUTANTS = (
     Mutant(
         "no-claim-guard",
-        "a claim does not ask whether the job is claimed already",
+        "a claim does not check whether the job is already claimed",
         ("restart", "kill"),
         {"job/claim": (("select * from leasehold.claim(", _STEAL),)},
         seconds=6,
     ),
     Mutant(
         "no-idempotency-key",
-        "an enqueue that is tried again is another job",
+        "a retried enqueue creates another job",
         ("lose_answers", "hole"),
         patch=_new_ids_for_each_try,
     ),
     Mutant(
         "no-fence",
-        "a leader's duty does not look whether a later term was acquired",
+        "a leader's duty does not check whether a later term was acquired",
         ("pause_leader", "hole_leader"),
         {
             "leasehold_lab:chaos/fenced": ((_NEWEST, "where name = %(name)s"),),
@@ -161,7 +161,7 @@ MUTANTS = (
     ),
     Mutant(
         "key-share",
-        "the fence is locked FOR KEY SHARE, which does not keep a takeover waiting",
+        "the fence is locked FOR KEY SHARE, which does not make a takeover wait",
         ("restart_leader",),
         {
             name: (("for share", "for key share"),)
@@ -192,7 +192,7 @@ MUTANTS = (
     ),
     Mutant(
         "reaper-by-now",
-        "the database's clock decides whose jobs go back",
+        "the database's clock decides which nodes' jobs are rescued",
         ("step_database",),
         {
             "node/deaths": (
@@ -207,32 +207,32 @@ MUTANTS = (
     ),
     Mutant(
         "renew-after-expiry",
-        "a leader believes in its term until somebody tells it otherwise",
+        "a leader believes in its term until the database says otherwise",
         ("hole_leader",),
         patch=_believe_for_ever,
         seconds=22,
     ),
     Mutant(
         "asynchronous-commits",
-        "commits are acknowledged before they are on the disk",
+        "commits are acknowledged before they are on disk",
         ("crash",),
         {"session/settings": (("%(commit)s", "'off'"),)},
     ),
     Mutant(
         "cancel-without-drain",
-        "a process that stops leaves its jobs running and its row gone",
+        "a process that stops deletes its row but leaves its jobs running",
         ("restart",),
         patch=_no_drain,
     ),
     Mutant(
         "crash-is-an-end",
-        "a job whose worker died is told as completed, and runs no more",
+        "a job whose worker died is reported as completed and never runs again",
         ("kill",),
         patch=_crash_is_an_end,
     ),
     Mutant(
         "complete-without-token",
-        "whoever comes last completes the job, with its effect",
+        "the last run completes the job, with its effect",
         ("pause", "hole"),
         {
             "user/complete": ((_MINE, ""), (_REFUSE, "1")),
@@ -241,14 +241,14 @@ MUTANTS = (
     ),
     Mutant(
         "takeover-too-early",
-        "a candidate waits for half a lease",
+        "a candidate waits for only half a lease",
         ("hole_leader", "pause_leader"),
         patch=_take_over_early,
         seconds=20,
     ),
     Mutant(
         "token-plus-one",
-        "a promotion does not lift the tokens: one that was lost in it comes again",
+        "a promotion does not raise the tokens, so a token that was lost in it is issued again",
         (),
         {"leader/acquire": ((_RAISED, "token = l.token + 1"),)},
         chaos=False,
