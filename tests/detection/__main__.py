@@ -16,11 +16,11 @@ from tests.detection.watch import SOURCES
 from tests.support import postgres as servers
 
 _PAGE = """\
-# How soon trouble is detected
+# How soon problems are detected
 
 This page shows how many seconds pass until leasehold reports a problem. The measurement causes
-twenty problems in real processes: it kills or freezes a worker, terminates a session, sets a clock,
-or makes jobs fail. From that moment four observers look repeatedly:
+twenty problems in real processes: for example, it kills or freezes a worker, terminates a session,
+sets a clock, or makes jobs fail. From that moment four observers check repeatedly:
 
 - `leasehold status` must exit with status 1 and print the sentence;
 - the dashboard's page *Now* must show the sentence;
@@ -28,9 +28,9 @@ or makes jobs fail. From that moment four observers look repeatedly:
 - Prometheus scrapes two endpoints and evaluates the rules of `leasehold metrics rules` every
   second. There must be exactly one active alert.
 
-The table has the seconds until each of them reported the problem. The target is {limit:g} s.
-It includes the time that the observer takes: on a busy machine the command alone needs some seconds
-to start.
+The table has the seconds until each of them reported the problem. The target is {limit:g} s. The
+figures include the time that the observer itself takes: on a busy machine, the command needs some
+seconds to start.
 
 | problem | kind | status | dashboard | metric | alert |
 |---|---|---:|---:|---:|---:|
@@ -45,17 +45,17 @@ other work (load {load:.1f} at the end).
 
 ## When the measurement starts
 
-The seconds count from the moment when the problem is caused, with these exceptions:
+The measurement starts when the problem is caused, with these exceptions:
 
-- A transaction counts from the moment when it is older than `pin_seconds`, and a waiting job from
-  the moment when it has waited for longer than `overdue_seconds`. The defaults are 300 s and 60 s.
-  The measurement uses {pin:g} s.
-- A deadline counts from its due time.
-- A missed moment counts from the start of the 4 s for which the leader is stopped.
-- Lost notifications, another version and a failing schedule count from the moment when the worker
-  that causes them has started.
+- For a transaction, it starts when the transaction is older than `pin_seconds`. For a waiting job,
+  it starts when the job has waited for longer than `overdue_seconds`. The defaults are 300 s and
+  60 s. The measurement uses {pin:g} s for both.
+- For a deadline, it starts at its due time.
+- For a missed moment, it starts when the leader is stopped for 4 s.
+- For lost notifications, another version and a failing schedule, it starts when the worker that
+  causes them has started.
 
-## What bounds the time
+## What limits the time
 
 - A node that does not renew its lease is reported when three renewals in a row are missing, which
   is 6 s by default. It is declared dead after its whole lease, 10 s, or at once if its parent saw
@@ -76,7 +76,7 @@ problem.
 def main(names: tuple[str, ...], page: Path | None) -> None:
     wrong = set(names) - set(SCENES)
     if wrong:
-        raise click.UsageError(f"no such trouble: {', '.join(wrong)}. Known: {', '.join(SCENES)}")
+        raise click.UsageError(f"no such problem: {', '.join(wrong)}. Known: {', '.join(SCENES)}")
     results: list[Result] = []
     with servers.server() as shared, tempfile.TemporaryDirectory(prefix="lh-detect-") as folder:
         for name in names or SCENES:
