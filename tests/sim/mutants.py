@@ -284,7 +284,9 @@ MUTANTS = [
         "a rolled-back completion does not count",
         patch=patches.completion_is_believed,
     ),
-    Mutant("TrustFromReceipt", "trust counts from before the request", patch=patches.trust_from_receipt),
+    Mutant(
+        "TrustFromReceipt", "trust counts from before the request", patch=patches.trust_from_receipt
+    ),
     Mutant(
         "UserLeaseWithoutEnd",
         "a user's term ends by the clock",

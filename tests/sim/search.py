@@ -68,7 +68,10 @@ def _by_name(name: str, seeds: int) -> Found:
 def table(found: list[Found]) -> str:
     """Markdown: what was taken out, after how many seeds it was found, by what."""
     breaks = {mutant.name: mutant.breaks for mutant in MUTANTS}
-    lines = ["| broken build | the removed protection | seeds | found by | CPU s |", "|---|---|---:|---|---:|"]
+    lines = [
+        "| broken build | the removed protection | seeds | found by | CPU s |",
+        "|---|---|---:|---|---:|",
+    ]
     for f in found:
         by = f.by or "not found"
         by += "" if f.crashed is None else f" (broke by itself in seed {f.crashed})"
