@@ -15,7 +15,12 @@ If you have hooks of your own, call these anywhere in them:
         hooks.child_exit(server, worker)
         statsd.incr("worker.exit")
 
-Both work with and without ``--preload``. A small helper process writes the certificates; it starts
+gunicorn's own workers (``sync`` and ``gthread``) have no event loop. With these hooks, each of them
+takes part from a thread:
+
+    post_worker_init, worker_exit = node("myproject.jobs:app")
+
+All work with and without ``--preload``. A small helper process writes the certificates; it starts
 with the first worker and ends with the arbiter. A thread in the arbiter would not do: it would be
 alive during forks, and a lock that it holds at a fork is never released in the new worker.
 """
@@ -24,16 +29,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pkgutil
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 from weakref import WeakSet
 
+from leasehold.app import App
 from leasehold.app.certify import settings_to_text
 from leasehold.config import Settings
 from leasehold.env import ASSIGNED_NODE, Env, assign_node_id
 from leasehold.errors import ConfigError
+from leasehold.integrations.background import BackgroundNode
 from leasehold.telemetry import logger
 
 _ATTRIBUTE = "leasehold_node_id"
@@ -119,6 +128,35 @@ def certificates(**options: Any) -> Certificates:
     """
     Settings.load(options)
     return Certificates(options)
+
+
+def node(
+    target: str, *, execute: bool = True, queues: Mapping[str, int] | None = None
+) -> tuple[Callable[[Any], None], Callable[[Any, Any], None]]:
+    """gunicorn's ``post_worker_init`` and ``worker_exit``: each worker takes part from a thread.
+
+    For the worker classes ``sync`` and ``gthread``, and WSGI applications such as Flask's and
+    Django's::
+
+        post_worker_init, worker_exit = node("myproject.jobs:app")
+
+    ``target``: ``module:name`` of the App, which each worker imports after it has loaded the
+    application. ``execute=False``: elections and schedules only, no jobs. ``queues``: queue → jobs
+    at once; default: every queue that a task names, 100 each. A worker whose node cannot start
+    does not start either.
+    """
+    running = contextlib.ExitStack()
+
+    def post_worker_init(worker: Any) -> None:
+        app = pkgutil.resolve_name(target)
+        if not isinstance(app, App):
+            raise ConfigError(f"{target} is not an App", got=app, do="node('module:app')")
+        running.enter_context(BackgroundNode(app, execute=execute, queues=queues))
+
+    def worker_exit(server: Any, worker: Any) -> None:
+        running.close()
+
+    return post_worker_init, worker_exit
 
 
 def pre_fork(server: Any, worker: Any) -> None:

@@ -1,0 +1,92 @@
+"""A node in a thread, for processes whose own code has no event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self
+
+from leasehold.app import App
+from leasehold.env import LOOP_FACTORY
+from leasehold.errors import told
+from leasehold.telemetry import logger
+
+
+class BackgroundNode:
+    """Takes part in schedules and jobs, as :meth:`App.node` does, in a thread with an event loop of
+    its own::
+
+        with BackgroundNode(app):
+            serve()
+
+    Start it after any fork. ``execute=False``: elections and schedules only, no jobs. ``queues``:
+    queue → jobs at once; default: every queue that a task names, 100 each. Under gunicorn, use
+    :func:`leasehold.integrations.gunicorn.node`.
+    """
+
+    def __init__(
+        self, app: App, *, execute: bool = True, queues: Mapping[str, int] | None = None
+    ) -> None:
+        self._app = app
+        self._node = app.node(execute=execute, queues=queues)
+        self._started: Future[asyncio.AbstractEventLoop] = Future()
+        self._end = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="leasehold-node", daemon=True)
+
+    def start(self) -> None:
+        """Returns when the node takes part. Raises Unavailable if the database does not answer,
+        and ConfigError."""
+        self._thread.start()
+        self._started.result()
+
+    def stop(self) -> None:
+        """Returns when the node has resigned, and its jobs have ended: they have
+        ``App(grace=…)`` seconds to finish."""
+        self._started.result().call_soon_threadsafe(self._end.set)
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        try:
+            _run_to_its_end(self._take_part())
+        except BaseException as error:
+            if self._started.done():
+                raise
+            self._started.set_exception(error)
+
+    async def _take_part(self) -> None:
+        try:
+            async with self._node:
+                self._started.set_result(asyncio.get_running_loop())
+                await self._end.wait()
+        finally:
+            await self._app.close()
+
+
+def _run_to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Like ``asyncio.run``, but a handler's own task that raises SystemExit through the loop ends
+    neither the node nor, unnoticed, this thread."""
+    with asyncio.Runner(loop_factory=LOOP_FACTORY) as runner:
+        loop = runner.get_loop()
+        serving = loop.create_task(work)
+        while not serving.done():
+            try:
+                loop.run_until_complete(serving)
+            except BaseException as error:
+                if serving.done():
+                    raise
+                logger.error("a task or callback of a handler raised %s", told(error))

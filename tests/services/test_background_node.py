@@ -1,0 +1,72 @@
+"""A node in a thread of a process without an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
+import pytest
+
+from leasehold import App, Context
+from leasehold.errors import ConfigError, LeaseholdError
+from leasehold.integrations.background import BackgroundNode
+from leasehold.integrations.gunicorn import node
+
+
+@pytest.fixture
+def app(dsn: str) -> App:
+    app = App(dsn=dsn)
+    asyncio.run(app.apply_schema())
+    return app
+
+
+def test_it_runs_jobs_while_the_block_runs_and_leaves_in_good_order(app: App, dsn: str) -> None:
+    @app.task
+    def where() -> str:
+        return threading.current_thread().name
+
+    with BackgroundNode(app):
+        names = {thread.name for thread in threading.enumerate()}
+        assert app.sync.enqueue(where.job()).id and "leasehold-node" in names
+        [job] = app.sync.jobs()
+        assert app.sync.wait(job.id, 20) != threading.current_thread().name
+    with psycopg.connect(dsn) as connection:
+        assert connection.execute("select from leasehold.node").fetchall() == []
+        assert (
+            connection.execute("select from leasehold.events where kind = 'node_dead'").fetchall()
+            == []
+        )
+    assert "leasehold-node" not in {thread.name for thread in threading.enumerate()}
+    app.sync.close()
+
+
+def test_a_node_that_cannot_start_says_so_where_it_was_to_begin(dsn: str) -> None:
+    with pytest.raises(LeaseholdError), BackgroundNode(App(dsn=dsn)):  # without a schema
+        raise AssertionError("it began")
+
+
+def test_a_handler_that_raises_through_the_loop_does_not_end_the_node(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.task
+    async def exit_later(ctx: Context) -> None:
+        asyncio.get_running_loop().call_soon(sys.exit, 3)
+        await asyncio.sleep(0.1)
+
+    with BackgroundNode(app):
+        for _ in range(2):
+            app.sync.wait(app.sync.enqueue(exit_later.job()).id, 20)
+    assert "SystemExit" in caplog.text
+    app.sync.close()
+
+
+def test_the_hooks_of_gunicorn_refuse_what_is_not_an_app() -> None:
+    start, leave = node("leasehold:Context")
+    worker: Any = SimpleNamespace()
+    with pytest.raises(ConfigError, match="leasehold:Context is not an App"):
+        start(worker)
+    leave(None, worker)  # gunicorn calls it in any case
