@@ -129,6 +129,33 @@ def test_no_due_moment_is_skipped_when_the_leading_gunicorn_worker_is_killed(exa
     assert len(dues()) - len(set(dues())) <= rescued
 
 
+# -- flask_gunicorn ------------------------------------------------------------------------------
+def test_the_workers_of_a_flask_application_run_its_reports_and_its_receipts(example, tmp_path):
+    shop = example("flask_gunicorn")
+    socket = tmp_path / "web.sock"
+    shop.python(
+        *("-m", "gunicorn", "-c", "gunicorn.conf.py", "service:web", "--bind", f"unix:{socket}"),
+        name="gunicorn",
+        REPORT_EVERY_SECONDS="1",
+    )
+    until(lambda: shop.count("select count(*) from leasehold.nodes") == 4, 30, "four workers")
+    with httpx.Client(
+        transport=httpx.HTTPTransport(uds=str(socket)), base_url="http://service", timeout=20
+    ) as web:
+        job = web.post("/orders/7").json()["job"]
+        assert web.post("/orders/7").json()["job"] == job, "one receipt for each order"
+        until(lambda: web.get(f"/jobs/{job}").json()["state"] == "completed", 20, "the receipt")
+        assert "order 7" in web.get(f"/jobs/{job}").json()["result"]
+        assert web.get("/leasehold/now").status_code == 401
+        web.post("/login", data={"name": "Ada", "password": "example"})
+        assert web.get("/leasehold/now").status_code == 200
+    until(lambda: shop.count("select count(*) from leasehold.ticks") >= 3, 20, "three reports")
+    leaders = shop.start(
+        *(sys.executable, "-m", "flask", "--app", "service", "leasehold", "leaders"), name="flask"
+    )
+    assert leaders.wait(20) == 0 and "shop" in leaders.output
+
+
 # -- content_engine ------------------------------------------------------------------------------
 class Engine:
     """The content engine's outside API and its services."""

@@ -3,24 +3,45 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 import httpx
 import psycopg
-from fastapi import FastAPI, Request
+import pytest
+from fastapi import FastAPI
+from litestar import Litestar
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.routing import Mount
 
 from leasehold import App
+from leasehold.integrations.litestar import mounted
 from leasehold.web import dashboard
 
 
-async def test_it_is_mounted_and_knows_the_users_own_login(dsn: str):
+def fastapi(path: str, site: Any) -> FastAPI:
+    web = FastAPI()
+    web.mount(path, site)
+    return web
+
+
+FRAMEWORKS: dict[str, Callable[[str, Any], Any]] = {
+    "fastapi": fastapi,
+    "starlette": lambda path, site: Starlette(routes=[Mount(path, site)]),
+    "litestar": lambda path, site: Litestar([mounted(path, site)]),
+}
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+async def test_it_is_mounted_and_knows_the_users_own_login(dsn: str, framework: str):
     app = App(dsn=dsn)
     await app.apply_schema()
-    web = FastAPI()
 
     def admin(request: Request) -> str | None:
         return request.headers.get("x-admin")
 
-    web.mount("/ops/jobs", dashboard(app, who=admin))
+    web = FRAMEWORKS[framework]("/ops/jobs", dashboard(app, who=admin))
     headers = {"accept": "text/html", "x-admin": "Ada"}
     transport = httpx.ASGITransport(web)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:

@@ -119,8 +119,15 @@ class Service:
     """One deployment: a web server with its workers, on a unix socket of its own."""
 
     def __init__(
-        self, procs: Processes, dsn: str, name: str, release: str, env: Mapping[str, str]
+        self,
+        procs: Processes,
+        dsn: str,
+        name: str,
+        release: str,
+        env: Mapping[str, str],
+        web: str = WEB,
     ) -> None:
+        self._web = web
         self._procs = procs
         self.name = name
         self.journal = procs.folder / f"{name}.journal"
@@ -138,16 +145,17 @@ class Service:
 
     def gunicorn(self, workers: int, *options: str, hooks: str = HOOKS) -> Service:
         """``hooks``: the text of its gunicorn.conf.py."""
+        kind = [] if "worker_class" in hooks else ["-k", "uvicorn_worker.UvicornWorker"]
         config = self._procs.folder / f"{self._label}.conf.py"
         config.write_text(hooks)
-        command = ["-m", "gunicorn", "-c", str(config), "-k", "uvicorn_worker.UvicornWorker"]
+        command = ["-m", "gunicorn", "-c", str(config), *kind]
         command += ["-w", str(workers), "-b", f"unix:{self.socket}"]
-        command += ["--no-control-socket", *options, WEB]
+        command += ["--no-control-socket", *options, self._web]
         return self._start(command)
 
     def uvicorn(self, workers: int, *options: str) -> Service:
         command = ["-m", "uvicorn", "--workers", str(workers), "--uds", str(self.socket)]
-        return self._start([*command, *options, WEB])
+        return self._start([*command, *options, self._web])
 
     def worker(self, *options: str) -> Service:
         """The same application without a web server."""
@@ -157,11 +165,11 @@ class Service:
         self.process = self._procs.run([sys.executable, *command], name=self._label, env=self._env)
         return self
 
-    def get(self) -> dict[str, Any]:
-        """What the web page says."""
+    def get(self, path: str = "/") -> dict[str, Any]:
+        """What a web page says."""
         transport = httpx.HTTPTransport(uds=str(self.socket))
         with httpx.Client(transport=transport, base_url="http://service") as client:
-            answer: dict[str, Any] = client.get("/").raise_for_status().json()
+            answer: dict[str, Any] = client.get(path).raise_for_status().json()
             return answer
 
     def noted(self, what: str) -> list[Entry]:

@@ -1,0 +1,6 @@
+from leasehold.integrations.gunicorn import child_exit, node, pre_fork  # noqa: F401
+
+workers = 4
+threads = 4
+# each worker runs schedules and jobs, in a thread beside its requests
+post_worker_init, worker_exit = node("service:app")

@@ -1,0 +1,145 @@
+"""Flask: configuration, the application context in jobs, ``flask leasehold …``, and the dashboard
+behind the site's own login.
+
+    app = App()
+    web = Flask(__name__)
+    leasehold = Leasehold(web, app)
+    web.register_blueprint(leasehold.dashboard(who=admin_name), url_prefix="/leasehold")
+
+A view enqueues with ``app.sync.enqueue(task.job(...), on=db.session)``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import click
+from flask import Blueprint, Flask, request
+from flask.cli import ScriptInfo
+from werkzeug.wrappers import Response
+
+from leasehold import CallNext, Context
+from leasehold.app import App
+from leasehold.errors import ConfigError
+from leasehold.integrations.wsgi import Wsgi, as_wsgi
+
+_NAME = "leasehold"
+
+
+class Leasehold:
+    """The Flask extension. Each job runs in an application context of its own.
+
+    ``flask_app``: the Flask application; leave it out in an application factory, and call
+    :meth:`init_app` there. ``app``: the App with the tasks and schedules; by default a new one.
+    """
+
+    def __init__(self, flask_app: Flask | None = None, app: App | None = None) -> None:
+        self.app = app or App()
+        self._flask_app: Flask | None = None
+        self._configured: dict[str, Any] = {}
+        self.app.middleware(self._in_app_context)
+        if flask_app is not None:
+            self.init_app(flask_app)
+
+    def init_app(self, flask_app: Flask) -> None:
+        """Apply the keys ``LEASEHOLD_…`` of ``flask_app.config``, such as ``LEASEHOLD_DSN``, to the
+        App, and add the command ``flask leasehold``.
+
+        The keys are the fields of :class:`leasehold.config.Settings` in upper case. They win over
+        the environment. Raises ConfigError for an unknown key, and if the App has already opened
+        connections with other settings.
+        """
+        options = flask_app.config.get_namespace("LEASEHOLD_")
+        if options != self._configured:
+            self.app.configure(**options)
+            self._configured = options
+        self._flask_app = flask_app
+        flask_app.extensions[_NAME] = self
+        flask_app.cli.add_command(_command)
+
+    async def _in_app_context(self, ctx: Context, call_next: CallNext) -> Any:
+        if self._flask_app is None:
+            return await call_next()
+        with self._flask_app.app_context():
+            return await call_next()
+
+    def dashboard(self, who: Callable[[], str | None], *, read_only: bool = False) -> Blueprint:
+        """The dashboard as a blueprint::
+
+            web.register_blueprint(leasehold.dashboard(who=admin_name), url_prefix="/leasehold")
+
+        ``who`` is called in each request, as in a view. It returns the name of the person, which
+        is recorded with each action, or None to refuse the request with status 401. ``read_only``
+        refuses every action. The blueprint's own ``before_request`` may redirect to a login.
+
+        The dashboard protects its forms itself: with Flask-WTF, exempt the blueprint from
+        ``CSRFProtect``. Needs the extra ``web``.
+        """
+        blueprint = Blueprint(_NAME, __name__)
+
+        @cache  # not before the first request: the configuration may change until then
+        def site() -> Wsgi:
+            from leasehold.web import dashboard
+
+            asgi = dashboard(self.app, who=lambda request: request.user, read_only=read_only)
+            return as_wsgi(asgi, self.app)
+
+        @blueprint.route("/", defaults={"path": ""}, methods=["GET", "POST"])
+        @blueprint.route("/<path:path>", methods=["GET", "POST"])
+        def pages(path: str) -> Response:
+            prefix = request.path[: len(request.path) - len(path) - 1]
+            environ = {
+                **request.environ,
+                "SCRIPT_NAME": request.environ.get("SCRIPT_NAME", "") + prefix,
+                "PATH_INFO": request.environ["PATH_INFO"].removeprefix(prefix),
+                "REMOTE_USER": who(),
+            }
+            return Response.from_app(site(), environ)
+
+        return blueprint
+
+
+def app_of_flask() -> App:
+    """The App of the Flask application that ``FLASK_APP`` names, or of ``app.py`` or ``wsgi.py``.
+    For ``leasehold worker leasehold.integrations.flask:app_of_flask``."""
+    flask_app = ScriptInfo(os.environ.get("FLASK_APP")).load_app()
+    return _of(flask_app).app
+
+
+def _of(flask_app: Flask) -> Leasehold:
+    found: Leasehold | None = flask_app.extensions.get(_NAME)
+    if found is None:
+        raise ConfigError(
+            f"the Flask application {flask_app.name!r} does not use leasehold",
+            do="Leasehold(flask_app, app), or leasehold.init_app(flask_app) in its factory",
+        )
+    return found
+
+
+@click.command(
+    _NAME,
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True},
+    short_help="Run leasehold's commands, such as worker and status.",
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def _command(context: click.Context, arguments: tuple[str, ...]) -> None:
+    """``leasehold …`` with this application's settings. It replaces this process, in which Flask
+    has pushed an application context for the whole command."""
+    info = context.ensure_object(ScriptInfo)
+    settings = _of(info.load_app()).app.settings
+    if info.app_import_path:
+        os.environ["FLASK_APP"] = info.app_import_path
+    if settings.dsn:
+        os.environ["LEASEHOLD_DSN"] = settings.dsn
+    os.environ["LEASEHOLD_SCHEMA"] = settings.schema
+    command = list(arguments)
+    if command[:1] == ["worker"]:
+        command.insert(1, f"{__name__}:{app_of_flask.__name__}")
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "leasehold", *command])

@@ -1,0 +1,212 @@
+"""The Flask extension: configuration, ``flask leasehold …``, enqueues and the dashboard."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from flask import Flask, session
+from sqlalchemy import create_engine, text
+from sqlalchemy.orm import scoped_session, sessionmaker
+
+from leasehold import App
+from leasehold.errors import ConfigError
+from leasehold.integrations.flask import Leasehold
+from leasehold.web.login import Sessions
+from tests.support.procs import Process, Processes
+from tests.support.wait import until
+
+FACTORY = """
+import os
+from flask import Flask, current_app, g
+from leasehold import App
+from leasehold.integrations.flask import Leasehold
+
+app = App()
+leasehold = Leasehold(app=app)
+
+@app.every(seconds=1)
+def tick() -> list[object]:
+    first, g.first = "first" not in g, False
+    return [current_app.name, first]
+
+def create_app():
+    web = Flask(__name__)
+    web.config.from_mapping(LEASEHOLD_DSN=os.environ["DSN"], LEASEHOLD_SCHEMA="hold")
+    leasehold.init_app(web)
+    return web
+"""
+
+
+@pytest.fixture
+def app(dsn: str) -> Iterator[App]:
+    app = App(dsn=dsn)
+    asyncio.run(app.apply_schema())
+    yield app
+    app.sync.close()
+
+
+# -- configuration ---------------------------------------------------------------------------------
+def test_the_configuration_of_flask_wins_over_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LEASEHOLD_DSN", "postgresql:///of_the_environment")
+    web = Flask(__name__)
+    web.config["LEASEHOLD_DSN"] = "postgresql:///of_flask"
+    leasehold = Leasehold(web)
+    assert leasehold.app.settings.dsn == "postgresql:///of_flask"
+    assert web.extensions["leasehold"] is leasehold
+    assert Leasehold(Flask(__name__)).app.settings.dsn == "postgresql:///of_the_environment"
+
+
+def test_an_unknown_key_of_the_configuration_is_refused() -> None:
+    web = Flask(__name__)
+    web.config["LEASEHOLD_" + "SHEMA"] = "jobs"
+    with pytest.raises(ConfigError, match=r"shema.*schema"):
+        Leasehold(web)
+
+
+def test_a_factory_may_be_called_again_while_the_app_is_in_use(app: App) -> None:
+    """As the tests of an application do."""
+    leasehold = Leasehold(app=app)
+    for _ in range(2):
+        web = Flask(__name__)
+        web.config["LEASEHOLD_NAME"] = "shop"
+        leasehold.init_app(web)
+        assert app.sync.jobs() == [] and app.settings.name == "shop"
+
+
+# -- enqueue from a view ---------------------------------------------------------------------------
+def test_a_view_enqueues_in_the_transaction_of_its_session(app: App, dsn: str) -> None:
+    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(dsn))
+    db = scoped_session(sessionmaker(engine))
+    web = Flask(__name__)
+    Leasehold(web, app)
+
+    @app.task
+    def send(order: int) -> None: ...
+
+    @web.post("/<int:order>/<ending>")
+    def buy(order: int, ending: str) -> str:
+        db.execute(text("select 1"))
+        app.sync.enqueue(send.job(order), on=db)
+        getattr(db, ending)()
+        return "done"
+
+    client = web.test_client()
+    assert client.post("/1/commit").text == client.post("/2/rollback").text == "done"
+    assert [job.payload for job in app.sync.jobs()] == [{"order": 1}]
+    db.remove()
+    engine.dispose()
+
+
+# -- the dashboard ---------------------------------------------------------------------------------
+def test_the_dashboard_is_behind_the_login_of_the_site(app: App, dsn: str) -> None:
+    web = Flask(__name__)
+    web.secret_key = "a test's"
+    leasehold = Leasehold(web, app)
+    web.register_blueprint(
+        leasehold.dashboard(who=lambda: session.get("admin")), url_prefix="/ops/jobs"
+    )
+
+    @web.post("/login/<name>")
+    def login(name: str) -> str:
+        session["admin"] = name
+        return "in"
+
+    @app.task
+    def send() -> None: ...
+
+    job = app.sync.enqueue(send.job())
+    client = web.test_client()
+    assert client.get("/ops/jobs/now").status_code == 401
+    forged = client.get("/ops/jobs/now", headers={"remote-user": "Eve", "x-remote-user": "Eve"})
+    assert forged.status_code == 401
+    of_the_server = client.get("/ops/jobs/now", environ_overrides={"REMOTE_USER": "Eve"})
+    assert of_the_server.status_code == 401
+    client.post("/login/Ada")
+    page = client.get("/ops/jobs", follow_redirects=True)
+    assert (page.status_code, page.request.path) == (200, "/ops/jobs/now")
+    assert client.get("/ops/jobs/static/dash.css").status_code == 200
+    address = f"/ops/jobs/jobs/{job.id}"
+    token = re.search(r'name="form_token" value="([0-9a-f]{64})"', client.get(address).text)
+    assert token
+    form = {"form_token": token[1], "act": "cancel"}
+    assert client.post(f"{address}/act", data=form).status_code == 303
+    with psycopg.connect(dsn) as connection:
+        query = "select fields ->> 'who', fields ->> 'act' from leasehold.events"
+        assert connection.execute(query).fetchall() == [("Ada", "cancel")]
+
+
+def test_a_dashboard_made_before_the_configuration_uses_its_secret(app: App) -> None:
+    """Without a database the secret would be empty, and everybody could sign a session."""
+    leasehold = Leasehold(app=App())
+    blueprint = leasehold.dashboard(who=lambda: "Ada")
+    web = Flask(__name__)
+    web.config["LEASEHOLD_DSN"] = app.settings.dsn
+    leasehold.init_app(web)
+    web.register_blueprint(blueprint, url_prefix="/leasehold")
+    page = web.test_client().get("/leasehold/now")
+    cookie = re.search(r"leasehold_session=([^;]+)", page.headers["set-cookie"])
+    assert cookie
+    assert Sessions(app.env, app.settings.dsn).unpack(cookie[1])
+    assert not Sessions(app.env, "").unpack(cookie[1])
+
+
+# -- flask leasehold … -----------------------------------------------------------------------------
+def flask(procs: Processes, dsn: str, *arguments: str, target: str = "service") -> Process:
+    """``flask leasehold …`` of the application above, in its folder."""
+    Path(procs.folder / "service.py").write_text(FACTORY)
+    command = [sys.executable, "-m", "flask", "--app", target, "leasehold", *arguments]
+    return procs.run(command, name="-".join(["flask", *arguments[:2]]), env={"DSN": dsn})
+
+
+def test_the_command_uses_the_database_of_the_flask_application(procs: Processes, dsn: str) -> None:
+    applied = flask(procs, dsn, "schema", "apply")
+    assert applied.wait(30) == 0 and "Applied 0001" in applied.output
+    with psycopg.connect(dsn) as connection:
+        assert connection.execute("select from hold.jobs").fetchall() == []
+    shown = flask(procs, dsn, "jobs", "--json")
+    assert shown.wait(30) == 0 and json.loads(shown.output) == []
+    wrong = flask(procs, dsn, "jbos")
+    assert wrong.wait(30) == 2 and "jobs" in wrong.output
+    assert "schedules" in until(lambda: _help(procs, dsn), 30)
+
+
+def _help(procs: Processes, dsn: str) -> str:
+    process = flask(procs, dsn, "--help")
+    assert process.wait(30) == 0
+    return process.output
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_the_worker_runs_the_tasks_of_the_flask_application(
+    procs: Processes, dsn: str, processes: str
+) -> None:
+    """Each in an application context of its own."""
+    assert flask(procs, dsn, "schema", "apply").wait(30) == 0
+    worker = flask(procs, dsn, "worker", "--processes", processes, target="service:create_app()")
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        query = "select result::text from hold.jobs where state = 'completed'"
+        until(lambda: len(connection.execute(query).fetchall()) > 2, 30, "three ticks")
+        results = connection.execute(query).fetchall()
+    assert set(results) == {('["service", true]',)}
+    worker.kill(15)
+    assert worker.wait(30) == 0
+
+
+def test_an_application_without_the_extension_is_told_what_to_do(
+    procs: Processes, dsn: str
+) -> None:
+    Path(procs.folder / "plain.py").write_text(
+        "from flask import Flask\nfrom leasehold.integrations.flask import _command\n"
+        "web = Flask(__name__)\nweb.cli.add_command(_command)\n"
+    )
+    process = flask(procs, dsn, "status", target="plain:web")
+    assert process.wait(30) == 1 and "Leasehold(flask_app, app)" in process.output

@@ -1,0 +1,69 @@
+"""Flask and Litestar under their servers: each tick runs once, also when a worker is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.e2e.apps.flask_web import GUNICORN
+from tests.e2e.apps.service import AT_ONCE, TIMINGS, Database, Service, check_each_second, measured
+from tests.support.procs import Processes
+from tests.support.wait import BUSY_SECONDS, until
+
+CERTIFIED = "this process certifies the deaths of gunicorn's workers"
+WORKERS = 4
+
+SHAPES: dict[str, tuple[str, Callable[[Service], Service], float]] = {
+    "flask": (
+        "tests.e2e.apps.flask_web:web",
+        lambda s: s.gunicorn(WORKERS, hooks=GUNICORN),
+        AT_ONCE,
+    ),
+    "flask-preload": (
+        "tests.e2e.apps.flask_web:web",
+        lambda s: s.gunicorn(WORKERS, "--preload", "-k", "sync", hooks=GUNICORN),
+        AT_ONCE,
+    ),
+    "litestar": (
+        "tests.e2e.apps.litestar_web:asgi",
+        lambda s: s.uvicorn(WORKERS),
+        TIMINGS.failover + BUSY_SECONDS,
+    ),
+}
+
+
+@pytest.fixture
+def database(dsn: str) -> Iterator[Database]:
+    opened = Database(dsn)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_each_tick_runs_once_in_four_workers_also_when_the_leader_is_killed(
+    procs: Processes, database: Database, shape: str
+) -> None:
+    target, start, limit = SHAPES[shape]
+    web = start(Service(procs, database.dsn, "default", "", {}, target))
+    leader = database.wait_for_nodes(WORKERS)
+    first = float(until(lambda: web.noted("tick"), 30, "the first tick")[0].key)
+    assert leader != web.process.pid
+    if "flask" in shape:
+        web.process.wait_for(CERTIFIED)
+    job = web.get("/enqueue")["job"]
+    until(lambda: database.finished([job]), 20, "the job that a view enqueued")
+    killed_at = time.time()
+    os.kill(leader, signal.SIGKILL)
+    acquired_at = database.next_term(killed_at)
+    measured(f"{shape}: takeover after kill -9 of the leader", acquired_at - killed_at, limit)
+    check_each_second(web.journal, first, int(acquired_at - first) + 2, killed=leader)
+    database.wait_for_nodes(WORKERS)
+    assert web.get()["pid"] != leader
+
+    web.process.kill(signal.SIGTERM)
+    assert web.process.wait(30) == 0
+    assert database.nodes() == [], "each worker left in good order"
