@@ -2,7 +2,7 @@
 
 ::
 
-    <data_dir>/                ours (root's, if we are root)
+    <data_dir>/                this account's (root's, for root)
         start.lock users.lock server.lock reaper.lock     see reaper.py
         pgdata/                the server account's, 0700
         postgres.log           at most about 10 MB, and postgres.log.1
@@ -123,7 +123,7 @@ class Folder:
             os.close(fd)
 
     def join(self) -> int:
-        """Become a user until the descriptor (and every forked copy of it) is closed."""
+        """Become a user of the server until the descriptor and its forked copies are closed."""
         fd = reaper.open_lock(self.path / reaper.USERS_LOCK)
         try:
             # The reaper may hold it for microseconds.
@@ -134,7 +134,7 @@ class Folder:
         return fd
 
     def nobody_left(self) -> bool:
-        """Are there no users? Call it under the start lock, so that none can join."""
+        """Return whether there are no users. Call this under the start lock, so that none joins."""
         fd = reaper.open_lock(self.path / reaper.USERS_LOCK)
         try:
             for _ in range(int(JOIN_SECONDS / reaper.POLL_SECONDS)):
@@ -152,7 +152,7 @@ class Folder:
             os.close(fd)
 
     def is_free(self, lock: str) -> bool:
-        """Is that lock free? Call it under the start lock."""
+        """Return whether the lock is free. Call this under the start lock."""
         return reaper.is_free(self.path / lock)
 
     def _lock(self, fd: int, seconds: float, what: str, *, shared: bool = False) -> None:
@@ -176,10 +176,10 @@ class Folder:
         return reaper.server_pid(self.path)
 
     def answers(self) -> bool:
-        """Does a server of *this* data directory accept connections?
+        """Return whether a server of *this* data directory accepts connections.
 
-        The server of a copied or deleted folder could answer the ping. The file beside the socket,
-        which a postmaster writes when it binds, says whose it is.
+        The server of a copied or deleted folder could answer the ping. The file next to the socket,
+        which a postmaster writes when it binds, names its data directory.
         """
         socket = self.socket()
         if socket is None or not ping(socket):
@@ -187,8 +187,8 @@ class Folder:
         return reaper.socket_owner(socket) == str(self.pgdata)
 
     def make_socket_folder(self) -> Path:
-        """A private folder for the socket: the previous one if it is still ours alone. The server
-        must not be running."""
+        """Return a private folder for the socket: the previous one if only this account owns it, or
+        a new one. The server must not be running."""
         socket = self.socket()
         if socket is None or not self._may_have(socket):
             socket = SOCKET_PARENT / f"{SOCKET_PREFIX}{self.env.new_id().hex[-12:]}"
@@ -200,13 +200,13 @@ class Folder:
         return socket
 
     def _may_have(self, socket: Path) -> bool:
-        """Is it ours, or could we create it? /tmp is everybody's, so a symlink or another
-        account's folder is left alone."""
+        """Return whether the folder belongs to the server, or was created now. All accounts can
+        write to /tmp, so this does not touch a symlink or another account's folder."""
         try:
             socket.mkdir(mode=0o700)
             self.give(socket)
         except FileExistsError:
-            pass  # then it must look as if we had created it
+            pass  # then it must have the owner and mode of a new one
         status = socket.lstat()
         owner = os.geteuid() if self.account is None else self.account.uid
         private = stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o700
@@ -218,7 +218,7 @@ class Folder:
         return True
 
     def give(self, path: Path) -> None:
-        """Make the server's account the owner of a file that we have just created."""
+        """Make the server's account the owner of a new file."""
         if self.account is not None:
             os.chown(path, self.account.uid, self.account.gid, follow_symlinks=False)
 
@@ -242,6 +242,6 @@ class Folder:
 
 
 def ping(socket: Path) -> bool:
-    """Like pg_isready: does a server there accept connections? Takes at most 2 seconds."""
+    """Return whether a server there accepts connections, like pg_isready, within 2 seconds."""
     conninfo = f"host={socket} port={reaper.PORT} user={ROLE} dbname=postgres connect_timeout=2"
     return pq.PGconn.ping(conninfo.encode()) == pq.Ping.OK

@@ -57,7 +57,8 @@ def unlock(fd: int) -> None:
 
 
 def is_free(path: Path) -> bool:
-    """Is the lock free? Only meaningful under the start lock, because this check takes it."""
+    """Return whether the lock is free. Call this under the start lock, because it takes the lock
+    for a moment."""
     try:
         # Not created: the process that closed the server may be removing the folder right now.
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)

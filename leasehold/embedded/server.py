@@ -33,7 +33,7 @@ DEFAULTS: Mapping[str, str] = {
     "log_checkpoints": "off",
     "log_timezone": "UTC",
 }
-# The launcher relies on these: where the server is, and that nobody else gets in.
+# Only leasehold sets these: they decide where the server listens, and who can connect.
 OURS = frozenset(
     {
         "config_file",
@@ -125,7 +125,7 @@ class EmbeddedServer:
             self._serve()
 
     def close(self) -> None:
-        """Leave. The last user stops the server and waits for it. May be called repeatedly."""
+        """Stop using the server. The last user stops it and waits. May be called repeatedly."""
         fd, self._users_fd = self._users_fd, None
         if fd is None:
             return
@@ -264,9 +264,9 @@ class EmbeddedServer:
     def _drop_false_pid_file(self) -> None:
         """Remove a postmaster.pid whose pid now belongs to another program.
 
-        PostgreSQL takes any live process with that pid for a server, even a zombie, and pids
-        repeat when a container restarts. We hold the server lock, so none of our servers is alive.
-        One that somebody started by hand is left to PostgreSQL's own judgement.
+        PostgreSQL mistakes any process with that pid for a server, even a zombie, and pids repeat
+        when a container restarts. This process holds the server lock, so leasehold's is not alive.
+        PostgreSQL itself handles the pid file of a server that was started by hand.
         """
         pid_file = self._folder.pgdata / "postmaster.pid"
         try:
