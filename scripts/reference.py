@@ -1,4 +1,4 @@
-"""Writes docs/reference from the code: settings, errors, the command, the views.
+"""Writes docs/reference from the code: the API, settings, errors, the command, the views.
 
 python -m scripts.reference            # needs leasehold[test]: the views come from a server
 """
@@ -26,6 +26,7 @@ from leasehold.pg.schema import migrate
 from leasehold.telemetry import CATALOGUE
 from leasehold.watch.checks import CHECKS, INFO, KINDS, Check
 from leasehold.watch.metric_names import METRICS
+from scripts import reference_api
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 NONE = "-"
@@ -292,6 +293,7 @@ def _alert(check: Check) -> str:
 async def pages(dsn: str) -> dict[str, str]:
     """Return the pages: file name -> text."""
     return {
+        "api.md": page("Python API", reference_api.INTRO, *reference_api.body()),
         "settings.md": settings_page(),
         "errors.md": errors_page(),
         "cli.md": cli_page(),

@@ -51,6 +51,7 @@ class Task(Generic[P, R]):
 
     @property
     def name(self) -> str:
+        """The task's name in the database: ``module.function``, or the ``name`` it was given."""
         return self.function.name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

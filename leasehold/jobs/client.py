@@ -43,6 +43,7 @@ class Job(Generic[R]):
 
     @property
     def id(self) -> UUID:
+        """The job's id, for :meth:`App.get`, :meth:`App.cancel` and others."""
         return id_of(self._number)
 
     def __eq__(self, other: object) -> bool:

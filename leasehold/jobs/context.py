@@ -43,6 +43,7 @@ class Context:
 
     @property
     def job_id(self) -> UUID:
+        """The job's id, the same for all its attempts: a key for services that take one."""
         return self.claim.job.id
 
     @property
@@ -52,6 +53,7 @@ class Context:
 
     @property
     def queue(self) -> str:
+        """The name of the job's queue."""
         return self.claim.job.queue
 
     @property
@@ -175,9 +177,11 @@ class SyncContext(Context):
         raise JobCancelled("the worker is stopping; the job runs again")
 
     def assert_mine(self, connection: Any) -> None:  # type: ignore[override]
+        """See :meth:`Context.assert_mine`. ``connection`` belongs to a sync driver."""
         _finish(super().assert_mine(connection))
 
     def complete(self, *, on: Any, result: Any = None) -> None:  # type: ignore[override]
+        """See :meth:`Context.complete`. ``on`` belongs to a sync driver."""
         _finish(super().complete(on=on, result=result))
 
 
