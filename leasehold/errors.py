@@ -189,7 +189,7 @@ class NotEnqueued(LeaseholdError, AssertionError):
 
 
 class SameSession(LeaseholdError, AssertionError):
-    """``leasehold.testing.rival_session`` got one session twice, or a pooler's."""
+    """The fixture ``rival_session`` got one session twice, or a pooler's."""
 
 
 # -- the embedded server ------------------------------------------------------------------------

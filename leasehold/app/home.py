@@ -181,6 +181,11 @@ class Home:
         if stores:
             await stores.close()
 
+    def loops(self) -> list[asyncio.AbstractEventLoop]:
+        """Return the event loops in which the app has connections open."""
+        self._abandon_closed_loops()
+        return list(self._stores)
+
     async def _of_loop(self) -> Stores:
         self._forget_after_fork()
         loop = asyncio.get_running_loop()

@@ -88,7 +88,7 @@ def _app(target: str | None) -> App:
         from leasehold.app import App
 
         return App(**database())
-    from leasehold.cli.work.load import load_app
+    from leasehold.app.load import load_app
 
     app = load_app(target)
     if options := database():

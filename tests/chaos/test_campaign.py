@@ -14,7 +14,7 @@ from leasehold_lab.chaos.counts import missing_of_one
 from leasehold_lab.chaos.fleet import Plan
 from leasehold_lab.chaos.report import to_html, to_json
 
-from leasehold.cli.work.load import load_app
+from leasehold.app.load import load_app
 from leasehold.config import Settings
 from leasehold.pg.schema import migrate
 

@@ -13,11 +13,9 @@ from sqlalchemy.pool import NullPool, StaticPool
 
 from leasehold import App
 from leasehold.errors import ConfigError, SameSession
-from leasehold.testing import open_rival_session, rival_session
+from leasehold.testing import open_rival_session
 from tests.pg.drivers import SYNC, url
 from tests.support.pgbouncer import PgBouncer
-
-__all__ = ["rival_session"]
 
 
 async def test_the_rival_is_another_session_on_every_sync_driver(

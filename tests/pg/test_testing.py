@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
 import asyncpg
 import psycopg
@@ -14,11 +16,18 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from sqlalchemy import create_engine, make_url, text
 
-from leasehold import App, Backoff, Context, Snooze
-from leasehold.errors import ConfigError, NotEnqueued, PermissionDenied, WaitTimeout
+from leasehold import App, Backoff, Context, Deadline, Snooze
+from leasehold.errors import (
+    BadSchedule,
+    ConfigError,
+    NotEnqueued,
+    PermissionDenied,
+    WaitTimeout,
+)
 from leasehold.model.states import State
 from leasehold.pg.connection.dsn import as_url, read_dsn
-from leasehold.testing import assert_enqueued, drain, postgres_dsn
+from leasehold.testing import assert_enqueued, drain, next_runs, postgres_dsn, sync
+from leasehold.testing.databases import connected_to
 from tests.support.procs import Processes
 from tests.support.wait import forever
 
@@ -97,6 +106,115 @@ async def test_drain_gives_up_after_its_time_and_loses_nothing(app: App) -> None
     assert (await job.get()).state in (State.AVAILABLE, State.SCHEDULED)
 
 
+# -- time ------------------------------------------------------------------------------------------
+async def test_a_delayed_job_runs_when_its_time_has_come_and_not_before(app: App) -> None:
+    @app.task(name="t")
+    async def work(ctx: Context) -> str:
+        return ctx.scheduled_for.isoformat()
+
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    exact = await work.using(run_at=tomorrow).enqueue()
+    await work.using(run_in=3600).enqueue()
+    assert await drain(app, until=timedelta(minutes=59)) == []
+    assert len(await drain(app, until=timedelta(minutes=61))) == 1
+    assert await drain(app, until=tomorrow - timedelta(microseconds=1)) == []
+    [record] = await drain(app, until=tomorrow)
+    assert (record.id, record.result) == (exact.id, tomorrow.isoformat())
+    assert record.completed_at == tomorrow
+
+
+async def test_each_thing_happens_at_its_own_moment(app: App) -> None:
+    seen: list[tuple[str, int]] = []
+    began = datetime.now(UTC)
+
+    @app.task(name="t", backoff=Backoff(base=1800, factor=1, jitter=0))
+    async def work(ctx: Context, name: str) -> Any:
+        minutes = (ctx.scheduled_for - began) / timedelta(minutes=1)
+        seen.append((name, round(minutes)))
+        if name == "retry" and ctx.attempt < 3:
+            raise LookupError
+        if name == "parent":
+            await work.using(run_in=600).enqueue(name="child")
+        return Snooze(2400) if name == "snooze" and minutes < 1 else None
+
+    await work.using(run_in=1200).enqueue(name="parent")
+    for name in ("retry", "snooze"):
+        await work.enqueue(name=name)
+    await drain(app, until=timedelta(hours=2))
+    assert seen[2:] == [
+        ("parent", 20),
+        ("retry", 30),
+        ("child", 30),
+        ("snooze", 40),
+        ("retry", 60),
+    ] or seen[2:] == [
+        ("parent", 20),
+        ("child", 30),
+        ("retry", 30),
+        ("snooze", 40),
+        ("retry", 60),
+    ]
+
+
+async def test_the_schedules_that_a_test_names_fire(app: App) -> None:
+    @app.periodic("0 7 * * *", timezone="Asia/Seoul", name="daily", arguments={"n": 1})
+    @app.every(seconds=1, name="often")
+    @app.task(name="t")
+    async def work(ctx: Context, n: int = 0) -> list[Any]:
+        return [ctx.schedule, ctx.scheduled_for.isoformat(), n]
+
+    first, second = next_runs(app, "daily", count=2)
+    assert await drain(app, until=first - timedelta(seconds=1), schedules=["daily"]) == []
+    one, two = await drain(app, until=second, schedules=["daily"])
+    assert one.result == ["daily", first.isoformat(), 1]
+    assert two.result == ["daily", second.isoformat(), 1]
+    assert await drain(app, until=second, schedules=["daily"]) == []
+    with pytest.raises(BadSchedule, match="Did you mean 'daily'"):
+        await drain(app, until=second, schedules=["dayly"])
+    with pytest.raises(ConfigError, match="until="):
+        await drain(app, schedules=["daily"])
+
+
+async def test_a_deadline_is_missed_when_time_passes(app: App) -> None:
+    @app.task(name="late")
+    async def late(breach: dict[str, Any]) -> None: ...
+
+    @app.task(name="t", deadline=Deadline(minutes=10, since="enqueued", on_breach=late))
+    async def work() -> None: ...
+
+    await work.using(run_in=1200).enqueue()
+    assert await drain(app, until=timedelta(minutes=9)) == []
+    records = await drain(app, until=timedelta(minutes=30))
+    assert [record.task_name for record in records] == ["late", "t"]
+
+
+@pytest.mark.parametrize("until", [datetime(2030, 1, 1), 60, timedelta(seconds=-1)])
+async def test_time_moves_on_to_a_moment_ahead(app: App, until: Any) -> None:
+    with pytest.raises(ConfigError, match="until is"):
+        await drain(app, until=until)
+    assert app.env.due_now() is None
+
+
+# -- without an event loop -------------------------------------------------------------------------
+def test_without_an_event_loop_drain_and_assert_enqueued_are_plain_functions(
+    postgres: Any, migrated: str
+) -> None:
+    app = App()
+
+    @app.task(name="send")
+    def send(to: str) -> str:
+        return f"sent to {to}"
+
+    with connected_to(app, migrated):
+        app.sync.enqueue(send.using(run_in=60).job(to="kim"))
+        sync.assert_enqueued(app, send, to="kim")
+        with pytest.raises(NotEnqueued):
+            sync.assert_enqueued(app, send, to="lee")
+        assert sync.drain(app, queues={"default": 1}) == []
+        [record] = sync.drain(app, until=timedelta(minutes=1))
+        assert record.result == "sent to kim"
+
+
 # -- assert_enqueued -------------------------------------------------------------------------------
 async def test_an_enqueued_job_is_found_by_some_of_its_arguments(app: App) -> None:
     @app.task(name="send")
@@ -109,6 +227,17 @@ async def test_an_enqueued_job_is_found_by_some_of_its_arguments(app: App) -> No
     assert (await assert_enqueued(app, "send", to="lee")).id == second.id
     await drain(app)
     assert (await assert_enqueued(app, send, to="lee")).state is State.COMPLETED
+
+
+async def test_arguments_are_compared_as_the_handler_annotates_them(app: App) -> None:
+    @app.task(name="charge")
+    async def charge(order: UUID, due: datetime) -> None: ...
+
+    order, due = uuid4(), datetime(2030, 1, 1, tzinfo=UTC)
+    job = await charge.enqueue(order, due)
+    assert (await assert_enqueued(app, "charge", order=order, due=due)).id == job.id
+    with pytest.raises(NotEnqueued):
+        await assert_enqueued(app, charge, order=uuid4())
 
 
 async def test_a_job_that_is_missing_fails_with_what_is_there(app: App) -> None:
@@ -142,6 +271,39 @@ async def test_each_use_has_a_fresh_database_and_leaves_none(postgres: Any) -> N
         forgotten = psycopg.connect(one)
     assert databases() == 0
     forgotten.close()
+
+
+async def test_a_copy_has_what_its_template_has(postgres: Any) -> None:
+    with postgres_dsn(postgres.dsn, schema="other") as template:
+        with psycopg.connect(template) as connection:
+            connection.execute("create table account as select 7 as id")
+        for _ in range(2):
+            with postgres_dsn(postgres.dsn, template=template) as dsn:
+                with psycopg.connect(dsn) as connection:
+                    assert connection.execute("delete from account returning id").fetchall() == [
+                        (7,)
+                    ]
+                app = App(dsn, schema="other")
+                assert await app.jobs() == [] and await app.verify_schema() == []
+                await app.close()
+
+
+def test_an_app_lets_go_of_a_test_s_database_in_all_event_loops(postgres: Any) -> None:
+    app = App("postgresql://elsewhere")
+    before = app.settings
+
+    async def use() -> None:
+        assert await app.jobs() == []
+
+    with asyncio.Runner() as runner:
+        for _ in range(2):
+            with postgres_dsn(postgres.dsn) as dsn, connected_to(app, dsn):
+                runner.run(use())  # a loop that stays open
+                asyncio.run(use())
+                assert app.sync.jobs() == []
+                with app.sync.lock("one"):
+                    pass
+            assert app.loops() == [] and app.settings == before
 
 
 async def test_the_dsn_is_a_url_that_sqlalchemy_and_asyncpg_take(postgres: Any) -> None:

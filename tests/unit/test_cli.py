@@ -16,10 +16,11 @@ import pytest
 from click.testing import CliRunner
 
 from leasehold import App, errors
+from leasehold.app import load
 from leasehold.cli import output, tables
 from leasehold.cli.fitting import Column
 from leasehold.cli.root import root
-from leasehold.cli.work import load, logs
+from leasehold.cli.work import logs
 from leasehold.watch.inspector import EventFeed
 from tests.support.rows import EVENT
 

@@ -129,7 +129,7 @@ def _aim(order: Order, target: str, plan: Any) -> None:
     import asyncio
     from dataclasses import replace
 
-    from leasehold.cli.work.load import load_app
+    from leasehold.app.load import load_app
 
     app = load_app(target)
     if database():

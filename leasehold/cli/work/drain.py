@@ -9,8 +9,8 @@ from uuid import UUID
 import click
 
 from leasehold.app import App
+from leasehold.app.load import load_app
 from leasehold.cli.output import counted
-from leasehold.cli.work.load import load_app
 
 _LOOK_SECONDS = 0.2
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from leasehold.app.certify import Certifier, settings_from_text, settings_to_text
-from leasehold.cli.work.load import load_app
+from leasehold.app.load import load_app
 from leasehold.cli.work.logs import set_up_logging
 from leasehold.config import Settings
 from leasehold.env import ASSIGNED_NODE, GIVEN_DSN, Env, assign_node_id

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from leasehold import errors, own
-from leasehold.cli.work.load import load_app
+from leasehold.app.load import load_app
 from leasehold.cli.work.logs import set_up_logging
 from leasehold.env import ASSIGNED_NODE
 from leasehold.node.plan import EXIT_DRAINED, EXIT_DRAINED_ALONE

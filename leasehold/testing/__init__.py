@@ -1,0 +1,69 @@
+"""Helpers for tests of applications that use leasehold, and a pytest plugin with fixtures.
+
+In pytest.ini, name the application:
+
+    [pytest]
+    leasehold_app = shop:app
+
+In a test:
+
+    from leasehold.testing import assert_enqueued, drain
+
+    async def test_signing_up_sends_a_mail(leasehold_app):   # on a fresh database
+        await sign_up("kim@example.org")
+        await assert_enqueued(leasehold_app, send_mail, to="kim@example.org")
+        [record] = await drain(leasehold_app)                # run the waiting jobs here
+        assert record.state == "completed"
+
+Tests without an event loop import both from ``leasehold.testing.sync``. For tests without a
+database there are :func:`eager` and :func:`context`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from leasehold.testing.asserting import assert_enqueued
+    from leasehold.testing.contexts import FakeContext, FakeSyncContext, context, sync_context
+    from leasehold.testing.databases import open_rival_session, postgres_dsn
+    from leasehold.testing.immediate import eager
+    from leasehold.testing.running import drain, next_runs
+
+_WHERE = {
+    "FakeContext": "contexts",
+    "FakeSyncContext": "contexts",
+    "assert_enqueued": "asserting",
+    "context": "contexts",
+    "drain": "running",
+    "eager": "immediate",
+    "next_runs": "running",
+    "open_rival_session": "databases",
+    "postgres_dsn": "databases",
+    "sync_context": "contexts",
+}
+
+__all__ = [
+    "FakeContext",
+    "FakeSyncContext",
+    "assert_enqueued",
+    "context",
+    "drain",
+    "eager",
+    "next_runs",
+    "open_rival_session",
+    "postgres_dsn",
+    "sync_context",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # loaded on first use: every run of pytest imports the plugin, and this module with it
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

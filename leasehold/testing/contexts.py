@@ -1,0 +1,152 @@
+"""A context without a worker, to call a handler in a unit test."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import datetime
+from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
+from uuid import UUID
+
+from leasehold.app.held import without_loop
+from leasehold.config import Limits
+from leasehold.env import Env
+from leasehold.jobs.context import Context, SyncContext
+from leasehold.jobs.running import Claim
+from leasehold.model.deadline import DueLevel
+from leasehold.model.job import ClaimedJob, encode
+
+_NODE = UUID(int=0)
+C = TypeVar("C", "FakeContext", "FakeSyncContext")
+
+
+class Note(NamedTuple):
+    """What a handler passed to ``ctx.progress``."""
+
+    share: float
+    note: str | None
+
+
+class _Memory:
+    """What the methods of a context write to, instead of the database."""
+
+    def __init__(self, claim: Claim) -> None:
+        self._claim = claim
+        self.notes: list[Note] = []
+        self.completion: Any = None
+
+    async def progress(
+        self, node: UUID, job: UUID, token: int, share: float, note: str | None
+    ) -> bool:
+        if self._claim.stop_reason:
+            raise asyncio.CancelledError
+        self.notes.append(Note(share, note))
+        return False
+
+    async def assert_mine(self, connection: Any, job: UUID, node: UUID, token: int) -> None: ...
+
+    async def complete(
+        self, connection: Any, job: UUID, node: UUID, token: int, result: Any
+    ) -> None:
+        self.completion = json.loads(encode("result", result, Limits.result_bytes))
+
+
+class _Fake:
+    """What a test sees and does, beside what a handler does."""
+
+    claim: Claim
+    memory: _Memory
+
+    @property
+    def notes(self) -> list[Note]:
+        """The handler's progress: (share, note) pairs."""
+        return self.memory.notes
+
+    @property
+    def completed(self) -> bool:
+        """Whether the handler called ``ctx.complete``. Nothing was written to its connection."""
+        return self.claim.completed_elsewhere
+
+    @property
+    def completion(self) -> Any:
+        """The result that the handler passed to ``ctx.complete``."""
+        return self.memory.completion
+
+    def cancel(self) -> None:
+        """Cancel the job: ``ctx.cancelled`` is true from now on, and the next ``ctx.progress``
+        raises CancelledError, in a :class:`FakeSyncContext` JobCancelled."""
+        self.claim.end("cancel")
+
+
+class FakeContext(_Fake, Context):
+    """A context that remembers what the handler did. Made by :func:`context`."""
+
+
+class FakeSyncContext(_Fake, SyncContext):
+    """The same for a plain ``def`` handler. Made by :func:`sync_context`."""
+
+
+class ContextGiven(TypedDict, total=False):
+    """What :func:`context` and :func:`sync_context` take."""
+
+    job_id: UUID
+    task: str
+    queue: str
+    attempt: int
+    """From 1."""
+    max_attempts: int
+    token: int
+    timeout: float | None
+    """In seconds. Nothing limits the time of a handler that a test calls."""
+    scheduled_for: datetime
+    schedule: str | None
+    deadlines: tuple[DueLevel, ...]
+
+
+def context(**given: Unpack[ContextGiven]) -> FakeContext:
+    """Make a context for an ``async def`` handler, to call the handler without a database::
+
+        ctx = context(attempt=2)
+        await resize(ctx, photo=42)
+        assert ctx.notes == [(0.5, "half"), (1.0, None)]
+
+    All arguments are optional; ``scheduled_for`` is now by default. ``ctx.notes`` has the progress,
+    ``ctx.completed`` and ``ctx.completion`` tell of ``ctx.complete``, ``ctx.cancel()`` cancels.
+    """
+    return of_claim(FakeContext, claim_for(given))
+
+
+def sync_context(**given: Unpack[ContextGiven]) -> FakeSyncContext:
+    """Make a context for a plain ``def`` handler. See :func:`context`."""
+    return of_claim(FakeSyncContext, claim_for(given))
+
+
+def of_claim(kind: type[C], claim: Claim) -> C:
+    """Make a context of that kind for a claim."""
+    memory: Any = _Memory(claim)
+    run: Any = without_loop
+    made = kind(claim, "test", memory, memory, run)
+    made.memory = memory
+    return made
+
+
+def claim_for(given: ContextGiven, payload: Any = None) -> Claim:
+    """Make a claim that no database knows."""
+    env = Env()
+    job = ClaimedJob(
+        id=given.get("job_id") or env.new_id(),
+        task=given.get("task", "test"),
+        queue=given.get("queue", "default"),
+        payload=payload or {},
+        priority=0,
+        attempt=given.get("attempt", 1),
+        max_attempts=given.get("max_attempts", 5),
+        crashes=0,
+        claim_token=given.get("token", 1),
+        timeout=given.get("timeout"),
+        requeue_after=None,
+        scheduled_for=given.get("scheduled_for") or env.wall_now(),
+        history=True,
+        schedule=given.get("schedule"),
+    )
+    return Claim(job, _NODE, deadlines=given.get("deadlines", ()))

@@ -1,0 +1,81 @@
+"""Databases for tests: fresh ones, second sessions, and an application that lets go of one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache
+from typing import Any
+
+from leasehold.app import App
+from leasehold.env import Env
+from leasehold.pg.connection.dsn import read_dsn
+from leasehold.pg.schema.scratch import scratch_database
+from leasehold.pg.users.rival import RivalSession, open_rival
+
+_CLOSE_SECONDS = 10.0
+
+
+@contextmanager
+def postgres_dsn(
+    server: str | None = None, *, schema: str = "leasehold", template: str | None = None
+) -> Iterator[str]:
+    """Create a database with leasehold's schema, yield its DSN, a ``postgresql://`` URL, and drop
+    it at the end.
+
+    ``server`` is the DSN of a server whose role may create databases. The default is the
+    environment's ``LEASEHOLD_TEST_DSN``, or else the embedded PostgreSQL, started on first use.
+
+    ``template`` is the DSN of a database on the same server to copy, for example one that an
+    earlier ``postgres_dsn`` has made. That is faster than to apply the schema. The copy has the
+    template's tables, rows and schema. Nobody may be connected to the template meanwhile::
+
+        with postgres_dsn() as template:
+            with postgres_dsn(template=template) as dsn: ...
+    """
+    server = server or os.environ.get("LEASEHOLD_TEST_DSN") or _server().dsn
+    name = f"leasehold_test_{Env().new_id().hex}"
+    copied = read_dsn(template)["dbname"] if template else None
+    with scratch_database(server, name, schema, copied) as dsn:
+        yield dsn
+
+
+@cache
+def _server() -> Any:
+    from leasehold.embedded import EmbeddedServer
+
+    return EmbeddedServer.start()  # ends with the last process that uses it
+
+
+def open_rival_session(
+    database: App | str, beside: Any = None
+) -> AbstractContextManager[RivalSession]:
+    """Open a second real session on the database of ``database`` (an App or a DSN), for tests of
+    locks. ``beside`` is your session, from which it must differ: see
+    :meth:`RivalSession.differs_from`. Raises SameSession."""
+    dsn = database if isinstance(database, str) else database.settings.dsn
+    return open_rival(dsn, beside)
+
+
+@contextmanager
+def connected_to(app: App, dsn: str) -> Iterator[App]:
+    """Let ``app`` use the database ``dsn``, and close all its connections at the end, whichever
+    event loops opened them. Call it in no event loop."""
+    before = vars(app.settings)
+    app.configure(dsn=dsn)
+    try:
+        yield app
+    finally:
+        _close_in_all_loops(app)
+        app.configure(**before)
+
+
+def _close_in_all_loops(app: App) -> None:
+    app.desk.close_idle()
+    for loop in app.loops():
+        if loop.is_running():  # in another thread, as that of app.sync
+            asyncio.run_coroutine_threadsafe(app.close(), loop).result(_CLOSE_SECONDS)
+        else:
+            loop.run_until_complete(app.close())

@@ -1,0 +1,213 @@
+"""Runs the jobs of a test's database here and now, or at a later moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from leasehold.app import App, Task
+from leasehold.duties.leading import Periodic, term_of
+from leasehold.duties.syncer import Planned
+from leasehold.env import Env
+from leasehold.errors import BadSchedule, ConfigError, JobNotFound, WaitTimeout, suggest
+from leasehold.model.job import JobRecord
+from leasehold.node import Node
+
+_LOOK_SECONDS = 0.01
+
+
+@dataclass(frozen=True)
+class _MovedEnv(Env):
+    """The clocks of this process, and a time for the database that a test moves on."""
+
+    def due_now(self) -> datetime | None:
+        return vars(self).get("moment")
+
+    def move_to(self, moment: datetime) -> None:
+        object.__setattr__(self, "moment", moment)
+
+
+async def drain(
+    app: App,
+    *,
+    queues: Mapping[str, int] | None = None,
+    timeout: float = 30.0,
+    until: datetime | timedelta | None = None,
+    schedules: Collection[str] = (),
+) -> list[JobRecord]:
+    """Run all available jobs, and the jobs that they enqueue, until none is left.
+
+    It runs in this process and does all that a worker does, except schedules. Returns the records
+    of the jobs that ran, in the order of their claims. A job without history has none. Delayed
+    jobs, and failed jobs whose next attempt is not due, stay. ``queues`` is as for ``App.node``.
+
+    With ``until``, a moment with a time zone or a time from now, leasehold's clock moves on to that
+    moment, from one due time to the next, without waiting. Delayed jobs, retries and deadlines that
+    are due by then have their turn, and the ``schedules`` that you name fire::
+
+        await drain(app, until=timedelta(hours=1))
+        await drain(app, until=seven, schedules=["daily_report"])
+
+    After ``timeout`` seconds it cancels the running jobs, gives them back, and raises WaitTimeout.
+    Raises ConfigError for an ``until`` in the past, and BadSchedule for an unknown schedule.
+    """
+    planned = [_planned(app, name) for name in schedules]
+    if planned and until is None:
+        raise ConfigError("schedules need a time to fire in", do="Give until= as well")
+    before, env = app.env, _MovedEnv()
+    app.env = env
+    try:
+        node = await app.make_node(queues, schedules=False)
+        ran: dict[UUID, None] = {}
+        _note_claims(node, ran)
+        await node.start()
+        try:
+            async with asyncio.timeout(timeout):
+                await _until_idle(app, node, ran)
+                if until is not None:
+                    await _Passing(app, node, env, ran, planned).until(until)
+        except TimeoutError:
+            left = [claim.job.task for claim in node.running.snapshot()]
+            node.executor.end_all("stopping")
+            raise WaitTimeout(
+                f"jobs were left after {timeout:g} s",
+                got=left,
+                do="Raise timeout=, or see what these tasks wait for. With until=, no other "
+                "node of the application may run",
+            ) from None
+        finally:
+            await asyncio.shield(node.stop())
+    finally:
+        app.env = before
+    records = []
+    for job in ran:
+        try:
+            records.append(await app.get(job))
+        except JobNotFound:
+            continue
+    return records
+
+
+class _Passing:
+    """Lets time pass. It does itself what the leader's duties do when something is due, so that
+    each thing happens at its moment."""
+
+    def __init__(
+        self, app: App, node: Node, env: _MovedEnv, ran: dict[UUID, None], planned: list[Planned]
+    ) -> None:
+        self._app = app
+        self._node = node
+        self._env = env
+        self._ran = ran
+        self._planned = planned
+        self._name = app.settings.name
+        self._term = term_of(node.guard, self._name)
+
+    async def until(self, end: datetime | timedelta) -> None:
+        """Raises ConfigError for a moment in the past."""
+        app = self._app
+        store = self._store = await app.work_store()
+        following: datetime | None = await store.database_now(None)
+        assert following
+        end = _end(end, following)
+        await self._take_over()
+        settings = app.settings
+        self._periodic = Periodic(
+            self._name, store, self._env, settings.limits, settings.retention, self._term,
+            self._node.recorder.emit,
+        )  # fmt: skip
+        if self._planned:
+            definitions = [planned.definition(following) for planned in self._planned]
+            await store.sync_schedules(self._name, app.release, definitions, following)
+        while following is not None and following <= end:
+            following = await self._moment(following)
+
+    async def _take_over(self) -> None:
+        """Wait until this node leads, and stop the duties that are done here."""
+        while not self._node.leads():  # noqa: ASYNC110 - nothing tells us
+            await asyncio.sleep(_LOOK_SECONDS)
+        duties = self._node._duties
+        for loop in duties["stager"], duties["periodic"], self._node._loops["deadlines"]:
+            await loop.stop()
+
+    async def _moment(self, moment: datetime) -> datetime | None:
+        """Do what is due at that moment. Return the next one; the same if there may be more."""
+        store, rows = self._store, self._app.settings.limits.batch_rows
+        self._env.move_to(moment)
+        before = len(self._ran)
+        staged = await store.stage(self._term(), rows, moment)
+        swept = await store.sweep(rows, moment)
+        waits = [staged.next_in, swept.next_in]
+        if self._planned:
+            await self._periodic.tick(moment)
+            waits.append((await store.next_schedule(self._name, moment))[0])
+        await _until_idle(self._app, self._node, self._ran)
+        if staged.count or swept.breaches or len(self._ran) > before:
+            return moment
+        ahead = [wait for wait in waits if wait is not None]
+        return moment + timedelta(seconds=max(min(ahead), 0)) if ahead else None
+
+
+def _note_claims(node: Node, ran: dict[UUID, None]) -> None:
+    submit = node.executor.submit
+
+    def noting(lane: Any, claims: Any) -> None:
+        ran.update((claim.job.id, None) for claim in claims)
+        submit(lane, claims)
+
+    node.executor.submit = noting  # type: ignore[method-assign]
+
+
+async def _until_idle(app: App, node: Node, ran: dict[UUID, None]) -> None:
+    store = await app.store()
+    quiet = 0
+    while quiet < 2:  # the first time, a claim may be under way
+        before = len(ran), len(node.running)
+        waiting = node.executor.lanes.keys() & set((await store.summary(None)).queues)
+        changed = before != (len(ran), len(node.running))
+        quiet = 0 if waiting or changed or len(node.running) else quiet + 1
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _end(until: datetime | timedelta, now: datetime) -> datetime:
+    end = now + until if isinstance(until, timedelta) else until
+    if not isinstance(end, datetime) or end.utcoffset() is None:
+        raise ConfigError(
+            "until is a datetime with a time zone, or a timedelta from now",
+            got=until,
+            do="Say until=timedelta(hours=1)",
+        )
+    if end < now:
+        raise ConfigError("until is in the past", got=end.isoformat(), do="Time only moves on")
+    return end
+
+
+def _planned(app: App, name: str) -> Planned:
+    found = app._planned.get(name)
+    if found is None:
+        raise BadSchedule(f"no schedule is named {name!r}", do=suggest(name, app._planned))
+    return found
+
+
+def next_runs(
+    app: App, schedule: Task[Any, Any] | str, *, after: datetime | None = None, count: int = 1
+) -> list[datetime]:
+    """Return the next ``count`` moments of a schedule of the code, after the moment ``after``
+    (default: now). It needs no database. ``schedule`` is the schedule's name, or the task if the
+    schedule has no name of its own. A schedule that ends has fewer moments. Raises BadSchedule::
+
+        [monday] = next_runs(app, "report", after=datetime(2030, 1, 4, 12, tzinfo=UTC))
+        assert monday == datetime(2030, 1, 7, 7, tzinfo=UTC)
+    """
+    spec = _planned(app, schedule if isinstance(schedule, str) else schedule.name).spec
+    moment: datetime | None = app.env.wall_now() if after is None else after
+    moments: list[datetime] = []
+    while len(moments) < count and moment is not None:
+        moment = spec.next_after(moment)
+        if moment is not None:
+            moments.append(moment)
+    return moments

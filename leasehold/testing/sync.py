@@ -1,0 +1,33 @@
+"""``drain`` and ``assert_enqueued`` for tests without an event loop:
+
+from leasehold.testing.sync import assert_enqueued, drain
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from leasehold.app import App, Task
+from leasehold.model.job import JobRecord
+from leasehold.testing import asserting, running
+
+
+def drain(
+    app: App,
+    *,
+    queues: Mapping[str, int] | None = None,
+    timeout: float = 30.0,
+    until: datetime | timedelta | None = None,
+    schedules: Collection[str] = (),
+) -> list[JobRecord]:
+    """Run all available jobs. See :func:`leasehold.testing.drain`."""
+    return app.sync.call(
+        running.drain(app, queues=queues, timeout=timeout, until=until, schedules=schedules)
+    )
+
+
+def assert_enqueued(app: App, task: Task[Any, Any] | str, **arguments: Any) -> JobRecord:
+    """Assert that a job was enqueued. See :func:`leasehold.testing.assert_enqueued`."""
+    return app.sync.call(asserting.assert_enqueued(app, task, **arguments))

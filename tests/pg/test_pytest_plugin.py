@@ -1,0 +1,161 @@
+"""The pytest plugin, in projects of users: real runs of pytest."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+SHOP = """
+from leasehold import App
+
+app = App("postgresql://nobody@127.0.0.1:1/production")
+
+
+@app.task(name="send_mail")
+async def send_mail(to: str) -> str:
+    return f"sent to {to}"
+"""
+
+ASYNC = """
+import pytest
+from leasehold.testing import assert_enqueued, drain
+from shop import app, send_mail
+
+pytestmark = pytest.mark.MARK
+
+
+@pytest.mark.parametrize("n", range(3))
+async def test_a_mail_is_sent(leasehold_app, n):
+    assert leasehold_app is app
+    assert await app.jobs() == []           # nothing of the test before
+    await send_mail.enqueue("kim")
+    await assert_enqueued(app, send_mail, to="kim")
+    [record] = await drain(app)
+    assert record.result == "sent to kim"
+"""
+
+SYNC = """
+import asyncio
+from leasehold.testing.sync import assert_enqueued, drain
+from shop import app, send_mail
+from sqlalchemy import create_engine, make_url, text
+
+
+def test_without_a_loop(leasehold_app):
+    assert leasehold_app.sync.jobs() == []
+    leasehold_app.sync.enqueue(send_mail.job("kim"))
+    assert_enqueued(leasehold_app, send_mail, to="kim")
+    assert [record.result for record in drain(leasehold_app)] == ["sent to kim"]
+
+
+def test_a_loop_of_its_own(leasehold_app):
+    assert asyncio.run(leasehold_app.jobs()) == leasehold_app.sync.jobs() == []
+
+
+def test_tables_of_the_template(leasehold_dsn):
+    assert leasehold_dsn.startswith("postgresql://")
+    engine = create_engine(make_url(leasehold_dsn).set(drivername="postgresql+psycopg"))
+    with engine.begin() as connection:
+        assert connection.execute(text("select count(*) from account, leasehold.job")).scalar() == 0
+    engine.dispose()
+
+
+def test_the_app_has_its_own_settings_again():
+    assert app.settings.dsn.endswith("/production")
+
+
+def test_a_second_session(leasehold_dsn, rival_session):
+    assert rival_session(leasehold_dsn).execute("select 1") == [(1,)]
+"""
+
+CONFTEST = """
+import psycopg, pytest
+
+@pytest.fixture(scope="session")
+def leasehold_template(leasehold_template):
+    with psycopg.connect(leasehold_template) as connection:
+        connection.execute("create table account (id int)")
+    return leasehold_template
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+"""
+
+
+def run(folder: Path, server: str, *arguments: str, ini: str = "leasehold_app = shop:app") -> str:
+    """Run pytest on the project in ``folder``, and return what it says."""
+    (folder / "pytest.ini").write_text(f"[pytest]\n{ini}\n")
+    environ = {**os.environ, "LEASEHOLD_TEST_DSN": server, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    return done.stdout + done.stderr
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """The folder of an application with tests."""
+    for name, text in (("shop", SHOP), ("conftest", CONFTEST), ("test_sync", SYNC)):
+        (tmp_path / f"{name}.py").write_text(text)
+    return tmp_path
+
+
+def left_over(server: str) -> int:
+    with psycopg.connect(server) as connection:
+        found = connection.execute(
+            "select count(*) from pg_database where datname like 'leasehold_test_%'"
+        ).fetchone()
+        assert found
+        return int(found[0])
+
+
+def test_each_test_has_a_database_with_pytest_asyncio(project: Path, postgres: Any) -> None:
+    (project / "test_async.py").write_text(ASYNC.replace("MARK", "asyncio"))
+    said = run(project, postgres.dsn, "-p", "no:anyio")
+    assert "8 passed" in said, said
+    assert left_over(postgres.dsn) == 0
+
+
+def test_each_test_has_a_database_with_anyio_in_several_processes(
+    project: Path, postgres: Any
+) -> None:
+    (project / "test_async.py").write_text(ASYNC.replace("MARK", "anyio"))
+    said = run(project, postgres.dsn, "-p", "no:asyncio", "-n", "2")
+    assert "8 passed" in said, said
+    assert left_over(postgres.dsn) == 0
+
+
+def test_without_a_plugin_for_event_loops_plain_tests_work(project: Path, postgres: Any) -> None:
+    said = run(project, postgres.dsn, "-p", "no:asyncio", "-p", "no:anyio")
+    assert "5 passed" in said, said
+
+
+@pytest.mark.parametrize(
+    ("ini", "says"),
+    [
+        ("", r"pytest.ini, below [pytest]: leasehold_app = shop:app."),
+        ("leasehold_app = shop:ap", "leasehold_app = shop:ap: module shop has no 'ap'"),
+        (
+            "leasehold_app = shp:app",
+            "leasehold_app = shp:app: there is no module 'shp'. Got: shp. Did you mean",
+        ),
+    ],
+)
+def test_an_application_that_is_not_found_is_a_clear_error(
+    project: Path, postgres: Any, ini: str, says: str
+) -> None:
+    said = run(project, postgres.dsn, "-k", "without_a_loop", ini=ini)
+    assert says in " ".join(said.split()) and "1 error" in said, said
+    assert "During handling" not in said
