@@ -62,6 +62,9 @@ async def drain(
     app.env = env
     try:
         node = await app.make_node(queues, schedules=False)
+        del node._duties["periodic"]
+        if until is not None:
+            del node._duties["stager"]  # this is done here, at each moment
         ran: dict[UUID, None] = {}
         _note_claims(node, ran)
         await node.start()
@@ -114,7 +117,9 @@ class _Passing:
         following: datetime | None = await store.database_now(None)
         assert following
         end = _end(end, following)
-        await self._take_over()
+        while not self._node.leads():  # noqa: ASYNC110 - nothing tells us
+            await asyncio.sleep(_LOOK_SECONDS)
+        await self._node._loops["deadlines"].stop()
         settings = app.settings
         self._periodic = Periodic(
             self._name, store, self._env, settings.limits, settings.retention, self._term,
@@ -125,14 +130,6 @@ class _Passing:
             await store.sync_schedules(self._name, app.release, definitions, following)
         while following is not None and following <= end:
             following = await self._moment(following)
-
-    async def _take_over(self) -> None:
-        """Wait until this node leads, and stop the duties that are done here."""
-        while not self._node.leads():  # noqa: ASYNC110 - nothing tells us
-            await asyncio.sleep(_LOOK_SECONDS)
-        duties = self._node._duties
-        for loop in duties["stager"], duties["periodic"], self._node._loops["deadlines"]:
-            await loop.stop()
 
     async def _moment(self, moment: datetime) -> datetime | None:
         """Do what is due at that moment. Return the next one; the same if there may be more."""

@@ -112,6 +112,7 @@ async def test_a_delayed_job_runs_when_its_time_has_come_and_not_before(app: App
     async def work(ctx: Context) -> str:
         return ctx.scheduled_for.isoformat()
 
+    env = app.env
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     exact = await work.using(run_at=tomorrow).enqueue()
     await work.using(run_in=3600).enqueue()
@@ -119,6 +120,7 @@ async def test_a_delayed_job_runs_when_its_time_has_come_and_not_before(app: App
     assert len(await drain(app, until=timedelta(minutes=61))) == 1
     assert await drain(app, until=tomorrow - timedelta(microseconds=1)) == []
     [record] = await drain(app, until=tomorrow)
+    assert app.env is env
     assert (record.id, record.result) == (exact.id, tomorrow.isoformat())
     assert record.completed_at == tomorrow
 
@@ -154,6 +156,31 @@ async def test_each_thing_happens_at_its_own_moment(app: App) -> None:
         ("snooze", 40),
         ("retry", 60),
     ]
+
+
+async def test_a_moment_lasts_until_nothing_is_due_any_more(app: App) -> None:
+    @app.task(name="t", backoff=Backoff(base=0, jitter=0), max_attempts=4)
+    async def work(ctx: Context) -> Any:
+        if ctx.attempt < 3:
+            raise LookupError
+        if ctx.attempt == 3:
+            await work.using(run_in=60).enqueue()
+        return ctx.attempt
+
+    await work.using(run_in=60, max_attempts=3).enqueue()
+    one, two = await drain(app, until=timedelta(minutes=2))
+    assert (one.result, two.attempt) == (3, 3)
+
+
+async def test_only_the_schedules_that_a_test_names_fire(app: App, sql: Any) -> None:
+    @app.every(seconds=1, name="often")
+    @app.task(name="t")
+    async def work() -> None: ...
+
+    await drain(app, until=timedelta(0), schedules=["often"])  # it is in the database now
+    await sql("update leasehold.schedule set next_at = now() - interval '0.1 s'")
+    for until in None, timedelta(0), timedelta(seconds=1):
+        assert await drain(app, until=until) == []
 
 
 async def test_the_schedules_that_a_test_names_fire(app: App) -> None:

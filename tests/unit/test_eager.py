@@ -168,6 +168,9 @@ async def test_a_plain_handler_that_an_event_loop_enqueues_can_use_app_sync(app:
         return 7
 
     @app.task
+    def plain() -> None: ...
+
+    @app.task
     def root() -> int:
         result: int = app.sync.wait(app.sync.enqueue(leaf.job()).id)
         return result
@@ -175,7 +178,7 @@ async def test_a_plain_handler_that_an_event_loop_enqueues_can_use_app_sync(app:
     with eager(app):
         assert await (await root.enqueue()).wait() == 7
         with pytest.raises(ConfigError, match="inside an event loop"):
-            app.sync.enqueue(root.job())
+            app.sync.enqueue(plain.job())
 
 
 # -- contexts --------------------------------------------------------------------------------------
