@@ -128,7 +128,7 @@ class Env:
 
     def due_now(self) -> datetime | None:
         """Return the time for the database to use. In production it is None: the database uses its
-        own clock. A simulation returns virtual time."""
+        own clock. A simulation returns virtual time, and ``leasehold.testing`` a later moment."""
         return None
 
     def new_id(self) -> UUID:

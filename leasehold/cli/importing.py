@@ -31,7 +31,7 @@ def celery_beat(target: str) -> None:
         raise ConfigError(
             "celery is not installed here", do="Run this where your Celery application runs"
         ) from None
-    from leasehold.cli.work.load import load
+    from leasehold.app.load import load
     from leasehold.integrations.celery_beat import read
 
     found = read(load(target, Celery, "a Celery"))

@@ -101,6 +101,8 @@ class ContextGiven(TypedDict, total=False):
     scheduled_for: datetime
     schedule: str | None
     deadlines: tuple[DueLevel, ...]
+    state: Any
+    """What ``App(lifespan=…)`` would yield."""
 
 
 def context(**given: Unpack[ContextGiven]) -> FakeContext:
@@ -113,19 +115,19 @@ def context(**given: Unpack[ContextGiven]) -> FakeContext:
     All arguments are optional; ``scheduled_for`` is now by default. ``ctx.notes`` has the progress,
     ``ctx.completed`` and ``ctx.completion`` tell of ``ctx.complete``, ``ctx.cancel()`` cancels.
     """
-    return of_claim(FakeContext, claim_for(given))
+    return of_claim(FakeContext, claim_for(given), given.get("state"))
 
 
 def sync_context(**given: Unpack[ContextGiven]) -> FakeSyncContext:
     """Make a context for a plain ``def`` handler. See :func:`context`."""
-    return of_claim(FakeSyncContext, claim_for(given))
+    return of_claim(FakeSyncContext, claim_for(given), given.get("state"))
 
 
-def of_claim(kind: type[C], claim: Claim) -> C:
+def of_claim(kind: type[C], claim: Claim, state: Any = None) -> C:
     """Make a context of that kind for a claim."""
     memory: Any = _Memory(claim)
     run: Any = without_loop
-    made = kind(claim, "test", memory, memory, run)
+    made = kind(claim, "test", memory, memory, run, state)
     made.memory = memory
     return made
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from leasehold.app import App
 from leasehold.config import Limits
 from leasehold.errors import ConfigError, JobFailed, JobNotFound, WaitTimeout, told
 from leasehold.jobs.client import Client, Job, job_id_of
+from leasehold.jobs.middleware import around
 from leasehold.jobs.running import Claim
 from leasehold.jobs.tasks import TaskFunction
 from leasehold.model.filter import SIMPLE, JobFilter
@@ -27,7 +29,7 @@ _REFUSED = ("run_at", "run_in", "unique", "deadline")
 
 
 @contextmanager
-def eager(app: App) -> Iterator[None]:
+def eager(app: App, *, state: Any = None) -> Iterator[None]:
     """Run each job of ``app`` at once, in this process and without a database::
 
         with eager(app):
@@ -35,8 +37,10 @@ def eager(app: App) -> Iterator[None]:
             assert await job.wait() == "sent"
             await assert_enqueued(app, send_mail, to="kim@example.org")
 
-    ``app.sync.enqueue`` works too, and runs a plain handler in the calling thread. Arguments and
-    results are converted as the database would return them. An error of the handler is raised by
+    ``app.sync.enqueue`` works too, and runs a plain handler in the calling thread, unless the
+    application has middleware. Arguments and
+    results are converted as the database would return them, and middleware runs. Handlers get
+    ``state`` as ``ctx.state``: the lifespan is not entered. An error of the handler is raised by
     the enqueue. A job runs once: there are no retries, and no timeouts. A handler of
     ``executor="process"`` runs in this process.
 
@@ -46,7 +50,7 @@ def eager(app: App) -> Iterator[None]:
     """
     if "client" in vars(app):
         raise ConfigError("eager mode is on already", do="Use one `with eager(app):` at a time")
-    client = _EagerClient(app)
+    client = _EagerClient(app, state)
     app.client = client.of_loop  # type: ignore[method-assign]
     app.sync.enqueue_many = client.enqueue_here  # type: ignore[method-assign]
     try:
@@ -58,13 +62,15 @@ def eager(app: App) -> Iterator[None]:
 class _Run:
     """One job: called, it runs its handler, and returns what that returns."""
 
-    def __init__(self, task: TaskFunction, claim: Claim) -> None:
+    def __init__(self, task: TaskFunction, claim: Claim, state: Any) -> None:
         self.task = task
         self.claim = claim
         self.is_async = inspect.iscoroutinefunction(task.function)
-        self.context: FakeContext | FakeSyncContext = (
-            of_claim(FakeContext, claim) if self.is_async else of_claim(FakeSyncContext, claim)
-        )
+        self.outer = of_claim(FakeContext, claim, state)
+        """For middleware."""
+        self.context: FakeContext | FakeSyncContext = self.outer
+        if not self.is_async:
+            self.context = of_claim(FakeSyncContext, claim, state)
 
     def __call__(self) -> Any:
         arguments = (self.context,) if self.task.takes_context else ()
@@ -74,10 +80,11 @@ class _Run:
 class _EagerClient(Client):
     """Runs jobs instead of inserting them, and remembers them."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, state: Any) -> None:
         nothing: Any = None
         super().__init__(nothing, app.env, app.settings, nothing, self.of_loop)
         self._app = app
+        self._state = state
         self._records: dict[UUID, JobRecord] = {}
 
     async def of_loop(self) -> Client:
@@ -87,17 +94,26 @@ class _EagerClient(Client):
         runs = self._runs(requests, on)
         for run in runs:
             with self._failing(run):
-                self._ended(run, await (run() if run.is_async else asyncio.to_thread(run)))
+                self._ended(run, await self._handled(run))
         return self._jobs(runs)
 
+    async def _handled(self, run: _Run) -> Any:
+        def handler() -> Awaitable[Any]:
+            work: Awaitable[Any] = run() if run.is_async else asyncio.to_thread(run)
+            return work
+
+        return await around(self._app.registry.middleware, run.outer, handler)
+
     def enqueue_here(self, requests: Iterable[JobRequest], *, on: Any = None) -> list[Job[Any]]:
-        """The same for ``app.sync``: plain handlers run in this thread."""
+        """The same for ``app.sync``. Plain handlers run in this thread, if there is no
+        middleware."""
         sync = self._app.sync
         sync._need_no_loop()
         runs = self._runs(requests, on)
         for run in runs:
             with self._failing(run):
-                self._ended(run, sync.call(run()) if run.is_async else run())
+                here = not run.is_async and not self._app.registry.middleware
+                self._ended(run, run() if here else sync.call(self._handled(run)))
         return self._jobs(runs)
 
     def _runs(self, requests: Iterable[JobRequest], on: Any) -> list[_Run]:
@@ -119,7 +135,7 @@ class _EagerClient(Client):
                 },
                 json.loads(request.payload),
             )
-            runs.append(_Run(self._app.registry.get(options.task), claim))
+            runs.append(_Run(self._app.registry.get(options.task), claim, self._state))
         for run, request in zip(runs, given, strict=True):
             self._started(run.claim.job, request.options)
         return runs
@@ -207,7 +223,7 @@ class _EagerClient(Client):
     async def retry(self, job: UUID | str) -> bool:
         raise _only_database("retry")
 
-    async def wait(self, job: UUID | str, timeout: float | None = None) -> Any:
+    async def wait(self, job: UUID | str, timeout: float | timedelta | None = None) -> Any:
         record = await self.get(job)
         if record.state not in FINISHED:
             raise WaitTimeout(f"the job is {record.state}, and in eager mode it does not go on")

@@ -67,23 +67,9 @@ async def drain(
             del node._duties["stager"]  # this is done here, at each moment
         ran: dict[UUID, None] = {}
         _note_claims(node, ran)
-        await node.start()
-        try:
-            async with asyncio.timeout(timeout):
-                await _until_idle(app, node, ran)
-                if until is not None:
-                    await _Passing(app, node, env, ran, planned).until(until)
-        except TimeoutError:
-            left = [claim.job.task for claim in node.running.snapshot()]
-            node.executor.end_all("stopping")
-            raise WaitTimeout(
-                f"jobs were left after {timeout:g} s",
-                got=left,
-                do="Raise timeout=, or see what these tasks wait for. With until=, no other "
-                "node of the application may run",
-            ) from None
-        finally:
-            await asyncio.shield(node.stop())
+        passing = _Passing(app, node, env, ran, planned)
+        async with app.state_for(node):
+            await _drain(passing, until, timeout)
     finally:
         app.env = before
     records = []
@@ -95,15 +81,36 @@ async def drain(
     return records
 
 
+async def _drain(passing: _Passing, until: datetime | timedelta | None, timeout: float) -> None:
+    node = passing.node
+    await node.start()
+    try:
+        async with asyncio.timeout(timeout):
+            await passing.until_idle()
+            if until is not None:
+                await passing.until(until)
+    except TimeoutError:
+        left = [claim.job.task for claim in node.running.snapshot()]
+        node.executor.end_all("stopping")
+        raise WaitTimeout(
+            f"jobs were left after {timeout:g} s",
+            got=left,
+            do="Raise timeout=, or see what these tasks wait for. With until=, no other node of "
+            "the application may run",
+        ) from None
+    finally:
+        await asyncio.shield(node.stop())
+
+
 class _Passing:
-    """Lets time pass. It does itself what the leader's duties do when something is due, so that
-    each thing happens at its moment."""
+    """Runs jobs and lets time pass. It does itself what the leader's duties do when something is
+    due, so that each thing happens at its moment."""
 
     def __init__(
         self, app: App, node: Node, env: _MovedEnv, ran: dict[UUID, None], planned: list[Planned]
     ) -> None:
         self._app = app
-        self._node = node
+        self.node = node
         self._env = env
         self._ran = ran
         self._planned = planned
@@ -117,19 +124,31 @@ class _Passing:
         following: datetime | None = await store.database_now(None)
         assert following
         end = _end(end, following)
-        while not self._node.leads():  # noqa: ASYNC110 - nothing tells us
+        while not self.node.leads():  # noqa: ASYNC110 - nothing tells us
             await asyncio.sleep(_LOOK_SECONDS)
-        await self._node._loops["deadlines"].stop()
+        await self.node._loops["deadlines"].stop()
         settings = app.settings
         self._periodic = Periodic(
             self._name, store, self._env, settings.limits, settings.retention, self._term,
-            self._node.recorder.emit,
+            self.node.recorder.emit,
         )  # fmt: skip
         if self._planned:
             definitions = [planned.definition(following) for planned in self._planned]
             await store.sync_schedules(self._name, app.release, definitions, following)
         while following is not None and following <= end:
             following = await self._moment(following)
+
+    async def until_idle(self) -> None:
+        """Return when no job is available or runs."""
+        store = await self._app.store()
+        node, ran = self.node, self._ran
+        quiet = 0
+        while quiet < 2:  # the first time, a claim may be under way
+            before = len(ran), len(node.running)
+            waiting = node.executor.lanes.keys() & set((await store.summary(None)).queues)
+            changed = before != (len(ran), len(node.running))
+            quiet = 0 if waiting or changed or len(node.running) else quiet + 1
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def _moment(self, moment: datetime) -> datetime | None:
         """Do what is due at that moment. Return the next one; the same if there may be more."""
@@ -142,7 +161,7 @@ class _Passing:
         if self._planned:
             await self._periodic.tick(moment)
             waits.append((await store.next_schedule(self._name, moment))[0])
-        await _until_idle(self._app, self._node, self._ran)
+        await self.until_idle()
         if staged.count or swept.breaches or len(self._ran) > before:
             return moment
         ahead = [wait for wait in waits if wait is not None]
@@ -157,17 +176,6 @@ def _note_claims(node: Node, ran: dict[UUID, None]) -> None:
         submit(lane, claims)
 
     node.executor.submit = noting  # type: ignore[method-assign]
-
-
-async def _until_idle(app: App, node: Node, ran: dict[UUID, None]) -> None:
-    store = await app.store()
-    quiet = 0
-    while quiet < 2:  # the first time, a claim may be under way
-        before = len(ran), len(node.running)
-        waiting = node.executor.lanes.keys() & set((await store.summary(None)).queues)
-        changed = before != (len(ran), len(node.running))
-        quiet = 0 if waiting or changed or len(node.running) else quiet + 1
-        await asyncio.sleep(_LOOK_SECONDS)
 
 
 def _end(until: datetime | timedelta, now: datetime) -> datetime:

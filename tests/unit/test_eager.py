@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from leasehold import App, Cancel, Context, Discard, Snooze, SyncContext
+from leasehold import App, CallNext, Cancel, Context, Discard, Snooze, SyncContext
 from leasehold.errors import (
     BadJob,
     BadPayload,
@@ -85,6 +85,35 @@ async def test_arguments_and_results_are_those_that_the_database_would_return(ap
         assert (await assert_enqueued(app, typed, line=line)).state == "completed"
         with pytest.raises(BadPayload):
             await typed.enqueue("no line")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_middleware_runs_around_a_handler_and_both_get_the_state(
+    app: App, plain: bool
+) -> None:
+    seen: list[Any] = []
+
+    @app.middleware
+    async def noted(ctx: Context, call_next: CallNext) -> Any:
+        seen.append((ctx.task, ctx.state))
+        return [await call_next()]
+
+    if plain:
+
+        @app.task(name="t")
+        def work(ctx: SyncContext) -> Any:
+            return ctx.state
+    else:
+
+        @app.task(name="t")
+        async def work(ctx: Context) -> Any:
+            return ctx.state
+
+    with eager(app, state="pool"):
+        assert await (await app.enqueue(work.job())).wait() == ["pool"]
+        job = await asyncio.to_thread(app.sync.enqueue, work.job())
+        assert await job.wait() == ["pool"]
+    assert seen == [("t", "pool"), ("t", "pool")]
 
 
 async def test_a_failure_is_raised_by_the_enqueue(app: App) -> None:
@@ -197,7 +226,8 @@ async def test_a_handler_is_called_with_a_context_that_remembers(app: App) -> No
     assert await work(ctx, 3) == f"{job} 2 9 daily 07:00"
     assert ctx.notes == [(0.5, "half")]
     assert ctx.completed and ctx.completion == {"n": [3]}
-    fresh = context()
+    fresh = context(state="pool")
+    assert (fresh.state, sync_context(state=1).state, fresh.max_attempts) == ("pool", 1, 5)
     assert (fresh.attempt, fresh.cancelled, fresh.completed, fresh.notes) == (1, False, False, [])
     with pytest.raises(BadPayload):
         await fresh.complete(on="connection", result=object())
