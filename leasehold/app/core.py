@@ -107,13 +107,7 @@ class App(Home):
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
     @overload
-    def task(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        **given: Unpack[TaskGiven],
-    ) -> Registers: ...
+    def task(self, /, *, name: str | None = None, **given: Unpack[TaskGiven]) -> Registers: ...
 
     def task(
         self,
@@ -149,7 +143,10 @@ class App(Home):
         if not isinstance(backoff, Backoff | None):
             raise BadJob("backoff must be a Backoff", got=backoff, do="Backoff(base=2, longest=60)")
         levels = without_moment(self.registry, given.pop("deadline", None), "a task")
-        options = TaskOptions(**given, backoff=backoff or Backoff(), deadline=levels)
+        told = self.registry.on_failure(given.pop("on_failure", None))
+        options = TaskOptions(
+            **given, backoff=backoff or Backoff(), deadline=levels, on_failure=told
+        )
 
         def register(function: Callable[..., Any]) -> Task[Any, Any]:
             if not callable(function):

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from leasehold.config import Limits
-from leasehold.errors import BadDeadline, BadJob, DuplicateTask, UnknownTask, suggest
+from leasehold.errors import (
+    BadDeadline,
+    BadJob,
+    DuplicateTask,
+    LeaseholdError,
+    UnknownTask,
+    suggest,
+)
 from leasehold.model.backoff import Backoff
 from leasehold.model.deadline import Callback, Level, as_levels
 from leasehold.model.job import (
@@ -53,9 +60,9 @@ class TaskFunction:
         function: Callable[..., Any],
         options: TaskOptions,
         payload_limit: int,
-        levels: Callable[[object], tuple[Level, ...]],
+        registry: Registry,
     ) -> None:
-        self._levels = levels
+        self._registry = registry
         self.name = name
         self._label = f"arguments of {name}"
         self.function = function
@@ -103,7 +110,9 @@ class TaskFunction:
         if "on_conflict" in given:
             given["on_conflict"] = _conflict(given["on_conflict"])
         if "deadline" in given:
-            given["deadline"] = self._levels(given["deadline"])
+            given["deadline"] = self._registry.levels(given["deadline"])
+        if "on_failure" in given:
+            given["on_failure"] = self._registry.on_failure(given["on_failure"])
         return replace(options, **given)
 
     def job(
@@ -128,10 +137,12 @@ class TaskFunction:
         return JobRequest.of(options or self.job_options, payload)
 
     def as_callback(self) -> Callback:
-        """This task as a callback. Its jobs keep their history and have no deadlines."""
+        """This task as a callback. Its jobs keep their history, and have neither deadlines nor a
+        callback of their own."""
         options = self.job_options.as_json.items()
         return Callback(
-            self.name, {k: v for k, v in options if k not in ("task", "history", "deadline")}
+            self.name,
+            {k: v for k, v in options if k not in ("task", "history", "deadline", "on_failure")},
         )
 
     def _by_name(self, arguments: tuple[Any, ...], given: dict[str, Any]) -> dict[str, Any]:
@@ -198,7 +209,7 @@ class Registry:
 
     def add(self, name: str, function: Callable[..., Any], options: TaskOptions) -> TaskFunction:
         """Register a task. Raises DuplicateTask if the name is taken."""
-        task = TaskFunction(name, function, options, self._payload_limit, self.levels)
+        task = TaskFunction(name, function, options, self._payload_limit, self)
         if name in self._tasks:
             other = self._tasks[name].function
             raise DuplicateTask(
@@ -210,22 +221,32 @@ class Registry:
 
     def levels(self, given: object) -> tuple[Level, ...]:
         """Resolve the callbacks of deadlines. Raises BadDeadline, UnknownTask."""
-        return tuple(Level.of(one, self._callback(one.on_breach)) for one in as_levels(given))
+        return tuple(Level.of(one, self._on_breach(one.on_breach)) for one in as_levels(given))
 
-    def _callback(self, given: Any) -> Callback:
+    def _on_breach(self, given: object) -> Callback:
+        return self._callback("on_breach", given, "breach", BadDeadline)
+
+    def on_failure(self, given: object) -> Callback | None:
+        """Resolve the task for failures. Raises BadJob, UnknownTask."""
+        return None if given is None else self._callback("on_failure", given, "failure", BadJob)
+
+    def _callback(
+        self, option: str, given: Any, argument: str, error: type[LeaseholdError]
+    ) -> Callback:
         name = given if isinstance(given, str) else getattr(given, "name", None)
         task = self.find(name) if isinstance(name, str) else None
         if task is None or (task is not getattr(given, "function", task) and name is not given):
             raise UnknownTask(
-                "on_breach is not a task of this application",
+                f"{option} is not a task of this application",
                 got=given,
                 do=suggest(str(name or given), self._tasks)
-                + " A task is a function under @app.task, defined before the deadline.",
+                + " A task is a function under @app.task, defined before it is used.",
             )
-        if not task.accepts(breach={}):
-            raise BadDeadline(
-                f"task {task.name} cannot take a breach",
-                do="Give its function one argument named breach (a dict), and all others a default",
+        if not task.accepts(**{argument: {}}):
+            raise error(
+                f"task {task.name} cannot take a {argument}",
+                do=f"Give its function one argument named {argument} (a dict), and all others a "
+                "default",
             )
         return task.as_callback()
 

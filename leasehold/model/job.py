@@ -14,7 +14,7 @@ from uuid import UUID
 
 from leasehold.config import Limits
 from leasehold.errors import BadJob, BadPayload, storable
-from leasehold.model.deadline import Deadline, Level
+from leasehold.model.deadline import Callback, Deadline, Level
 from leasehold.model.moments import Duration, in_seconds, storable_moment
 from leasehold.model.states import State
 
@@ -49,6 +49,7 @@ class SharedGiven(TypedDict, total=False):
     history: bool
     deadline: Deadline | Sequence[Deadline] | None
     tags: Sequence[str]
+    on_failure: Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +69,9 @@ class SharedOptions:
     deadline: tuple[Level, ...] = ()
     tags: tuple[str, ...] = ()
     """Words by which people find the job."""
+    on_failure: Callback | None = None
+    """The task to enqueue when the job is discarded, quarantined or cancelled. A caller gives the
+    task or its name."""
 
 
 class JobGiven(SharedGiven, total=False):
@@ -93,7 +97,7 @@ class JobOptions(SharedOptions):
     """Seconds for which the key is held. None: until the job has finished."""
     on_conflict: OnConflict = OnConflict.RETURN
     plain: bool = field(init=False, repr=False, compare=False)
-    """Due at once, without a key or a deadline, so that COPY can insert the job."""
+    """Due at once, without a key, a deadline or a callback, so that COPY can insert the job."""
 
     def __post_init__(self) -> None:
         for name in _LENGTHS:
@@ -101,7 +105,7 @@ class JobOptions(SharedOptions):
         _check(self)
         waits = self.run_at is not None or self.run_in is not None
         object.__setattr__(self, "tags", tuple(self.tags))
-        plain = not waits and self.unique is None and not self.deadline
+        plain = not (waits or self.unique or self.deadline or self.on_failure)
         object.__setattr__(self, "plain", plain)
 
     @cached_property
@@ -124,6 +128,8 @@ JOB_OPTIONS = tuple(f.name for f in fields(JobOptions) if f.init and f.name != "
 def _as_json(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
+    if isinstance(value, Callback):
+        return value.as_json()
     if isinstance(value, tuple):
         return [part.as_json() if isinstance(part, Level) else part for part in value]
     return value

@@ -32,6 +32,7 @@ __all__ = ["batch"]
 pytestmark = pytest.mark.timeout(240)
 
 CHAOS_SECONDS = 20.0 if os.environ.get("LEASEHOLD_LONG") == "1" else 10.0
+ENOUGH = 50
 OTHERS = """
     select count(pg_terminate_backend(pid)) from pg_stat_activity
     where datname = %s and pid <> pg_backend_pid()
@@ -62,12 +63,13 @@ class Producer(threading.Thread):
         self.join()
 
 
-def terminate_everybody(scene: Scene, seconds: float) -> int:
-    """Breaks all connections to the scene's database twice a second; how many in all."""
+def terminate_everybody(scene: Scene, seconds: float, producer: Producer) -> int:
+    """Breaks all connections to the scene's database twice a second, until the producer has
+    enqueued enough; how many in all."""
     name = psycopg.conninfo.conninfo_to_dict(scene.dsn)["dbname"]
     end, broken = boot_now() + seconds, 0
     with psycopg.connect(make_conninfo(scene.dsn, dbname="postgres"), autocommit=True) as admin:
-        while (moment := boot_now()) < end:
+        while (moment := boot_now()) < end or len(producer.acknowledged) <= ENOUGH:
             [[count]] = admin.execute(OTHERS, [name]).fetchall()
             broken += count
             scene.wait_until_clock(moment + 0.5)
@@ -83,7 +85,7 @@ def test_connections_that_break_all_the_time_and_a_crash_lose_nothing(scene: Sce
     producer = Producer(scene.dsn)
     producer.start()
     naps = scene.enqueue("nap", 60, seconds=0.5)
-    broken = terminate_everybody(scene, CHAOS_SECONDS)
+    broken = terminate_everybody(scene, CHAOS_SECONDS, producer)
     naps += scene.enqueue("nap", 40, seconds=0.5)
     crashed_at = boot_now()
     server.restart("immediate")
@@ -101,7 +103,7 @@ def test_connections_that_break_all_the_time_and_a_crash_lose_nothing(scene: Sce
         f"{resumed:.1f} s; {len(acknowledged)} acknowledged, {len(producer.raised)} raised, "
         f"{len(again)} of {len(runs)} runs were not the first"
     )
-    assert broken > 20 and len(acknowledged) > 50, "too tame to show anything"
+    assert broken > 20 and len(acknowledged) > ENOUGH, "too tame to show anything"
     assert all(worker.running for worker in workers)
     unfinished = scene.one("select count(*) from leasehold.job where schedule is null")
     assert unfinished == 0, "what was not acknowledged runs as well, or is not there"

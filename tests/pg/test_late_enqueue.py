@@ -27,11 +27,15 @@ from leasehold.pg.connection.session import Session
 from leasehold.pg.stores.store import PgStore
 from leasehold.pg.stores.store_jobs import _copy_lines
 from tests.pg.bench import Bench
-from tests.support.wait import until_async
+from tests.support.wait import until, until_async
 
 LIMIT = 1 << 20
 BACKEND = "select pid from pg_stat_activity where application_name = 'leasehold user'"
 WAITS = f"{BACKEND} and wait_event_type = 'Lock'"
+WAITS_FOR_ROWS = """
+select 1 from pg_stat_activity
+where pid = %s and query like '%%copy%%' and wait_event = 'ClientRead' and state = 'active'
+"""
 ALIVE = "select 1 from pg_stat_activity where pid = %(pid)s"
 
 
@@ -130,17 +134,21 @@ async def test_a_plain_enqueue_does_not_wait_for_the_history(late: PgStore, migr
 
 
 class StopsTheServerHalfWay(list[Any]):
-    """Rows; when the last one is taken, the COPY has begun and the server is stopped."""
+    """Rows; when the last one is taken, the COPY has begun and the server is stopped. It waits for
+    rows then: stopped on its way there, it could hold a lock that everybody needs."""
 
     pid = 0
+    dsn = ""
 
     def __iter__(self) -> Iterator[Any]:
         yield from super().__iter__()
+        with psycopg.connect(self.dsn, autocommit=True) as other:
+            until(lambda: other.execute(WAITS_FOR_ROWS, [self.pid]).fetchone(), 30, "the COPY")
         os.kill(self.pid, signal.SIGSTOP)
 
 
 async def test_a_copy_whose_end_lay_in_the_socket_is_not_committed(
-    bench: Bench, impatient: App, sql: Any
+    bench: Bench, impatient: App, sql: Any, migrated: str
 ) -> None:
     jobs = [(uuid4(), JobRequest(task="t", payload="{}")) for _ in range(3)]
     session = await Session.open(impatient.settings, "work")
@@ -151,7 +159,7 @@ async def test_a_copy_whose_end_lay_in_the_socket_is_not_committed(
     await session.connection.execute("set statement_timeout = 0")
     of_bulk = [(job.int, request.options, request.payload, None) for job, request in jobs]
     rows = StopsTheServerHalfWay(_copy_lines(of_bulk, set()))
-    rows.pid = pid
+    rows.pid, rows.dsn = pid, migrated
     try:
         with pytest.raises(errors.Unavailable):
             await session.copy("job/copy", rows, 1.5, 3)

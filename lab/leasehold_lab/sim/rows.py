@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from leasehold.model.deadline import Callback
 from leasehold.model.job import JobOptions
 from leasehold.ports import EventView, NodeIdentity, NodeSeen
 from leasehold_lab.sim.promises import judge
@@ -380,3 +381,19 @@ class SimDatabase:
             del self.keys[row.unique_key]
         if row.deadlines:
             judge(self, row, state, moment, started_at)
+        if row.options.on_failure and keep and state != "completed":
+            self._call(row.options.on_failure, self.done[row.id])
+
+    def _call(self, callback: Callback, done: DoneRow) -> None:
+        """Enqueue the job that tells of a failure."""
+        job, moment = done.job, done.finished_at
+        told = {
+            "job": str(job.id), "task": job.task, "queue": job.queue, "state": done.state,
+            "error": done.last_error, "attempt": job.attempt, "tags": list(job.tags),
+            "schedule": job.schedule,
+            "tick": job.tick_at.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if job.tick_at else None,
+        }  # fmt: skip
+        options = JobOptions(callback.task, **callback.options)
+        row = JobRow(self.new_id(moment), options, {"failure": told}, moment, moment)
+        self.insert(row)
+        self.wake([row.queue])

@@ -39,7 +39,7 @@ async def with_helper(ctx: Context) -> None:
 
 
 def live_on(job: str, attempt: int) -> None:
-    """Give signs of life until killed."""
-    while True:
+    """Give signs of life until killed, but not for ever: nobody may be left to do it."""
+    for _ in range(6000):
         note("child-lives", job, attempt)
         time.sleep(0.01)

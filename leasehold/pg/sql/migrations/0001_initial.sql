@@ -253,6 +253,8 @@ create table leasehold.job (
     -- the span that enqueued it, as W3C's traceparent
     trace            text,
     tags             text[]      not null default '{}',
+    -- what to enqueue when it fails for good: task, queue, priority, max_attempts, timeout, requeue_after, tags
+    on_failure       jsonb,
     payload          jsonb       not null,
     -- true: available (node is null) or running (node is not null); false: waits for run_at
     ready            boolean     not null default true,
@@ -319,6 +321,7 @@ create table leasehold.job_done (
     node          uuid,
     claim_token   bigint,
     tags          text[]      not null default '{}',
+    on_failure    jsonb,
     payload       jsonb       not null,
     result        jsonb,
     last_error    text,
@@ -464,8 +467,8 @@ create index tick_decided on leasehold.tick (decided_at);
 -- Lock order: jobs, then unique keys, then deadlines.
 -- ---------------------------------------------------------------------------------------------
 
--- What is wrong with the job that a breach would enqueue.
-create function leasehold.callback_wrong(callback jsonb) returns text
+-- What is wrong with the job that a breach or a failure would enqueue.
+create function leasehold.callback_wrong(callback jsonb, label text default 'on_breach') returns text
 language plpgsql immutable as $$
 declare
     opt   text;
@@ -473,7 +476,7 @@ declare
     wrong text;
 begin
     if jsonb_typeof(callback) is distinct from 'object' or jsonb_typeof(callback -> 'task') is distinct from 'string' then
-        return 'needs on_breach, the name of a task';
+        return format('needs %s, the name of a task', label);
     end if;
     for opt, val in select * from jsonb_each(callback) loop
         continue when jsonb_typeof(val) = 'null';
@@ -486,7 +489,7 @@ begin
             when opt = 'tags' then leasehold.tags_wrong(val)
             else 'is not known' end;
         if wrong is not null then
-            return format('has an on_breach whose %s %s', left(opt, 100), wrong);
+            return format('has an %s whose %s %s', label, left(opt, 100), wrong);
         end if;
     end loop;
     return null;
@@ -550,11 +553,11 @@ create table leasehold.run_time (
     primary key (task_name, ended_at, job_id)
 );
 
--- A level's on_breach may be only the name of a task.
-create function leasehold.callback_of(item jsonb) returns jsonb
+-- A callback may be only the name of a task.
+create function leasehold.callback_of(given jsonb) returns jsonb
 language sql immutable
-return case when jsonb_typeof(item -> 'on_breach') = 'object' then item -> 'on_breach'
-            else jsonb_build_object('task', item -> 'on_breach') end;
+return case when jsonb_typeof(given) = 'object' then given
+            when given is not null then jsonb_build_object('task', given) end;
 
 -- What is wrong with the option "deadline": one level or an array of at most 8, each
 --   on_breach (required): a task's name, or an object with task, queue, priority, max_attempts,
@@ -587,7 +590,7 @@ begin
         runs := coalesce(item ->> 'runs', '1');
         ratio := case when coalesce(jsonb_typeof(item -> 'factor'), 'null') in ('number', 'null')
                       then coalesce(item ->> 'factor', '1') end;
-        wrong := leasehold.callback_wrong(leasehold.callback_of(item));
+        wrong := leasehold.callback_wrong(leasehold.callback_of(item -> 'on_breach'));
         if item - '{on_breach,seconds,since,at,runs,factor,until,on_cancel,name}'::text[] <> '{}' then
             return 'has options that are not known';
         elsif wrong is not null then
@@ -657,7 +660,7 @@ begin
                 coalesce((item ->> 'seconds')::double precision, 0), (item ->> 'runs')::smallint,
                 (item ->> 'factor')::real, coalesce(item ->> 'until', 'success'),
                 coalesce(item ->> 'on_cancel', 'cancel'), due,
-                leasehold.callback_of(item),
+                leasehold.callback_of(item -> 'on_breach'),
                 enqueued)
         on conflict on constraint deadline_pkey do nothing;
     end loop;
@@ -775,7 +778,7 @@ begin
                     coalesce((item ->> 'seconds')::double precision, 0), 'success', 'cancel',
                     leasehold.deadline_ahead(coalesce((item ->> 'at')::timestamptz,
                         moment + make_interval(secs => (item ->> 'seconds')::double precision)), moment),
-                    leasehold.callback_of(item), moment)
+                    leasehold.callback_of(item -> 'on_breach'), moment)
             on conflict do nothing;
             armed := found;
             -- the first level decides, so that two calls that arm the name at once do not mix their levels
@@ -992,7 +995,8 @@ end $$;
 --   task (required), payload {}, id, queue 'default', priority 0, run_at | run_in seconds,
 --   max_attempts 5, timeout seconds, requeue_after seconds, unique, unique_for seconds,
 --   on_conflict 'return' | 'raise' | 'replace', history true, retried false,
---   deadline: one level or an array of them, see leasehold.deadline_wrong; tags: an array of texts
+--   deadline: one level or an array of them, see leasehold.deadline_wrong; tags: an array of texts,
+--   on_failure: a task's name, or an object with task, queue, priority, max_attempts, timeout, requeue_after, tags
 -- One row per job: its id, and whether it was created now (false: the key's holder, or a retry).
 -- ---------------------------------------------------------------------------------------------
 
@@ -1120,6 +1124,7 @@ begin
                 case when kind <> 'boolean' then 'must be true or false' end
             when opt = 'deadline' then leasehold.deadline_wrong(val)
             when opt = 'tags' then leasehold.tags_wrong(val)
+            when opt = 'on_failure' then leasehold.callback_wrong(leasehold.callback_of(val), opt)
             when opt = 'trace' then
                 case when given !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'
                      then 'must be a traceparent' end
@@ -1129,7 +1134,7 @@ begin
         end;
         if wrong = 'unknown' then
             raise exception 'leasehold.enqueue: unknown option %', left(opt, 100) using errcode = '22023',
-                hint = 'Known: id, task, payload, queue, priority, run_at, run_in, max_attempts, timeout, requeue_after, unique, unique_for, on_conflict, history, deadline, tags, trace.';
+                hint = 'Known: id, task, payload, queue, priority, run_at, run_in, max_attempts, timeout, requeue_after, unique, unique_for, on_conflict, history, deadline, tags, on_failure, trace.';
         elsif wrong is not null then
             raise exception 'leasehold.enqueue: % %, got %', opt, wrong,
                 case when opt = 'payload' then kind else left(val::text, 100) end
@@ -1241,7 +1246,7 @@ begin
         end if;
         insert into leasehold.job as j (id, queue, task_name, priority, run_at, created_at, max_attempts,
                 timeout_seconds, requeue_seconds, history, unique_key, trace, payload, ready, held_because,
-                deadlines, tags)
+                deadlines, tags, on_failure)
         values (new_id, coalesce(item ->> 'queue', 'default'), item ->> 'task',
                 coalesce((item ->> 'priority')::smallint, 0), due, moment,
                 coalesce((item ->> 'max_attempts')::smallint, 5), (item ->> 'timeout')::real,
@@ -1249,7 +1254,8 @@ begin
                 leasehold.key_of(item ->> 'task', item ->> 'unique'), item ->> 'trace',
                 coalesce(item -> 'payload', '{}'), starts, case when starts then null else 'scheduled' end,
                 coalesce(jsonb_typeof(item -> 'deadline'), 'null') <> 'null',
-                array(select jsonb_array_elements_text(nullif(item -> 'tags', 'null'))))
+                array(select jsonb_array_elements_text(nullif(item -> 'tags', 'null'))),
+                leasehold.callback_of(nullif(item -> 'on_failure', 'null')))
         on conflict on constraint job_pkey do nothing;
         created := found;
         -- This try may be late: its repetition may have run and moved the job already. This statement's new snapshot
@@ -1282,6 +1288,20 @@ begin
     end if;
     return query select u.i, u.m from unnest(ids, made) as u (i, m);
 end $$;
+
+-- Enqueue the on_failure job of a job that failed for good, in the transaction that ends it.
+create function leasehold.failed() returns trigger
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform leasehold.enqueue(new.on_failure || jsonb_build_object('payload', jsonb_build_object('failure',
+        jsonb_build_object('job', new.id, 'task', new.task_name, 'queue', new.queue, 'state', new.state,
+            'error', new.last_error, 'attempt', new.attempt, 'tags', new.tags, 'schedule', new.schedule,
+            'tick', to_char(new.tick_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')))),
+        new.finished_at);
+    return null;
+end $$;
+create trigger failed after insert on leasehold.job_done
+for each row when (new.on_failure is not null and new.state <> 'completed') execute function leasehold.failed();
 
 -- The usual case: the first try of one job that leasehold's client made and checked, due at once, without key and
 -- deadline. False: it exists, or this try is late and its repetition made the job. Only the new snapshot of a statement

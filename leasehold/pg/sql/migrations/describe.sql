@@ -22,7 +22,7 @@ where n.nspname = %(schema)s
 union all
 select format('trigger %%s', pg_get_triggerdef(t.oid))
 from pg_trigger t join pg_class c on c.oid = t.tgrelid join pg_namespace n on n.oid = c.relnamespace
-where n.nspname = %(schema)s and not t.tgisinternal
+where n.nspname = %(schema)s and not t.tgisinternal and t.tgparentid = 0 -- not a partition's copy
 union all
 select format('sequence %%s', c.relname)
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
