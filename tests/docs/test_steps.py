@@ -62,4 +62,4 @@ def test_the_page_of_a_web_framework_goes_as_it_says(migrated, tmp_path, page, c
 @pytest.mark.timeout(300)
 def test_the_recipe_for_tests_of_applications_goes_as_it_says(migrated, tmp_path):
     here = {**environ(migrated), "LEASEHOLD_TEST_DSN": migrated}
-    assert walk(DOCS / "howto" / "testing.md", tmp_path, here) == 6
+    assert walk(DOCS / "howto" / "testing.md", tmp_path, here) == 7
