@@ -13,6 +13,7 @@ from types import FunctionType
 from typing import Any, get_overloads, is_typeddict
 
 import leasehold
+import leasehold.testing
 from leasehold.app.advisory import AdvisoryLock
 from leasehold.app.deadlines import StandingDeadline
 from leasehold.app.leader import Leader
@@ -25,6 +26,10 @@ INTRO = (
     "[Settings](settings.md) the arguments of `App`. [Jobs](../howto/jobs.md#options) explains the "
     "options of jobs."
 )
+TESTING = (
+    "[Tests of your application](../howto/testing.md) explains these and the fixtures of the "
+    "pytest plugin. `leasehold.testing.sync` has `drain` and `assert_enqueued` as plain functions."
+)
 FIRST = ("App", "Task", "Job", "JobRecord", "JobRequest", "Context", "SyncContext")
 RETURNED = (Leader, Lock, AdvisoryLock, StandingDeadline, SyncApp)
 CONSTRUCTED = ("App", "Backoff", "Cancel", "Deadline", "Discard", "Snooze")
@@ -32,7 +37,7 @@ CONSTRUCTED = ("App", "Backoff", "Cancel", "Deadline", "Discard", "Snooze")
 IN_ERRORS = ("LeaseholdError",)
 """Names of ``leasehold`` that another page describes."""
 HIDDEN = {
-    "App": "client store work_store located operator make_node state_for inspect",
+    "App": "client store work_store located operator make_node state_for inspect loops",
     "Backoff": "seconds",
     "Deadline": "average interval_seconds",
     "Job": "reads",
@@ -69,7 +74,19 @@ def members(kind: Any) -> dict[str, Any]:
 
 def body(first_level: int = 2) -> list[str]:
     """The paragraphs of the page."""
-    return [part for name, kind in sections() for part in _class(name, kind, "#" * first_level)]
+    mark = "#" * first_level
+    made = [part for name, kind in sections() for part in _class(name, kind, mark)]
+    return [*made, f"{mark} leasehold.testing", TESTING, *_testing(mark)]
+
+
+def _testing(mark: str) -> Iterator[str]:
+    for name in leasehold.testing.__all__:
+        value = getattr(leasehold.testing, name)
+        if inspect.isclass(value):
+            yield from _class(name, value, f"{mark}#")
+        else:
+            yield f"{mark}# {name}"
+            yield from _member(name, value)
 
 
 def _class(name: str, kind: Any, mark: str) -> Iterator[str]:

@@ -37,16 +37,15 @@ def eager(app: App, *, state: Any = None) -> Iterator[None]:
             assert await job.wait() == "sent"
             await assert_enqueued(app, send_mail, to="kim@example.org")
 
-    ``app.sync.enqueue`` works too, and runs a plain handler in the calling thread, unless the
-    application has middleware. Arguments and
-    results are converted as the database would return them, and middleware runs. Handlers get
-    ``state`` as ``ctx.state``: the lifespan is not entered. An error of the handler is raised by
-    the enqueue. A job runs once: there are no retries, and no timeouts. A handler of
-    ``executor="process"`` runs in this process.
+    Arguments and results are converted as the database would return them. Middleware runs. The
+    application's lifespan is not entered: handlers get ``state`` as ``ctx.state``. The enqueue
+    raises what the handler raises. A job runs once: no retries, no timeouts, no ``on_failure``.
+
+    ``app.sync.enqueue`` works too. It runs a plain handler in the calling thread if the application
+    has no middleware. A handler of ``executor="process"`` runs in this process.
 
     ``on=``, ``run_at``, ``run_in``, ``unique`` and deadlines raise ConfigError, because only the
-    database gives them a meaning. Only enqueues are replaced: locks, leaders and nodes use the
-    database.
+    database gives them a meaning. Locks, leaders and nodes still use the database.
     """
     if "client" in vars(app):
         raise ConfigError("eager mode is on already", do="Use one `with eager(app):` at a time")
