@@ -82,10 +82,13 @@ class Certificates:
             if not self._write(line):
                 logger.error("no certificate for worker %s: its lease must expire", worker.pid)
 
+    def _load(self) -> Settings:
+        return Settings.load(self._options)
+
     # -- the helper ------------------------------------------------------------------------------
     def _start_helper(self) -> None:
         if self._settings is None:
-            self._settings = Settings.load(self._options)
+            self._settings = self._load()
         if not self._settings.dsn:
             raise ConfigError(
                 "leasehold's gunicorn hooks need a database",

@@ -63,13 +63,15 @@ def dashboard(
     read_only: bool = False,
     hosts: frozenset[str] | None = None,
     extra: Extra | None = None,
+    secret: str = "",
 ) -> Gate:
     """The dashboard of an application, to mount or to run.
 
     It needs exactly one of three: ``login``; ``who``, a function from the request to the name of
     the person (None: nobody), for an application with logins of its own; ``unprotected=True`` if
     something in front of the dashboard controls access. ``read_only`` refuses every action.
-    ``hosts``: the only host names to serve. ``extra``: the pages of leasehold's own demo. Raises
+    ``hosts``: the only host names to serve. ``extra``: the pages of leasehold's own demo.
+    ``secret`` signs the cookies; without it, that is the login's secret or the DSN. Raises
     ConfigError.
     """
     if sum((login is not None, who is not None, unprotected)) != 1:
@@ -78,7 +80,7 @@ def dashboard(
             do="dashboard(app, login=Login(token=…)); it shows arguments and can cancel jobs",
         )
     rules = Rules(login, read_only, who, hosts)
-    secret = login.secret if login else app.settings.dsn
+    secret = secret or (login.secret if login else app.settings.dsn)
     sessions = Sessions(app.env, secret)
     site = Site(app, rules, sessions, extra)
 

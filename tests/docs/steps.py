@@ -22,9 +22,11 @@ from tests.support.wait import NeverHappened, until
 
 _FENCE = re.compile(r"^```(?P<kind>[^\n]*)\n(?P<body>.*?)^```$", re.M | re.S)
 _LOOKS = re.compile(
-    r"leasehold (status|leaders|nodes|jobs(?! (retry|cancel|discard))|schedules|deadlines|locks"
-    r"|events|doctor)|cat |tail |grep "
+    r"(python manage\.py )?leasehold (status|leaders|nodes|jobs(?! (retry|cancel|discard))|"
+    r"schedules|deadlines|locks|events|doctor)|cat |tail |grep "
 )
+_AT_END = "at the end of "
+"""Begins the title of a block that is added to a file."""
 PATIENCE_SECONDS = 90.0
 
 
@@ -154,7 +156,9 @@ def walk(page: Path, folder: Path, environ: dict[str, str]) -> int:
     try:
         for step in steps_of(page):
             if isinstance(step, File):
-                (folder / step.name).write_text(step.text, "utf-8")
+                file = folder / step.name.removeprefix(_AT_END)
+                before = file.read_text("utf-8") if step.name.startswith(_AT_END) else ""
+                file.write_text(before + step.text, "utf-8")
                 continue
             _do(shell, step)
             done += 1

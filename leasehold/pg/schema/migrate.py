@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import Any
 
 import psycopg
 
@@ -78,6 +79,23 @@ def _split(text: str) -> list[str]:
             found.append(this.strip())
             this = ""
     return found
+
+
+def apply_on(cursor: Any, schema: str) -> None:
+    """Apply missing migrations in the open transaction of a user's sync cursor (Django)."""
+    cursor.execute(f"select pg_advisory_xact_lock({_LOCK_KEY})")
+    cursor.execute(
+        "select 1 from pg_catalog.pg_class c "
+        "join pg_catalog.pg_namespace n on n.oid = c.relnamespace "
+        f"where n.nspname = '{schema}' and c.relname = 'migration'"
+    )
+    after = 0
+    if cursor.fetchone():
+        cursor.execute(f"select max(number) from {schema}.migration")
+        after = cursor.fetchone()[0]
+    if after < SCHEMA_NUMBER:  # creating needs a privilege that checking does not
+        for one in statements(schema, after):
+            cursor.execute(one)
 
 
 async def lift_tokens(settings: Settings) -> int:

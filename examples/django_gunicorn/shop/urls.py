@@ -1,0 +1,11 @@
+from django.contrib import admin
+from django.urls import include, path
+
+from shop import views
+
+urlpatterns = [
+    path("", views.latest),
+    path("orders/", views.order),
+    path("admin/", admin.site.urls),
+    path("leasehold/", include("leasehold.integrations.django.urls")),
+]

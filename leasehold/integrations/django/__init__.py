@@ -1,0 +1,33 @@
+"""leasehold in a Django project: put ``"leasehold.integrations.django"`` into INSTALLED_APPS.
+
+    from leasehold.integrations.django import app
+
+    @app.task
+    def send_receipt(order_id: int) -> None: ...
+
+    app.sync.enqueue(send_receipt.job(order_id=order.id))  # part of Django's transaction
+
+``app`` is the App of the project. Its options are in the setting LEASEHOLD, and its database is
+``DATABASES["default"]``. Tasks are found in the module ``tasks`` of each installed app.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from leasehold.integrations.django.base import DjangoApp
+
+    app: DjangoApp
+
+__all__ = ["DjangoApp", "app"]
+
+_WHERE = {"app": "project", "DjangoApp": "base"}
+
+
+def __getattr__(name: str) -> Any:
+    # loaded on first use: Django imports this package before it is set up
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)

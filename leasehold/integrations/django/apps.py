@@ -1,0 +1,20 @@
+"""The Django app: finds the tasks of the project."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+from django.utils.module_loading import autodiscover_modules
+
+
+class LeaseholdConfig(AppConfig):  # type: ignore[misc]
+    name = "leasehold.integrations.django"
+    label = "leasehold"
+    verbose_name = "leasehold"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Import the module ``tasks`` of each installed app. Raises ConfigError if the project's
+        App cannot be made."""
+        from leasehold.integrations.django import project  # noqa: F401 - its settings are checked
+
+        autodiscover_modules("tasks")

@@ -1,0 +1,139 @@
+"""DjangoApp: an App on one of Django's databases, in Django's transactions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from functools import cache, wraps
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import close_old_connections, connections, transaction
+from psycopg import pq
+from psycopg.conninfo import make_conninfo
+
+from leasehold.app import App
+from leasehold.app.sync import SyncApp
+from leasehold.config import Settings
+from leasehold.errors import ConfigError, suggest
+from leasehold.jobs.client import Job
+from leasehold.jobs.tasks import Registry, TaskFunction, TaskOptions
+from leasehold.model.job import JobRequest
+
+
+class DjangoApp(App):
+    """An App for a Django project::
+
+        app = DjangoApp(recover_within=30)  # in shop/jobs.py
+        LEASEHOLD = {"APP": "shop.jobs:app"}  # in settings.py
+
+    ``database`` names one of Django's DATABASES. ``app.sync.enqueue`` and ``enqueue_many`` run on
+    its connection: inside ``transaction.atomic`` the job is part of that transaction. After each
+    job, leasehold closes the thread's database connections as Django does after a request.
+
+    ``options`` are those of :class:`leasehold.App`. With ``dsn``, jobs are in that database, over
+    connections of leasehold's own, and not part of Django's transactions.
+
+    Raises ConfigError if the database is not PostgreSQL.
+    """
+
+    def __init__(self, *, database: str = "default", **options: Any) -> None:
+        self.database = "" if options.get("dsn") else database
+        """The name in DATABASES; empty if the app has a DSN of its own."""
+        if self.database:
+            options["dsn"] = database_dsn(database)
+        super().__init__(**options)
+        self.registry: _Registry = _Registry(self.settings.payload_limit)
+        self.sync: SyncApp = _SyncInDjango(self)
+
+    async def located(self) -> Settings:
+        """The settings, with the DSN of Django's database as it is now: Django's test runner
+        replaces the database after the app was made."""
+        if self.database and (dsn := database_dsn(self.database)) != self.settings.dsn:
+            super().configure(dsn=dsn)
+        return await super().located()
+
+    def configure(self, **options: Any) -> None:
+        """See :meth:`App.configure`. With ``dsn``, the app no longer uses Django's database."""
+        super().configure(**options)
+        if "dsn" in options:
+            self.database = ""
+
+
+class _SyncInDjango(SyncApp):
+    """``app.sync``, whose enqueues run on Django's connection of the calling thread."""
+
+    _app: DjangoApp
+
+    def enqueue_many(self, requests: Iterable[JobRequest], *, on: Any = None) -> list[Job[Any]]:
+        database = self._app.database
+        if on is not None or not database:
+            return super().enqueue_many(requests, on=on)
+        connection = connections[database]
+        if connection.in_atomic_block:
+            return super().enqueue_many(requests, on=connection)
+        with transaction.atomic(using=database):
+            return super().enqueue_many(requests, on=connection)
+
+
+class _Registry(Registry):
+    """The tasks of the project."""
+
+    def __init__(self, payload_limit: int) -> None:
+        super().__init__(payload_limit)
+        self.more_queues: set[str] = set()
+        """Those that the setting TASKS names."""
+
+    def add(self, name: str, function: Callable[..., Any], options: TaskOptions) -> TaskFunction:
+        if options.executor != "process":  # its child finds the function by its name
+            function = _tidy(function)
+        return super().add(name, function, options)
+
+    def queues(self) -> set[str]:
+        return super().queues() | self.more_queues
+
+
+def _tidy(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, after which broken and old connections of its thread are closed."""
+    if inspect.iscoroutinefunction(function):
+
+        @wraps(function)
+        async def in_loop(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return await function(*args, **kwargs)
+            finally:  # in the thread in which Django's asynchronous queries run
+                await sync_to_async(close_old_connections)()
+
+        return in_loop
+
+    @wraps(function)
+    def in_thread(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        finally:
+            close_old_connections()
+
+    return in_thread
+
+
+def database_dsn(alias: str) -> str:
+    """The DSN of one of Django's DATABASES. Raises ConfigError if it is not PostgreSQL."""
+    if alias not in connections.settings:
+        raise ConfigError(f"DATABASES has no {alias!r}", do=suggest(alias, connections.settings))
+    connection = connections[alias]
+    if connection.vendor != "postgresql":
+        raise ConfigError(
+            f"leasehold needs PostgreSQL, and DATABASES[{alias!r}] is another database",
+            got=connection.settings_dict["ENGINE"],
+            do='Name another one of DATABASES: LEASEHOLD = {"DATABASE": "jobs"}, or a database '
+            'outside Django: LEASEHOLD = {"DSN": "postgresql://…"}',
+        )
+    given = connection.get_connection_params()
+    return make_conninfo(**{name: value for name, value in given.items() if name in _of_libpq()})
+
+
+@cache
+def _of_libpq() -> set[str]:
+    """The parameters of a DSN. Django adds some of the driver's own."""
+    names = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
+    return names - {"client_encoding"}

@@ -1,0 +1,42 @@
+"""The base of the management commands: they run the command ``leasehold``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import runpy
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from leasehold.integrations.django.project import app
+
+
+class LeaseholdCommand(BaseCommand):  # type: ignore[misc]
+    """Passes its arguments to ``python -m leasehold``, on the database of the project."""
+
+    requires_system_checks = ()
+    verb: tuple[str, ...] = ()
+    """The arguments before those of the user."""
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        own = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        own.add_argument("--settings")
+        own.add_argument("--pythonpath")
+        self._run(argv[1], own.parse_known_args(argv[2:])[1])
+
+    def print_help(self, prog_name: str, subcommand: str) -> None:
+        self._run(subcommand, ["--help"])
+
+    def add_arguments(self, parser: Any) -> None:
+        parser.add_argument("arguments", nargs="*")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        self._run("leasehold", options["arguments"])
+
+    def _run(self, name: str, arguments: list[str]) -> None:
+        settings = app.settings
+        os.environ.update(LEASEHOLD_DSN=settings.dsn, LEASEHOLD_SCHEMA=settings.schema)
+        sys.argv = [name, *self.verb, *arguments]
+        runpy.run_module("leasehold", run_name="__main__", alter_sys=True)

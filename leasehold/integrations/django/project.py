@@ -1,0 +1,49 @@
+"""The one App of the project, made from the setting LEASEHOLD."""
+
+from __future__ import annotations
+
+from pkgutil import resolve_name
+from typing import Any
+
+import django
+from django.apps import apps
+from django.conf import settings
+
+from leasehold.errors import ConfigError
+from leasehold.integrations.django.base import DjangoApp
+
+
+def _made() -> DjangoApp:
+    given = getattr(settings, "LEASEHOLD", {})
+    if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
+        raise ConfigError(
+            "the setting LEASEHOLD must be a dict", got=given, do='LEASEHOLD = {"SCHEMA": "jobs"}'
+        )
+    if "APP" not in given:
+        return DjangoApp(**{name.lower(): value for name, value in given.items()})
+    if len(given) > 1:
+        raise ConfigError(
+            "the setting LEASEHOLD has APP, so it can have nothing else",
+            got=sorted(given),
+            do="Give the other options to DjangoApp(…)",
+        )
+    return _named(given["APP"])
+
+
+def _named(path: Any) -> DjangoApp:
+    example = 'LEASEHOLD = {"APP": "shop.jobs:app"}, where app = DjangoApp(…)'
+    try:
+        found = resolve_name(path)
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        what = f"the App of the setting LEASEHOLD cannot be imported: {error}"
+        raise ConfigError(what, got=path, do=example) from error
+    if not isinstance(found, DjangoApp):
+        what = "the setting LEASEHOLD names something that is not a DjangoApp"
+        raise ConfigError(what, got=path, do=example)
+    return found
+
+
+app = _made()
+if not apps.ready and not apps.loading:
+    # `leasehold worker` and the children of executor="process" start without Django
+    django.setup()

@@ -1,0 +1,1 @@
+"""A Django project for tests. The database is that of libpq's environment variables."""

@@ -1,0 +1,168 @@
+"""Run by Django's own test runner, on a test database that it makes."""
+
+import asyncio
+import re
+
+from asgiref.sync import async_to_sync
+from django.contrib.admin.sites import site
+from django.contrib.auth.models import Permission, User
+from django.core.management import call_command
+from django.db import connection, transaction
+from django.test import Client, TestCase, TransactionTestCase
+
+from leasehold.errors import WrongConnection
+from leasehold.integrations.django import app
+from leasehold.integrations.django.models import Job
+from leasehold.testing import drain
+from tests.e2e.apps.shop.tasks import add_user
+
+PASSWORD = "correct horse"
+
+
+class Transactions(TestCase):
+    def test_a_job_can_be_seen_in_the_test_that_enqueued_it(self):
+        job = app.sync.enqueue(add_user.using(priority=3).job(name="ada"))
+        [row] = Job.objects.all()
+        self.assertEqual((row.id, row.payload, row.priority), (job.id, {"name": "ada"}, 3))
+        self.assertEqual((row.state, str(row)), ("available", f"add_user {job.id}"))
+
+    def test_a_job_goes_with_the_block_that_is_rolled_back(self):
+        with transaction.atomic():
+            app.sync.enqueue(add_user.job(name="kept"))
+        with self.assertRaises(LookupError), transaction.atomic():
+            app.sync.enqueue(add_user.job(name="gone"))
+            raise LookupError
+        self.assertEqual([row.payload for row in Job.objects.all()], [{"name": "kept"}])
+
+    def test_jobs_are_enqueued_in_bulk(self):
+        app.sync.enqueue_many(add_user.job(name=str(n)) for n in range(30))
+        self.assertEqual(Job.objects.count(), 30)
+
+    def test_the_migrations_agree_with_the_models(self):
+        call_command("makemigrations", "leasehold", check=True, dry_run=True, verbosity=0)
+
+    def test_a_broken_block_is_refused(self):
+        with transaction.atomic():
+            transaction.set_rollback(True)
+            with self.assertRaises(WrongConnection):
+                app.sync.enqueue(add_user.job(name="lost"))
+            transaction.set_rollback(False)
+
+
+class Committed(TransactionTestCase):
+    def tearDown(self):
+        with connection.cursor() as cursor:  # Django empties only the tables that it manages
+            cursor.execute("delete from leasehold.job")
+        app.sync.close()  # before the test database is dropped
+
+    def test_a_job_outside_any_block_is_committed_at_once(self):
+        job = app.sync.enqueue(add_user.job(name="ada"))
+        self.assertEqual(app.sync.get(job.id).payload, {"name": "ada"})
+
+    def test_jobs_run_in_the_test_database(self):
+        app.sync.enqueue(add_user.job(name="ada"))
+
+        async def run():
+            try:
+                return await drain(app)
+            finally:
+                await app.close()
+
+        [record] = asyncio.run(run())
+        self.assertEqual(record.result, User.objects.get().pk)
+
+    def test_the_app_follows_django_to_the_test_database(self):
+        settings = async_to_sync(app.located)()
+        name = connection.settings_dict["NAME"]
+        self.assertTrue(name.startswith("test_"))
+        self.assertIn(f"dbname={name}", settings.dsn)
+
+
+class Dashboard(TransactionTestCase):
+    def setUp(self):
+        self.job = app.sync.enqueue(add_user.job(name="ada"))
+        self.page = f"/ops/jobs/jobs/{self.job.id}"
+
+    def tearDown(self):
+        with connection.cursor() as cursor:
+            cursor.execute("delete from leasehold.job")
+        app.sync.close()
+
+    def client_of(self, **fields):
+        client = Client(enforce_csrf_checks=True)
+        user = User.objects.create_user(f"user{User.objects.count()}", **fields)
+        client.force_login(user)
+        return client, user
+
+    def cancel(self, client, token, **extra):
+        form = f"form_token={token}&act=cancel"
+        kind = "application/x-www-form-urlencoded"
+        return client.post(f"{self.page}/act", form, content_type=kind, **extra)
+
+    def token(self, client):
+        found = re.search(
+            r'name="form_token" value="(\w+)"', client.get(self.page).content.decode()
+        )
+        return found[1] if found else ""
+
+    def test_nobody_sees_it_without_the_projects_login(self):
+        answer = Client().get("/ops/jobs/now")
+        self.assertRedirects(
+            answer, "/admin/login/?next=/ops/jobs/now", fetch_redirect_response=False
+        )
+
+    def test_a_user_who_is_not_staff_is_refused(self):
+        client, _ = self.client_of(is_superuser=True)
+        self.assertEqual(client.get("/ops/jobs/now").status_code, 403)
+
+    def test_staff_read(self):
+        client, _ = self.client_of(is_staff=True)
+        home = client.get("/ops/jobs/")
+        self.assertEqual((home.status_code, home["location"]), (303, "/ops/jobs/now"))
+        page = client.get(self.page)
+        self.assertContains(page, str(self.job.id))
+        self.assertEqual(page["x-frame-options"], "DENY")
+        self.assertIn("leasehold_session", page.cookies)
+        links = set(re.findall(r'(?:href|src|action|data-live)="([^"]+)"', page.content.decode()))
+        self.assertTrue(links and all(link.startswith(("/ops/jobs/", "#")) for link in links))
+        for link in links:
+            if "/static/" in link:
+                self.assertEqual(client.get(link).status_code, 200, link)
+        self.assertEqual(client.get("/ops/jobs/live").content.count(b"event: tick"), 1)
+
+    def test_only_who_has_the_permission_acts(self):
+        for fields, permitted in ((), False), ((), True), (("is_superuser",), False):
+            client, user = self.client_of(is_staff=True, **dict.fromkeys(fields, True))
+            if permitted:
+                user.user_permissions.add(Permission.objects.get(codename="operate"))
+            token = self.token(client)
+            answer = self.cancel(client, token)
+            expected = 303 if permitted or fields else 403
+            self.assertEqual(answer.status_code, expected, (fields, permitted))
+
+    def test_an_act_carries_the_users_name_and_needs_the_forms_token(self):
+        client, user = self.client_of(is_staff=True, is_superuser=True)
+        token = self.token(client)
+        self.assertEqual(self.cancel(client, "0" * 64).status_code, 403)
+        forged = self.cancel(client, token, HTTP_ORIGIN="https://evil.example")
+        self.assertEqual(forged.status_code, 403)
+        self.assertEqual(app.sync.get(self.job.id).state, "available")
+        other, _ = self.client_of(is_staff=True, is_superuser=True)
+        self.assertEqual(self.cancel(other, token).status_code, 403, "the token of another user")
+        answer = self.cancel(client, token, HTTP_ORIGIN="http://testserver")
+        self.assertEqual((answer.status_code, answer["location"]), (303, self.page))
+        self.assertEqual(app.sync.get(self.job.id).state, "cancelled")
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "select fields ->> 'who' from leasehold.events where kind = 'person_acted'"
+            )
+            self.assertIn((user.username,), cursor.fetchall())
+
+    def test_the_admin_leads_to_it(self):
+        client, _ = self.client_of(is_staff=True)
+        index = client.get("/admin/")
+        self.assertContains(index, "/admin/leasehold/job/")
+        entry = client.get("/admin/leasehold/job/")
+        self.assertRedirects(entry, "/ops/jobs/jobs", fetch_redirect_response=False)
+        self.assertEqual(client.get("/admin/leasehold/job/add/").status_code, 403)
+        self.assertIn(Job, site._registry)

@@ -1,0 +1,232 @@
+"""A Django project: its own tests under Django's test runner, its commands, and its workers."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from tests.support.procs import ROOT, Process, Processes
+from tests.support.wait import until
+
+HAS_TASKS = importlib.util.find_spec("django.tasks") is not None
+SHOP = "tests.e2e.apps.shop"
+Django = Callable[..., Process]
+
+
+@pytest.fixture
+def database(direct_dsn: str) -> dict[str, str]:
+    """Where the database is, in libpq's environment variables."""
+    given = conninfo_to_dict(direct_dsn)
+    names = {"dbname": "PGDATABASE", "host": "PGHOST", "port": "PGPORT", "user": "PGUSER"}
+    found = {variable: str(given[name]) for name, variable in names.items() if given.get(name)}
+    # the tests' role may be named as the schema, which would then be the first on the search path
+    return {**found, "PGOPTIONS": "-c search_path=public"}
+
+
+@pytest.fixture
+def django(procs: Processes, database: dict[str, str], tmp_path: Path) -> Django:
+    """``django("migrate", SHOP_LEASEHOLD="…")`` runs a management command of the project."""
+    journal = str(tmp_path / "journal")
+    env = {**database, "DJANGO_SETTINGS_MODULE": f"{SHOP}.settings", "JOURNAL": journal}
+
+    def run(*arguments: str, **more: str) -> Process:
+        return procs.start("-m", "django", *arguments, name=arguments[0], env={**env, **more})
+
+    return run
+
+
+def succeeded(process: Process, seconds: float = 60) -> str:
+    assert process.wait(seconds) == 0, process.output
+    return process.output
+
+
+def test_the_project_passes_its_own_tests(django: Django) -> None:
+    """On every Python: the app, its transactions, the dashboard and the test database."""
+    output = succeeded(django("test", f"{SHOP}.checks"), 90)
+    assert re.search(r"Ran 1\d tests", output), output
+
+
+def test_the_task_backend_does_what_django_asks_of_one_or_says_what_it_needs(
+    django: Django,
+) -> None:
+    if HAS_TASKS:
+        output = succeeded(django("test", f"{SHOP}.checks_backend"), 90)
+        assert re.search(r"Ran 2\d tests", output), output
+    else:
+        wanted = "import leasehold.integrations.django.backend"
+        process = django("shell", "-c", wanted)
+        assert process.wait(30) != 0
+        assert "LeaseholdBackend needs Django 6.0, which has django.tasks" in process.output
+
+
+@pytest.fixture
+def sql(direct_dsn: str) -> Any:
+    with psycopg.connect(direct_dsn, autocommit=True) as connection:
+        yield lambda text, *values: connection.execute(text, values).fetchall()
+
+
+def test_migrate_makes_the_schema_and_the_worker_runs_the_projects_jobs(
+    django: Django, sql: Any
+) -> None:
+    succeeded(django("migrate"))
+    assert "The schema is correct" in succeeded(django("leasehold", "schema", "verify"))
+    assert "Nothing to do" in succeeded(django("leasehold", "schema", "apply"))
+    code = f"""
+from leasehold.integrations.django import app
+from {SHOP} import tasks
+for task in (tasks.add_user.job(name="ada"), tasks.count_in_process.job()):
+    print(app.sync.enqueue(task).id)
+"""
+    if HAS_TASKS:
+        code += "tasks.django_tasks.add.enqueue(1)\ntasks.django_tasks.mail.enqueue()\n"
+    succeeded(django("shell", "-c", code))
+    worker = django("leasehold_worker", "--queue", "default=4", "-q", "mail=1", "-q", "ticks=1")
+    left = "select task_name, last_error from leasehold.jobs where state <> 'completed'"
+    until(lambda: not sql(left), 30, f"all jobs: {sql(left)}")
+    until(lambda: "tick" in [name for (name,) in sql("select name from leasehold.schedules")], 10)
+    worker.kill(signal.SIGTERM)
+    assert worker.wait(20) == 0
+    assert sql("select result from leasehold.jobs where task_name = 'count_in_process'") != [
+        (None,)
+    ]
+
+
+def test_the_worker_of_several_processes_finds_the_project(django: Django, sql: Any) -> None:
+    succeeded(django("migrate"))
+    worker = django("leasehold_worker", "--processes", "2", "--settings", f"{SHOP}.settings")
+    until(lambda: sql("select count(*) from leasehold.nodes") == [(2,)], 40, "two nodes")
+    worker.kill(signal.SIGTERM)
+    assert worker.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    ("task", "arguments"), [("add_user", {"name": "ada"}), ("count_users", {})]
+)
+def test_a_job_after_a_broken_connection_gets_a_new_one(
+    django: Django, sql: Any, task: str, arguments: dict[str, str]
+) -> None:
+    """The connections of Django's threads live on between jobs, as CONN_MAX_AGE says."""
+    succeeded(django("migrate"))
+
+    def enqueue(**given: str) -> Any:
+        queue = "in_loop" if task == "count_users" else "default"
+        job = {"task": task, "queue": queue, "payload": given, "max_attempts": 2}
+        return sql("select id from leasehold.enqueue(%s::jsonb)", json.dumps(job))[0][0]
+
+    def completed(job: Any) -> bool:
+        [(state, error)] = sql("select state, last_error from leasehold.jobs where id = %s", job)
+        assert state != "discarded", error
+        return bool(state == "completed")
+
+    first = enqueue(**arguments)
+    keep = {"SHOP_KEEPS_CONNECTIONS": "1"}
+    django("leasehold_worker", "-q", "default=1", "-q", "in_loop=1", **keep)
+    until(lambda: completed(first), 30, "the first job")
+    idle = "from pg_stat_activity where datname = current_database() and application_name = ''"
+    broken = sql(f"select pg_terminate_backend(pid) {idle} and pid <> pg_backend_pid()")
+    assert broken, "Django keeps no connection"
+    second = enqueue(**{name: "eve" for name in arguments})
+    until(lambda: completed(second), 30, "the second job")
+
+
+def test_the_commands_show_leaseholds_help(django: Django) -> None:
+    assert "Usage: leasehold worker" in succeeded(django("help", "leasehold_worker"))
+    assert "schedules" in succeeded(django("leasehold", "--help"))
+    assert "--processes" in succeeded(django("leasehold_worker", "--help"))
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        (
+            {"SHOP_ENGINE": "django.db.backends.sqlite3"},
+            "leasehold needs PostgreSQL, and DATA",
+        ),
+        ({"SHOP_LEASEHOLD": '{"SHEMA": "x"}'}, "unknown option 'shema'"),
+        ({"SHOP_LEASEHOLD": '{"DATABASE": "jobs"}'}, "DATABASES has no 'jobs'"),
+        ({"SHOP_LEASEHOLD": '{"APP": "shop.nothing:app"}'}, "cannot be imported: No module named"),
+        ({"SHOP_LEASEHOLD": '{"APP": "json:dumps"}'}, "something that is not a DjangoApp"),
+        ({"SHOP_LEASEHOLD": '{"APP": "a:b", "NAME": "x"}'}, "so it can have nothing else"),
+        ({"SHOP_LEASEHOLD": "[]"}, "LEASEHOLD must be a dict"),
+    ],
+)
+def test_a_wrong_setting_is_named(django: Django, env: dict[str, str], message: str) -> None:
+    process = django("check", **env)
+    assert process.wait(30) != 0
+    assert message in process.output
+
+
+def test_a_database_outside_django_is_named_by_its_dsn(
+    django: Django, direct_dsn: str, sql: Any
+) -> None:
+    env = {
+        "SHOP_ENGINE": "django.db.backends.sqlite3",
+        "PGDATABASE": ":memory:",
+        "SHOP_LEASEHOLD": json.dumps({"DSN": direct_dsn, "SCHEMA": "night"}),
+    }
+    assert "Applied" in succeeded(django("leasehold", "schema", "apply", **env))
+    code = (
+        f"from leasehold.integrations.django import app; from {SHOP}.tasks import add_user; "
+        "print(app.sync.enqueue(add_user.job(name='ada')).created)"
+    )
+    assert "True" in succeeded(django("shell", "-c", code, **env))
+    assert sql("select count(*) from night.jobs") == [(1,)]
+
+
+# -- examples/django_gunicorn --------------------------------------------------------------------
+def test_four_gunicorn_workers_run_each_due_moment_once_also_when_the_leader_is_killed(
+    procs: Processes, database: dict[str, str], sql: Any, tmp_path: Path
+) -> None:
+    socket = tmp_path / "shop.sock"
+    env = {**database, "REPORT_EVERY_SECONDS": "1", "LEASEHOLD_RECOVER_WITHIN": "9"}
+
+    def start(*arguments: str) -> Process:
+        command = ["env", "-C", str(ROOT / "examples" / "django_gunicorn"), sys.executable]
+        return procs.run([*command, *arguments], name="shop", env=env)
+
+    def dues() -> list[float]:
+        return [float(due) for (due,) in sql("select extract(epoch from due) from shop_report")]
+
+    succeeded(start("manage.py", "migrate"))
+    arbiter = start(
+        *("-m", "gunicorn", "-c", "gunicorn.conf.py", "shop.wsgi", "--no-control-socket"),
+        *("--bind", f"unix:{socket}"),
+    )
+    nodes = "select pid from leasehold.nodes"
+    until(lambda: len(sql(nodes)) == 4 and len(dues()) >= 2, 60, "four workers and two reports")
+    arbiter.wait_for("certifies the deaths of gunicorn's workers", 20)
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(socket))) as web:
+        assert web.post("http://shop/orders/", data={"email": "a@example.org"}).status_code == 200
+        assert web.post("http://shop/orders/", data={"email": "a@example.com"}).status_code == 500
+        until(lambda: not web.get("http://shop/").json()["without_receipt"], 20, "the receipt")
+        assert web.get("http://shop/leasehold/now").headers["location"].startswith("/admin/login/")
+    assert sql("select count(*) from shop_order") == [(1,)]
+    assert sql(
+        "select count(*) from leasehold.jobs where task_name = 'shop.tasks.send_receipt'"
+    ) == [(1,)]
+
+    leader = "select n.pid from leasehold.leader l join leasehold.node n on n.id = l.node"
+    [(killed,)] = sql(leader)
+    before = len(dues())
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: len(dues()) >= before + 4, 40, "reports after the kill")
+    certified = "select 1 from leasehold.events where kind = 'node_certified'"
+    until(lambda: sql(certified), 20, "the certificate of its death")
+    until(lambda: len(sql(nodes)) == 4 and (killed,) not in sql(nodes), 40, "another worker")
+    ran = sorted(dues())
+    assert ran == [ran[0] + n for n in range(len(ran))], "each due moment ran once"
+    arbiter.kill(signal.SIGTERM)
+    assert arbiter.wait(40) == 0
+    assert sql(nodes) == [], "the workers left in good order"
