@@ -93,6 +93,11 @@ detection: .venv/.has-test  ## cause twenty problems and time how soon status, d
 	@scripts/test-setup
 	@$(BIN)/python -m tests.detection $(if $(PAGE),--page "$(PAGE)") $(ARGS)
 
+.PHONY: django-own
+django-own: .venv/.has-test  ## run Django's own tests of task backends on leasehold's (VENV=.venv-3.12, which has Django 6)
+	@scripts/test-setup
+	@$(or $(VENV),.venv)/bin/python -m tests.django_own
+
 .PHONY: failover hosts
 failover: .venv/.has-failover  ## kill, switch over and freeze the primary of three servers under Patroni (REPORT=failover.json; ARGS="sync-kill" for one)
 	@scripts/test-setup

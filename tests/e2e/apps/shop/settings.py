@@ -48,7 +48,7 @@ TASKS = {
     "default": {
         "BACKEND": "leasehold.integrations.django.backend.LeaseholdBackend",
         "QUEUES": ["default", "mail"],
-        "OPTIONS": {"max_attempts": 2},
+        "OPTIONS": {"max_attempts": int(os.environ.get("SHOP_ATTEMPTS", 2))},
     },
     "free": {
         "BACKEND": "leasehold.integrations.django.backend.LeaseholdBackend",
