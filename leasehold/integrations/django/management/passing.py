@@ -16,6 +16,7 @@ from leasehold.integrations.django.project import app
 class LeaseholdCommand(BaseCommand):  # type: ignore[misc]
     """Passes its arguments to ``python -m leasehold``, on the database of the project."""
 
+    help = "Shows and manages jobs, schedules and workers."
     requires_system_checks = ()
     verb: tuple[str, ...] = ()
     """The arguments before those of the user."""
@@ -40,3 +41,8 @@ class LeaseholdCommand(BaseCommand):  # type: ignore[misc]
         os.environ.update(LEASEHOLD_DSN=settings.dsn, LEASEHOLD_SCHEMA=settings.schema)
         sys.argv = [name, *self.verb, *arguments]
         runpy.run_module("leasehold", run_name="__main__", alter_sys=True)
+
+
+class WorkerCommand(LeaseholdCommand):
+    help = "Runs the schedules and jobs of the project."
+    verb = ("worker", "leasehold.integrations.django:app")

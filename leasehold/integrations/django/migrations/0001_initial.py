@@ -19,7 +19,7 @@ def apply(apps: Any, editor: Any) -> None:
             migrate.apply_on(cursor, app.settings.schema)
 
 
-class Migration(migrations.Migration):  # type: ignore[misc]
+class Initial(migrations.Migration):  # type: ignore[misc]
     initial = True
     operations = (
         migrations.RunPython(apply),
@@ -50,3 +50,6 @@ class Migration(migrations.Migration):  # type: ignore[misc]
             },
         ),
     )
+
+
+Migration = Initial  # Django looks for this name

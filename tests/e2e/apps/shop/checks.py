@@ -8,10 +8,10 @@ from django.contrib.admin.sites import site
 from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
 from django.db import connection, transaction
-from django.test import Client, TestCase, TransactionTestCase
+from django.test import Client, TestCase, TransactionTestCase, override_settings
 
 from leasehold.errors import WrongConnection
-from leasehold.integrations.django import app
+from leasehold.integrations.django import app, views
 from leasehold.integrations.django.models import Job
 from leasehold.testing import drain
 from tests.e2e.apps.shop.tasks import add_user
@@ -157,6 +157,16 @@ class Dashboard(TransactionTestCase):
                 "select fields ->> 'who' from leasehold.events where kind = 'person_acted'"
             )
             self.assertIn((user.username,), cursor.fetchall())
+
+    def test_its_forms_are_signed_with_the_projects_secret(self):
+        client, _ = self.client_of(is_staff=True, is_superuser=True)
+        token = self.token(client)
+        views._site.cache_clear()
+        with override_settings(SECRET_KEY="another secret of another project"):
+            views._site(False)
+        self.assertEqual(self.cancel(client, token).status_code, 403)
+        views._site.cache_clear()
+        self.assertEqual(self.cancel(client, token).status_code, 303)
 
     def test_the_admin_leads_to_it(self):
         client, _ = self.client_of(is_staff=True)

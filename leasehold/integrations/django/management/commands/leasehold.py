@@ -1,7 +1,5 @@
 """``manage.py leasehold …``: the command ``leasehold`` on the database of the project."""
 
-from leasehold.integrations.django.management.passing import LeaseholdCommand
+from leasehold.integrations.django.management.passing import LeaseholdCommand as Command
 
-
-class Command(LeaseholdCommand):
-    help = "Shows and manages jobs, schedules and workers. Without arguments: what there is."
+__all__ = ["Command"]

@@ -1,8 +1,5 @@
 """``manage.py leasehold_worker …``: ``leasehold worker`` with the App of the project."""
 
-from leasehold.integrations.django.management.passing import LeaseholdCommand
+from leasehold.integrations.django.management.passing import WorkerCommand as Command
 
-
-class Command(LeaseholdCommand):
-    help = "Runs the schedules and jobs of the project."
-    verb = ("worker", "leasehold.integrations.django:app")
+__all__ = ["Command"]
