@@ -229,4 +229,5 @@ def test_four_gunicorn_workers_run_each_due_moment_once_also_when_the_leader_is_
     assert ran == [ran[0] + n for n in range(len(ran))], "each due moment ran once"
     arbiter.kill(signal.SIGTERM)
     assert arbiter.wait(40) == 0
-    assert sql(nodes) == [], "the workers left in good order"
+    assert sql(nodes) == []
+    assert len(sql(certified)) == 1, "who leaves in good order needs no certificate"

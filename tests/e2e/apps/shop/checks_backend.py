@@ -39,7 +39,7 @@ class Definitions(SimpleTestCase):
         names = app.registry.names()
         for one in (*SYNC_AND_ASYNC, tasks.mail, tasks.who_am_i):
             self.assertIn(one.module_path, names)
-        self.assertLessEqual({"default", "mail"}, app.registry.queues())
+        self.assertLessEqual({"default", "mail", "bulk"}, app.registry.queues())
 
     def test_its_options_are_those_of_the_settings(self):
         self.assertEqual(app.registry.get(tasks.add.module_path).options.max_attempts, 2)

@@ -47,7 +47,7 @@ HAS_TASKS = importlib.util.find_spec("django.tasks") is not None
 TASKS = {
     "default": {
         "BACKEND": "leasehold.integrations.django.backend.LeaseholdBackend",
-        "QUEUES": ["default", "mail"],
+        "QUEUES": ["default", "mail", "bulk"],
         "OPTIONS": {"max_attempts": int(os.environ.get("SHOP_ATTEMPTS", 2))},
     },
     "free": {
