@@ -213,6 +213,8 @@ class Tuning:
     """The most short jobs that run or wait to be recorded, unless there are more slots."""
     locked_row_seconds: float = 0.1
     """The pause before an outcome is written again whose row a transaction holds."""
+    unknown_version_seconds: float = 1.0
+    """How long a job waits whose arguments are of a version that this worker does not know."""
     unreadable_seconds: float = 300.0
     """The pause before a job is tried again whose arguments no worker could read. Its event stays a
     problem for longer."""

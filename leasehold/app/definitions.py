@@ -12,7 +12,7 @@ from leasehold.app.home import Home
 from leasehold.errors import BadDeadline, BadJob, BadSchedule, ConfigError, suggest
 from leasehold.jobs.client import Job
 from leasehold.jobs.context import Context, SyncContext
-from leasehold.jobs.tasks import Registry, TaskFunction
+from leasehold.jobs.tasks import Registry, TaskFunction, Upcast
 from leasehold.model.deadline import Level, as_levels
 from leasehold.model.job import JOB_OPTIONS, JobGiven, JobOptions, JobRequest
 from leasehold.model.missed import Missed
@@ -27,6 +27,7 @@ _REFUSED = ("run_at", "run_in", "unique", "unique_for", "on_conflict")
 
 P = ParamSpec("P")
 R = TypeVar("R")
+U = TypeVar("U", bound=Upcast)
 AsyncWithContext = Callable[Concatenate[Context, P], Awaitable[R]]
 PlainWithContext = Callable[Concatenate[SyncContext, P], R]
 _NOT_GIVEN: Any = object()
@@ -110,6 +111,27 @@ class Task(Generic[P, R]):
 
     async def _enqueue(self, job: JobRequest) -> Job[R]:
         return (await self.app.enqueue(job, on=self._on)).reads(self.function.values.read_result)
+
+    def upcast(self, version: int, /) -> Callable[[U], U]:
+        """Register what brings arguments of ``version`` to the next version, for jobs that an
+        earlier release enqueued::
+
+            @app.task(version=2)
+            async def send(user_id: int, language: str) -> None: ...
+
+            @send.upcast(1)
+            def with_language(arguments: dict[str, Any]) -> dict[str, Any]:
+                return {**arguments, "language": "en"}
+
+        It gets and returns JSON values by name. Raises BadJob for a version that is not below the
+        task's, or that has an upcast already.
+        """
+
+        def register(function: U) -> U:
+            self.function.add_upcast(version, function)
+            return function
+
+        return register
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"

@@ -48,6 +48,10 @@ class _NoThread(RuntimeError):
     """The system starts no further thread."""
 
 
+class _Unfit(Exception):
+    """An upcast failed."""
+
+
 class Attempts:
     """Runs attempts: ``of(claim)`` runs the handler in its task's executor."""
 
@@ -103,6 +107,10 @@ class Attempts:
                 return stopped(claim)
             if not isinstance(job.payload, dict):
                 return self._unreadable(job)
+            if job.version != task.version:
+                if not task.knows(job.version):
+                    return _unknown_version(task, job)
+                job = self._brought_up(task, claim)
             if (job.crashes or job.deadlines) and not await self._marked(claim):
                 return None if claim.lost else stopped(claim)
             work = self._executors[task.executor](task, claim)
@@ -113,11 +121,23 @@ class Attempts:
             return None if claim.lost else _unless_stopping(claim, outcome)
         except errors.Unavailable:
             return Snooze(1.0)
+        except _Unfit as error:
+            return Fail(str(error))
         except asyncio.CancelledError:  # from claim.end(), after the handler
             return None if claim.lost else stopped(claim)
         except Exception as error:  # not the handler's: its errors are outcomes
             self._emit("service_failed", service="executor", error=repr(error))
             return Fail(f"leasehold could not run it: {error!r}")
+
+    def _brought_up(self, task: TaskFunction, claim: Claim) -> ClaimedJob:
+        """Bring the arguments to the version of this worker. Raises _Unfit."""
+        job = claim.job
+        try:
+            payload = task.brought_up(job.payload, job.version)
+        except Exception as error:
+            raise _Unfit(describe(error, self._limits.error_chars)) from None
+        claim.job = job._replace(payload=payload, version=task.version)
+        return claim.job
 
     def _unreadable(self, job: ClaimedJob) -> Outcome:
         """Return the job to the queue until a worker can read it: this worker may be at fault."""
@@ -325,6 +345,12 @@ def _unless_stopping(claim: Claim, outcome: Outcome) -> Outcome:
     if claim.stop_reason == "stopping" and isinstance(outcome, Cancel):
         return stopped(claim)
     return outcome
+
+
+def _unknown_version(task: TaskFunction, job: ClaimedJob) -> Outcome:
+    """Return the job to the queue until a worker of another release takes it."""
+    error = f"its arguments have version {job.version}, and this worker knows {task.version}"
+    return Unable(error, Tuning.unknown_version_seconds, "unknown_version")
 
 
 def stopped(claim: Claim) -> Outcome:

@@ -11,6 +11,7 @@ from leasehold.config import Limits
 from leasehold.errors import (
     BadDeadline,
     BadJob,
+    BadPayload,
     DuplicateTask,
     LeaseholdError,
     UnknownTask,
@@ -31,6 +32,8 @@ from leasehold.model.outcome import OUTCOMES
 from leasehold.model.values import Values
 
 Executor = Literal["async", "thread", "process"]
+Upcast = Callable[[dict[str, Any]], dict[str, Any]]
+"""Takes the arguments of one version as JSON values, and returns those of the next."""
 
 _USUAL = 100
 
@@ -40,6 +43,7 @@ class TaskGiven(SharedGiven, total=False):
 
     backoff: Backoff | None
     executor: Executor | None
+    version: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +53,9 @@ class TaskOptions(SharedOptions):
     backoff: Backoff = field(default_factory=Backoff)
     executor: Executor | None = None
     """None: ``async`` for a coroutine function, ``thread`` for a plain one."""
+    version: int = 1
+    """The version of the arguments. Raise it when they change, and give an upcast from the last
+    one."""
 
 
 class TaskFunction:
@@ -77,7 +84,10 @@ class TaskFunction:
         self.executor = self._executor()
         # check the defaults now, not at the first job
         shared = {option.name: getattr(options, option.name) for option in fields(SharedOptions)}
-        self.job_options = JobOptions(name, **shared)
+        self.job_options = JobOptions(name, version=options.version, **shared)
+        self.version = options.version
+        self.upcasts: dict[int, Upcast] = {}
+        """By the version of the arguments that each takes; it returns those of the next."""
         self.values = values_of(function, self.takes_context)
         self._positional = [
             p.name
@@ -135,6 +145,37 @@ class TaskFunction:
                 self._usual.add(names)
         payload = encode(self._label, self.values.write(given), self._payload_limit)
         return JobRequest.of(options or self.job_options, payload)
+
+    def add_upcast(self, version: int, upcast: Upcast) -> None:
+        """Raises BadJob."""
+        given = isinstance(version, int) and not isinstance(version, bool)
+        if not given or not 1 <= version < self.version:
+            raise BadJob(
+                f"task {self.name} has version {self.version}: an upcast is from a lower one",
+                got=version,
+                do=f"Set @app.task(version={self.version + 1}) when the arguments change",
+            )
+        if version in self.upcasts:
+            raise BadJob(f"task {self.name} has two upcasts from version {version}")
+        self.upcasts[version] = upcast
+
+    def knows(self, version: int) -> bool:
+        """Return whether arguments of that version can be brought to this one."""
+        steps = range(version, self.version)
+        return version <= self.version and all(step in self.upcasts for step in steps)
+
+    def brought_up(self, payload: dict[str, Any], version: int) -> dict[str, Any]:
+        """Bring arguments of an earlier version to this one. Raises BadPayload, and what an upcast
+        raises."""
+        for step in range(version, self.version):
+            payload = self.upcasts[step](payload)
+            if not isinstance(payload, dict):
+                raise BadPayload(
+                    f"the upcast of {self.name} from version {step} must return the arguments",
+                    got=type(payload).__name__,
+                    do="Return a dict",
+                )
+        return payload
 
     def as_callback(self) -> Callback:
         """This task as a callback. Its jobs keep their history, and have neither deadlines nor a

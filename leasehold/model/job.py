@@ -96,6 +96,8 @@ class JobOptions(SharedOptions):
     unique_for: float | None = None
     """Seconds for which the key is held. None: until the job has finished."""
     on_conflict: OnConflict = OnConflict.RETURN
+    version: int = 1
+    """The version of the task whose arguments these are."""
     plain: bool = field(init=False, repr=False, compare=False)
     """Due at once, without a key, a deadline or a callback, so that COPY can insert the job."""
 
@@ -118,10 +120,12 @@ class JobOptions(SharedOptions):
 COLUMNS = {
     "task": "task_name", "queue": "queue", "priority": "priority", "max_attempts": "max_attempts",
     "timeout": "timeout_seconds", "requeue_after": "requeue_seconds", "history": "history",
-    "tags": "tags",
+    "tags": "tags", "version": "version",
 }  # fmt: skip
 """The options that COPY inserts, and their columns."""
-JOB_OPTIONS = tuple(f.name for f in fields(JobOptions) if f.init and f.name != "task")
+JOB_OPTIONS = tuple(
+    f.name for f in fields(JobOptions) if f.init and f.name not in ("task", "version")
+)
 """The options that ``task.using(...)`` takes, except ``on``."""
 
 
@@ -201,6 +205,7 @@ def _check(job: JobOptions) -> None:
         raise BadJob("history must be True or False", got=job.history)
     _check_number("priority", job.priority, -32768, 32767, whole=True)
     _check_number("max_attempts", job.max_attempts, 1, Limits.max_attempts, whole=True)
+    _check_number("version", job.version, 1, 32767, whole=True)
     if job.run_at is not None and job.run_in is not None:
         raise BadJob("give run_at or run_in, not both", got=(job.run_at, job.run_in))
     if job.run_at is not None and (
@@ -273,7 +278,8 @@ def plain_first_try(
         return None
     _, job = first = jobs[0]
     small = len(job.payload) * 4 <= payload_limit  # a character has at most four bytes
-    plain = job.options.plain and not job.options.tags and not job.trace
+    options = job.options
+    plain = options.plain and not (options.tags or job.trace) and options.version == 1
     return first if small and plain else None
 
 
@@ -301,6 +307,8 @@ class ClaimedJob(NamedTuple):
     """It has a deadline, which its first start may arm."""
     trace: str | None = None
     """The enqueueing span, as W3C's traceparent."""
+    version: int = 1
+    """The version of the task that made the arguments."""
     seen: list[int] | None = None
     """Only in the first job of a level: what the claim saw there (``model/begins.py``)."""
 

@@ -56,6 +56,9 @@ def _later(
         yield f"It was claimed by a node that does not know the task {job.task_name!r}."
         if not any(job.task_name in node.tasks for node in working):
             yield "No live node knows it: start a worker of a version that has it."
+    elif job.held_because == "unknown_version":
+        yield f"The worker that took it cannot run it: {job.last_error}."
+        yield f"It is retried {_when(left)}, by a worker of any release."
     elif job.state is State.RETRYABLE:
         tries = f"Attempt {job.attempt} of {job.max_attempts}"
         yield f"{tries} failed; it is retried {_when(left)}."

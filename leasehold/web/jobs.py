@@ -155,6 +155,7 @@ _OUTCOMES = {
     "crashed": "ended: the worker died", "cancelled": "was cancelled",
     "requeued": "ran too long, was requeued", "snoozed": "snoozed",
     "unknown_task": "returned: the node does not know the task",
+    "unknown_version": "returned: the node does not know its version",
     "unreadable": "returned: the node could not read its arguments",
     "no_process": "returned: the node could not start a process",
 }  # fmt: skip

@@ -101,3 +101,13 @@ def fails_in_process() -> None:
 @app.task(name="refused")
 async def refused() -> None:
     note("refused ran")
+
+
+@app.task(name="versioned", executor="process", version=2)
+def versioned(new: int) -> int:
+    return new
+
+
+@versioned.upcast(1)
+def renamed(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"new": arguments["old"] + 1}

@@ -311,4 +311,5 @@ def as_claimed(row: JobRow) -> ClaimedJob:
         row.schedule,
         row.deadlines,
         row.trace,
+        row.version,
     )

@@ -34,5 +34,5 @@ with mine as materialized (
 )
 select t.id, t.task_name, t.queue, t.payload, t.priority, t.attempt, t.max_attempts, t.crashes,
        t.claim_token, t.timeout_seconds, t.requeue_seconds, coalesce(t.tick_at, t.run_at),
-       t.history, t.schedule, t.deadlines, t.trace
+       t.history, t.schedule, t.deadlines, t.trace, t.version
 from taken t

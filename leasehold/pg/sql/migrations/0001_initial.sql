@@ -253,12 +253,14 @@ create table leasehold.job (
     -- the span that enqueued it, as W3C's traceparent
     trace            text,
     tags             text[]      not null default '{}',
-    -- what to enqueue when it fails for good: task, queue, priority, max_attempts, timeout, requeue_after, tags
+    -- of its arguments: which version of the task made it
+    version          smallint    not null default 1,
+    -- what to enqueue when it fails for good: a callback, as in leasehold.deadline
     on_failure       jsonb,
     payload          jsonb       not null,
     -- true: available (node is null) or running (node is not null); false: waits for run_at
     ready            boolean     not null default true,
-    -- why it waits: scheduled, retryable, snoozed, unknown_task, no_process, unreadable
+    -- why it waits: scheduled, retryable, snoozed, unknown_task, unknown_version, no_process, unreadable
     held_because     text,
     last_error       text,
     progress         real,
@@ -321,6 +323,7 @@ create table leasehold.job_done (
     node          uuid,
     claim_token   bigint,
     tags          text[]      not null default '{}',
+    version       smallint    not null default 1,
     on_failure    jsonb,
     payload       jsonb       not null,
     result        jsonb,
@@ -484,7 +487,7 @@ begin
             when opt in ('task', 'queue') then
                 case when jsonb_typeof(val) <> 'string' or length(val #>> '{}') not between 1 and 200
                      then 'must be text of 1 to 200 characters' end
-            when opt in ('priority', 'max_attempts', 'timeout', 'requeue_after') then
+            when opt in ('priority', 'max_attempts', 'timeout', 'requeue_after', 'version') then
                 leasehold.enqueue_number(opt, jsonb_typeof(val), val #>> '{}')
             when opt = 'tags' then leasehold.tags_wrong(val)
             else 'is not known' end;
@@ -525,7 +528,7 @@ create table leasehold.deadline (
     on_cancel     text        not null,
     due_at        timestamptz check (due_at is not null or state in ('waiting', 'cancelled'))
                   check (due_at between '0002-01-01 00:00Z' and '9999-12-31 00:00Z'),
-    -- task, queue, priority, max_attempts, timeout, requeue_after, tags of the callback's job
+    -- task, queue, priority, max_attempts, timeout, requeue_after, tags, version of the callback's job
     callback      jsonb       not null,
     made_at       timestamptz not null,
     closed_at     timestamptz,
@@ -996,7 +999,7 @@ end $$;
 --   max_attempts 5, timeout seconds, requeue_after seconds, unique, unique_for seconds,
 --   on_conflict 'return' | 'raise' | 'replace', history true, retried false,
 --   deadline: one level or an array of them, see leasehold.deadline_wrong; tags: an array of texts,
---   on_failure: a task's name, or an object with task, queue, priority, max_attempts, timeout, requeue_after, tags
+--   on_failure: a task's name, or an object as on_breach there, version 1 of the arguments
 -- One row per job: its id, and whether it was created now (false: the key's holder, or a retry).
 -- ---------------------------------------------------------------------------------------------
 
@@ -1005,11 +1008,12 @@ create function leasehold.enqueue_number(opt text, kind text, given text) return
 language plpgsql immutable as $$
 declare
     low   numeric := case opt when 'priority' then -32768 when 'max_attempts' then 1 when 'requeue_after' then 1
+                              when 'version' then 1
                               when 'run_in' then 0 when 'payload_limit' then 0 else 0.001 end;
-    high  numeric := case opt when 'priority' then 32767 when 'max_attempts' then 32767
+    high  numeric := case opt when 'priority' then 32767 when 'max_attempts' then 32767 when 'version' then 32767
                               when 'payload_limit' then 1073741823 when 'run_in' then 3162240000
                               when 'unique_for' then 3162240000 else 604800 end;
-    whole boolean := opt in ('priority', 'max_attempts', 'payload_limit');
+    whole boolean := opt in ('priority', 'max_attempts', 'payload_limit', 'version');
 begin
     -- a whole number has no fraction: 5.0 could not be read as an integer later
     if kind <> 'number' or given::numeric not between low and high or (whole and given !~ '^-?[0-9]+$') then
@@ -1114,7 +1118,7 @@ begin
                      then 'must be text of 1 to 200 characters' end
             when opt = 'payload' then leasehold.enqueue_payload(val, kind, job ->> 'payload_limit')
             when opt in ('priority', 'max_attempts', 'timeout', 'run_in', 'requeue_after', 'unique_for',
-                         'payload_limit') then
+                         'payload_limit', 'version') then
                 leasehold.enqueue_number(opt, kind, given)
             when opt = 'run_at' then leasehold.enqueue_moment(kind, given)
             when opt = 'on_conflict' then
@@ -1134,7 +1138,7 @@ begin
         end;
         if wrong = 'unknown' then
             raise exception 'leasehold.enqueue: unknown option %', left(opt, 100) using errcode = '22023',
-                hint = 'Known: id, task, payload, queue, priority, run_at, run_in, max_attempts, timeout, requeue_after, unique, unique_for, on_conflict, history, deadline, tags, on_failure, trace.';
+                hint = 'Known: id, task, payload, queue, priority, run_at, run_in, max_attempts, timeout, requeue_after, unique, unique_for, on_conflict, history, deadline, tags, version, on_failure, trace.';
         elsif wrong is not null then
             raise exception 'leasehold.enqueue: % %, got %', opt, wrong,
                 case when opt = 'payload' then kind else left(val::text, 100) end
@@ -1246,7 +1250,7 @@ begin
         end if;
         insert into leasehold.job as j (id, queue, task_name, priority, run_at, created_at, max_attempts,
                 timeout_seconds, requeue_seconds, history, unique_key, trace, payload, ready, held_because,
-                deadlines, tags, on_failure)
+                deadlines, tags, version, on_failure)
         values (new_id, coalesce(item ->> 'queue', 'default'), item ->> 'task',
                 coalesce((item ->> 'priority')::smallint, 0), due, moment,
                 coalesce((item ->> 'max_attempts')::smallint, 5), (item ->> 'timeout')::real,
@@ -1255,6 +1259,7 @@ begin
                 coalesce(item -> 'payload', '{}'), starts, case when starts then null else 'scheduled' end,
                 coalesce(jsonb_typeof(item -> 'deadline'), 'null') <> 'null',
                 array(select jsonb_array_elements_text(nullif(item -> 'tags', 'null'))),
+                coalesce((item ->> 'version')::smallint, 1),
                 leasehold.callback_of(nullif(item -> 'on_failure', 'null')))
         on conflict on constraint job_pkey do nothing;
         created := found;
@@ -1354,7 +1359,8 @@ create function leasehold.claim(claimant uuid, its_epoch integer, queues text[],
     level_begin bigint[], clock timestamptz)
 returns table (id uuid, task_name text, queue text, payload jsonb, priority smallint, attempt smallint,
     max_attempts smallint, crashes smallint, claim_token bigint, timeout_seconds real, requeue_seconds real,
-    scheduled_for timestamptz, history boolean, schedule text, deadlines boolean, trace text, seen bigint[])
+    scheduled_for timestamptz, history boolean, schedule text, deadlines boolean, trace text, version smallint,
+    seen bigint[])
 language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -1442,7 +1448,7 @@ begin
             )
             select t.id, t.task_name, t.queue, t.payload, t.priority, t.attempt, t.max_attempts, t.crashes,
                    t.claim_token, t.timeout_seconds, t.requeue_seconds, coalesce(t.tick_at, t.run_at), t.history,
-                   t.schedule, t.deadlines, t.trace,
+                   t.schedule, t.deadlines, t.trace, t.version,
                    case when row_number() over (order by t.seat) = 1
                         then array[at_priority, at_fresh::integer, first, highest, xid,
                                    greatest(oldest, settled_to), this_server] end
