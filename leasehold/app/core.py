@@ -31,6 +31,7 @@ from leasehold.app.home import Home
 from leasehold.app.leader import Leader
 from leasehold.app.lock import Lock
 from leasehold.app.planning import checked_queues, derived_release, once_key
+from leasehold.app.schedules import StoredSchedules
 from leasehold.app.sync import SyncApp
 from leasehold.config import Settings, check_text
 from leasehold.duties.syncer import Planned
@@ -91,6 +92,7 @@ class App(Home):
         self._claims: dict[str, str] = {}
         self._taking_part: list[tuple[int, bool]] = []
         """The process of each of this app's nodes, and whether the node runs jobs."""
+        self.schedules = StoredSchedules(self)
         self.sync = SyncApp(self)
 
     # -- definitions -----------------------------------------------------------------------------

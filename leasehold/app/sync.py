@@ -10,9 +10,10 @@ import asyncio
 import os
 import queue
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from datetime import datetime
 from itertools import islice
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -24,6 +25,7 @@ from leasehold.app.held import VERIFY_IDLE_SECONDS, without_loop
 from leasehold.app.home import Home
 from leasehold.app.leader import Leader
 from leasehold.app.lock import Lock
+from leasehold.app.schedules import StoredSchedules
 from leasehold.env import LOOP_FACTORY
 from leasehold.errors import ConfigError, LeaseholdError, told
 from leasehold.jobs.client import Client, Job
@@ -31,6 +33,7 @@ from leasehold.lease.bids import Lost
 from leasehold.lease.guard import Guard
 from leasehold.model.job import JobRecord, JobRequest
 from leasehold.model.moments import Duration
+from leasehold.ports import StoredSchedule
 
 T = TypeVar("T")
 Callback = Callable[["SyncLeader"], Any]
@@ -53,6 +56,7 @@ class SyncApp:
         self._thread: int | None = None
         """The loop's thread. With gevent, it is a greenlet."""
         self._lock = threading.Lock()
+        self.schedules = SyncSchedules(self, app)
 
     def enqueue(self, request: JobRequest, *, on: Any = None) -> Job[Any]:
         """See :meth:`App.enqueue`. ``on`` is a connection or session of a sync driver."""
@@ -436,3 +440,44 @@ class SyncStandingDeadline:
 
 
 _NO_STORE: Any = None
+
+
+class SyncSchedules:
+    """``app.schedules`` for code without an event loop. See :class:`StoredSchedules`."""
+
+    def __init__(self, sync: SyncApp, app: Home) -> None:
+        self._sync = sync
+        self._stored = StoredSchedules(app)
+
+    def put(self, name: str, task: Any, *, on: Any = None, **given: Any) -> None:
+        """See :meth:`StoredSchedules.put`. ``on`` is a connection or session of a sync driver."""
+        self._sync._over(on, self._stored.put(name, task, on=on, **given))
+
+    def get(self, name: str) -> StoredSchedule:
+        """See :meth:`StoredSchedules.get`."""
+        return self._sync.call(self._stored.get(name))
+
+    def list(self, limit: int = 1000) -> list[StoredSchedule]:
+        """See :meth:`StoredSchedules.list`."""
+        return self._sync.call(self._stored.list(limit))
+
+    def pause(self, name: str) -> None:
+        """See :meth:`StoredSchedules.pause`."""
+        self._sync.call(self._stored.pause(name))
+
+    def resume(self, name: str) -> None:
+        """See :meth:`StoredSchedules.resume`."""
+        self._sync.call(self._stored.resume(name))
+
+    def run_now(self, name: str) -> UUID:
+        """See :meth:`StoredSchedules.run_now`."""
+        return self._sync.call(self._stored.run_now(name))
+
+    def delete(self, name: str, *, on: Any = None) -> None:
+        """See :meth:`StoredSchedules.delete`. ``on`` is a connection or session of a sync
+        driver."""
+        self._sync._over(on, self._stored.delete(name, on=on))
+
+    def backfill(self, name: str, start: datetime, end: datetime) -> Sequence[datetime]:
+        """See :meth:`StoredSchedules.backfill`."""
+        return self._sync.call(self._stored.backfill(name, start, end))

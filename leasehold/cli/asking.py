@@ -86,13 +86,20 @@ def database() -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def ask(work: Callable[[App], Awaitable[T]]) -> T:
-    """Run ``work`` with an App on the chosen database."""
+def ask(work: Callable[[App], Awaitable[T]], target: str | None = None) -> T:
+    """Run ``work`` with an App on the chosen database: that of ``target``, MODULE:APP, or one
+    without tasks."""
     import asyncio
 
     from leasehold.app import App
 
-    app = App(**database())
+    if target is None:
+        app = App(**database())
+    else:
+        from leasehold.app.load import load_app
+
+        app = load_app(target)
+        app.configure(**database())
 
     async def run() -> T:
         try:

@@ -24,6 +24,7 @@ from leasehold.cli.output import show_json, show_table
 from leasehold.errors import LeaseholdError
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from uuid import UUID
 
     from leasehold.app import App
@@ -73,7 +74,7 @@ def status(apps: tuple[str, ...], **_: Any) -> None:
 @click.group(cls=Group, invoke_without_command=True)
 @table_options
 def schedules(**_: Any) -> None:
-    """List, pause, resume, run or remove schedules, or list their ticks."""
+    """List, put, pause, resume, run, backfill or remove schedules, or list their ticks."""
     if not click.get_current_context().invoked_subcommand:
         _list_schedules()
 
@@ -150,6 +151,97 @@ def remove_schedule(name: str, app_name: str | None, **_: Any) -> None:
         return await (await operator(app)).remove_schedule(name, app_name)
 
     click.echo(f"Schedule {name} of {ask(work)} was removed.")
+
+
+def _moment(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> datetime | None:
+    from datetime import datetime
+
+    try:
+        moment = None if value is None else datetime.fromisoformat(value)
+    except ValueError:
+        moment = None
+    if value is not None and (moment is None or moment.utcoffset() is None):
+        raise click.BadParameter(
+            f"{value!r} is not a time with its zone, such as 2030-01-31T07:00:00Z",
+            context,
+            parameter,
+        )
+    return moment
+
+
+def _object(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> dict[str, Any] | None:
+    import json
+
+    try:
+        found = None if value is None else json.loads(value)
+    except ValueError:
+        found = value
+    if not isinstance(found, dict | None):
+        raise click.BadParameter(f"{value!r} is not a JSON object", context, parameter)
+    return found
+
+
+@schedules.command("put")
+@click.argument("target", metavar="MODULE:APP")
+@click.argument("name")
+@click.argument("task")
+@click.option("--cron", metavar="EXPRESSION", help='Five fields, for example "0 7 * * *".')
+@click.option("--every", metavar="SECONDS", type=float, help="An interval.")
+@click.option(
+    "--at",
+    metavar="TIME",
+    callback=_moment,
+    help="One moment with its zone: 2030-01-31T07:00:00+09:00.",
+)
+@click.option("--timezone", metavar="NAME", default="UTC", show_default=True, help="Of --cron.")
+@click.option(
+    "--arguments",
+    metavar="JSON",
+    callback=_object,
+    help='The arguments of the task: {"customer": 42}.',
+)
+@click.option(
+    "--missed",
+    type=click.Choice(["latest", "all", "skip"]),
+    default="latest",
+    show_default=True,
+    help="What happens to moments that nobody decided in time.",
+)
+@database_options
+def put_schedule(
+    target: str, name: str, task: str, arguments: dict[str, Any] | None, **given: Any
+) -> None:
+    """Make a schedule, or replace one that was put. MODULE:APP is the App that has the task."""
+    options = {option: given[option] for option in ("cron", "every", "at", "timezone", "missed")}
+
+    async def work(app: App) -> None:
+        await app.schedules.put(name, task, arguments=arguments, **options)
+        await (await operator(app)).note_put(name, app.settings.name)
+
+    ask(work, target)
+    click.echo(f"Schedule {name} is stored.")
+
+
+@schedules.command("backfill")
+@click.argument("name")
+@click.argument("start", callback=_moment)
+@click.argument("end", callback=_moment)
+@_app_option
+@database_options
+def backfill_schedule(
+    name: str, start: datetime, end: datetime, app_name: str | None, **_: Any
+) -> None:
+    """Run a schedule's job for its moments from START until before END that did not fire. Both are
+    times with a zone, such as 2030-01-31T07:00:00Z."""
+
+    async def work(app: App) -> int:
+        return await (await operator(app)).backfill(name, start, end, app_name)
+
+    click.echo(f"{ask(work)} jobs of schedule {name} are queued to run now.")
 
 
 @schedules.command("ticks")

@@ -354,6 +354,8 @@ class Node:
                 self.guard.poke()
             case "l":
                 self.guard.lock_is_free(wake.subject)
+            case "s" if wake.subject == self._settings.name:
+                self._duties["periodic"].wake()
             case "c" if wake.subject == str(self.guard.membership.identity.id):
                 self.guard.poke()
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from leasehold.ports.common import Now, Term
-from leasehold.ports.operation import Operations, operation
+from leasehold.ports.operation import Operations, operation, value
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,33 @@ class Synced:
     dropped: Sequence[str]
 
 
+class StoredSchedule(NamedTuple):
+    """A schedule as it is stored, with its last tick."""
+
+    app: str
+    name: str
+    described: str
+    """The moments in words."""
+    task_name: str
+    missed: str
+    """The policy for missed moments."""
+    paused: bool
+    next_at: datetime | None
+    """The first undecided moment. None: never again."""
+    last_fire_at: datetime | None
+    last_state: str | None
+    """``fired``, ``missed`` or ``manual``."""
+    release: str
+    high_water: datetime | None
+    """The newest decided moment."""
+    in_code: bool
+    """False: it was put at run time."""
+    spec: dict[str, Any]
+    """The moments as JSON."""
+    job: dict[str, Any]
+    """The options of its jobs, and ``payload``, their arguments."""
+
+
 class ScheduleStore(Operations):
     @operation("schedule/due")
     async def due_schedules(
@@ -115,6 +142,27 @@ class ScheduleStore(Operations):
     async def sync_schedules(
         self, app: str, release: str, schedules: Sequence[ScheduleDefinition], now: Now
     ) -> Synced: ...
+
+    @operation("schedule/put", answer=value)
+    async def put_schedule(self, app: str, definition: dict[str, Any], now: Now) -> bool:
+        """Make or replace a schedule at run time. ``definition``: the fields of ScheduleDefinition.
+        Return False if the code defines a schedule of that name."""
+
+    @operation("schedule/get")
+    async def get_schedule(self, app: str, name: str) -> StoredSchedule | None: ...
+
+    @operation("schedule/of_app")
+    async def list_schedules(self, app: str, limit: int) -> list[StoredSchedule]: ...
+
+    @operation("schedule/delete")
+    async def delete_schedule(self, app: str, name: str) -> bool:
+        """Delete a schedule that was put. Return False if there is none of that name."""
+
+    @operation("schedule/backfill")
+    async def backfill(
+        self, app: str, name: str, moments: Sequence[datetime], jobs: Sequence[UUID], now: Now
+    ) -> list[datetime]:
+        """Enqueue a job for each moment that did not fire. Return these moments."""
 
     @operation("schedule/pause")
     async def pause_schedule(self, app: str, name: str, paused: bool) -> bool: ...

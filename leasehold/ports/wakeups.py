@@ -23,8 +23,8 @@ class Wakeups(Protocol):
 
 class Wake(NamedTuple):
     """One notification: ``q`` a queue has work, ``e`` an election is open, ``d`` a node died, ``c``
-    this node has a signal, ``l`` a lock is free and it is the turn of the named node (``node token
-    seq name``)."""
+    this node has a signal, ``s`` an application's schedules have changed, ``l`` a lock is free and
+    it is the turn of the named node (``node token seq name``)."""
 
     kind: str
     subject: str = ""

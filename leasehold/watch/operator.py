@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from datetime import datetime
 from uuid import UUID
 
 from leasehold import errors
@@ -13,6 +14,7 @@ from leasehold.jobs.client import job_id_of
 from leasehold.model.filter import JobFilter, ids_that_begin
 from leasehold.ports import NodeView, Now, Reports, Store
 from leasehold.telemetry import log, make_event
+from leasehold.watch.backfill import backfill
 from leasehold.watch.inspector import Inspector
 from leasehold.watch.terms import EndedTerm, with_ends
 
@@ -192,6 +194,20 @@ class Operator:
             raise errors.BadSchedule(f"no schedule is named {name!r}")
         await self._record("remove", f"schedule {name} of {chosen}", 1)
         return chosen
+
+    async def backfill(
+        self, name: str, start: datetime, end: datetime, app: str | None = None
+    ) -> int:
+        """Run a schedule's job for its moments that did not fire. Return how many. Raises
+        BadSchedule."""
+        chosen = await self.inspector.app_of(name, app)
+        fired = await backfill(self.store, self._env, chosen, name, start, end)
+        await self._record("backfill", f"schedule {name} of {chosen}", len(fired))
+        return len(fired)
+
+    async def note_put(self, name: str, app: str) -> None:
+        """Record that the person has put a schedule."""
+        await self._record("put", f"schedule {name} of {app}", 1)
 
     # -- nodes -----------------------------------------------------------------------------------
     async def halt(self, given: str) -> str:

@@ -161,8 +161,20 @@ CALLS: dict[str, list[tuple[str, int]]] = {
     "nodes seen": [("", WELL)],
     "nodes stop-claiming": [("{node}", WELL)],
     "schedules": [("", WELL), ("--json", WELL)],
+    "schedules backfill": [
+        ("each-second 2020-01-01T00:00:00Z 2020-01-01T00:00:02Z", WELL),
+        ("each-second 2020-01-01 2020-01-02T00:00:00Z", 2),
+        ("each-second 2020-01-01T00:00:00Z 2090-01-01T00:00:00Z", 1),
+    ],
     "schedules list": [("", WELL)],
     "schedules pause": [("each-second", WELL)],
+    "schedules put": [
+        ("shop:app nightly well --cron '0 7 * * *' --timezone Asia/Seoul --arguments '{{}}'", WELL),
+        ("shop:app nightly well --at 2090-01-31T07:00:00Z --missed skip", WELL),
+        ("shop:app nightly wel --every 60", 1),
+        ("shop:app hourly well --every 60", 1),
+        ("shop:app nightly well --every 60 --arguments '[1]'", 2),
+    ],
     "schedules remove": [("hourly", WELL), ("no-such", 1)],
     "schedules resume": [("each-second", WELL)],
     "schedules run": [("each-second", WELL)],
@@ -185,6 +197,7 @@ ELSEWHERE = {
     "bench": "e2e/test_cli_bench.py",
     "chaos": "chaos/test_campaign.py",
     "demo": "e2e/test_demo.py",
+    "import celery-beat": "unit/test_celery_beat.py",
 }
 
 

@@ -37,7 +37,7 @@ CONTRACT = {
     "schedules": """
         app text, name text, described text, task_name text, missed text, grace_seconds real,
         paused boolean, next_at timestamp with time zone, high_water timestamp with time zone,
-        release text, updated_at timestamp with time zone, spec jsonb,
+        release text, updated_at timestamp with time zone, spec jsonb, in_code boolean, job jsonb,
         last_fire_at timestamp with time zone, last_state text, last_job_id uuid
         """,
     "ticks": """

@@ -152,6 +152,7 @@ class ScheduleRow:
     next_at: datetime | None
     updated_at: datetime
     paused: bool = False
+    in_code: bool = True
     high_water: datetime | None = None
     former: dict[str, Any] | None = None
 

@@ -18,6 +18,7 @@ from leasehold.ports import (
     Now,
     ScheduleDefinition,
     ScheduleStore,
+    StoredSchedule,
     Synced,
     Term,
     TickDecision,
@@ -139,7 +140,11 @@ class SimSchedules(ScheduleStore):
             if self._keep(app, release, given, moment)
         ]
         names = {given.name for given in schedules}
-        dropped = [key for key in db.schedules if key[0] == app and key[1] not in names]
+        dropped = [
+            key
+            for key, row in db.schedules.items()
+            if key[0] == app and row.in_code and key[1] not in names
+        ]
         for key in dropped:
             del db.schedules[key]
         return Synced(True, kept, [name for _, name in dropped])
@@ -158,8 +163,61 @@ class SimSchedules(ScheduleStore):
             _redefine(old, given, moment)
         for name in (*_COMPARED, "described"):
             setattr(old, name, getattr(given, name))
-        old.release, old.updated_at = release, moment
+        old.release, old.updated_at, old.in_code = release, moment, True
         return True
+
+    async def put_schedule(self, app: str, definition: dict[str, Any], now: Now) -> bool:
+        db, moment = self.db, self.db.at(now)
+        first = definition["next_at"]
+        given = ScheduleDefinition(
+            **{**definition, "next_at": first and datetime.fromisoformat(first)}
+        )
+        old = db.schedules.get((app, given.name))
+        if old is not None and old.in_code:
+            return False
+        self._keep(app, f"put {db.new_id(moment)}", given, moment)
+        db.schedules[app, given.name].in_code = False
+        db.notify(f"s:{app}")
+        return True
+
+    async def get_schedule(self, app: str, name: str) -> StoredSchedule | None:
+        row = self.db.schedules.get((app, name))
+        if row is None:
+            return None
+        last_at = max((key[2] for key in self.db.ticks if key[:2] == (app, name)), default=None)
+        last = self.db.ticks[app, name, last_at].state if last_at else None
+        return StoredSchedule(
+            app, name, row.described, row.task_name, row.missed, row.paused, row.next_at, last_at,
+            last, row.release, row.high_water, row.in_code, row.spec, row.job,
+        )  # fmt: skip
+
+    async def list_schedules(self, app: str, limit: int) -> list[StoredSchedule]:
+        names = sorted(name for of, name in self.db.schedules if of == app)
+        found = [await self.get_schedule(app, name) for name in names[:limit]]
+        return [row for row in found if row]
+
+    async def delete_schedule(self, app: str, name: str) -> bool:
+        row = self.db.schedules.get((app, name))
+        if row is None or row.in_code:
+            return False
+        del self.db.schedules[app, name]
+        return True
+
+    async def backfill(
+        self, app: str, name: str, moments: Sequence[datetime], jobs: Sequence[UUID], now: Now
+    ) -> list[datetime]:
+        db, moment, row = self.db, self.db.at(now), self.db.schedules.get((app, name))
+        fired: list[datetime] = []
+        for at, job in zip(moments, jobs, strict=True):
+            old = db.ticks.get((app, name, at))
+            if row is None or (old and (old.state != "missed" or old.until)):
+                continue
+            db.ticks[app, name, at] = TickRow(None, "fired", job, old.term if old else None, moment)
+            insert_scheduled(db, row, job, moment, at)
+            fired.append(at)
+        if row and fired:
+            db.wake([row.job.get("queue", "default")])
+        return fired
 
     async def pause_schedule(self, app: str, name: str, paused: bool) -> bool:
         row = self.db.schedules.get((app, name))

@@ -13,6 +13,7 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -92,6 +93,22 @@ class UserConnections:
         params = {"id": str(deadline), "verdict": verdict}
         state: str | None = (await self.fetch(connection, "user/deadline_end", params))[0][0]
         return state
+
+    async def database_now(self, connection: Any) -> datetime:
+        """The database's time."""
+        moment: datetime = (await self.fetch(connection, "user/clock", {"now": None}))[0][0]
+        return moment
+
+    async def put_schedule(self, connection: Any, app: str, definition: dict[str, Any]) -> bool:
+        """Make or replace a schedule, if the user's transaction commits. False: the code defines
+        one of that name."""
+        params = {"app": json.dumps(app), "definition": json.dumps(definition)}
+        return bool((await self.fetch(connection, "user/schedule_put", params))[0][0])
+
+    async def delete_schedule(self, connection: Any, app: str, name: str) -> bool:
+        """Delete a schedule that was put, if the user's transaction commits."""
+        params = {"app": json.dumps(app), "name": json.dumps(name)}
+        return bool(await self.fetch(connection, "user/schedule_delete", params))
 
     async def verify(self, connection: Any, name: str, token: int, idle_seconds: float) -> None:
         """Hold a lease's fence until the user's transaction ends. Raises LostLease."""

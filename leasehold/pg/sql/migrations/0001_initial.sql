@@ -434,6 +434,9 @@ create table leasehold.schedule (
     job            jsonb       not null,
     missed         text        not null,
     grace_seconds  real        not null,
+    -- false: put at run time, and kept until somebody deletes it
+    in_code        boolean     not null default true,
+    -- of the code; of a schedule that was put, a name that changes with each definition
     release        text        not null,
     paused         boolean     not null default false,
     -- the newest decided instant; nothing at or before it ever fires
@@ -447,6 +450,28 @@ create table leasehold.schedule (
     primary key (app, name)
 ) with (fillfactor = 70);
 create index schedule_next on leasehold.schedule (app, next_at) where not paused and next_at is not null;
+
+-- What the definition of a schedule changes in its row. Due and undecided moments stay due, even if the spec changes.
+create function leasehold.redefined(old leasehold.schedule, new leasehold.schedule) returns leasehold.schedule
+language plpgsql immutable as $$
+begin
+    new.paused := old.paused;
+    new.high_water := old.high_water;
+    new.former := old.former;
+    if old.spec = new.spec then
+        new.next_at := old.next_at;
+    elsif old.next_at <= new.updated_at then
+        new.former := jsonb_build_object(
+            'first', new.next_at,
+            'stretches', coalesce(old.former -> 'stretches', '[]') || jsonb_build_object(
+                'spec', old.spec, 'first', coalesce(old.former -> 'first', to_jsonb(old.next_at)),
+                'until', new.updated_at));
+        new.next_at := least(old.next_at, new.next_at);
+    else
+        new.former := null;
+    end if;
+    return new;
+end $$;
 
 -- The ledger: what happened to each due moment.
 create table leasehold.tick (
@@ -976,6 +1001,40 @@ begin
         return false;
     end if;
     perform pg_notify('leasehold', message);
+    return true;
+end $$;
+
+-- Make or replace a schedule of an application, in the transaction of the caller. The definition has name, spec,
+-- described, task_name, job, missed, grace_seconds and next_at (the first moment from now on). The leader hears of it
+-- at the commit. False: the code defines a schedule of that name, which stays.
+create function leasehold.schedule_put(of_app text, definition jsonb, clock timestamptz default null)
+returns boolean
+language plpgsql volatile as $$
+declare
+    given   leasehold.schedule := jsonb_populate_record(null::leasehold.schedule, definition);
+    old     leasehold.schedule;
+begin
+    given.app := of_app;
+    given.in_code := false;
+    given.paused := false;
+    given.release := 'put ' || leasehold.new_id();
+    given.updated_at := coalesce(clock, now());
+    insert into leasehold.schedule select given.* on conflict (app, name) do nothing;
+    if not found then
+        select s.* into old from leasehold.schedule s where s.app = of_app and s.name = given.name for update;
+        if old.in_code then
+            return false;
+        end if;
+        given := leasehold.redefined(old, given);
+        update leasehold.schedule s
+        set (spec, described, task_name, job, missed, grace_seconds, release, next_at, former, updated_at)
+          = (given.spec, given.described, given.task_name, given.job, given.missed, given.grace_seconds,
+             given.release, given.next_at, given.former, given.updated_at)
+        where s.app = of_app and s.name = given.name;
+    end if;
+    if current_setting('max_prepared_transactions') = '0' then
+        perform leasehold.notify('s:' || of_app);
+    end if;
     return true;
 end $$;
 
@@ -1549,7 +1608,7 @@ end $$;
 
 create view leasehold.schedules as
     select s.app, s.name, s.described, s.task_name, s.missed, s.grace_seconds, s.paused, s.next_at,
-           s.high_water, s.release, s.updated_at, s.spec,
+           s.high_water, s.release, s.updated_at, s.spec, s.in_code, s.job,
            t.fire_at as last_fire_at, t.state as last_state, t.job_id as last_job_id
     from leasehold.schedule s
     left join lateral (select * from leasehold.tick t where t.app = s.app and t.schedule = s.name

@@ -1,4 +1,5 @@
--- Update the schedules of an application to the code of one release. Refused (no row changes, "newest" is false) while
+-- Update the schedules of an application to the code of one release. Schedules that were put at run time stay, unless
+-- the code defines one of the same name. Refused (no row changes, "newest" is false) while
 -- a node of a newer release is alive.
 -- locks: schedule rows by name
 -- index: schedule_pkey, release_pkey; a scan of node
@@ -26,25 +27,16 @@ with newest as materialized (
     order by d.name
     on conflict (app, name) do update
     set spec = excluded.spec, described = excluded.described, task_name = excluded.task_name, job = excluded.job,
-        missed = excluded.missed, grace_seconds = excluded.grace_seconds, release = excluded.release,
+        missed = excluded.missed, grace_seconds = excluded.grace_seconds, release = excluded.release, in_code = true,
         updated_at = excluded.updated_at,
-        -- due and undecided moments stay due, even if the spec changes
-        next_at = case when s.spec = excluded.spec then s.next_at
-                       when s.next_at <= excluded.updated_at then least(s.next_at, excluded.next_at)
-                       else excluded.next_at end,
-        former = case when s.spec = excluded.spec then s.former
-                      when s.next_at <= excluded.updated_at then jsonb_build_object(
-                          'first', excluded.next_at,
-                          'stretches', coalesce(s.former -> 'stretches', '[]') || jsonb_build_object(
-                              'spec', s.spec, 'first', coalesce(s.former -> 'first', to_jsonb(s.next_at)),
-                              'until', excluded.updated_at)) end
+        (next_at, former) = (select r.next_at, r.former from leasehold.redefined(s, excluded) r)
     where (s.spec, s.task_name, s.job, s.missed, s.grace_seconds, s.release)
           is distinct from (excluded.spec, excluded.task_name, excluded.job, excluded.missed,
                             excluded.grace_seconds, excluded.release)
     returning s.name
 ), dropped as (
     delete from leasehold.schedule s using newest
-    where newest.yes and s.app = %(app)s and s.name <> all (array(select name from d))
+    where newest.yes and s.app = %(app)s and s.in_code and s.name <> all (array(select name from d))
     returning s.name
 )
 select (select yes from newest), array(select name from kept), array(select name from dropped)

@@ -1,0 +1,168 @@
+"""``app.schedules``: schedules that are data, made and changed while the application runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from leasehold.app.definitions import ScheduleOptions, Task, without_moment
+from leasehold.app.home import Home
+from leasehold.config import check_text
+from leasehold.duties.syncer import Planned
+from leasehold.errors import BadSchedule
+from leasehold.model.moments import Duration
+from leasehold.model.schedule import Spec, cron, once
+from leasehold.model.schedule import every as every_spec
+from leasehold.ports import StoredSchedule
+from leasehold.watch.backfill import backfill, no_such_schedule
+
+
+class StoredSchedules:
+    """Schedules that are data: one for each report or customer, made at run time::
+
+        await app.schedules.put(
+            "report-42", report, cron="0 7 * * *", timezone="Asia/Seoul",
+            arguments={"customer": 42}, on=session,
+        )
+
+    They keep the promises of schedules in code: each moment is decided once, by the leader, and is
+    in the ledger. A deployment leaves them as they are. A schedule in code takes over one of the
+    same name.
+    """
+
+    def __init__(self, app: Home) -> None:
+        self._app = app
+
+    async def put(
+        self,
+        name: str,
+        task: Task[Any, Any] | str,
+        *,
+        cron: str | None = None,
+        every: Duration | None = None,
+        at: datetime | None = None,
+        timezone: str = "UTC",
+        anchor: datetime | None = None,
+        on: Any = None,
+        **options: Any,
+    ) -> None:
+        """Make a schedule, or replace the one of this name.
+
+        Give one of ``cron`` (an expression, in ``timezone``), ``every`` (seconds or a timedelta,
+        counted from ``anchor``) and ``at`` (one moment). ``options`` are those of
+        :meth:`App.periodic`, such as ``arguments`` and ``missed``. With ``on``, a connection or
+        session, the change is part of your transaction.
+
+        A new definition counts from now on: moments that were due before it are decided as they
+        were. Raises BadSchedule for a name that the code defines, and for what ``App.periodic``
+        refuses; BadJob, BadPayload, UnknownTask, Unavailable.
+        """
+        spec = _spec(cron, every, at, timezone, anchor)
+        planned = self._planned(name, task, spec, options)
+        if on is not None:
+            users = self._app.on_connection
+            moment = await users.database_now(on)
+            put = await users.put_schedule(on, self._name, _document(planned, moment))
+        else:
+            store, now = await self._app.store(), self._app.env.due_now()
+            moment = await store.database_now(now)
+            put = await store.put_schedule(self._name, _document(planned, moment), now)
+        if not put:
+            raise BadSchedule(
+                f"the code defines a schedule named {name!r}",
+                do="Give this one another name, or take the other out of the code first",
+            )
+
+    async def get(self, name: str) -> StoredSchedule:
+        """Return a schedule of this application, also one that the code defines. Raises
+        BadSchedule."""
+        found = await (await self._app.store()).get_schedule(self._name, name)
+        if found is None:
+            raise no_such_schedule(name)
+        return found
+
+    async def list(self, limit: int = 1000) -> list[StoredSchedule]:
+        """Return the schedules of this application, by name, also those that the code defines."""
+        return await (await self._app.store()).list_schedules(self._name, limit)
+
+    async def pause(self, name: str) -> None:
+        """Stop deciding the moments of a schedule. Raises BadSchedule."""
+        await self._pause(name, True)
+
+    async def resume(self, name: str) -> None:
+        """Decide its moments again. ``missed`` says what happens to those since the pause. Raises
+        BadSchedule."""
+        await self._pause(name, False)
+
+    async def _pause(self, name: str, paused: bool) -> None:
+        if not await (await self._app.store()).pause_schedule(self._name, name, paused):
+            raise no_such_schedule(name)
+
+    async def run_now(self, name: str) -> UUID:
+        """Enqueue a job of a schedule outside its moments. Return its id. Raises BadSchedule."""
+        store, job = await self._app.store(), self._app.env.new_id()
+        if not await store.run_schedule(self._name, name, job, self._app.env.due_now()):
+            raise no_such_schedule(name)
+        return job
+
+    async def delete(self, name: str, *, on: Any = None) -> None:
+        """Delete a schedule that was put. Its ledger and its jobs stay. With ``on``, a connection
+        or session, the change is part of your transaction. Raises BadSchedule, also for a schedule
+        that the code defines."""
+        if on is not None:
+            gone = await self._app.on_connection.delete_schedule(on, self._name, name)
+        else:
+            gone = await (await self._app.store()).delete_schedule(self._name, name)
+        if not gone:
+            raise BadSchedule(f"no schedule was put under the name {name!r}")
+
+    async def backfill(self, name: str, start: datetime, end: datetime) -> Sequence[datetime]:
+        """Run the job of a schedule for each of its moments from ``start`` until before ``end``
+        that did not fire: because it was missed, or because the schedule did not exist yet.
+        ``ctx.scheduled_for`` is the moment. Return these moments. ``end`` must have passed. Raises
+        BadSchedule, also for more than 10,000 moments."""
+        store = await self._app.store()
+        return await backfill(store, self._app.env, self._name, name, start, end)
+
+    @property
+    def _name(self) -> str:
+        return self._app.settings.name
+
+    def _planned(
+        self, name: str, task: Task[Any, Any] | str, spec: Spec, given: dict[str, Any]
+    ) -> Planned:
+        check_text("a schedule's name", name, self._app.settings.limits.text_chars)
+        function = task.function if isinstance(task, Task) else self._app.registry.get(task)
+        options = ScheduleOptions.read(spec, given)
+        without_moment(self._app.registry, given.get("deadline"), "a schedule")
+        chosen = function.with_options(function.job_options, dict(options.job))
+        job = function.job(given=options.arguments, options=chosen)
+        return Planned(name, spec, job, options.missed, options.grace)
+
+
+def _spec(
+    expression: str | None,
+    seconds: Duration | None,
+    at: datetime | None,
+    timezone: str,
+    anchor: datetime | None,
+) -> Spec:
+    if sum(given is not None for given in (expression, seconds, at)) != 1:
+        raise BadSchedule(
+            "give one of cron, every and at",
+            got={"cron": expression, "every": seconds, "at": at},
+            do='cron="0 7 * * *", every=60, or at=datetime(…)',
+        )
+    if expression is not None:
+        return cron(expression, timezone)
+    return once(at=at) if at is not None else every_spec(seconds=seconds or 0, anchor=anchor)
+
+
+def _document(planned: Planned, now: datetime) -> dict[str, Any]:
+    """The definition as JSON."""
+    definition = asdict(planned.definition(now))
+    first = definition["next_at"]
+    return {**definition, "next_at": first and first.isoformat()}

@@ -1,0 +1,49 @@
+"""Runs the job of a schedule for moments of the past that did not fire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import islice
+
+from leasehold.env import Env
+from leasehold.errors import BadSchedule
+from leasehold.model.schedule import Spec
+from leasehold.ports import Store
+
+MOST_BACKFILLED = 10_000
+"""The most moments of one call."""
+
+
+async def backfill(
+    store: Store, env: Env, app: str, name: str, start: datetime, end: datetime
+) -> list[datetime]:
+    """Enqueue a job for each moment from ``start`` until before ``end`` that did not fire. Return
+    these moments. Raises BadSchedule."""
+    schedule, now = await store.get_schedule(app, name), env.due_now()
+    if schedule is None:
+        raise no_such_schedule(name)
+    for moment in (start, end):
+        if not isinstance(moment, datetime) or moment.utcoffset() is None:
+            raise BadSchedule("start and end must be datetimes with a time zone", got=moment)
+    if end > await store.database_now(now):
+        raise BadSchedule("end must be in the past", got=end.isoformat())
+    moments = list(islice(_moments(schedule.spec, start, end), MOST_BACKFILLED + 1))
+    if len(moments) > MOST_BACKFILLED:
+        raise BadSchedule(
+            f"more than {MOST_BACKFILLED} moments", do="Backfill a shorter time, then the next"
+        )
+    jobs = [env.new_id() for _ in moments]
+    return sorted(await store.backfill(app, name, moments, jobs, now))
+
+
+def _moments(stored: dict[str, object], start: datetime, end: datetime) -> Iterator[datetime]:
+    spec = Spec.from_json(stored)
+    moment = spec.next_after(start - start.resolution)
+    while moment is not None and moment < end:
+        yield moment
+        moment = spec.next_after(moment)
+
+
+def no_such_schedule(name: str) -> BadSchedule:
+    return BadSchedule(f"no schedule is named {name!r}", do="See: leasehold schedules")

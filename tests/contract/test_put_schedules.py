@@ -1,0 +1,124 @@
+"""Schedules that are put at run time: what the store keeps of them beside those of the code."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+from uuid import uuid4
+
+from tests.contract.world import ELECTION, T0, World, at, plan, planned
+
+
+def document(name: str = "mine", **other: Any) -> dict[str, Any]:
+    definition = asdict(planned(name, **other))
+    return {**definition, "next_at": definition["next_at"].isoformat()}
+
+
+async def put(world: World, name: str = "mine", **other: Any) -> bool:
+    return await world.b.store.put_schedule(ELECTION, document(name, **other), world.now)
+
+
+async def fired(world: World, *moments: float, release: str, seen: Any = None) -> list[Any]:
+    given = plan(seen, *moments, name="mine", release=release)
+    return list(await world.a.store.fire(world.a.term, ELECTION, [given], world.now))
+
+
+async def release_of(world: World) -> str:
+    found = await world.a.store.get_schedule(ELECTION, "mine")
+    assert found
+    return found.release
+
+
+async def test_a_sync_of_the_code_leaves_them_as_they_are(world: World):
+    assert await put(world)
+    synced = await world.a.store.sync_schedules(ELECTION, "r1", [planned("tick")], world.now)
+    assert (list(synced.kept), list(synced.dropped)) == (["tick"], [])
+    names = {s.name: s.in_code for s in await world.a.store.list_schedules(ELECTION, 100)}
+    assert names == {"mine": False, "tick": True}
+
+
+async def test_a_name_of_the_code_cannot_be_put_or_deleted(world: World):
+    await world.a.store.sync_schedules(ELECTION, "r1", [planned("mine")], world.now)
+    assert not await put(world, seconds=9.0)
+    assert not await world.b.store.delete_schedule(ELECTION, "mine")
+    found = await world.a.store.get_schedule(ELECTION, "mine")
+    assert found and found.in_code and found.spec["seconds"] == 1.0
+
+
+async def test_the_code_takes_over_one_of_the_same_name(world: World):
+    await put(world)
+    await world.a.store.sync_schedules(ELECTION, "r1", [planned("mine", 2.0)], world.now)
+    found = await world.a.store.get_schedule(ELECTION, "mine")
+    assert found and found.in_code and found.spec["seconds"] == 2.0
+    synced = await world.a.store.sync_schedules(ELECTION, "r1", [], world.now)
+    assert list(synced.dropped) == ["mine"]
+
+
+async def test_a_decision_about_a_definition_that_was_replaced_or_deleted_is_refused(world: World):
+    await world.a.lead()
+    await put(world)
+    before = await release_of(world)
+    await put(world, seconds=7.0)
+    assert await fired(world, 0, release=before) == []
+    await world.b.store.delete_schedule(ELECTION, "mine")
+    await put(world)
+    assert await fired(world, 0, release=before) == []
+    assert len(await fired(world, 0, release=await release_of(world))) == 1
+
+
+async def test_putting_the_same_again_keeps_what_was_decided(world: World):
+    await world.a.lead()
+    await put(world)
+    await fired(world, 0, release=await release_of(world))
+    await put(world)
+    found = await world.a.store.get_schedule(ELECTION, "mine")
+    assert found and (found.high_water, found.next_at) == (T0, at(1))
+    assert (found.last_fire_at, found.last_state) == (T0, "fired")
+
+
+async def test_what_was_due_before_a_new_definition_stays_due(world: World):
+    await put(world)
+    world.now = at(3)
+    definition = {**document(seconds=60.0), "next_at": at(60).isoformat()}
+    assert await world.b.store.put_schedule(ELECTION, definition, world.now)
+    found = await world.a.store.get_schedule(ELECTION, "mine")
+    assert found and found.next_at == T0
+    [due] = await world.a.store.due_schedules(ELECTION, 10, world.now)
+    assert due.former["stretches"][0]["spec"]["seconds"] == 1.0
+
+
+async def test_a_pause_stays_when_the_definition_changes(world: World):
+    await put(world)
+    await world.b.store.pause_schedule(ELECTION, "mine", True)
+    await put(world, seconds=5.0)
+    found = await world.a.store.get_schedule(ELECTION, "mine")
+    assert found and found.paused and found.spec["seconds"] == 5.0
+
+
+async def test_the_leader_is_told(world: World):
+    await world.heard()
+    await put(world)
+    assert await world.heard() == [f"s:{ELECTION}"]
+
+
+async def test_a_backfill_fires_each_moment_once_and_leaves_those_that_fired(world: World):
+    await world.a.lead()
+    await put(world)
+    await fired(world, 0, release=await release_of(world))
+    world.now = at(10)
+
+    async def backfill(*seconds: float) -> list[Any]:
+        moments = [at(s) for s in seconds]
+        jobs = [uuid4() for _ in moments]
+        found = await world.b.store.backfill(ELECTION, "mine", moments, jobs, world.now)
+        return sorted(found)
+
+    assert await backfill(0, 1, 2) == [at(1), at(2)]
+    assert await backfill(1, 2, 3) == [at(3)]
+    jobs = await world.a.claim()
+    assert sorted(job.scheduled_for for job in jobs) == [T0, at(1), at(2), at(3)]
+    assert {job.schedule for job in jobs} == {"mine"}
+    # the leader comes to the same moments, and does not fire them again
+    await fired(world, 1, 2, 3, 4, release=await release_of(world), seen=T0)
+    assert [job.scheduled_for for job in await world.a.claim()] == [at(4)]
+    assert await world.b.store.backfill(ELECTION, "other", [at(1)], [uuid4()], world.now) == []

@@ -1,0 +1,215 @@
+"""``app.schedules``: schedules that are put, changed and deleted while the application runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from leasehold import App, Context
+from leasehold.errors import BadJob, BadSchedule, UnknownTask
+from leasehold.testing import drain
+from tests.support.wait import until_async
+
+Ran = list[tuple[int, datetime]]
+
+
+@pytest.fixture
+def ran() -> Ran:
+    return []
+
+
+@pytest.fixture
+async def shop(migrated: str, ran: Ran) -> AsyncIterator[App]:
+    app = App(migrated, name="shop")
+
+    @app.task(name="report")
+    async def report(ctx: Context, customer: int) -> None:
+        ran.append((customer, ctx.scheduled_for))
+
+    @app.every(seconds=3600, name="hourly")
+    @app.task(name="other")
+    async def other() -> None: ...
+
+    yield app
+    await app.close()
+
+
+async def some(ran: Ran, count: int) -> None:
+    async def enough() -> bool:
+        return len(ran) >= count
+
+    await until_async(enough, 30, f"{count} runs")
+
+
+async def fired(shop: App, name: str, count: int) -> bool:
+    return len(await (await shop.inspect()).ticks(name, count)) >= count
+
+
+async def test_a_schedule_that_is_put_while_the_leader_sleeps_fires_at_its_first_moment(
+    shop: App, ran: Ran
+) -> None:
+    async with shop.node():
+
+        async def synced() -> bool:
+            return bool(await shop.schedules.list())
+
+        await until_async(synced, 30, "the leader, which has looked and sleeps for seconds")
+        before = datetime.now(UTC)
+        await shop.schedules.put("r42", "report", every=1, arguments={"customer": 42})
+        await some(ran, 2)
+    assert {customer for customer, _ in ran} == {42}
+    first, second = (moment for _, moment in ran[:2])
+    assert first - before <= timedelta(seconds=1.5), "the leader was not woken"
+    assert second - first == timedelta(seconds=1)
+    found = await shop.schedules.get("r42")
+    assert (found.task_name, found.in_code, found.last_state) == ("report", False, "fired")
+    assert found.job["payload"] == {"customer": 42}
+    assert [s.name for s in await shop.schedules.list()] == ["hourly", "r42"]
+
+
+async def test_a_changed_schedule_fires_by_its_new_definition_and_a_deleted_one_never(
+    shop: App, ran: Ran
+) -> None:
+    await shop.schedules.put("a", "report", every=1, arguments={"customer": 1})
+    async with shop.node():
+        await some(ran, 1)
+        await shop.schedules.put("a", "report", every=1, arguments={"customer": 2})
+        await some(ran, len(ran) + 3)
+        assert ran[-1][0] == 2
+        await shop.schedules.put("b", "report", every=1, arguments={"customer": 3})
+        await shop.schedules.delete("a")
+        [tick, *_] = await (await shop.inspect()).ticks("a", 1)
+        await until_async(lambda: fired(shop, "b", 3), 30, "three moments of another one")
+    [last, *_] = await (await shop.inspect()).ticks("a", 1)
+    assert last.fire_at <= tick.fire_at + timedelta(seconds=1), "one may have been under way"
+    of_a = [moment for customer, moment in ran if customer != 3]
+    assert len(set(of_a)) == len(of_a)
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
+async def test_a_change_is_part_of_the_users_transaction(shop: App, commits: bool) -> None:
+    task: Any = shop.registry.get("report")
+    await shop.schedules.put("old", "report", every=60, arguments={"customer": 1})
+    async with await psycopg.AsyncConnection.connect(await shop.dsn()) as user:
+        given = {"cron": "0 7 * * *", "timezone": "Asia/Seoul", "arguments": {"customer": 2}}
+        await shop.schedules.put("new", task.name, on=user, **given)
+        await shop.schedules.delete("old", on=user)
+        names = [s.name for s in await shop.schedules.list()]
+        assert names == ["old"], "nobody else sees it yet"
+        await (user.commit() if commits else user.rollback())
+    assert [s.name for s in await shop.schedules.list()] == (["new"] if commits else ["old"])
+
+
+async def test_a_put_that_is_rolled_back_never_fires(shop: App, ran: Ran) -> None:
+    async with shop.node(), await psycopg.AsyncConnection.connect(await shop.dsn()) as user:
+        await shop.schedules.put("no", "report", every=1, arguments={"customer": 1}, on=user)
+        await shop.schedules.put("yes", "report", every=1, arguments={"customer": 2})
+        await some(ran, 3)
+        await user.rollback()
+        await some(ran, len(ran) + 2)
+    assert {customer for customer, _ in ran} == {2}
+    assert await (await shop.inspect()).ticks("no", 1) == []
+
+
+async def test_pause_resume_and_run_now(shop: App, ran: Ran) -> None:
+    await shop.schedules.put("r", "report", every=1, missed="skip", arguments={"customer": 1})
+    await shop.schedules.pause("r")
+    assert (await shop.schedules.get("r")).paused
+    job = await shop.schedules.run_now("r")
+    assert isinstance(job, UUID)
+    async with shop.node():
+        await shop.schedules.put("b", "report", every=1, arguments={"customer": 3})
+        await until_async(lambda: fired(shop, "b", 2), 30, "two moments of another one")
+        assert [customer for customer, _ in ran].count(1) == 1, "it is paused"
+        await shop.schedules.resume("r")
+        await until_async(lambda: fired(shop, "r", 3), 30, "its moments")
+
+
+async def test_a_backfill_runs_the_moments_that_did_not_fire(shop: App, ran: Ran) -> None:
+    await shop.schedules.put(
+        "daily", "report", cron="0 7 * * *", timezone="Asia/Seoul", arguments={"customer": 5}
+    )
+    start, end = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 4, tzinfo=UTC)
+    moments = [datetime(2026, 1, day, 22, tzinfo=UTC) for day in (1, 2, 3)]
+    assert await shop.schedules.backfill("daily", start, end) == moments
+    assert await shop.schedules.backfill("daily", start, end) == []
+    await drain(shop)
+    assert sorted(ran) == [(5, moment) for moment in moments]
+
+
+async def test_code_without_an_event_loop_puts_schedules_too(shop: App) -> None:
+    def work() -> None:
+        stored = shop.sync.schedules
+        stored.put("r", "report", every=60, arguments={"customer": 1})
+        with psycopg.connect(shop.settings.dsn) as user:
+            stored.put("s", "report", every=60, arguments={"customer": 1}, on=user)
+            stored.delete("r", on=user)
+        assert stored.get("s").task_name == "report"
+        stored.pause("s")
+        stored.resume("s")
+        assert stored.run_now("s")
+        assert stored.backfill("s", datetime(2026, 1, 1, tzinfo=UTC), MINUTE)
+        stored.delete("s")
+        assert stored.list() == []
+        shop.sync.close()
+
+    await asyncio.to_thread(work)
+
+
+MINUTE = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+NOW = datetime.now(UTC)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({}, BadSchedule, "give one of cron, every and at"),
+        ({"every": 1, "cron": "* * * * *"}, BadSchedule, "give one of cron, every and at"),
+        ({"every": 0}, BadSchedule, "out of range"),
+        ({"cron": "nonsense"}, BadSchedule, "cron"),
+        ({"every": 1, "unique": "k"}, BadSchedule, "no option 'unique'"),
+        ({"every": 1, "arguments": {"costumer": 1}}, BadJob, "cannot take these arguments"),
+        ({"every": 1, "missed": "never"}, BadSchedule, "missed"),
+    ],
+)
+async def test_a_wrong_definition_is_refused_and_nothing_is_stored(
+    shop: App, given: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        await shop.schedules.put("r", "report", **{"arguments": {"customer": 1}, **given})
+    assert await shop.schedules.list() == []
+
+
+async def test_what_is_not_there_or_belongs_to_the_code_is_said(shop: App) -> None:
+    with pytest.raises(UnknownTask, match="report"):
+        await shop.schedules.put("r", "reprot", every=1)
+    for call in (
+        shop.schedules.get("no"),
+        shop.schedules.pause("no"),
+        shop.schedules.run_now("no"),
+        shop.schedules.delete("no"),
+        shop.schedules.backfill("no", NOW, NOW),
+    ):
+        with pytest.raises(BadSchedule, match="no schedule"):
+            await call
+    async with shop.node():
+
+        async def synced() -> bool:
+            return bool(await shop.schedules.list())
+
+        await until_async(synced, 30, "the schedules of the code")
+        with pytest.raises(BadSchedule, match="the code defines a schedule named 'hourly'"):
+            await shop.schedules.put("hourly", "other", every=1)
+        with pytest.raises(BadSchedule, match="no schedule was put under the name"):
+            await shop.schedules.delete("hourly")
+    later = datetime.now(UTC) + timedelta(days=1)
+    with pytest.raises(BadSchedule, match="end must be in the past"):
+        await shop.schedules.backfill("hourly", NOW, later)
+    with pytest.raises(BadSchedule, match="time zone"):
+        await shop.schedules.backfill("hourly", datetime(2026, 1, 1), NOW)
