@@ -123,7 +123,7 @@ async def test_a_cancel_waits_outside_the_database_for_a_row_that_somebody_holds
 async def test_a_cancel_of_a_row_that_stays_locked_says_so(bench: Bench) -> None:
     job = await bench.claimed()
     await bench.user.execute("select 1 from leasehold.job where id = %s for share", [job.id])
-    with pytest.raises(Conflict, match="a transaction holds the job's row"):
+    with pytest.raises(Conflict, match="a transaction holds a lock on the job's row"):
         await bench.store.cancel(job.id, "no more", None)
     await bench.user.rollback()
     assert await bench.store.cancel(job.id, "no more", None) == "running"
