@@ -60,6 +60,8 @@ class Home:
         """The names of advisory locks that the database has, and when they were written."""
         self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, Stores] = WeakKeyDictionary()
         self._embedded: Any = None
+        self.in_test = False
+        """A test has set the database, which the code of an extension leaves alone."""
         self._lock = threading.Lock()
         self._pid = os.getpid()
 

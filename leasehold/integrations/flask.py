@@ -50,10 +50,13 @@ class Leasehold:
         App, and add the command ``flask leasehold``.
 
         The keys are the fields of :class:`leasehold.config.Settings` in upper case. They win over
-        the environment. Raises ConfigError for an unknown key, and if the App has already opened
-        connections with other settings.
+        the environment, but not over the database that a test has given to the App. Raises
+        ConfigError for an unknown key, and if the App has already opened connections with other
+        settings.
         """
         options = flask_app.config.get_namespace("LEASEHOLD_")
+        if self.app.in_test:
+            options.pop("dsn", None)
         if options != self._configured:
             self.app.configure(**options)
             self._configured = options

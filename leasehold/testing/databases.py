@@ -11,6 +11,7 @@ from typing import Any
 
 from leasehold.app import App
 from leasehold.env import Env
+from leasehold.errors import ConfigError
 from leasehold.pg.connection.dsn import read_dsn
 from leasehold.pg.schema.scratch import scratch_database
 from leasehold.pg.users.rival import RivalSession, open_rival
@@ -62,13 +63,21 @@ def open_rival_session(
 @contextmanager
 def connected_to(app: App, dsn: str) -> Iterator[App]:
     """Let ``app`` use the database ``dsn``, and close all its connections at the end, whichever
-    event loops opened them. Call it in no event loop."""
+    event loops opened them. Call it in no event loop. Raises ConfigError for the app of a Django
+    project."""
+    if getattr(app, "database", ""):  # a DjangoApp, whose jobs are in Django's transactions
+        raise ConfigError(
+            "a Django project's app cannot leave Django's database, not even for a test",
+            do="Use Django's test runner, which makes a test database with leasehold's tables",
+        )
     before = vars(app.settings)
     app.configure(dsn=dsn)
+    app.in_test = True
     try:
         yield app
     finally:
         _close_in_all_loops(app)
+        app.in_test = False
         app.configure(**before)
 
 

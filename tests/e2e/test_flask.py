@@ -18,6 +18,7 @@ from sqlalchemy.orm import scoped_session, sessionmaker
 from leasehold import App
 from leasehold.errors import ConfigError
 from leasehold.integrations.flask import Leasehold
+from leasehold.testing.databases import connected_to
 from leasehold.web.login import Sessions
 from tests.support.procs import Process, Processes
 from tests.support.wait import until
@@ -70,6 +71,18 @@ def test_an_unknown_key_of_the_configuration_is_refused() -> None:
     web.config["LEASEHOLD_" + "SHEMA"] = "jobs"
     with pytest.raises(ConfigError, match=r"shema.*schema"):
         Leasehold(web)
+
+
+def test_a_factory_leaves_the_database_of_a_test_alone() -> None:
+    app = App("postgresql:///development")
+    leasehold = Leasehold(app=app)
+    web = Flask(__name__)
+    web.config.from_mapping(LEASEHOLD_DSN="postgresql:///production", LEASEHOLD_NAME="shop")
+    with connected_to(app, "postgresql:///of_the_test"):
+        leasehold.init_app(web)
+        assert (app.settings.dsn, app.settings.name) == ("postgresql:///of_the_test", "shop")
+    leasehold.init_app(web)
+    assert app.settings.dsn == "postgresql:///production"
 
 
 def test_a_factory_may_be_called_again_while_the_app_is_in_use(app: App) -> None:

@@ -16,6 +16,7 @@ from django.views.decorators.csrf import csrf_exempt
 from leasehold.integrations.django.project import app
 from leasehold.integrations.wsgi import Wsgi, as_wsgi
 from leasehold.web import dashboard
+from leasehold.web.gate import OPEN
 
 MAY_ACT = "leasehold.operate"
 """The permission to act. Without it the dashboard is read-only."""
@@ -23,15 +24,16 @@ MAY_ACT = "leasehold.operate"
 
 @csrf_exempt  # type: ignore[untyped-decorator] # the dashboard checks its own forms' token
 def page(request: HttpRequest, path: str) -> HttpResponse:
-    """A page of the dashboard, for users with ``is_staff``.
+    """A page of the dashboard, for users with ``is_staff``. ``livez`` and ``readyz`` are for all.
 
     Whoever is not logged in is sent to the login of the admin, or to LOGIN_URL without an admin.
     """
     user = request.user
-    if not user.is_authenticated:
-        return redirect_to_login(request.get_full_path(), _login())
-    if not (user.is_active and user.is_staff):
-        raise PermissionDenied
+    if f"/{path}" not in OPEN:
+        if not user.is_authenticated:
+            return redirect_to_login(request.get_full_path(), _login())
+        if not (user.is_active and user.is_staff):
+            raise PermissionDenied
     prefix = request.path.removesuffix(path).rstrip("/")
     environ = {
         **request.META,

@@ -10,10 +10,11 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from django.test import Client, TestCase, TransactionTestCase, override_settings
 
-from leasehold.errors import WrongConnection
+from leasehold.errors import ConfigError, WrongConnection
 from leasehold.integrations.django import app, views
 from leasehold.integrations.django.models import Job
 from leasehold.testing import drain
+from leasehold.testing.databases import connected_to
 from tests.e2e.apps.shop.tasks import add_user
 
 PASSWORD = "correct horse"
@@ -40,6 +41,11 @@ class Transactions(TestCase):
 
     def test_the_migrations_agree_with_the_models(self):
         call_command("makemigrations", "leasehold", check=True, dry_run=True, verbosity=0)
+
+    def test_the_fixture_leasehold_app_cannot_take_the_app_away_from_django(self):
+        with self.assertRaisesRegex(ConfigError, "Django's test runner"):
+            connected_to(app, "postgresql:///other").__enter__()
+        self.assertEqual(app.database, "default")
 
     def test_a_broken_block_is_refused(self):
         with transaction.atomic():
@@ -110,6 +116,12 @@ class Dashboard(TransactionTestCase):
         self.assertRedirects(
             answer, "/admin/login/?next=/ops/jobs/now", fetch_redirect_response=False
         )
+
+    def test_the_probes_need_no_login_and_the_metrics_do(self):
+        for probe in ("livez", "readyz"):
+            answer = Client().get(f"/ops/jobs/{probe}")
+            self.assertEqual((answer.status_code, answer.content), (200, b"ok\n"))
+        self.assertEqual(Client().get("/ops/jobs/metrics").status_code, 302)
 
     def test_a_user_who_is_not_staff_is_refused(self):
         client, _ = self.client_of(is_superuser=True)
