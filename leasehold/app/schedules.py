@@ -56,9 +56,9 @@ class StoredSchedules:
         :meth:`App.periodic`, such as ``arguments`` and ``missed``. With ``on``, a connection or
         session, the change is part of your transaction.
 
-        A new definition counts from now on: moments that were due before it are decided as they
-        were. Raises BadSchedule for a name that the code defines, and for what ``App.periodic``
-        refuses; BadJob, BadPayload, UnknownTask, Unavailable.
+        Moments that were due before the change are decided first, by the new ``missed``. Raises
+        BadSchedule for a name that the code defines, and for what ``App.periodic`` refuses; BadJob,
+        BadPayload, UnknownTask, Unavailable.
         """
         spec = _spec(cron, every, at, timezone, anchor)
         planned = self._planned(name, task, spec, options)

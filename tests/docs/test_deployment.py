@@ -133,7 +133,7 @@ def test_names_and_labels_of_the_manifests_agree():
 async def test_the_web_probes_are_where_the_manifest_asks(migrated):
     app = App(migrated)
     web = FastAPI()
-    web.mount("/leasehold", probes(app))
+    web.mount("/leasehold-ops", probes(app))
     container = pod("web.yaml")["containers"][0]
     transport = httpx.ASGITransport(web)
     async with httpx.AsyncClient(transport=transport, base_url="http://web") as client:
