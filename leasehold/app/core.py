@@ -196,8 +196,9 @@ class App(Home):
 
         What it returns or raises is the handler's outcome. The first that is registered is the
         outermost. It runs in the event loop, also for handlers in threads, and in the child
-        process for handlers in processes. A job's timeout includes it. Raises BadJob for a
-        function that is not ``async def``, and ConfigError after a node has started.
+        process for handlers in processes. A job's timeout includes it, except for handlers in
+        threads. Raises BadJob for a function that is not ``async def``, and ConfigError after a
+        node has started.
         """
         is_async: bool = inspect.iscoroutinefunction(function)
         if not is_async:

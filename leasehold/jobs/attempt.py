@@ -259,8 +259,11 @@ class Attempts:
     ) -> tuple[Any, BaseException | None]:
         """Run ``call`` in a thread, inside the middleware. Return what comes out of it."""
 
+        threads: list[asyncio.Future[tuple[Any, BaseException | None]]] = []
+
         async def handler() -> Any:
-            returned, error = await self._in_thread(call)
+            threads.append(own.start(self._in_thread(call)))
+            returned, error = await asyncio.shield(threads[-1])
             if error is not None:
                 raise error
             return returned
@@ -273,6 +276,9 @@ class Attempts:
         except BaseException as error:
             own.leave_if_copy(self._process, error)
             return None, error
+        finally:
+            if threads:  # nothing can end a thread: the job runs until the thread has ended
+                await asyncio.wait(threads)
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         """Run ``call`` in a thread. Raises _NoThread if none starts, and never runs it then."""

@@ -191,6 +191,7 @@ class ProcessPool:
         return {
             "module": task.function.__module__,
             "qualname": task.function.__qualname__,
+            "around": [f.__module__ for f in task.middleware if f.__module__ != "__main__"],
             "takes_context": task.takes_context,
             "job": fields,
             "uuids": uuids,

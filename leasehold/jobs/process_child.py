@@ -22,7 +22,9 @@ import struct
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
+from contextvars import Context as Context_
+from contextvars import ContextVar, copy_context
 from datetime import datetime
 from functools import cache, partial
 from importlib import import_module
@@ -207,49 +209,88 @@ def _context(request: Message, link: ParentLink, app: Any, in_loop: bool) -> Con
 _values_of = cache(values_of)
 
 
+_of_job: ContextVar[set[asyncio.Task[Any]] | None] = ContextVar("tasks of this job", default=None)
+
+
 class _Loop:
     """The event loop of this process. A lifespan lives in it from the first job to the last."""
 
     def __init__(self) -> None:
         self._runner: asyncio.Runner | None = None
-        self._stack = AsyncExitStack()
-        self._states: dict[Any, Any] = {}
+        self._leaving = asyncio.Event()
+        self._states: dict[Any, tuple[asyncio.Task[None], Any]] = {}
 
     def state_of(self, app: Any) -> Any:
         """Enter the lifespan of the application, at its first job here. Return what it yields."""
-        lifespan = getattr(app, "process_lifespan", None)
-        if lifespan is None:
+        if getattr(app, "process_lifespan", None) is None:
             return None
         if app not in self._states:
-            self._runner = self._runner or asyncio.Runner()
-            self._states[app] = self._runner.run(self._stack.enter_async_context(lifespan(app)))
-        return self._states[app]
+            if self._runner is None:
+                self._runner = asyncio.Runner()
+                self._runner.get_loop().set_task_factory(_make_task)
+            self._states[app] = self._runner.run(self._enter(app))
+        return self._states[app][1]
+
+    async def _enter(self, app: Any) -> tuple[asyncio.Task[None], Any]:
+        entered = asyncio.get_running_loop().create_future()
+
+        async def live() -> None:  # a lifespan is left in the task that has entered it
+            async with app.process_lifespan(app) as state:
+                entered.set_result(state)
+                await self._leaving.wait()
+
+        task = asyncio.create_task(live())
+        await asyncio.wait([task, entered], return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+        return task, entered.result()
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run a job's coroutine, and end the tasks that it leaves behind."""
+        """Run a job's coroutine in a context of its own, and end the tasks that it leaves."""
         if self._runner is None:
             return asyncio.run(work)
-        return self._runner.run(_alone(work))
+        tasks: set[asyncio.Task[Any]] = set()
+        context = copy_context()
+        context.run(_of_job.set, tasks)
+        try:
+            return self._runner.run(work, context=context)
+        finally:
+            if any(not task.done() for task in tasks):
+                self._runner.run(_end(tasks))
 
     def close(self) -> None:
         if self._runner:
             with self._runner:
-                self._runner.run(self._stack.aclose())
+                self._runner.run(self._leave())
+
+    async def _leave(self) -> None:
+        self._leaving.set()
+        await asyncio.gather(*[task for task, _ in self._states.values()], return_exceptions=True)
 
 
-async def _alone(work: Coroutine[Any, Any, Any]) -> Any:
-    before = asyncio.all_tasks()
-    try:
-        return await work
-    finally:
-        left = asyncio.all_tasks() - before
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+def _make_task(
+    loop: asyncio.AbstractEventLoop, work: Any, context: Context_ | None = None, **given: Any
+) -> asyncio.Task[Any]:
+    """Make a task, and note it if a job makes it."""
+    task = asyncio.Task(work, loop=loop, context=context, **given)
+    tasks = _of_job.get() if context is None else context.get(_of_job)
+    if tasks is not None:
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+    return task
+
+
+async def _end(tasks: set[asyncio.Task[Any]]) -> None:
+    left = list(tasks)
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 def _call(request: Message, link: ParentLink, loop: _Loop) -> tuple[Values, Any]:
     """The handler's values, and what it returned."""
+    for module in request["around"]:  # they register their middleware
+        import_module(module)
     function, app = find(request["module"], request["qualname"])
     is_async = inspect.iscoroutinefunction(function)
     context = _context(request, link, app, is_async)
@@ -267,8 +308,16 @@ def _call(request: Message, link: ParentLink, loop: _Loop) -> tuple[Values, Any]
 
 
 def _as_async(call: Callable[[], Any]) -> Callable[[], Awaitable[Any]]:
+    """Make a plain function awaitable. It does not see the loop that waits for it, so it may run
+    one of its own."""
+
     async def handler() -> Any:
-        return call()
+        loop = asyncio.get_running_loop()
+        asyncio._set_running_loop(None)
+        try:
+            return call()
+        finally:
+            asyncio._set_running_loop(loop)
 
     return handler
 

@@ -97,6 +97,11 @@ class TaskFunction:
         self._usual: set[tuple[str, ...]] = set()
         """Sets of argument names that are known to fit."""
 
+    @property
+    def middleware(self) -> list[Any]:
+        """The functions around every handler of its application."""
+        return self._registry.middleware
+
     def _executor(self) -> Executor:
         chosen = self.options.executor or ("async" if self._is_async else "thread")
         if chosen not in ("async", "thread", "process"):

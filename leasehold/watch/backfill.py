@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 
 from leasehold.env import Env
@@ -16,17 +16,24 @@ MOST_BACKFILLED = 10_000
 
 
 async def backfill(
-    store: Store, env: Env, app: str, name: str, start: datetime, end: datetime
+    store: Store, env: Env, kept_days: int, app: str, name: str, start: datetime, end: datetime
 ) -> list[datetime]:
     """Enqueue a job for each moment from ``start`` until before ``end`` that did not fire. Return
-    these moments. Raises BadSchedule."""
+    these moments. ``kept_days``: how far back the ledger reaches. Raises BadSchedule."""
     schedule, now = await store.get_schedule(app, name), env.due_now()
     if schedule is None:
         raise no_such_schedule(name)
     for moment in (start, end):
         if not isinstance(moment, datetime) or moment.utcoffset() is None:
             raise BadSchedule("start and end must be datetimes with a time zone", got=moment)
-    if end > await store.database_now(now):
+    at = await store.database_now(now)
+    if start < at - timedelta(days=kept_days):
+        raise BadSchedule(
+            f"the ledger is kept for {kept_days} days: before that, nobody knows what fired",
+            got=start.isoformat(),
+            do="Begin later, or raise retention.ticks_days",
+        )
+    if end > at:
         raise BadSchedule("end must be in the past", got=end.isoformat())
     moments = list(islice(_moments(schedule.spec, start, end), MOST_BACKFILLED + 1))
     if len(moments) > MOST_BACKFILLED:

@@ -201,7 +201,9 @@ class Operator:
         """Run a schedule's job for its moments that did not fire. Return how many. Raises
         BadSchedule."""
         chosen = await self.inspector.app_of(name, app)
-        fired = await backfill(self.store, self._env, chosen, name, start, end)
+        fired = await backfill(
+            self.store, self._env, self._settings.retention.ticks_days, chosen, name, start, end
+        )
         await self._record("backfill", f"schedule {name} of {chosen}", len(fired))
         return len(fired)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -14,6 +16,9 @@ from leasehold.jobs.context import SyncContext
 
 journal = Path(os.environ.get("LEASEHOLD_TEST_AROUND", "/dev/null"))
 tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
+later: ContextVar[str] = ContextVar("later", default="nobody")
+left: list[asyncio.Task[Any]] = []
+keeper: asyncio.Task[None]
 
 
 def note(line: str) -> None:
@@ -23,9 +28,19 @@ def note(line: str) -> None:
 
 @asynccontextmanager
 async def clients(app: App) -> AsyncIterator[dict[str, int]]:
+    global keeper
     note("enter")
+    entered_by = asyncio.current_task()
+    keeper = asyncio.create_task(keep())
     yield {"pid": os.getpid()}
-    note("leave")
+    keeper.cancel()
+    note("leave" if asyncio.current_task() is entered_by else "leave in another task")
+
+
+async def keep() -> None:
+    """What a lifespan has in the background, such as a pool that makes tasks now and then."""
+    while True:
+        await asyncio.gather(asyncio.sleep(0.01))
 
 
 app = App("postgresql://nobody@127.0.0.1:1/nothing", lifespan=clients)
@@ -48,6 +63,9 @@ async def outer(ctx: Context, call_next: CallNext) -> Any:
 async def inner(ctx: Context, call_next: CallNext) -> Any:
     if ctx.task == "refused":
         return Snooze(3600)
+    if ctx.task == "slow_thread":
+        async with asyncio.timeout(0.1):
+            return await call_next()
     result = await call_next()
     note(f"inner saw {result}")
     return result
@@ -101,6 +119,31 @@ def fails_in_process() -> None:
 @app.task(name="refused")
 async def refused() -> None:
     note("refused ran")
+
+
+@app.task(name="tells_tenant", executor="process")
+async def tells_tenant(sets: bool) -> str:
+    before = later.get()
+    if sets:
+        later.set("acme")
+        left.append(asyncio.create_task(asyncio.Event().wait()))
+    return f"{before} {[task.cancelled() for task in left]} {keeper.done()}"
+
+
+@app.task(name="runs_a_loop", executor="process")
+def runs_a_loop() -> int:
+    async def inside() -> int:
+        return 7
+
+    return asyncio.run(inside())
+
+
+@app.task(name="slow_thread", max_attempts=1)
+def slow_thread() -> str:
+    note("thread begins")
+    time.sleep(1.0)
+    note("thread ends")
+    return "done"
 
 
 @app.task(name="versioned", executor="process", version=2)

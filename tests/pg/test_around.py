@@ -58,6 +58,34 @@ async def test_the_lifespan_of_a_child_process_ends_with_it(shop: App, lines: Li
     until(lambda: lines().count("leave") == 2, 10, "the end of both lifespans")
 
 
+async def test_jobs_of_one_child_share_neither_context_nor_tasks_and_the_lifespan_goes_on(
+    shop: App,
+) -> None:
+    async with shop.node(queues={"default": 1}):
+        first = await around.tells_tenant.enqueue(sets=True)
+        assert await first.wait(60) == "nobody [False] False"
+        second = await around.tells_tenant.enqueue(sets=False)
+        assert await second.wait(60) == "nobody [True] False"
+
+
+async def test_a_plain_handler_in_a_process_may_run_a_loop_although_there_is_middleware(
+    shop: App,
+) -> None:
+    async with shop.node():
+        assert await (await around.runs_a_loop.enqueue()).wait(60) == 7
+
+
+async def test_middleware_that_gives_up_does_not_let_go_of_a_thread_that_runs(
+    shop: App, lines: Lines
+) -> None:
+    job = await around.slow_thread.enqueue()
+    async with shop.node():
+        with pytest.raises(JobFailed):
+            await job.wait(60)
+        assert lines().index("thread ends") > 0, "its outcome was recorded while it ran"
+    assert "TimeoutError" in ((await shop.get(job.id)).last_error or "")
+
+
 async def test_middleware_wraps_a_handler_without_a_context(shop: App) -> None:
     async with shop.node():
         assert await (await around.without_context.enqueue()).wait(60) == "acme"

@@ -90,6 +90,27 @@ async def test_a_failure_is_told_in_the_transaction_that_ends_the_job(migrated: 
         await app.close()
 
 
+async def test_a_callback_that_was_edited_by_hand_does_not_keep_its_job_from_ending(
+    migrated: str, sql: Any
+) -> None:
+    app = App(migrated)
+
+    @app.task(name="tell")
+    async def tell(failure: dict[str, Any]) -> None: ...
+
+    @app.task(name="broken", max_attempts=1, on_failure=tell)
+    async def broken() -> None:
+        raise LookupError("no")
+
+    await broken.enqueue()
+    await sql('update leasehold.job set on_failure = \'{"task": ""}\'')
+    [record] = await drain(app)
+    assert record.state == "discarded"
+    [(fields,)] = await sql("select fields from leasehold.event where kind = 'callback_failed'")
+    assert fields["name"] == "on_failure of broken"
+    await app.close()
+
+
 @pytest.mark.parametrize(
     "wrong",
     [7, [], "", {"queue": "q"}, {"task": "t", "unique": "k"}, {"task": "t", "priority": 1.5}],

@@ -117,6 +117,48 @@ async def test_a_put_that_is_rolled_back_never_fires(shop: App, ran: Ran) -> Non
     assert await (await shop.inspect()).ticks("no", 1) == []
 
 
+@pytest.mark.parametrize("act", ["put", "delete", "refused"])
+async def test_a_users_open_transaction_stops_no_other_schedule(
+    shop: App, ran: Ran, act: str
+) -> None:
+    await shop.schedules.put("held", "report", every=1, arguments={"customer": 1})
+    await shop.schedules.put("free", "report", every=1, arguments={"customer": 2})
+    async with shop.node(), await psycopg.AsyncConnection.connect(await shop.dsn()) as user:
+        await until_async(lambda: fired(shop, "held", 1), 30, "its first moment")
+        if act == "put":
+            await shop.schedules.put("held", "report", every=9, arguments={"customer": 1}, on=user)
+        elif act == "delete":
+            await shop.schedules.delete("held", on=user)
+        else:
+            with pytest.raises(BadSchedule, match="the code defines"):
+                await shop.schedules.put("hourly", "other", every=1, on=user)
+            locked = "select 1 from leasehold.schedule where name = 'hourly' for update skip locked"
+            async with await psycopg.AsyncConnection.connect(await shop.dsn()) as other:
+                assert await (await other.execute(locked)).fetchone(), "it is not locked"
+        before = len(await (await shop.inspect()).ticks("free", 1000))
+        await until_async(lambda: fired(shop, "free", before + 3), 30, "the other one goes on")
+        ticks = await (await shop.inspect()).ticks("free", 3)
+        assert max(tick.lateness_seconds for tick in ticks) < 3.0
+        await user.rollback()
+        held = len(await (await shop.inspect()).ticks("held", 1000))
+        await until_async(lambda: fired(shop, "held", held + 2), 30, "it goes on as well")
+
+
+async def test_a_put_that_waits_for_a_delete_makes_the_schedule_again(shop: App, sql: Any) -> None:
+    waits = (
+        "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query ~ 'schedule_put'"
+    )
+    given = {"every": 60, "arguments": {"customer": 1}}
+    await shop.schedules.put("r", "report", **given)
+    async with await psycopg.AsyncConnection.connect(await shop.dsn()) as user:
+        await shop.schedules.delete("r", on=user)
+        put = asyncio.create_task(shop.schedules.put("r", "report", **given))
+        await until_async(lambda: sql(waits), 30, "the put to wait")
+        await user.commit()
+        await put
+    assert [s.name for s in await shop.schedules.list()] == ["r"]
+
+
 async def test_pause_resume_and_run_now(shop: App, ran: Ran) -> None:
     await shop.schedules.put("r", "report", every=1, missed="skip", arguments={"customer": 1})
     await shop.schedules.pause("r")
@@ -135,8 +177,9 @@ async def test_a_backfill_runs_the_moments_that_did_not_fire(shop: App, ran: Ran
     await shop.schedules.put(
         "daily", "report", cron="0 7 * * *", timezone="Asia/Seoul", arguments={"customer": 5}
     )
-    start, end = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 4, tzinfo=UTC)
-    moments = [datetime(2026, 1, day, 22, tzinfo=UTC) for day in (1, 2, 3)]
+    end = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    start = end - timedelta(days=3)
+    moments = [start + timedelta(days=day, hours=22) for day in (0, 1, 2)]
     assert await shop.schedules.backfill("daily", start, end) == moments
     assert await shop.schedules.backfill("daily", start, end) == []
     await drain(shop)
@@ -154,7 +197,7 @@ async def test_code_without_an_event_loop_puts_schedules_too(shop: App) -> None:
         stored.pause("s")
         stored.resume("s")
         assert stored.run_now("s")
-        assert stored.backfill("s", datetime(2026, 1, 1, tzinfo=UTC), MINUTE)
+        assert stored.backfill("s", NOW - timedelta(hours=1), NOW)
         stored.delete("s")
         assert stored.list() == []
         shop.sync.close()
@@ -162,7 +205,6 @@ async def test_code_without_an_event_loop_puts_schedules_too(shop: App) -> None:
     await asyncio.to_thread(work)
 
 
-MINUTE = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
 NOW = datetime.now(UTC)
 
 
@@ -211,5 +253,7 @@ async def test_what_is_not_there_or_belongs_to_the_code_is_said(shop: App) -> No
     later = datetime.now(UTC) + timedelta(days=1)
     with pytest.raises(BadSchedule, match="end must be in the past"):
         await shop.schedules.backfill("hourly", NOW, later)
+    with pytest.raises(BadSchedule, match="the ledger is kept for 30 days"):
+        await shop.schedules.backfill("hourly", NOW - timedelta(days=31), NOW)
     with pytest.raises(BadSchedule, match="time zone"):
         await shop.schedules.backfill("hourly", datetime(2026, 1, 1), NOW)

@@ -194,6 +194,30 @@ async def _two(seen: list[str]) -> bool:
     return len(seen) >= 2
 
 
+@pytest.mark.parametrize("first", [1, 2])
+async def test_a_replaced_job_has_the_version_of_its_new_arguments(
+    migrated: str, first: int, sql: Any
+) -> None:
+    ran: list[str] = []
+    old, new = old_release(migrated, ran), new_release(migrated, ran)
+    given: dict[int, tuple[App, dict[str, Any]]] = {
+        1: (old, {"user": 7, "mail": "m"}),
+        2: (new, {"user": "v", "language": "ko"}),
+    }
+    for version in (first, 3 - first):
+        app, arguments = given[version]
+        task: Any = app.registry.get("send")
+        options = task.with_options(
+            task.job_options, {"unique": "k", "run_in": 3600, "on_conflict": "replace"}
+        )
+        await app.enqueue(task.job(given=arguments, options=options))
+    await sql("update leasehold.job set run_at = now(), ready = true, held_because = null")
+    await drain(new)
+    assert ran == [{1: "new u7 en False", 2: "new v ko False"}[3 - first]]
+    await old.close()
+    await new.close()
+
+
 def test_an_upcast_that_cannot_be_used_is_refused() -> None:
     app = App("postgresql://nobody@127.0.0.1:1/nothing")
     task: Any = app.task(name="t", version=2)(lambda x: x)

@@ -141,7 +141,7 @@ class Enqueue:
                 payload=new.payload,
                 run_at=new.run_at,
                 ready=new.ready,
-                options=replace(old.options, priority=new.priority),
+                options=replace(old.options, priority=new.priority, version=new.version),
                 held_because=new.held_because,
                 fresh=True,
                 seat=self._db.new_seat(),

@@ -13,7 +13,7 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -96,8 +96,8 @@ class UserConnections:
 
     async def database_now(self, connection: Any) -> datetime:
         """The database's time."""
-        moment: datetime = (await self.fetch(connection, "user/clock", {"now": None}))[0][0]
-        return moment
+        [[seconds]] = await self.fetch(connection, "user/clock", {"now": None})
+        return datetime.fromtimestamp(seconds, UTC)
 
     async def put_schedule(self, connection: Any, app: str, definition: dict[str, Any]) -> bool:
         """Make or replace a schedule, if the user's transaction commits. False: the code defines

@@ -1013,18 +1013,27 @@ language plpgsql volatile as $$
 declare
     given   leasehold.schedule := jsonb_populate_record(null::leasehold.schedule, definition);
     old     leasehold.schedule;
+    is_new  boolean;
 begin
     given.app := of_app;
     given.in_code := false;
     given.paused := false;
     given.release := 'put ' || leasehold.new_id();
-    given.updated_at := coalesce(clock, now());
-    insert into leasehold.schedule select given.* on conflict (app, name) do nothing;
-    if not found then
-        select s.* into old from leasehold.schedule s where s.app = of_app and s.name = given.name for update;
-        if old.in_code then
+    -- the caller's transaction may have begun long ago
+    given.updated_at := coalesce(clock, clock_timestamp());
+    loop
+        -- without a lock, which would keep the leader from the code's schedule until the caller's transaction ends
+        if exists (select 1 from leasehold.schedule s where s.app = of_app and s.name = given.name and s.in_code) then
             return false;
         end if;
+        insert into leasehold.schedule select given.* on conflict (app, name) do nothing;
+        is_new := found;
+        exit when is_new;
+        select s.* into old from leasehold.schedule s where s.app = of_app and s.name = given.name for update;
+        -- deleted, or taken over by the code, in between: look again
+        exit when found and not old.in_code;
+    end loop;
+    if not is_new then
         given := leasehold.redefined(old, given);
         update leasehold.schedule s
         set (spec, described, task_name, job, missed, grace_seconds, release, next_at, former, updated_at)
@@ -1246,7 +1255,8 @@ begin
         end if;
         if job ->> 'on_conflict' = 'replace' then
             update leasehold.job j
-            set payload = coalesce(job -> 'payload', '{}'), run_at = due, ready = starts,
+            set payload = coalesce(job -> 'payload', '{}'), version = coalesce((job ->> 'version')::smallint, 1),
+                run_at = due, ready = starts,
                 priority = coalesce((job ->> 'priority')::smallint, 0), seat = nextval('leasehold.seat_seq'),
                 fresh = true, held_because = case when starts then null else 'scheduled' end
             where j.id = holder and j.node is null;
@@ -1357,6 +1367,13 @@ end $$;
 create function leasehold.failed() returns trigger
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
+    -- a callback that was edited by hand must not keep its job from ending
+    if leasehold.callback_wrong(new.on_failure, 'on_failure') is not null then
+        insert into leasehold.event (at, kind, level, fields)
+        values (new.finished_at, 'callback_failed', 'error', jsonb_build_object(
+            'name', 'on_failure of ' || new.task_name, 'error', leasehold.callback_wrong(new.on_failure, 'on_failure')));
+        return null;
+    end if;
     perform leasehold.enqueue(new.on_failure || jsonb_build_object('payload', jsonb_build_object('failure',
         jsonb_build_object('job', new.id, 'task', new.task_name, 'queue', new.queue, 'state', new.state,
             'error', new.last_error, 'attempt', new.attempt, 'tags', new.tags, 'schedule', new.schedule,

@@ -1,15 +1,20 @@
 -- Decide ticks: move each schedule's high-water mark and, from the rows that returns, write the ledger and the jobs.
--- Two leaders serialise on the schedule's row: the second one finds the mark moved and does nothing. The jobs join the
+-- Of two leaders, the second one skips the rows that the first one holds, or finds the mark moved. The jobs join the
 -- table schedule by its key, not moved: the planner expects one row of moved, and would compare each tick with each
 -- schedule.
 -- edge: new -> available
--- locks: fence FOR SHARE, schedule rows
+-- locks: fence FOR SHARE, schedule rows FOR UPDATE SKIP LOCKED
 -- index: schedule_pkey, tick_pkey, job_pkey, fence_pkey
 with f as materialized (
     select 1 from leasehold.fence where name = %(leader)s and token = %(term)s for share
 ), p as materialized (
     select * from jsonb_to_recordset(%(plans)s::jsonb)
         as x (name text, release text, seen timestamptz, high_water timestamptz, next_at timestamptz, ticks jsonb)
+), free as materialized (
+    -- a user's transaction may hold a row that it puts or deletes; the others fire meanwhile
+    select s.name from leasehold.schedule s
+    where s.app = %(app)s and s.name = any (array(select p.name from p)) and exists (select 1 from f)
+    order by s.name for update skip locked
 ), moved as (
     update leasehold.schedule s
     set high_water = greatest(s.high_water, p.high_water), next_at = p.next_at,
@@ -19,6 +24,7 @@ with f as materialized (
             where (f ->> 'until')::timestamptz >= p.next_at) then s.former end
     from p
     where s.app = %(app)s and s.name = p.name and s.release = p.release and not s.paused
+      and s.name = any (array(select name from free))
       and s.high_water is not distinct from p.seen and exists (select 1 from f)
     returning s.app, s.name, p.ticks
 ), ledger as (
