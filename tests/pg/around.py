@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ journal = Path(os.environ.get("LEASEHOLD_TEST_AROUND", "/dev/null"))
 tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
 later: ContextVar[str] = ContextVar("later", default="nobody")
 left: list[asyncio.Task[Any]] = []
+gave_up = threading.Event()
 keeper: asyncio.Task[None]
 
 
@@ -64,8 +66,11 @@ async def inner(ctx: Context, call_next: CallNext) -> Any:
     if ctx.task == "refused":
         return Snooze(3600)
     if ctx.task == "slow_thread":
-        async with asyncio.timeout(0.1):
-            return await call_next()
+        try:
+            async with asyncio.timeout(0.1):
+                return await call_next()
+        finally:
+            gave_up.set()
     result = await call_next()
     note(f"inner saw {result}")
     return result
@@ -140,8 +145,8 @@ def runs_a_loop() -> int:
 
 @app.task(name="slow_thread", max_attempts=1)
 def slow_thread() -> str:
-    note("thread begins")
-    time.sleep(1.0)
+    gave_up.wait(30)
+    time.sleep(0.1)
     note("thread ends")
     return "done"
 
