@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from datetime import timedelta
 
 from asgiref.sync import async_to_sync
 from django.contrib.admin.sites import site
@@ -13,7 +14,7 @@ from django.test import Client, TestCase, TransactionTestCase, override_settings
 from leasehold.errors import ConfigError, WrongConnection
 from leasehold.integrations.django import app, views
 from leasehold.integrations.django.models import Job
-from leasehold.testing import drain
+from leasehold.testing import drain, sync
 from leasehold.testing.databases import connected_to
 from tests.e2e.apps.shop.tasks import add_user
 
@@ -75,6 +76,12 @@ class Committed(TransactionTestCase):
                 await app.close()
 
         [record] = asyncio.run(run())
+        self.assertEqual(record.result, User.objects.get().pk)
+
+    def test_delays_pass_in_the_test_database(self):
+        app.sync.enqueue(add_user.using(run_in=3600).job(name="ada"))
+        self.assertEqual(sync.drain(app), [])
+        [record] = sync.drain(app, until=timedelta(hours=1, seconds=1))
         self.assertEqual(record.result, User.objects.get().pk)
 
     def test_the_app_follows_django_to_the_test_database(self):
