@@ -203,6 +203,8 @@ class Tuning:
     """Jobs that were claimed ahead go back when no job has ended for this time."""
     contended_seconds: float = 0.01
     """The pause before candidates that other workers hold are tried again."""
+    busy_queues: int = 10
+    """The most queues with many jobs in one claim."""
     candidates_per_job: int = 3
     """Candidates for each job in a claim by advisory locks, because other workers try them too."""
     candidate_rounds: int = 4

@@ -203,6 +203,8 @@ class Demand:
         self.more = True
         """The queue may have jobs that we have not seen. This may be set during a claim, which
         began before they were enqueued."""
+        self.plenty = False
+        """The last claim found as many jobs as it asked for."""
         self._env = env
         self._limits = limits
         self._measured_at = env.boot_now()
@@ -316,13 +318,18 @@ class Producer(Service):
 
     def _wanted(self) -> tuple[dict[Demand, int], list[Demand]]:
         """Share one batch among the queues with room. Return their limits, and the queues without
-        room. A queue that gets less than it wants asks again once the empty queues are known."""
+        room. To find the first job of a queue costs more than each further one, so few queues with
+        plenty share the batch, in turns. The others, which may be empty, ask for one job."""
+        most = self._limits.batch_rows
         limits = {demand: demand.limit() for demand in self._demands if demand.more}
         full = [demand for demand, limit in limits.items() if not limit]
-        asking = [demand for demand, limit in limits.items() if limit][: self._limits.batch_rows]
-        share = max(1, self._limits.batch_rows // max(1, len(asking)))
-        self._demands.rotate(-1)
-        return {demand: min(limits[demand], share) for demand in asking}, full
+        asking = [demand for demand, limit in limits.items() if limit]
+        busy = [demand for demand in asking if demand.plenty][: Tuning.busy_queues]
+        others = [demand for demand in asking if not demand.plenty][: most - len(busy)]
+        share = max(1, (most - len(others) if busy else most) // max(1, len(busy or others)))
+        self._demands.rotate(-max(1, len(busy)))
+        wanted = {demand: min(limits[demand], share) for demand in busy or others}
+        return wanted | (dict.fromkeys(others, 1) if busy else {}), full
 
     async def _claim(self, limits: Mapping[Demand, int], now: datetime | None) -> float | None:
         """Claim. Return the seconds until the next tick, or None to decide by the other queues."""
@@ -353,7 +360,8 @@ class Producer(Service):
         asleep, awake = set(), set()
         for demand, limit in limits.items():
             demand.moves()
-            if not found[demand.lane].more:
+            demand.plenty = found[demand.lane].more
+            if not demand.plenty:
                 asleep.add(demand.lane.queue)
                 continue
             demand.more = True

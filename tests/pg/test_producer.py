@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -104,6 +105,25 @@ async def test_a_claim_of_many_queues_takes_one_batch_and_each_has_its_turn(
         node._on_wake(Wake("q"))
         await until_async(lambda: len(ran) == 60, 30)
     assert all(sum(limits.values()) <= Limits.batch_rows for limits in asked)
+
+
+async def test_many_busy_queues_take_turns_and_few_of_them_share_a_claim(
+    alone: App, sql: Any, asked: list[dict[str, int]]
+) -> None:
+    ran: list[int] = []
+
+    @alone.task()
+    async def work(n: int) -> None:
+        ran.append(n)
+
+    many = {f"q{number}": Limits.batch_rows for number in range(100)}
+    await alone.enqueue_many([work.using(queue=f"q{n % 100}").job(n=n) for n in range(4000)])
+    async with alone.node(queues=many):
+        await until_async(lambda: len(ran) == 4000, 60)
+    assert all(sum(limits.values()) <= Limits.batch_rows for limits in asked)
+    looks = Counter(queue for limits in asked for queue in limits)
+    assert len(looks) == 100, "each has its turn"
+    assert looks.total() < 500, "five jobs of each queue a claim would be 800 looks"
 
 
 async def test_a_wake_up_during_a_claim_is_followed_by_another_claim(
