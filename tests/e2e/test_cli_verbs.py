@@ -7,6 +7,7 @@ import json
 import shlex
 import signal
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,8 @@ CALLS: dict[str, list[tuple[str, int]]] = {
     "nodes stop-claiming": [("{node}", WELL)],
     "schedules": [("", WELL), ("--json", WELL)],
     "schedules backfill": [
-        ("each-second 2020-01-01T00:00:00Z 2020-01-01T00:00:02Z", WELL),
+        ("each-second {start} {end}", WELL),
+        ("each-second 2020-01-01T00:00:00Z 2020-01-01T00:00:02Z", 1),
         ("each-second 2020-01-01 2020-01-02T00:00:00Z", 2),
         ("each-second 2020-01-01T00:00:00Z 2090-01-01T00:00:00Z", 1),
     ],
@@ -209,7 +211,10 @@ def test_every_verb_has_its_calls():
 
 @pytest.mark.parametrize("verb", sorted(CALLS))
 def test_a_verb_ends_as_it_should_on_a_database_with_data(verb: str, shop: Shop):
-    known = {**shop.jobs, "node": shop.node}
+    now = datetime.now(UTC)
+    start, end = now - timedelta(hours=1), now - timedelta(minutes=59, seconds=58)
+    times = {"start": start.isoformat(), "end": end.isoformat()}
+    known = {**shop.jobs, **times, "node": shop.node}
     for arguments, exits in CALLS[verb]:
         shop.ends((*verb.split(), *shlex.split(arguments.format(**known))), exits)
 
