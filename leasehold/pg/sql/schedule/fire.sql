@@ -13,7 +13,7 @@ with f as materialized (
 ), free as materialized (
     -- a user's transaction may hold a row that it puts or deletes; the others fire meanwhile
     select s.name from leasehold.schedule s
-    where s.app = %(app)s and s.name = any (array(select p.name from p)) and exists (select 1 from f)
+    where s.app = %(app)s and s.name = any (array(select p.name from p))
     order by s.name for update skip locked
 ), moved as (
     update leasehold.schedule s
