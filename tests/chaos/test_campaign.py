@@ -47,7 +47,9 @@ def test_a_short_campaign_with_every_fault_holds_and_shows_enough(
     assert staging.counts.faults >= 2 and staging.counts.ticks >= 5
     assert result.violations == []
     assert result.tables is not None and not result.unknown
-    assert missing_of_one(result.counts, "all", SECONDS / 2, True) == []
+    missing = missing_of_one(result.counts, "all", SECONDS / 2, True)
+    # in so short a time it is chance whether a fault hits a call between its request and its answer
+    assert [line for line in missing if "unknown outcomes" not in line] == []
     kinds = {fault.kind for fault in result.campaign.faults}
     assert len(kinds) >= 5, kinds
     assert all(fault.end < float("inf") for fault in result.campaign.faults), "all were undone"
