@@ -37,6 +37,7 @@ EVERYWHERE = (
     "e2e/test_handlers",
     "e2e/test_stacks",
     "e2e/test_supervisor",
+    "pg/test_around",
     "pg/test_bad_input",
     "pg/test_cancels",
     "pg/test_clean_stop",

@@ -279,6 +279,9 @@ class Attempts:
         finally:
             if threads:  # nothing can end a thread: the job runs until the thread has ended
                 await asyncio.wait(threads)
+            for thread in threads:  # middleware may hide that the handler did not run
+                if isinstance(thread.exception(), _NoThread):
+                    thread.result()
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         """Run ``call`` in a thread. Raises _NoThread if none starts, and never runs it then."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from leasehold import App
 from leasehold.errors import BadJob, ConfigError, JobFailed
+from leasehold.jobs.attempt import Attempts
 from leasehold.model.states import State
 from leasehold.testing import drain
 from tests.pg import around
@@ -84,6 +85,32 @@ async def test_middleware_that_gives_up_does_not_let_go_of_a_thread_that_runs(
             await job.wait(60)
         assert lines().index("thread ends") > 0, "its outcome was recorded while it ran"
     assert "TimeoutError" in ((await shop.get(job.id)).last_error or "")
+
+
+async def test_middleware_cannot_hide_that_no_thread_started(
+    migrated: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = App(migrated)
+    ran: list[int] = []
+
+    @app.middleware
+    async def hides(ctx: Any, call_next: Any) -> Any:
+        with suppress(Exception):
+            return await call_next()
+
+    @app.task(name="plain")
+    def plain() -> None:
+        ran.append(1)
+
+    def refuses(*given: Any) -> Any:
+        raise RuntimeError("can't start new thread")
+
+    job = await plain.enqueue()
+    monkeypatch.setattr(Attempts, "_pool", refuses)
+    await drain(app)
+    record = await app.get(job.id)
+    assert (record.state, record.held_because, ran) == (State.SCHEDULED, "no_process", [])
+    await app.close()
 
 
 async def test_middleware_wraps_a_handler_without_a_context(shop: App) -> None:
