@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from leasehold_lab.chaos import campaign as campaigns
 from leasehold_lab.chaos.campaign import Order, Result, run
 from leasehold_lab.chaos.counts import missing_of_one
 from leasehold_lab.chaos.fleet import Plan
@@ -34,6 +37,18 @@ async def both(folder: Path, dsn: str) -> tuple[Result, Result]:
     )  # fmt: skip
     own, staging = await asyncio.gather(run(campaign, print), run(theirs, print))
     return own, staging
+
+
+def test_campaigns_that_overlap_leave_the_logger_as_it_was() -> None:
+    logger = logging.getLogger("leasehold")
+    before = logger.propagate, list(logger.handlers)
+    first, second = ExitStack(), ExitStack()
+    first.enter_context(campaigns._silence)
+    second.enter_context(campaigns._silence)
+    first.close()
+    assert not logger.propagate, "the second campaign goes on"
+    second.close()
+    assert (logger.propagate, logger.handlers) == before
 
 
 @pytest.mark.slow

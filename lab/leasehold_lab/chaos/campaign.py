@@ -7,8 +7,8 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -89,7 +89,7 @@ async def run(order: Order, say: Say = lambda text: None) -> Result:
     folder.mkdir(parents=True, exist_ok=True)
     server = None if order.dsn else await asyncio.to_thread(Server.start, order.postgres)
     try:
-        with _silence():
+        with _silence:
             return await _play(order, folder, server, say)
     finally:
         if server:
@@ -98,17 +98,31 @@ async def run(order: Order, say: Say = lambda text: None) -> Result:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Suppress the parent's own log lines about its services."""
-    logger, nothing = logging.getLogger("leasehold"), logging.NullHandler()
-    propagate, logger.propagate = logger.propagate, False
-    logger.addHandler(nothing)
-    try:
-        yield
-    finally:
-        logger.propagate = propagate
-        logger.removeHandler(nothing)
+class _Silence:
+    """Suppresses the parent's own log lines about its services. Campaigns may overlap: the last one
+    to end restores the logger."""
+
+    def __init__(self) -> None:
+        self._campaigns = 0
+        self._propagate = True
+        self._nothing = logging.NullHandler()
+
+    def __enter__(self) -> None:
+        logger = logging.getLogger("leasehold")
+        if self._campaigns == 0:
+            self._propagate, logger.propagate = logger.propagate, False
+            logger.addHandler(self._nothing)
+        self._campaigns += 1
+
+    def __exit__(self, *exc: object) -> None:
+        logger = logging.getLogger("leasehold")
+        self._campaigns -= 1
+        if self._campaigns == 0:
+            logger.propagate = self._propagate
+            logger.removeHandler(self._nothing)
+
+
+_silence = _Silence()
 
 
 def _settings(order: Order, server: Server | None) -> Settings:
