@@ -5,6 +5,9 @@ MAKEFLAGS += --no-print-directory
 
 # Test this tree in its own venv, whatever the caller's shell has set up.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
+# Images for containers often set this. Without compiled files, each of the many processes that the tests start
+# would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 export PIP_NO_INPUT := 1

@@ -28,11 +28,9 @@ pytest_plugins = ["tests.support.no_skips"]
 
 TESTS = Path(__file__).parent
 EVERYWHERE = (
-    "arch/test_ci",
     "services",
     "e2e/test_cli.py",
     "e2e/test_cli_verbs",
-    "e2e/test_django",
     "e2e/test_fault_kill",
     "e2e/test_handlers",
     "e2e/test_stacks",
@@ -46,7 +44,6 @@ EVERYWHERE = (
     "pg/test_listener",
     "pg/test_lost_connections",
     "pg/test_pool",
-    "pg/test_pytest_plugin",
     "pg/test_queue",
     "pg/test_results",
     "unit/test_cli",

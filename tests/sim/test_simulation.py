@@ -34,7 +34,6 @@ QUICKLY_FOUND = (
     "FencedForGood",
     "TokenPlusOne",
     "ClaimTokenPlusOne",
-    "DeathByTheClock",
     "NoFence",
     "NoIdempotency",
     "NoTraceOfARepetition",

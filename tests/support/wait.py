@@ -19,6 +19,10 @@ TIMEOUT_SECONDS = 10.0
 BUSY_SECONDS = 10.0
 """How many seconds later than promised something may happen, because the machine is busy."""
 EVERY_SECONDS = 0.02
+SLOWER = 1.25
+LONGEST_SECONDS = 0.15
+"""Polls become slower up to this, because many of them start a process or open a connection, and
+the tests beside them need the cores."""
 
 
 class NeverHappened(AssertionError):
@@ -76,6 +80,7 @@ def until(
             watch.saw(value)
         watch.check()
         time.sleep(every)
+        every = max(every, min(every * SLOWER, LONGEST_SECONDS))
 
 
 async def until_async(
@@ -106,6 +111,7 @@ async def until_async(
             watch.saw(value)
         watch.check()
         await asyncio.sleep(every)
+        every = max(every, min(every * SLOWER, LONGEST_SECONDS))
 
 
 async def forever() -> None:
