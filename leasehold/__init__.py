@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from leasehold.jobs.context import Context, SyncContext
     from leasehold.jobs.middleware import CallNext
     from leasehold.model.backoff import Backoff
+    from leasehold.model.codec import Codec
     from leasehold.model.deadline import Deadline
     from leasehold.model.job import JobRecord, JobRequest
     from leasehold.model.outcome import Cancel, Discard, Snooze
@@ -33,6 +34,7 @@ _WHERE = {
     "App": "leasehold.app",
     "Task": "leasehold.app",
     "Backoff": "leasehold.model.backoff",
+    "Codec": "leasehold.model.codec",
     "CallNext": "leasehold.jobs.middleware",
     "Cancel": "leasehold.model.outcome",
     "Deadline": "leasehold.model.deadline",
@@ -51,6 +53,7 @@ __all__ = [
     "Backoff",
     "CallNext",
     "Cancel",
+    "Codec",
     "Context",
     "Deadline",
     "Discard",

@@ -40,6 +40,7 @@ from leasehold.jobs.middleware import Middleware
 from leasehold.jobs.process import check_importable
 from leasehold.jobs.tasks import TaskGiven, TaskOptions, task_name
 from leasehold.model.backoff import Backoff
+from leasehold.model.codec import Codec
 from leasehold.model.job import JobRequest
 from leasehold.model.moments import Duration
 from leasehold.model.schedule import Spec, cron
@@ -47,7 +48,6 @@ from leasehold.model.schedule import every as every_spec
 from leasehold.model.schedule import once as once_spec
 from leasehold.node import Node, NodePlan, Tools
 from leasehold.pg.connection.listener import Listener
-from leasehold.pg.schema import migrate, roles
 from leasehold.version import VERSION
 from leasehold.watch.inspector import Inspector
 
@@ -80,12 +80,20 @@ class App(Home):
                 yield http
 
         app = App(lifespan=clients)
+
+    ``codec`` encodes the arguments and results of jobs for storage, for example to encrypt them:
+    see :class:`Codec`.
     """
 
     def __init__(
-        self, dsn: str | None = None, *, lifespan: Lifespan | None = None, **options: Any
+        self,
+        dsn: str | None = None,
+        *,
+        lifespan: Lifespan | None = None,
+        codec: Codec | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(Settings.load({**options, "dsn": dsn}))
+        super().__init__(Settings.load({**options, "dsn": dsn}), codec)
         self.process_lifespan = lifespan
         self._planned: dict[str, Planned] = {}
         self._once: dict[str, Task[Any, Any]] = {}
@@ -299,7 +307,8 @@ class App(Home):
                 raise BadSchedule(
                     f"two schedules are named {name!r}", do="Give one of them another name="
                 )
-            job = task.using(**options.job).job(**options.arguments)
+            chosen = task.function.with_options(task.function.job_options, dict(options.job))
+            job = task.function.scheduled_job(options.arguments, chosen)
             self._planned[name] = Planned(name, spec, job, options.missed, options.grace)
             return task
 
@@ -415,39 +424,6 @@ class App(Home):
         Raises ConfigError if no database is configured.
         """
         return Inspector(await self.store(), self.env, self.settings)
-
-    def schema_sql(self) -> str:
-        """Return the SQL that creates the whole schema, as one transaction."""
-        return migrate.script(self.settings.schema)
-
-    def schema_statements(self, after: int = 0) -> list[str]:
-        """Return the statements of :meth:`schema_sql` without ``begin`` and ``commit``, for Alembic
-        and other tools that open the transaction themselves. ``after`` is the number of the last
-        migration to leave out."""
-        return migrate.statements(self.settings.schema, after)
-
-    def roles_sql(self) -> str:
-        """Return the SQL that creates the roles: for logins that enqueue, work, observe or
-        administer."""
-        return roles.script(self.settings.schema)
-
-    async def apply_schema(self, tell: Callable[[str], None] | None = None) -> list[str]:
-        """Apply the missing migrations, and return their names. ``tell`` is called with messages
-        about the progress. Any number of processes may call this at once. Raises
-        PermissionDenied, SchemaTooNew, or Unavailable."""
-        applied = await migrate.apply(await self.located(), tell)
-        return [f"{m.number:04}_{m.name}" for m in applied]
-
-    async def verify_schema(self) -> list[str]:
-        """Compare the schema with a new one. Return the differences as sentences, or an empty
-        list."""
-        return await migrate.verify(await self.located())
-
-    async def lift_tokens(self) -> int:
-        """Make all later tokens higher than all earlier ones. Call this after a restore from a
-        backup, because other systems may remember tokens that the backup does not contain. Return
-        the new timeline, the number with which the later tokens begin."""
-        return await migrate.lift_tokens(await self.located())
 
     async def diagnose(self, seconds: float = 5.0, role: str = "worker") -> Diagnosis:
         """Return the findings of ``leasehold doctor``, which watches clocks and renewals for

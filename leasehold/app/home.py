@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -16,9 +16,10 @@ from leasehold.env import Env
 from leasehold.errors import ConfigError
 from leasehold.jobs.client import Client, Job
 from leasehold.jobs.tasks import Registry
+from leasehold.model.codec import Codec
 from leasehold.model.job import JobRecord, JobRequest
 from leasehold.model.lock_key import Noted
-from leasehold.pg.schema import migrate
+from leasehold.pg.schema import migrate, roles
 from leasehold.pg.stores.reports import PgReports
 from leasehold.pg.stores.store import PgStore
 from leasehold.pg.users.user import UserConnections
@@ -48,11 +49,12 @@ class Home:
     """The base of App, and the part of it that its other parts use: settings, tasks, calls, and
     the stores of each event loop. It opens a connection only when one is needed."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, codec: Codec | None = None) -> None:
         self.settings = settings
         self.env = Env()
-        self.registry = Registry(settings.payload_limit)
-        self.on_connection = UserConnections(settings.schema)
+        self.codec = codec
+        self.registry = Registry(settings.payload_limit, codec)
+        self.on_connection = UserConnections(settings.schema, codec)
         self.desk = Desk(self.located)
         self.locks_work = False
         """An advisory lock on a user's connection has been seen in pg_locks, so they work there."""
@@ -121,7 +123,9 @@ class Home:
     async def client(self) -> Client:
         """Return the client of the running event loop."""
         settings = await self.located()
-        return Client(await self.store(), self.env, settings, self.on_connection, self.client)
+        return Client(
+            await self.store(), self.env, settings, self.on_connection, self.client, self.codec
+        )
 
     async def store(self) -> PgStore:
         """Return the running loop's store for users' calls."""
@@ -173,7 +177,40 @@ class Home:
         if self._embedded:  # find the server again, and apply the schema there
             settings = {**settings, "dsn": "embedded"}
         self.settings = Settings.load({**settings, **options})
-        self.on_connection = UserConnections(self.settings.schema)
+        self.on_connection = UserConnections(self.settings.schema, self.codec)
+
+    def schema_sql(self) -> str:
+        """Return the SQL that creates the whole schema, as one transaction."""
+        return migrate.script(self.settings.schema)
+
+    def schema_statements(self, after: int = 0) -> list[str]:
+        """Return the statements of :meth:`schema_sql` without ``begin`` and ``commit``, for Alembic
+        and other tools that open the transaction themselves. ``after`` is the number of the last
+        migration to leave out."""
+        return migrate.statements(self.settings.schema, after)
+
+    def roles_sql(self) -> str:
+        """Return the SQL that creates the roles: for logins that enqueue, work, observe or
+        administer."""
+        return roles.script(self.settings.schema)
+
+    async def apply_schema(self, tell: Callable[[str], None] | None = None) -> list[str]:
+        """Apply the missing migrations, and return their names. ``tell`` is called with messages
+        about the progress. Any number of processes may call this at once. Raises
+        PermissionDenied, SchemaTooNew, or Unavailable."""
+        applied = await migrate.apply(await self.located(), tell)
+        return [f"{m.number:04}_{m.name}" for m in applied]
+
+    async def verify_schema(self) -> list[str]:
+        """Compare the schema with a new one. Return the differences as sentences, or an empty
+        list."""
+        return await migrate.verify(await self.located())
+
+    async def lift_tokens(self) -> int:
+        """Make all later tokens higher than all earlier ones. Call this after a restore from a
+        backup, because other systems may remember tokens that the backup does not contain. Return
+        the new timeline, the number with which the later tokens begin."""
+        return await migrate.lift_tokens(await self.located())
 
     async def close(self) -> None:
         """Close the connections of the running event loop, and the idle connections for locks and

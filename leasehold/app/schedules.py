@@ -139,7 +139,7 @@ class StoredSchedules:
         options = ScheduleOptions.read(spec, given)
         without_moment(self._app.registry, given.get("deadline"), "a schedule")
         chosen = function.with_options(function.job_options, dict(options.job))
-        job = function.job(given=options.arguments, options=chosen)
+        job = function.scheduled_job(options.arguments, chosen)
         return Planned(name, spec, job, options.missed, options.grace)
 
 

@@ -73,7 +73,7 @@ class SyncApp:
     async def _enqueue_on(self, requests: Iterable[JobRequest], on: Any) -> list[Job[Any]]:
         app = self._app
         # this uses neither a store nor one of leasehold's connections
-        client = Client(_NO_STORE, app.env, app.settings, app.on_connection, app.client)
+        client = Client(_NO_STORE, app.env, app.settings, app.on_connection, app.client, app.codec)
         return await client.enqueue_many(requests, on)
 
     def get(self, job: UUID | str) -> JobRecord:

@@ -22,11 +22,13 @@ from leasehold.jobs.running import Claim, timed_out
 from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import Registry, TaskFunction
 from leasehold.jobs.tracing import running, traces
-from leasehold.model.job import ClaimedJob
+from leasehold.model.codec import ENCODED, opened, sealed
+from leasehold.model.job import ClaimedJob, Unreadable
 from leasehold.model.outcome import (
     PLAIN,
     Cancel,
     Complete,
+    Discard,
     Fail,
     Outcome,
     Snooze,
@@ -105,6 +107,8 @@ class Attempts:
                 return Unknown()
             if claim.stop_reason:
                 return stopped(claim)
+            if isinstance(job.payload, dict) and ENCODED in job.payload:
+                job = self._opened(claim)
             if not isinstance(job.payload, dict):
                 return self._unreadable(job)
             if job.version != task.version:
@@ -116,6 +120,8 @@ class Attempts:
             work = self._executors[task.executor](task, claim)
             work = self._spanned(work, claim) if self._traced else self._guarded(work, claim)
             outcome = await work
+            if self._registry.codec and isinstance(outcome, Complete):
+                outcome = self._sealed(outcome)
             if claim.completed_elsewhere:
                 return await self._check_completion(claim, outcome)
             return None if claim.lost else _unless_stopping(claim, outcome)
@@ -128,6 +134,26 @@ class Attempts:
         except Exception as error:  # not the handler's: its errors are outcomes
             self._emit("service_failed", service="executor", error=repr(error))
             return Fail(f"leasehold could not run it: {error!r}")
+
+    def _opened(self, claim: Claim) -> ClaimedJob:
+        """Decode the arguments. Those that the codec cannot decode become Unreadable."""
+        try:
+            payload = opened(self._registry.codec, claim.job.payload)
+        except errors.BadPayload as error:
+            payload = Unreadable(error.what)
+        claim.job = claim.job._replace(payload=payload)
+        return claim.job
+
+    def _sealed(self, outcome: Complete) -> Outcome:
+        """Encode the result. If the codec cannot, the job is discarded, because its handler has
+        run."""
+        if outcome.result is None:
+            return outcome
+        try:
+            limit = self._limits.result_bytes
+            return Complete(sealed(self._registry.codec, "result", outcome.result, limit))
+        except errors.BadPayload as error:
+            return Discard(f"the handler ran to its end, but its result is lost: {error.what}")
 
     def _brought_up(self, task: TaskFunction, claim: Claim) -> ClaimedJob:
         """Bring the arguments to the version of this worker. Raises _Unfit."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar, cast
 from uuid import UUID
 
@@ -12,8 +13,9 @@ from leasehold.config import Settings, Tuning, check_text
 from leasehold.env import Env, id_of
 from leasehold.jobs.numbered import CannotCopy, Numbered
 from leasehold.jobs.tracing import enqueueing
+from leasehold.model.codec import Codec, opened
 from leasehold.model.filter import JobFilter
-from leasehold.model.job import JobRecord, JobRequest
+from leasehold.model.job import JobRecord, JobRequest, Unreadable
 from leasehold.model.moments import Duration, checked_timeout
 from leasehold.model.states import FINISHED, State
 from leasehold.ports import Store
@@ -90,12 +92,14 @@ class Client:
         settings: Settings,
         on: EnqueueOn,
         of_loop: Callable[[], Awaitable[Client]],
+        codec: Codec | None = None,
     ) -> None:
         self._store = store
         self._env = env
         self._settings = settings
         self._on = on
         self._of_loop = of_loop
+        self._codec = codec
 
     async def enqueue(self, request: JobRequest, on: Any = None) -> Job[Any]:
         """Enqueue one job. ``on`` is a connection of the user's: the job joins its transaction."""
@@ -160,14 +164,27 @@ class Client:
         record = await self._store.get(job_id_of(job))
         if record is None:
             raise errors.JobNotFound("no such job", got=str(job))
-        return record
+        return self._readable(record)
 
     async def jobs(self, limit: int = 100, **filters: str | None) -> list[JobRecord]:
         """List jobs. See ``App.jobs``."""
         wanted = JobFilter.only(**filters)
         if not 1 <= limit <= 10_000:
             raise errors.BadJob("limit must be from 1 to 10,000", got=limit)
-        return await self._store.jobs(wanted, limit)
+        return [self._readable(record) for record in await self._store.jobs(wanted, limit)]
+
+    def _readable(self, record: JobRecord) -> JobRecord:
+        """The record with its arguments and result decoded."""
+        if self._codec is None:
+            return record
+        payload, result = (self._opened(value) for value in (record.payload, record.result))
+        return replace(record, payload=payload, result=result)
+
+    def _opened(self, stored: Any) -> Any:
+        try:
+            return opened(self._codec, stored)
+        except errors.BadPayload as error:
+            return Unreadable(error.what)
 
     async def cancel(self, job: UUID | str, reason: str = "cancelled") -> bool:
         """Cancel a waiting job now, or tell a running one to stop. Return False if the job has
@@ -212,6 +229,10 @@ class Client:
 
 
 def _result(record: JobRecord) -> Any:
+    if isinstance(record.result, Unreadable):
+        raise errors.BadPayload(
+            f"the result of job {record.id} cannot be read: {record.result.why}"
+        )
     if record.state is State.COMPLETED:
         return record.result
     kind = errors.JobCancelled if record.state is State.CANCELLED else errors.JobFailed

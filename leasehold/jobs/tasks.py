@@ -18,6 +18,7 @@ from leasehold.errors import (
     suggest,
 )
 from leasehold.model.backoff import Backoff
+from leasehold.model.codec import Codec, sealed
 from leasehold.model.deadline import Callback, Level, as_levels
 from leasehold.model.job import (
     JOB_OPTIONS,
@@ -149,7 +150,16 @@ class TaskFunction:
             if len(self._usual) < _USUAL:
                 self._usual.add(names)
         payload = encode(self._label, self.values.write(given), self._payload_limit)
+        if self._registry.codec:
+            payload = sealed(self._registry.codec, self._label, payload, self._payload_limit)
         return JobRequest.of(options or self.job_options, payload)
+
+    def scheduled_job(self, given: dict[str, Any], options: JobOptions) -> JobRequest:
+        """Make the job of a schedule. No codec encodes its arguments: they belong to the
+        definition, and an encoded text that differs each time would redefine the schedule."""
+        self._check_arguments((), given)
+        payload = encode(self._label, self.values.write(given), self._payload_limit)
+        return JobRequest.of(options, payload)
 
     def add_upcast(self, version: int, upcast: Upcast) -> None:
         """Raises BadJob."""
@@ -247,11 +257,14 @@ def _conflict(value: object) -> OnConflict:
 class Registry:
     """The tasks of one application, by name."""
 
-    def __init__(self, payload_limit: int = Limits.payload_bytes) -> None:
+    def __init__(
+        self, payload_limit: int = Limits.payload_bytes, codec: Codec | None = None
+    ) -> None:
         self._tasks: dict[str, TaskFunction] = {}
         self.middleware: list[Any] = []
         """Functions around every handler (``jobs/middleware.py``), the outermost first."""
         self._payload_limit = payload_limit
+        self.codec = codec
 
     def add(self, name: str, function: Callable[..., Any], options: TaskOptions) -> TaskFunction:
         """Register a task. Raises DuplicateTask if the name is taken."""

@@ -19,6 +19,7 @@ from leasehold.jobs.client import Client, Job, job_id_of
 from leasehold.jobs.middleware import around
 from leasehold.jobs.running import Claim
 from leasehold.jobs.tasks import TaskFunction
+from leasehold.model.codec import opened
 from leasehold.model.filter import SIMPLE, JobFilter
 from leasehold.model.job import ClaimedJob, JobOptions, JobRecord, JobRequest
 from leasehold.model.outcome import PLAIN, Discard, Outcome, decide, outcome_of
@@ -81,7 +82,7 @@ class _EagerClient(Client):
 
     def __init__(self, app: App, state: Any) -> None:
         nothing: Any = None
-        super().__init__(nothing, app.env, app.settings, nothing, self.of_loop)
+        super().__init__(nothing, app.env, app.settings, nothing, self.of_loop, app.codec)
         self._app = app
         self._state = state
         self._records: dict[UUID, JobRecord] = {}
@@ -132,7 +133,7 @@ class _EagerClient(Client):
                     "max_attempts": options.max_attempts,
                     "timeout": options.timeout,
                 },
-                json.loads(request.payload),
+                opened(self._app.codec, json.loads(request.payload)),
             )
             runs.append(_Run(self._app.registry.get(options.task), claim, self._state))
         for run, request in zip(runs, given, strict=True):

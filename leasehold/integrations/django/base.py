@@ -18,6 +18,7 @@ from leasehold.config import Settings
 from leasehold.errors import ConfigError, suggest
 from leasehold.jobs.client import Job
 from leasehold.jobs.tasks import Registry, TaskFunction, TaskOptions
+from leasehold.model.codec import Codec
 from leasehold.model.job import JobRequest
 
 
@@ -43,7 +44,7 @@ class DjangoApp(App):
         if self.database:
             options["dsn"] = database_dsn(database)
         super().__init__(**options)
-        self.registry: _Registry = _Registry(self.settings.payload_limit)
+        self.registry: _Registry = _Registry(self.settings.payload_limit, self.codec)
         self.sync: SyncApp = _SyncInDjango(self)
 
     async def located(self) -> Settings:
@@ -79,8 +80,8 @@ class _SyncInDjango(SyncApp):
 class _Registry(Registry):
     """The tasks of the project."""
 
-    def __init__(self, payload_limit: int) -> None:
-        super().__init__(payload_limit)
+    def __init__(self, payload_limit: int, codec: Codec | None) -> None:
+        super().__init__(payload_limit, codec)
         self.more_queues: set[str] = set()
         """Those that the setting TASKS names."""
 

@@ -22,6 +22,7 @@ from psycopg.rows import tuple_row
 
 from leasehold.config import Limits
 from leasehold.errors import BadJob, LeaseholdError, LostClaim, LostLease, WrongConnection
+from leasehold.model.codec import Codec, sealed
 from leasehold.model.deadline import Level
 from leasehold.model.job import JobRequest, encode
 from leasehold.pg.connection.faults import translate
@@ -45,8 +46,9 @@ Run = Callable[[Any, str, dict[str, Any]], Awaitable[Rows]]
 class UserConnections:
     """The operations of the client and the contexts with ``on=``."""
 
-    def __init__(self, schema: str) -> None:
+    def __init__(self, schema: str, codec: Codec | None = None) -> None:
         self._schema = schema
+        self._codec = codec
 
     async def enqueue(
         self, connection: Any, jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int
@@ -64,6 +66,7 @@ class UserConnections:
         self, connection: Any, job: UUID, node: UUID, token: int, result: Any
     ) -> None:
         text = None if result is None else encode("result", result, Limits.result_bytes)
+        text = text and sealed(self._codec, "result", text, Limits.result_bytes)
         params = {
             "job": str(job),
             "node": str(node),
