@@ -160,9 +160,16 @@ class ScheduleStore(Operations):
 
     @operation("schedule/backfill")
     async def backfill(
-        self, app: str, name: str, moments: Sequence[datetime], jobs: Sequence[UUID], now: Now
+        self,
+        app: str,
+        name: str,
+        moments: Sequence[datetime],
+        jobs: Sequence[UUID],
+        after: datetime | None,
+        now: Now,
     ) -> list[datetime]:
-        """Enqueue a job for each moment that did not fire. Return these moments."""
+        """Enqueue a job for each moment that did not fire. Return these moments. ``after`` is the
+        schedule's first moment behind them."""
 
     @operation("schedule/pause")
     async def pause_schedule(self, app: str, name: str, paused: bool) -> bool: ...

@@ -35,17 +35,20 @@ async def backfill(
         )
     if end > at:
         raise BadSchedule("end must be in the past", got=end.isoformat())
-    moments = list(islice(_moments(schedule.spec, start, end), MOST_BACKFILLED + 1))
+    spec = Spec.from_json(schedule.spec)
+    moments = list(islice(_moments(spec, start, end), MOST_BACKFILLED + 1))
+    if not moments:
+        return []
     if len(moments) > MOST_BACKFILLED:
         raise BadSchedule(
             f"more than {MOST_BACKFILLED} moments", do="Backfill a shorter time, then the next"
         )
     jobs = [env.new_id() for _ in moments]
-    return sorted(await store.backfill(app, name, moments, jobs, now))
+    after = spec.next_after(moments[-1])
+    return sorted(await store.backfill(app, name, moments, jobs, after, now))
 
 
-def _moments(stored: dict[str, object], start: datetime, end: datetime) -> Iterator[datetime]:
-    spec = Spec.from_json(stored)
+def _moments(spec: Spec, start: datetime, end: datetime) -> Iterator[datetime]:
     moment = spec.next_after(start - start.resolution)
     while moment is not None and moment < end:
         yield moment

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
+from leasehold.ports import TickDecision
+from tests.contract.test_deadlines import level
 from tests.contract.world import ELECTION, T0, World, at, plan, planned
 
 
@@ -110,7 +115,8 @@ async def test_a_backfill_fires_each_moment_once_and_leaves_those_that_fired(wor
     async def backfill(*seconds: float) -> list[Any]:
         moments = [at(s) for s in seconds]
         jobs = [uuid4() for _ in moments]
-        found = await world.b.store.backfill(ELECTION, "mine", moments, jobs, world.now)
+        after = moments[-1] + timedelta(seconds=1)
+        found = await world.b.store.backfill(ELECTION, "mine", moments, jobs, after, world.now)
         return sorted(found)
 
     assert await backfill(0, 1, 2) == [at(1), at(2)]
@@ -121,4 +127,52 @@ async def test_a_backfill_fires_each_moment_once_and_leaves_those_that_fired(wor
     # the leader comes to the same moments, and does not fire them again
     await fired(world, 1, 2, 3, 4, release=await release_of(world), seen=T0)
     assert [job.scheduled_for for job in await world.a.claim()] == [at(4)]
-    assert await world.b.store.backfill(ELECTION, "other", [at(1)], [uuid4()], world.now) == []
+    assert (
+        await world.b.store.backfill(ELECTION, "other", [at(1)], [uuid4()], at(2), world.now) == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("backfilled", "left"),
+    [((0,), (1, 5)), ((0, 1), (2, 5)), ((0, 1, 2, 3, 4), (5, None)), ((0, 1, 2, 3, 4, 5), None)],
+)
+async def test_a_backfill_shortens_a_missed_stretch_that_begins_with_it(
+    world: World, backfilled: tuple[int, ...], left: tuple[int, int | None] | None
+):
+    await world.a.lead()
+    await put(world)
+    missed = TickDecision(T0, "missed", until=at(5))
+    decided = replace(plan(None, 6, name="mine", release=await release_of(world)), ticks=(missed,))
+    await world.a.store.fire(world.a.term, ELECTION, [decided], world.now)
+    moments = [at(second) for second in backfilled]
+    jobs = [uuid4() for _ in moments]
+    after = at(backfilled[-1] + 1)
+    store = world.b.store
+    assert sorted(await store.backfill(ELECTION, "mine", moments, jobs, after, at(9))) == moments
+    assert await store.backfill(ELECTION, "mine", moments, jobs, after, at(9)) == []
+    ticks = await store.ticks("mine", 10)
+    assert [(t.fire_at, t.until) for t in ticks if t.state == "missed"] == (
+        [(at(left[0]), left[1] and at(left[1]))] if left else []
+    )
+    assert [t.until for t in ticks if t.state == "fired"] == [None] * len(moments)
+
+
+async def test_the_deadlines_of_a_backfill_count_from_now(world: World):
+    job = {
+        **planned().job,
+        "deadline": [
+            level(5).as_json(),
+            level(7, since="tick").as_json(),
+            level(9, since="start").as_json(),
+        ],
+    }
+    await put(world, job=job)
+    world.now = at(100)
+    store = world.b.store
+    await store.backfill(ELECTION, "mine", [at(1)], [uuid4()], at(2), world.now)
+    rows = await store.deadlines(None, None, 10)
+    assert sorted((row["state"], row["due_at"]) for row in rows if row["due_at"]) == [
+        ("armed", at(105)),
+        ("armed", at(107)),
+    ]
+    assert [row["state"] for row in rows if not row["due_at"]] == ["waiting"]

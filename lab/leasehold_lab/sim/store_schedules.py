@@ -204,16 +204,26 @@ class SimSchedules(ScheduleStore):
         return True
 
     async def backfill(
-        self, app: str, name: str, moments: Sequence[datetime], jobs: Sequence[UUID], now: Now
+        self,
+        app: str,
+        name: str,
+        moments: Sequence[datetime],
+        jobs: Sequence[UUID],
+        after: datetime | None,
+        now: Now,
     ) -> list[datetime]:
         db, moment, row = self.db, self.db.at(now), self.db.schedules.get((app, name))
         fired: list[datetime] = []
         for at, job in zip(moments, jobs, strict=True):
             old = db.ticks.get((app, name, at))
-            if row is None or (old and (old.state != "missed" or old.until)):
+            if row is None or (old and old.state != "missed"):
                 continue
+            if old and old.until and after and after <= old.until:
+                until = old.until if after < old.until else None
+                rest = TickRow(until, "missed", None, old.term, old.decided_at)
+                db.ticks.setdefault((app, name, after), rest)
             db.ticks[app, name, at] = TickRow(None, "fired", job, old.term if old else None, moment)
-            insert_scheduled(db, row, job, moment, at)
+            insert_scheduled(db, row, job, moment, at, from_now=True)
             fired.append(at)
         if row and fired:
             db.wake([row.job.get("queue", "default")])
@@ -246,9 +256,15 @@ def _undecided(former: dict[str, Any], next_at: datetime | None) -> bool:
 
 
 def insert_scheduled(
-    db: SimDatabase, row: ScheduleRow, job: UUID, moment: datetime, tick: datetime | None = None
+    db: SimDatabase,
+    row: ScheduleRow,
+    job: UUID,
+    moment: datetime,
+    tick: datetime | None = None,
+    from_now: bool = False,
 ) -> JobRow:
-    """Insert a schedule's job. Without ``tick`` it was started by hand, with now as its tick."""
+    """Insert a schedule's job. Without ``tick`` it was started by hand, with now as its tick.
+    ``from_now``: its deadlines do not count from the tick, which lies in the past."""
     apart = ("task", "payload", "deadline")
     options = {name: value for name, value in row.job.items() if name not in apart}
     made = JobRow(
@@ -262,5 +278,13 @@ def insert_scheduled(
     )
     db.insert(made)
     if "deadline" in row.job:
-        set_deadlines(db, made, row.job["deadline"], moment, tick or moment)
+        wanted = row.job["deadline"]
+        if from_now:
+            wanted = [
+                {**level, "since": "enqueued"}
+                if level.get("since", "scheduled") in ("scheduled", "tick")
+                else level
+                for level in wanted
+            ]
+        set_deadlines(db, made, wanted, moment, tick or moment)
     return made
