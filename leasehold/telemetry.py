@@ -168,7 +168,7 @@ CATALOGUE: dict[str, Kind] = {
     ),
     "job_unknown": Kind(
         "warning",
-        "this node has no handler for a task and leaves its jobs to others",
+        "this node has no handler for a task or its version, and leaves its jobs to others",
         ("job", "task"),
     ),
     "ack_refused": Kind(

@@ -23,7 +23,7 @@ from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import Registry, TaskFunction
 from leasehold.jobs.tracing import running, traces
 from leasehold.model.codec import ENCODED, opened, sealed
-from leasehold.model.job import ClaimedJob, Unreadable
+from leasehold.model.job import ClaimedJob, Unreadable, needs
 from leasehold.model.outcome import (
     PLAIN,
     Cancel,
@@ -93,6 +93,8 @@ class Attempts:
         self.state: Any = None
         """What the application's lifespan yielded."""
         self._traced = False
+        self._unknown: set[str] = set()
+        """Versions of tasks for which an event was emitted."""
 
     def prepare(self) -> None:
         """Check once per claimed batch what need not be checked for each job."""
@@ -113,7 +115,7 @@ class Attempts:
                 return self._unreadable(job)
             if job.version != task.version:
                 if not task.knows(job.version):
-                    return _unknown_version(task, job)
+                    return self._unknown_version(task, job)
                 job = self._brought_up(task, claim)
             if (job.crashes or job.deadlines) and not await self._marked(claim):
                 return None if claim.lost else stopped(claim)
@@ -164,6 +166,15 @@ class Attempts:
             raise _Unfit(describe(error, self._limits.error_chars)) from None
         claim.job = job._replace(payload=payload, version=task.version)
         return claim.job
+
+    def _unknown_version(self, task: TaskFunction, job: ClaimedJob) -> Outcome:
+        """Return the job to the queue until a worker of another release takes it."""
+        needed = needs(job.task, job.version)
+        if needed not in self._unknown:
+            self._unknown.add(needed)
+            self._emit("job_unknown", job=job.id, task=needed)
+        error = f"its arguments have version {job.version}, and this worker knows {task.version}"
+        return Unable(error, Tuning.unknown_version_seconds, "unknown_version")
 
     def _unreadable(self, job: ClaimedJob) -> Outcome:
         """Return the job to the queue until a worker can read it: this worker may be at fault."""
@@ -380,12 +391,6 @@ def _unless_stopping(claim: Claim, outcome: Outcome) -> Outcome:
     if claim.stop_reason == "stopping" and isinstance(outcome, Cancel):
         return stopped(claim)
     return outcome
-
-
-def _unknown_version(task: TaskFunction, job: ClaimedJob) -> Outcome:
-    """Return the job to the queue until a worker of another release takes it."""
-    error = f"its arguments have version {job.version}, and this worker knows {task.version}"
-    return Unable(error, Tuning.unknown_version_seconds, "unknown_version")
 
 
 def stopped(claim: Claim) -> Outcome:

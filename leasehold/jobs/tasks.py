@@ -28,6 +28,7 @@ from leasehold.model.job import (
     SharedGiven,
     SharedOptions,
     encode,
+    needs,
 )
 from leasehold.model.outcome import OUTCOMES
 from leasehold.model.values import Values
@@ -320,6 +321,16 @@ class Registry:
 
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._tasks))
+
+    def known(self) -> tuple[str, ...]:
+        """What a worker with these tasks can run: tasks, with their versions above 1."""
+        versions = (
+            needs(task.name, version)
+            for task in self._tasks.values()
+            for version in range(1, task.version + 1)
+            if task.knows(version)
+        )
+        return tuple(sorted(versions))
 
     def queues(self) -> set[str]:
         return {task.options.queue for task in self._tasks.values()}

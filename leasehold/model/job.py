@@ -249,6 +249,11 @@ def _check_number(
         raise BadJob(f"{label} must be {kind} from {low:g} to {high:g}", got=value)
 
 
+def needs(task: str, version: int) -> str:
+    """Return what a node must know to run a job: a name among those that it publishes."""
+    return task if version == 1 else f"{task} (version {version})"
+
+
 _DECODER = json.JSONDecoder()
 
 

@@ -114,7 +114,7 @@ class GuardsHost(Host):
             pid=self._env.pid,
             version=self._plan.version,
             executes=bool(self._plan.queues),
-            tasks=self._registry.names() if self._plan.queues else (),
+            tasks=self._registry.known() if self._plan.queues else (),
             queues=self._plan.queues,
             halted=self._halted,
         )

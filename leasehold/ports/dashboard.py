@@ -115,7 +115,7 @@ class Reports(Operations):
         "web/job",
         answer=first(
             "run_at claimed_at started_at node unique_key requeue_seconds timeout_seconds history "
-            "ready held_because schedule tick_at ahead now"
+            "ready held_because schedule tick_at ahead now version"
         ),
     )
     async def job(self, job: UUID, now: Now = None) -> dict[str, Any] | None:

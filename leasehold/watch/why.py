@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from leasehold.model.job import JobRecord
+from leasehold.model.job import JobRecord, needs
 from leasehold.model.states import State
 from leasehold.ports import NodeView
 from leasehold.watch.facts import duration
@@ -29,7 +29,7 @@ def _available(job: JobRecord, more: dict[str, Any], nodes: list[NodeView]) -> I
     workers = [node for node in nodes if job.queue in node.queues]
     if not workers:
         yield f"No live node works the queue {job.queue!r}."
-    knowing = [node for node in workers if job.task_name in node.tasks]
+    knowing = [n for n in workers if needs(job.task_name, more["version"]) in n.tasks]
     if workers and not knowing:
         yield f"No live node that works this queue knows the task {job.task_name!r}."
     ahead = more["ahead"]
@@ -54,11 +54,15 @@ def _later(
     left = (due - now).total_seconds()
     if job.held_because == "unknown_task":
         yield f"It was claimed by a node that does not know the task {job.task_name!r}."
-        if not any(job.task_name in node.tasks for node in working):
+        if not any(needs(job.task_name, more["version"]) in node.tasks for node in working):
             yield "No live node knows it: start a worker of a version that has it."
     elif job.held_because == "unknown_version":
         yield f"The worker that took it cannot run it: {job.last_error}."
-        yield f"It is retried {_when(left)}, by a worker of any release."
+        needed = needs(job.task_name, more["version"])
+        if any(needed in node.tasks for node in working):
+            yield f"It is retried {_when(left)}, by a worker of any release."
+        else:
+            yield "No live node knows this version: start a worker of a release that has it."
     elif job.state is State.RETRYABLE:
         tries = f"Attempt {job.attempt} of {job.max_attempts}"
         yield f"{tries} failed; it is retried {_when(left)}."

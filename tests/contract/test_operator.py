@@ -54,14 +54,16 @@ async def test_the_summary_counts(world: World):
     await world.enqueue(2)
     await world.enqueue(run_in=60)
     await world.enqueue(queue="other", run_at=at(-9))
-    odd = await world.claimed(task="u", priority=-1)
-    await world.a.ack(
-        odd, Decision(State.SCHEDULED, run_in=5, counts=False, held_because="unknown_task")
-    )
+    for odd, why in (({"task": "u"}, "task"), ({"task": "v", "version": 2}, "version")):
+        claimed = await world.claimed(priority=-1, **odd)
+        await world.a.ack(
+            claimed,
+            Decision(State.SCHEDULED, run_in=5, counts=False, held_because=f"unknown_{why}"),
+        )
     await world.b.leave()
     summary = await world.a.store.summary(world.now)
-    assert (summary.ready, summary.waiting, summary.unknown, summary.quarantined) == (3, 2, 1, 0)
-    assert (summary.oldest_seconds, summary.unknown_tasks) == (9.0, ["u"])
+    assert (summary.ready, summary.waiting, summary.unknown, summary.quarantined) == (3, 3, 2, 0)
+    assert (summary.oldest_seconds, summary.unknown_tasks) == (9.0, ["u", "v (version 2)"])
     assert summary.queues == ("other",), "those of the default one are claimed"
 
 

@@ -133,15 +133,27 @@ async def test_whoever_does_not_lead_stages_nothing(world: World):
     assert await world.b.stage() == (0, 0, None)
 
 
-async def test_a_task_that_nobody_knows_waits_on(world: World):
+@pytest.mark.parametrize(
+    ("version", "why", "others", "knows"),
+    [
+        (1, "unknown_task", (), "u"),
+        (2, "unknown_version", ("u", "u (version 3)"), "u (version 2)"),
+        (1, "unknown_version", ("u (version 2)",), "u"),
+    ],
+)
+async def test_a_task_or_a_version_that_nobody_knows_waits_on(
+    world: World, version: int, why: str, others: tuple[str, ...], knows: str
+):
+    world.a.identity = identity(1, tasks=others)
+    await world.a.join()
     await world.a.lead()
-    claimed = await world.claimed(task="u")
-    unknown = Decision(State.SCHEDULED, run_in=5, counts=False, held_because="unknown_task")
+    claimed = await world.claimed(task="u", version=version)
+    unknown = Decision(State.SCHEDULED, run_in=5, counts=False, held_because=why)
     await world.a.ack(claimed, unknown)
     world.now = at(5)
     assert await world.a.stage() == (0, 1, None)
     assert await world.a.stage() == (0, 0, 10.0)
-    world.c.identity = identity(3, tasks=("u",))
+    world.c.identity = identity(3, tasks=(knows,))
     await world.c.join()
     world.now = at(15)
     assert await world.a.stage() == (1, 0, None)

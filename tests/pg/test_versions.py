@@ -97,9 +97,21 @@ async def test_a_job_of_a_newer_version_waits_for_a_worker_that_knows_it(
     assert (record.state, record.attempt) == ("scheduled", 0)
     assert record.held_because == "unknown_version"
     assert record.last_error == "its arguments have version 2, and this worker knows 1"
-    await sql("update leasehold.job set run_at = now(), ready = true")
-    await drain(new)
+    async with old.node():
+        await until_async(lambda: sql("select 1 from leasehold.events where kind = 'job_unknown'"))
+        inspector = await old.inspect()
+
+        async def told() -> bool:
+            return "no live node knows the task: send (version 2)" in repr(
+                await inspector.problems()
+            )
+
+        await until_async(told, 30, "the problem")
+        async with new.node():
+            await job.wait(60)
     assert ran == ["new v ko False"]
+    events = await sql("select fields from leasehold.events where kind = 'job_unknown'")
+    assert [fields["task"] for (fields,) in events] == ["send (version 2)"] * 2, "one a worker"
     await old.close()
     await new.close()
 

@@ -95,7 +95,7 @@ JOB = JobRecord(
     progress_note=None, cancel_requested=False, crashes=0, held_because=None,
 )  # fmt: skip
 NODE = support.NODE._replace(queues={"mail": 5}, info={"leads": {"app": 1}})
-MORE = {"run_at": NOW, "now": NOW, "ahead": 0}
+MORE = {"run_at": NOW, "now": NOW, "ahead": 0, "version": 1}
 
 
 def test_why_an_available_job_waits():
@@ -123,6 +123,11 @@ def test_why_a_job_for_later_waits():
     assert "No live node leads" in why_waiting(later, late, [NODE._replace(info={})])[-1]
     unknown = replace(JOB, state=State.SCHEDULED, held_because="unknown_task")
     assert "start a worker" in why_waiting(unknown, more, [NODE._replace(tasks=[])])[-1]
+    newer = replace(JOB, state=State.SCHEDULED, held_because="unknown_version", last_error="no")
+    second = {**more, "version": 2}
+    assert "a worker of a release that has it" in why_waiting(newer, second, [NODE])[-1]
+    knows = NODE._replace(tasks=["send (version 2)"])
+    assert "It is retried in 1 h" in why_waiting(newer, second, [NODE, knows])[-1]
 
 
 def test_what_runs_or_has_finished_waits_for_nothing():

@@ -22,6 +22,10 @@ from leasehold_lab.sim.promises import judge
 _SEATS_AHEAD = 3
 
 
+UNKNOWN = ("unknown_task", "unknown_version")
+"""Why a job waits that the worker which took it could not run."""
+
+
 @dataclass(slots=True)
 class NodeRow:
     identity: NodeIdentity

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from leasehold.errors import BadDeadline
 from leasehold.model.deadline import Breach, DueLevel, Level
-from leasehold.model.job import JobOptions
+from leasehold.model.job import JobOptions, needs
 from leasehold.ports import DeadlineStore, Now, Rows, Swept
 from leasehold_lab.sim.promises import FEW_RUNS, RUNS_KEPT, iso, tell, tell_late
 from leasehold_lab.sim.rows import DeadlineRow, JobRow, SimDatabase
@@ -154,7 +154,7 @@ class SimDeadlines(DeadlineStore):
             assert row.callback_job is not None
             job, done = db.jobs.get(row.callback_job), db.done.get(row.callback_job)
             why = None
-            if job and job.node is None and job.task not in known:
+            if job and job.node is None and needs(job.task, job.version) not in known:
                 why = "unknown"
             elif done and done.state != "completed":
                 why = done.state

@@ -14,11 +14,12 @@ from leasehold.model.job import (
     BulkJob,
     ClaimedJob,
     JobRequest,
+    needs,
 )
 from leasehold.model.states import State
 from leasehold.ports import Acked, AckItem, Completion, JobStore, Now, Rescued, Staged, Term
 from leasehold_lab.sim.enqueue import Enqueue, new_row
-from leasehold_lab.sim.rows import AttemptRow, JobRow, SimDatabase
+from leasehold_lab.sim.rows import UNKNOWN, AttemptRow, JobRow, SimDatabase
 
 _FINAL = ("completed", "cancelled", "discarded")
 
@@ -277,7 +278,7 @@ class SimJobs(JobStore):
         }
         staged: list[JobRow] = []
         for row in due[:limit]:
-            if row.held_because == "unknown_task" and row.task not in known:
+            if row.held_because in UNKNOWN and needs(row.task, row.version) not in known:
                 row.run_at = moment + timedelta(seconds=10)
             else:
                 row.ready, row.held_because = True, None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, TypeVar
 
+from leasehold.model.job import needs
 from leasehold.ports import (
     EventView,
     FailingSchedule,
@@ -20,7 +21,7 @@ from leasehold.ports import (
     TickView,
 )
 from leasehold_lab.sim.enqueue import LATE
-from leasehold_lab.sim.rows import NodeRow, SimDatabase, TickRow
+from leasehold_lab.sim.rows import UNKNOWN, NodeRow, SimDatabase, TickRow
 
 K = TypeVar("K")
 _CAP, _NAMES_CAP = 10_000, 1000
@@ -89,7 +90,7 @@ class SimOperators(OperatorStore):
     async def summary(self, now: Now) -> Summary:
         jobs = self.db.jobs.values()
         waiting = [row for row in jobs if not row.ready]
-        unknown = [row for row in waiting if row.held_because == "unknown_task"]
+        unknown = [row for row in waiting if row.held_because in UNKNOWN]
         available = [row for row in jobs if row.ready and row.node is None][:_CAP]
         bad = [d for d in self.db.done.values() if d.state == "quarantined"]
         oldest: dict[str, float] = {}
@@ -101,7 +102,7 @@ class SimOperators(OperatorStore):
             waiting=min(len(waiting), _CAP),
             unknown=min(len(unknown), _CAP),
             quarantined=min(len(bad), _CAP),
-            unknown_tasks=sorted({row.task for row in unknown[:_NAMES_CAP]}),
+            unknown_tasks=sorted({needs(row.task, row.version) for row in unknown[:_NAMES_CAP]}),
             oldest=oldest,
         )
 

@@ -82,7 +82,7 @@ def _job_overdue(facts: Facts) -> Iterator[str | Said]:
 
 @check(
     "task_unknown",
-    "Jobs are held back because no live node knows their task.",
+    "Jobs are held back because no live node knows their task, or its version.",
     "Start a worker of a version that has it; the jobs then run by themselves",
     page="jobs?q=state:scheduled", shared=True,
 )  # fmt: skip

@@ -10,7 +10,7 @@ from (select * from leasehold.deadline
       limit 1000) d
 left join lateral (
     select w.id from leasehold.job w where w.id = d.callback_job and w.node is null and not exists (
-        select 1 from leasehold.node n where n.executes and w.task_name = any (n.tasks))
+        select 1 from leasehold.node n where n.executes and leasehold.needs(w.task_name, w.version) = any (n.tasks))
     limit 1) j on true
 left join lateral (
     select f.state from leasehold.job_done f where f.id = d.callback_job and f.state <> 'completed'

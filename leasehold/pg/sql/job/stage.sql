@@ -1,4 +1,4 @@
--- Make due jobs available. A job whose task no live node knows continues to wait.
+-- Make due jobs available. A job whose task or version no live node knows continues to wait.
 -- edge: scheduled -> available
 -- edge: retryable -> available
 -- locks: fence FOR SHARE, job rows FOR UPDATE SKIP LOCKED
@@ -8,7 +8,8 @@ with f as materialized (
 ), known as materialized (
     select distinct t from leasehold.node n, unnest(n.tasks) t where n.executes
 ), due as materialized (
-    select ctid as at_row, run_at, held_because is not distinct from 'unknown_task' and task_name not in (select t from known) as stays
+    select ctid as at_row, run_at, coalesce(held_because in ('unknown_task', 'unknown_version'), false)
+           and leasehold.needs(task_name, version) not in (select t from known) as stays
     from leasehold.job
     where not ready and run_at <= coalesce(%(now)s::timestamptz, now()) and exists (select 1 from f)
     order by run_at

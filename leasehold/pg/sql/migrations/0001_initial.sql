@@ -290,8 +290,14 @@ create table leasehold.claimed_to (
     primary key (node, queue, priority, fresh)
 ) with (fillfactor = 50);
 
+-- What a node must know to run a job: a name among leasehold.node.tasks.
+create function leasehold.needs(task text, version smallint) returns text
+language sql immutable as $$
+    select case when version = 1 then task else task || ' (version ' || version || ')' end
+$$;
+
 -- few rows, which every status reads; no claim writes it
-create index job_unknown on leasehold.job (task_name) where held_because = 'unknown_task';
+create index job_unknown on leasehold.job (task_name) where held_because in ('unknown_task', 'unknown_version');
 
 create function leasehold.job_seat() returns trigger
 language plpgsql as $$

@@ -19,11 +19,12 @@ with recursive lane (queue, priority) as (
 )
 select (select count(*) from (select 1 from leasehold.job where ready limit 10000) x),
        (select count(*) from (select 1 from leasehold.job where not ready limit 10000) x),
-       (select count(*) from (select 1 from leasehold.job where held_because = 'unknown_task' and not ready
-                              limit 10000) x),
+       (select count(*) from (select 1 from leasehold.job where held_because in ('unknown_task', 'unknown_version')
+                              and not ready limit 10000) x),
        (select count(*) from (select 1 from leasehold.job_done where state = 'quarantined' limit 10000) x),
-       (select coalesce(jsonb_agg(distinct task_name), '[]')
-        from (select task_name from leasehold.job where held_because = 'unknown_task' and not ready limit 1000) x),
+       (select coalesce(jsonb_agg(distinct task), '[]')
+        from (select leasehold.needs(task_name, version) as task from leasehold.job
+              where held_because in ('unknown_task', 'unknown_version') and not ready limit 1000) x),
        (select coalesce(jsonb_object_agg(queue, seconds), '{}')
         from (select queue, extract(epoch from coalesce(%(now)s::timestamptz, now()) - min(run_at))::float8 as seconds
               from head group by queue) x)

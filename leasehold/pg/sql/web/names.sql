@@ -13,6 +13,6 @@ select array(select distinct queue from (
                  union select queue from recent
                  union select jsonb_object_keys(n.queues) from leasehold.node n) x order by 1 limit 500),
        array(select distinct t from (
-                 select unnest(n.tasks) as t from leasehold.node n
+                 select regexp_replace(n_t, ' \(version \d+\)$', '') as t from leasehold.node n, unnest(n.tasks) n_t
                  union select s.task_name from leasehold.schedule s
                  union select task_name from recent) x order by 1 limit 2000)
