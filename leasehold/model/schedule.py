@@ -145,7 +145,7 @@ class Every(Spec):
     def __post_init__(self) -> None:
         got = in_seconds(self.seconds)
         number = isinstance(got, (int, float)) and not isinstance(got, bool)
-        if not number or math.isnan(min(got, MAX_EVERY_SECONDS)):  # min: isnan(10**400) raises
+        if not number or got != got:  # NaN; math.isnan raises for a whole number like 10**400
             raise BadSchedule("an interval is a number of seconds", got=got, do="Say seconds=30")
         if not MIN_EVERY_SECONDS <= got <= MAX_EVERY_SECONDS:
             nearest = min(max(got, MIN_EVERY_SECONDS), MAX_EVERY_SECONDS)

@@ -9,7 +9,7 @@ from dataclasses import fields
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from leasehold import App
@@ -60,6 +60,7 @@ def test_a_cron_expression_is_refused_or_walks_forward(expression: str, zone: st
 
 
 @quick
+@example(seconds=-(10**400), anchor=None)
 @given(odd_values | st.floats(0.9, 1e9), st.none() | moments | odd_values)
 def test_an_interval_is_refused_or_walks_forward(seconds, anchor) -> None:
     spec = refused_or(lambda: every(seconds=seconds, anchor=anchor))

@@ -111,7 +111,8 @@ async def test_a_job_of_a_newer_version_waits_for_a_worker_that_knows_it(
             await job.wait(60)
     assert ran == ["new v ko False"]
     events = await sql("select fields from leasehold.events where kind = 'job_unknown'")
-    assert [fields["task"] for (fields,) in events] == ["send (version 2)"] * 2, "one a worker"
+    assert {fields["task"] for (fields,) in events} == {"send (version 2)"}
+    assert len(events) <= 2, "at most one from each of the two workers"
     await old.close()
     await new.close()
 
