@@ -181,7 +181,7 @@ class Limits:
 class Polling:
     """Seconds between two polls of the database when no notification arrives."""
 
-    listening: float = 5.0
+    listening: float = 10.0
     """While LISTEN is known to work."""
     blind: float = 0.5
     """While LISTEN does not work (a pooler, a lost connection, a full queue of notifications)."""
@@ -247,8 +247,10 @@ class Tuning:
     """A job that could not start keeps its slot for this time, to limit futile claims."""
     no_start_known_seconds: float = 60.0
     """After this time without a try, it is unknown whether a start would work."""
-    follower_sweep_seconds: float = 30.0
-    """The longest time between two sweeps of deadlines by a node that does not lead."""
+    sweep_seconds: float = 30.0
+    """The longest time between two sweeps of deadlines by one node."""
+    rescue_idle_seconds: float = 10.0
+    """Between two looks for jobs of dead nodes while nothing says that there are any."""
     follower_behind_seconds: float = 3.0
     """A follower looks this long after the next deadline. By then, a leader has decided it."""
     deadline_prune_seconds: float = 600.0
@@ -257,6 +259,10 @@ class Tuning:
     """Between two updates of the counts for each minute."""
     history_rows: int = 5000
     """Finished jobs that one update counts."""
+    schedule_look_seconds: float = 30.0
+    """The longest pause between two looks at the schedules. Each due moment ends it."""
+    undecided_look_seconds: float = 5.0
+    """The same while some schedules cannot be decided."""
     refused_schedule_seconds: float = 60.0
     """The pause before a schedule is tried again that the database refused."""
     schedule_ticks: int = 10

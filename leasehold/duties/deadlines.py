@@ -1,7 +1,8 @@
 """The sweeper: decides deadlines whose time has passed, and enqueues their callbacks.
 
 Every node sweeps, because any number of sweepers is safe. The leader sweeps when the next deadline
-is due, and the others a little later, so that a breach is noticed even without a leader.
+is due: its stager sees also those that were armed in the meantime. The others sweep a little later,
+so that a breach is noticed even without a leader.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ class DeadlineSweeper(Service):
         self._store = store
         self._env = env
         self._limits = settings.limits
-        self._polling = settings.polling
         self._retention = settings.retention
         self._leads = leads
         self._emit = emit
@@ -53,14 +53,15 @@ class DeadlineSweeper(Service):
             )
         if len(swept.breaches) >= self._limits.batch_rows:
             return 0.0
-        if not self._leads():
-            wait = Tuning.follower_sweep_seconds
-            if swept.next_in is not None:
-                wait = min(wait, max(swept.next_in, 0.0) + Tuning.follower_behind_seconds)
-            return self._env.jitter(wait, 0.25)
-        await self._prune(now)
-        soon = self._polling.stage
-        return soon if swept.next_in is None else min(max(swept.next_in + 0.001, 0.001), soon)
+        leads = self._leads()
+        wait = Tuning.sweep_seconds
+        if swept.next_in is not None:
+            behind = 0.001 if leads else Tuning.follower_behind_seconds
+            wait = min(wait, max(swept.next_in, 0.0) + behind)
+        if leads:
+            await self._prune(now)
+            return wait
+        return self._env.jitter(wait, 0.25)
 
     async def _prune(self, now: datetime | None) -> None:
         boot_now = self._env.boot_now()

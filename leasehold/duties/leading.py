@@ -50,27 +50,48 @@ def term_of(guard: Guard, name: str) -> GetTerm:
 
 
 class Stager(Service):
-    """Makes due jobs available."""
+    """Makes due jobs available. Its look at the database is also that of three other services,
+    which it wakes: ``on_deadline`` when one has passed, ``on_dead`` when dead nodes may hold jobs,
+    ``on_schedule`` when a moment is due."""
 
     name = "stager"
 
-    def __init__(self, store: Store, limits: Limits, polling: Polling, term: GetTerm) -> None:
+    def __init__(
+        self,
+        store: Store,
+        limits: Limits,
+        polling: Polling,
+        term: GetTerm,
+        on_deadline: Callable[[], None],
+    ) -> None:
         self._store = store
         self._limits = limits
         self._polling = polling
         self._term = term
+        self._on_deadline = on_deadline
+        self.on_dead: Callable[[], None] = lambda: None
+        self.on_schedule: Callable[[], None] = lambda: None
 
     async def tick(self, now: datetime | None) -> float:
         staged = await self._store.stage(self._term(), self._limits.batch_rows, now)
+        if staged.dead:
+            self.on_dead()
+        if staged.schedules:
+            self.on_schedule()
+        soon = self._polling.stage
+        if staged.deadline_in is not None:
+            if staged.deadline_in <= 0:
+                self._on_deadline()
+            else:
+                soon = min(soon, staged.deadline_in + 0.001)
         if staged.count + staged.held_on >= self._limits.batch_rows:
             return 0.0
-        if staged.next_in is None:
-            return self._polling.stage
-        return min(max(staged.next_in, 0.001), self._polling.stage)
+        return soon if staged.next_in is None else min(max(staged.next_in, 0.001), soon)
 
 
 class Rescuer(Service):
-    """Declares silent nodes dead, and frees the jobs of dead nodes."""
+    """Declares silent nodes dead, and frees the jobs of dead nodes. The guard wakes it when a node
+    falls silent, and the stager when dead nodes may hold jobs."""
 
     name = "rescuer"
 
@@ -85,12 +106,15 @@ class Rescuer(Service):
         self._every = every
 
     async def tick(self, now: datetime | None) -> float:
-        for node in self._guard.silent_nodes():
+        silent = self._guard.silent_nodes()
+        for node in silent:
             worker = await self._store.bury(self._term(), node.id, node.seen.token, node.seen.seq)
             if worker:
                 self._emit("node_died", dead=worker, silent=node.seen.lease_seconds)
         freed = await free_the_dead(self._store, self._limits, self._emit, now)
-        return 0.0 if freed >= self._limits.batch_rows else self._every
+        if freed >= self._limits.batch_rows:
+            return 0.0
+        return self._every if silent else max(self._every, Tuning.rescue_idle_seconds)
 
 
 async def free_the_dead(store: Store, limits: Limits, emit: Emit, now: datetime | None) -> int:
@@ -167,7 +191,13 @@ class Periodic(Service):
             return 0.0 if written else self.pause
         next_in, ahead = await self._store.next_schedule(self._app, now, without)
         self._watch_clock(ahead)
-        return min(max(next_in, 0.0) + 0.001, 5.0) if next_in is not None else 5.0
+        look = Tuning.schedule_look_seconds if self.decides_all else Tuning.undecided_look_seconds
+        return look if next_in is None else min(max(next_in, 0.0) + 0.001, look)
+
+    @property
+    def decides_all(self) -> bool:
+        """False while a moment stays due because its schedule cannot be decided."""
+        return not self._undecidable
 
     def _left_out(self) -> list[LeftOut]:
         """The schedules to skip for now. Each is retried later: a time zone may get installed."""
@@ -333,15 +363,27 @@ def leader_duties(
     guard: Guard,
     emit: Emit,
     leads: Callable[[], bool],
+    on_deadline: Callable[[], None],
 ) -> dict[str, Loop]:
-    """All duties by name. Each works only while ``leads()``."""
+    """All duties by name. Each works only while ``leads()``. ``on_deadline`` is called when a
+    deadline has passed."""
     term = term_of(guard, settings.name)
     limits, retention = settings.limits, settings.retention
+    stager = Stager(store, limits, settings.polling, term, on_deadline)
+    periodic = Periodic(settings.name, store, env, limits, retention, term, emit)
     duties: list[Service] = [
-        Stager(store, limits, settings.polling, term),
+        stager,
         Rescuer(store, limits, guard, term, emit, settings.timings.renew),
-        Periodic(settings.name, store, env, limits, retention, term, emit),
+        periodic,
         Pruner(store, env, limits, retention, term, emit),
         Historian(store, term, retention.history_days > 0),
     ]
-    return {duty.name: Loop(duty, env, emit, leads) for duty in duties}
+    loops = {duty.name: Loop(duty, env, emit, leads) for duty in duties}
+    stager.on_dead = loops["rescuer"].wake
+
+    def on_schedule() -> None:
+        if periodic.decides_all:
+            loops["periodic"].wake()
+
+    stager.on_schedule = on_schedule
+    return loops

@@ -126,7 +126,15 @@ class Node:
         settings, env = self._settings, self._env
         self._loops: dict[str, Loop] = {}
         self._producer = self._build_producer()
-        self._duties = leader_duties(settings, self._store, env, self.guard, self._emit, self.leads)
+        self._duties = leader_duties(
+            settings,
+            self._store,
+            env,
+            self.guard,
+            self._emit,
+            self.leads,
+            lambda: self._loops["deadlines"].wake(),
+        )
         self._loops["recorder"] = Loop(self.recorder, env, self._emit)
         self.recorder.wake = self._loops["recorder"].wake_from_any_thread
         self._loops["acker"] = Loop(self.acker, env, self._emit)

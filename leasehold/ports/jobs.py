@@ -59,6 +59,12 @@ class Staged:
     """Due jobs whose task no live node knows."""
     next_in: float | None
     """Seconds until the next job is due."""
+    deadline_in: float | None = None
+    """Seconds until the next deadline; negative if it has passed."""
+    dead: bool = False
+    """Dead nodes may still hold jobs."""
+    schedules: bool = False
+    """A schedule of the leader's application has a moment that is due."""
 
 
 class JobStore(Operations):

@@ -15,7 +15,8 @@ from leasehold.model.filter import JobFilter
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
 from leasehold.ports import Term
-from tests.contract.world import ELECTION, Session, World, at, identity
+from tests.contract.test_deadlines import level
+from tests.contract.world import ELECTION, Session, World, at, identity, planned
 
 
 async def crash(world: World, *, started: bool = True) -> Session:
@@ -120,6 +121,45 @@ async def test_what_is_due_becomes_available(world: World):
     assert await world.a.stage() == (1, 0, 20.0)
     assert await world.state(job) == "available"
     assert (await world.get(job)).scheduled_for == at(10)
+
+
+async def test_a_stage_tells_of_deadlines_and_of_the_dead(world: World):
+    await world.a.lead()
+    term = world.a.term
+
+    async def told() -> tuple[float | None, bool]:
+        staged = await world.a.store.stage(term, 100, world.now)
+        return staged.deadline_in, staged.dead
+
+    assert await told() == (None, False)
+    await world.enqueue(deadline=(level(5),))
+    assert await told() == (5.0, False)
+    world.now = at(7)
+    assert await told() == (-2.0, False)
+    await world.b.store.sweep(100, world.now)
+    assert await told() == (None, False)
+    beat = await world.a.beat()
+    [seen] = [node.seen for node in beat.nodes if node.id == world.b.id]
+    assert await world.a.store.bury(term, world.b.id, seen.token, seen.seq)
+    assert await told() == (None, True)
+    await world.a.store.settle([world.b.id])
+    assert await told() == (None, False)
+
+
+async def test_a_stage_tells_of_due_schedules(world: World):
+    term = await world.a.lead()
+
+    async def due() -> bool:
+        return (await world.a.store.stage(term, 100, world.now)).schedules
+
+    await world.a.store.sync_schedules("another", "r1", [planned()], world.now)
+    assert not await due(), "it is not of this application"
+    await world.a.store.sync_schedules(ELECTION, "r1", [planned(next_at=at(3))], world.now)
+    assert not await due()
+    world.now = at(3)
+    assert await due()
+    await world.a.store.pause_schedule(ELECTION, "tick", True)
+    assert not await due()
 
 
 async def test_whoever_does_not_lead_stages_nothing(world: World):

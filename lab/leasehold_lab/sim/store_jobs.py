@@ -267,7 +267,7 @@ class SimJobs(JobStore):
         ahead = [row.run_at for row in waiting if row.run_at > moment]
         next_in = (min(ahead) - moment).total_seconds() if ahead else None
         if not db.fenced(term.leader, term.token):
-            return Staged(0, 0, next_in)
+            return Staged(0, 0, next_in, *self._else_due(term.leader, moment))
         due = [row for row in waiting if row.run_at <= moment and row.id not in db.locked]
         due.sort(key=lambda row: row.run_at)
         known = {
@@ -286,7 +286,19 @@ class SimJobs(JobStore):
                 staged.append(row)
         if staged:
             db.wake(row.queue for row in staged)
-        return Staged(len(staged), len(due[:limit]) - len(staged), next_in)
+        held_on = len(due[:limit]) - len(staged)
+        return Staged(len(staged), held_on, next_in, *self._else_due(term.leader, moment))
+
+    def _else_due(self, app: str, moment: datetime) -> tuple[float | None, bool, bool]:
+        """Seconds until the next deadline, whether dead nodes may hold jobs, and whether a schedule
+        is due."""
+        armed = [d.due_at for d in self.db.deadlines.values() if d.state == "armed" and d.due_at]
+        dead = any(not death.settled for death in self.db.deaths.values())
+        schedules = any(
+            row.app == app and not row.paused and row.next_at and row.next_at <= moment
+            for row in self.db.schedules.values()
+        )
+        return (min(armed) - moment).total_seconds() if armed else None, dead, schedules
 
 
 def claim_order(row: JobRow) -> tuple[int, bool, int]:

@@ -1,8 +1,9 @@
--- Make due jobs available. A job whose task or version no live node knows continues to wait.
+-- Make due jobs available. A job whose task or version no live node knows continues to wait. The answer also says
+-- what else a leader has to do: the next deadline, whether dead nodes may hold jobs, and whether a schedule is due.
 -- edge: scheduled -> available
 -- edge: retryable -> available
 -- locks: fence FOR SHARE, job rows FOR UPDATE SKIP LOCKED
--- index: job_waiting, fence_pkey; a scan of node
+-- index: job_waiting, fence_pkey, deadline_due (in order), death_open, schedule_next; a scan of node
 with f as materialized (
     select 1 from leasehold.fence where name = %(leader)s and token = %(term)s for share
 ), known as materialized (
@@ -32,4 +33,9 @@ select (select count(*) from staged), (select count(*) from later),
        (select extract(epoch from run_at - coalesce(%(now)s::timestamptz, now()))::float8
         from leasehold.job where not ready and run_at > coalesce(%(now)s::timestamptz, now())
         order by run_at limit 1),
+       (select extract(epoch from due_at - coalesce(%(now)s::timestamptz, now()))::float8
+        from leasehold.deadline where state = 'armed' order by due_at limit 1),
+       exists (select 1 from leasehold.death where not settled),
+       exists (select 1 from leasehold.schedule
+               where app = %(leader)s and not paused and next_at <= coalesce(%(now)s::timestamptz, now())),
        (select count(*) from woken)

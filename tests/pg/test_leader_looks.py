@@ -1,0 +1,80 @@
+"""The stager's look at the database is also that of the rescuer and the sweeper of deadlines."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from leasehold import App, Context
+from leasehold.config import Tuning
+from leasehold.duties.leading import Periodic
+from leasehold.node import Node
+from tests.pg.bench import Bench
+from tests.support.wait import until_async
+
+NEVER = 3600.0
+
+
+async def test_a_death_that_nobody_tells_the_leader_of_is_found(
+    app: App, bench: Bench, sql: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tuning, "rescue_idle_seconds", NEVER)
+    monkeypatch.setattr(Node, "on_nodes_changed", lambda self: None)
+    ran: list[int] = []
+
+    @app.task(name="t")
+    async def run() -> None:
+        ran.append(1)
+
+    await bench.claimed()
+    async with app.node() as node:
+        await until_async(node.leads)
+        # a trigger writes the death
+        await sql("delete from leasehold.node where id = %(node)s", {"node": bench.node})
+        await until_async(lambda: ran, 30, "the dead node's job")
+
+
+async def test_a_deadline_that_is_armed_while_the_sweeper_sleeps_is_decided(
+    app: App, sql: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tuning, "sweep_seconds", NEVER)
+    told: list[Any] = []
+
+    @app.task(name="page")
+    async def page(breach: dict[str, Any]) -> None:
+        told.append(breach)
+
+    async with app.node() as node:
+        await until_async(node.leads)
+        for count in (1, 2):  # after the first one, the sweeper sleeps
+            due = datetime.now(UTC) + timedelta(seconds=1)
+            await app.deadline(f"backup {count}", due=due, on_breach=page)
+            await until_async(lambda count=count: len(told) == count, 30, "the page")
+
+
+async def test_a_schedule_that_nobody_tells_the_leader_of_fires(
+    app: App, sql: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tuning, "schedule_look_seconds", NEVER)
+    ran: list[datetime] = []
+
+    @app.every(seconds=3600, name="hourly")
+    @app.task(name="t")
+    async def run(ctx: Context) -> None:
+        ran.append(ctx.scheduled_for)
+
+    pauses: list[float] = []
+    tick = Periodic.tick
+
+    async def noted(periodic: Periodic, now: datetime | None) -> float:
+        pauses.append(await tick(periodic, now))
+        return pauses[-1]
+
+    monkeypatch.setattr(Periodic, "tick", noted)
+    async with app.node():
+        await until_async(lambda: sql("select 1 from leasehold.schedule"))
+        await until_async(lambda: pauses and pauses[-1] > 60, 30, "it sleeps")
+        await sql("update leasehold.schedule set next_at = now()")
+        await until_async(lambda: ran, 30, "the moment")
