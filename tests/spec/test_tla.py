@@ -107,7 +107,7 @@ def run_tlc(config: str, folder: Path, jit: int) -> Verdict:
         capture_output=True,
         text=True,
         timeout=SECONDS,
-        preexec_fn=lambda: os.nice(10),
+        preexec_fn=lambda: os.nice(5),
     )
     return read(done.stdout + done.stderr)
 
