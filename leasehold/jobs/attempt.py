@@ -232,10 +232,10 @@ class Attempts:
         given = task.values.read(job.payload)
         if self._registry.middleware:
             context = arguments[0] if arguments else self._context(Context, claim)
-            handler = partial(task.function, *arguments, **given)
+            handler = partial(task.handler, *arguments, **given)
             work = around(self._registry.middleware, context, handler)
         else:
-            work = task.function(*arguments, **given)
+            work = task.handler(*arguments, **given)
         claim.place = work
         if job.timeout is None:
             return self._outcome_of(task, await work)
@@ -263,7 +263,7 @@ class Attempts:
             claim.place = threading.get_ident()
             # Returned: a future cannot hold StopIteration, and SystemExit would end the loop.
             try:
-                returned = task.function(*arguments, **task.values.read(job.payload))
+                returned = task.handler(*arguments, **task.values.read(job.payload))
             except BaseException as error:
                 own.leave_if_copy(process, error)
                 return None, error

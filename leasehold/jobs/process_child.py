@@ -298,7 +298,8 @@ def _call(request: Message, link: ParentLink, loop: _Loop) -> tuple[Values, Any]
     arguments = (context,) if request["takes_context"] else ()
     link.tell({"kind": "started"})
     values = _values_of(function, request["takes_context"])
-    call = partial(function, *arguments, **values.read(request["job"]["payload"]))
+    handler = app.registry.as_handler(function) if app is not None else function
+    call = partial(handler, *arguments, **values.read(request["job"]["payload"]))
     middleware = app.registry.middleware if app is not None else ()
     if middleware:
         outer = context if is_async else _context(request, link, app, True)

@@ -75,6 +75,8 @@ class TaskFunction:
         self.name = name
         self._label = f"arguments of {name}"
         self.function = function
+        self.handler = registry.as_handler(function)
+        """What a job calls: the function, and what an integration does around it."""
         self.options = options
         self._payload_limit = payload_limit
         self._is_async = inspect.iscoroutinefunction(function)
@@ -278,6 +280,11 @@ class Registry:
             )
         self._tasks[name] = task
         return task
+
+    def as_handler(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what a job calls, for an integration that works around each handler, in the
+        handler's own thread or process."""
+        return function
 
     def levels(self, given: object) -> tuple[Level, ...]:
         """Resolve the callbacks of deadlines. Raises BadDeadline, UnknownTask."""

@@ -55,7 +55,7 @@ def succeeded(process: Process, seconds: float = 60) -> str:
 def test_the_project_passes_its_own_tests(django: Django) -> None:
     """On every Python: the app, its transactions, the dashboard and the test database."""
     output = succeeded(django("test", f"{SHOP}.checks"), 90)
-    assert re.search(r"Ran 1\d tests", output), output
+    assert re.search(r"Ran 2\d tests", output), output
 
 
 def test_the_task_backend_does_what_django_asks_of_one_or_says_what_it_needs(
@@ -112,12 +112,13 @@ def test_the_worker_of_several_processes_finds_the_project(django: Django, sql: 
 
 
 @pytest.mark.parametrize(
-    ("task", "arguments"), [("add_user", {"name": "ada"}), ("count_users", {})]
+    ("task", "arguments"),
+    [("add_user", {"name": "ada"}), ("count_users", {}), ("count_in_process", {})],
 )
 def test_a_job_after_a_broken_connection_gets_a_new_one(
     django: Django, sql: Any, task: str, arguments: dict[str, str]
 ) -> None:
-    """The connections of Django's threads live on between jobs, as CONN_MAX_AGE says."""
+    """The connections of Django's threads and processes live on between jobs, as CONN_MAX_AGE says."""
     succeeded(django("migrate"))
 
     def enqueue(**given: str) -> Any:

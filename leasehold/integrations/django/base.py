@@ -17,7 +17,7 @@ from leasehold.app.sync import SyncApp
 from leasehold.config import Settings
 from leasehold.errors import ConfigError, suggest
 from leasehold.jobs.client import Job
-from leasehold.jobs.tasks import Registry, TaskFunction, TaskOptions
+from leasehold.jobs.tasks import Registry
 from leasehold.model.codec import Codec
 from leasehold.model.job import JobRequest
 
@@ -29,8 +29,9 @@ class DjangoApp(App):
         LEASEHOLD = {"APP": "shop.jobs:app"}  # in settings.py
 
     ``database`` names one of Django's DATABASES. ``app.sync.enqueue`` and ``enqueue_many`` run on
-    its connection: inside ``transaction.atomic`` the job is part of that transaction. After each
-    job, leasehold closes the thread's database connections as Django does after a request.
+    its connection: inside ``transaction.atomic`` the job is part of that transaction. Before and
+    after each job, leasehold closes the thread's old and broken database connections, as Django
+    does around a request.
 
     ``options`` are those of :class:`leasehold.App`. With ``dsn``, jobs are in that database, over
     connections of leasehold's own, and not part of Django's transactions.
@@ -85,30 +86,32 @@ class _Registry(Registry):
         self.more_queues: set[str] = set()
         """Those that the setting TASKS names."""
 
-    def add(self, name: str, function: Callable[..., Any], options: TaskOptions) -> TaskFunction:
-        if options.executor != "process":  # its child finds the function by its name
-            function = _tidy(function)
-        return super().add(name, function, options)
+    def as_handler(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return _tidy(function)
 
     def queues(self) -> set[str]:
         return super().queues() | self.more_queues
 
 
 def _tidy(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, after which broken and old connections of its thread are closed."""
+    """The same function, before and after which broken and old connections of its thread are
+    closed. A connection may have become too old while no job ran."""
     if inspect.iscoroutinefunction(function):
+        close = sync_to_async(close_old_connections)  # where Django's asynchronous queries run
 
         @wraps(function)
         async def in_loop(*args: Any, **kwargs: Any) -> Any:
+            await close()
             try:
                 return await function(*args, **kwargs)
-            finally:  # in the thread in which Django's asynchronous queries run
-                await sync_to_async(close_old_connections)()
+            finally:
+                await close()
 
         return in_loop
 
     @wraps(function)
     def in_thread(*args: Any, **kwargs: Any) -> Any:
+        close_old_connections()
         try:
             return function(*args, **kwargs)
         finally:

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 from asgiref.sync import async_to_sync
@@ -14,7 +15,7 @@ from django.test import Client, TestCase, TransactionTestCase, override_settings
 from leasehold.errors import ConfigError, WrongConnection
 from leasehold.integrations.django import app, views
 from leasehold.integrations.django.models import Job
-from leasehold.testing import drain, sync
+from leasehold.testing import drain, sync, sync_context
 from leasehold.testing.databases import connected_to
 from tests.e2e.apps.shop.tasks import add_user
 
@@ -39,6 +40,21 @@ class Transactions(TestCase):
     def test_jobs_are_enqueued_in_bulk(self):
         app.sync.enqueue_many(add_user.job(name=str(n)) for n in range(30))
         self.assertEqual(Job.objects.count(), 30)
+
+    def test_a_task_that_a_test_calls_leaves_its_transaction_open(self):
+        pk = add_user(sync_context(), name="ada")
+        self.assertEqual(User.objects.get().pk, pk)
+
+    def test_a_job_does_not_use_a_connection_that_has_become_too_old(self):
+        handler = app.registry.as_handler(lambda: connection.connection)
+
+        def run_in_a_thread_with_an_old_connection():
+            connection.ensure_connection()
+            connection.close_at = 0
+            return handler()
+
+        with ThreadPoolExecutor(1) as thread:
+            self.assertIsNone(thread.submit(run_in_a_thread_with_an_old_connection).result())
 
     def test_the_migrations_agree_with_the_models(self):
         call_command("makemigrations", "leasehold", check=True, dry_run=True, verbosity=0)
