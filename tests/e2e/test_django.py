@@ -103,9 +103,14 @@ for task in (tasks.add_user.job(name="ada"), tasks.count_in_process.job()):
     ]
 
 
-def test_the_worker_of_several_processes_finds_the_project(django: Django, sql: Any) -> None:
+@pytest.mark.parametrize("leasehold", ["{}", f'{{"APP": "{SHOP}.own_app:app"}}'])
+def test_the_worker_of_several_processes_finds_the_project(
+    django: Django, sql: Any, leasehold: str
+) -> None:
+    """Each worker process loads the project's App before anything has set Django up."""
     succeeded(django("migrate"))
-    worker = django("leasehold_worker", "--processes", "2", "--settings", f"{SHOP}.settings")
+    options = ("--processes", "2", "--settings", f"{SHOP}.settings")
+    worker = django("leasehold_worker", *options, SHOP_LEASEHOLD=leasehold)
     until(lambda: sql("select count(*) from leasehold.nodes") == [(2,)], 40, "two nodes")
     worker.kill(signal.SIGTERM)
     assert worker.wait(30) == 0
@@ -118,7 +123,7 @@ def test_the_worker_of_several_processes_finds_the_project(django: Django, sql: 
 def test_a_job_after_a_broken_connection_gets_a_new_one(
     django: Django, sql: Any, task: str, arguments: dict[str, str]
 ) -> None:
-    """The connections of Django's threads and processes live on between jobs, as CONN_MAX_AGE says."""
+    """Django's connections live on between jobs, as CONN_MAX_AGE says."""
     succeeded(django("migrate"))
 
     def enqueue(**given: str) -> Any:

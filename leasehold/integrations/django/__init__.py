@@ -30,4 +30,16 @@ def __getattr__(name: str) -> Any:
     # loaded on first use: Django imports this package before it is set up
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "app":
+        _set_up()
     return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+
+
+def _set_up() -> None:
+    """Set Django up for `leasehold worker` and the children of executor="process", which start
+    without it: the module of the project's own App may import models."""
+    import django
+    from django.apps import apps
+
+    if not apps.ready and not apps.loading:
+        django.setup()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pkgutil import resolve_name
 from typing import Any
 
-import django
-from django.apps import apps
 from django.conf import settings
 
 from leasehold.errors import ConfigError
@@ -44,6 +42,3 @@ def _named(path: Any) -> DjangoApp:
 
 
 app = _made()
-if not apps.ready and not apps.loading:
-    # `leasehold worker` and the children of executor="process" start without Django
-    django.setup()
