@@ -12,11 +12,13 @@ import inspect
 import re
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 from uuid import UUID
 
 from django.apps import apps
 from django.core import checks
+from django.db import transaction
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
@@ -24,6 +26,7 @@ from leasehold.errors import ConfigError, JobNotFound, suggest
 from leasehold.integrations.django.project import app
 from leasehold.jobs.context import Context, SyncContext
 from leasehold.jobs.tasks import TaskFunction, TaskOptions
+from leasehold.model.codec import opened
 from leasehold.model.outcome import Discard
 from leasehold.model.states import State
 
@@ -80,13 +83,16 @@ class LeaseholdBackend(BaseTaskBackend):  # type: ignore[misc]
     def enqueue(self, task: Task, args: Any, kwargs: Any) -> TaskResult:
         self.validate_task(task)
         payload = {"args": normalize_json(list(args)), "kwargs": normalize_json(kwargs)}
-        options = {"queue": task.queue_name, "priority": -task.priority}
+        own = {name: value for name, value in self.options.items() if name != "backoff"}
+        options = {**own, "queue": task.queue_name, "priority": -task.priority}
         if task.run_after is not None:
             naive = timezone.is_naive(task.run_after)
             options["run_at"] = timezone.make_aware(task.run_after) if naive else task.run_after
         known = self._known(task)
         request = known.job((), payload, known.with_options(known.job_options, options))
-        result = self.get_result(app.sync.enqueue(request).id)
+        # in one transaction: before its end, no worker can run and forget the job
+        with transaction.atomic(using=app.database) if app.database else nullcontext():
+            result = self.get_result(app.sync.enqueue(request).id)
         task_enqueued.send(type(self), task_result=result)
         return result
 
@@ -96,6 +102,7 @@ class LeaseholdBackend(BaseTaskBackend):  # type: ignore[misc]
         task = _task(job.task_name) if job else None
         if job is None or task is None:
             raise TaskResultDoesNotExist(result_id)
+        payload = opened(app.codec, job.payload)
         waits = job.state == State.SCHEDULED and not job.attempt
         task = task.using(priority=-job.priority, queue_name=job.queue, backend=self.alias,
                           run_after=job.scheduled_for if waits else None)  # fmt: skip
@@ -107,13 +114,13 @@ class LeaseholdBackend(BaseTaskBackend):  # type: ignore[misc]
             started_at=job.started_at,
             finished_at=job.completed_at,
             last_attempted_at=job.started_at,
-            args=job.payload["args"],
-            kwargs=job.payload["kwargs"],
+            args=payload["args"],
+            kwargs=payload["kwargs"],
             backend=self.alias,
             errors=[_error(job.last_error)] if job.last_error else [],
             worker_ids=[""] * (job.attempt - 1) + [job.worker_id or ""] * bool(job.attempt),
         )
-        object.__setattr__(result, "_return_value", job.result)
+        object.__setattr__(result, "_return_value", opened(app.codec, job.result))
         return result
 
     def check(self, **kwargs: Any) -> list[checks.CheckMessage]:
@@ -221,8 +228,8 @@ def _returned(result: TaskResult, returned: Any) -> Any:
     """What the handler returns to leasehold: the value, or Discard if it is not JSON."""
     try:
         value = normalize_json(returned)
-    except TypeError as error:
-        text = f"TypeError: the result is not JSON: {error}"
+    except (TypeError, ValueError) as error:
+        text = f"{type(error).__name__}: the result is not JSON: {error}"
         result.errors[:] = [_error(text)]
         _end(result, TaskResultStatus.FAILED)
         return Discard(text)

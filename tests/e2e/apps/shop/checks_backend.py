@@ -20,7 +20,7 @@ from leasehold.errors import ConfigError
 from leasehold.integrations.django import app
 from leasehold.integrations.django.backend import LeaseholdBackend
 from leasehold.integrations.django.models import Job
-from leasehold.testing import drain
+from leasehold.testing import drain, sync
 from tests.e2e.apps.shop import django_tasks as tasks
 
 BACKEND = "leasehold.integrations.django.backend.LeaseholdBackend"
@@ -140,6 +140,10 @@ class Enqueues(TestCase):
         self.assertEqual(Job.objects.order_by("priority").first().id.hex, high.id.replace("-", ""))
         self.assertEqual(Job.objects.order_by("priority").last().id.hex, low.id.replace("-", ""))
 
+    def test_a_job_gets_the_options_of_the_backend_that_enqueues_it(self):
+        result = tasks.add.using(backend="free").enqueue(1)
+        self.assertEqual(Job.objects.get(id=result.id).max_attempts, 7)
+
     @override_settings(USE_TZ=False)
     def test_a_time_without_a_zone_is_in_the_projects_zone(self):
         later = datetime(2040, 5, 6, 7, 8)
@@ -252,13 +256,27 @@ class Runs(TransactionTestCase):
             self.assertIn("django_tasks.py", error.traceback)
 
     def test_a_result_that_is_not_json_fails_the_task_without_another_run(self):
-        result = tasks.unstorable.enqueue()
+        kinds = {True: TypeError, False: ValueError}
+        results = {kind: tasks.unstorable.enqueue(kind) for kind in kinds}
         with self.assertLogs("django.tasks", level="ERROR"):
             self.run_all()
-        result.refresh()
-        self.assertEqual((result.status, result.attempts), ("FAILED", 1))
-        self.assertIs(result.errors[0].exception_class, TypeError)
-        self.assertIn("Unsupported type", result.errors[0].traceback)
+        for kind, result in results.items():
+            result.refresh()
+            self.assertEqual((result.status, result.attempts), ("FAILED", 1))
+            self.assertIs(result.errors[0].exception_class, kinds[kind])
+            self.assertIn("Unsupported", result.errors[0].traceback)
+
+    def test_no_worker_ends_a_job_before_its_result_is_read(self):
+        class WithAWorker(LeaseholdBackend):
+            def get_result(self, result_id):
+                sync.drain(app)
+                return super().get_result(result_id)
+
+        backend = WithAWorker("default", {"OPTIONS": {"history": False}})
+        result = backend.enqueue(tasks.nothing, [], {})
+        self.assertEqual(result.status, "READY")
+        self.run_all()
+        self.assertFalse(Job.objects.filter(id=result.id).exists())
 
     def test_a_cancelled_job_is_a_failed_task(self):
         result = tasks.nothing.enqueue()

@@ -44,8 +44,8 @@ async def fail_async():
 
 
 @task
-def unstorable():
-    return lambda: True
+def unstorable(in_utf8):
+    return (lambda: True) if in_utf8 else b"\xff"
 
 
 @task

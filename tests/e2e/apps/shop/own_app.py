@@ -4,4 +4,9 @@ from django.contrib.auth.models import User  # noqa: F401
 
 from leasehold.integrations.django import DjangoApp
 
-app = DjangoApp(recover_within=9)
+
+class Backwards:
+    encode = decode = staticmethod(lambda data: data[::-1])
+
+
+app = DjangoApp(recover_within=9, codec=Backwards())

@@ -53,5 +53,6 @@ TASKS = {
     "free": {
         "BACKEND": "leasehold.integrations.django.backend.LeaseholdBackend",
         "QUEUES": [],
+        "OPTIONS": {"max_attempts": 7},
     },
 }
