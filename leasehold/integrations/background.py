@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
+from leasehold import own
 from leasehold.app import App
 from leasehold.env import LOOP_FACTORY
 from leasehold.errors import told
@@ -44,9 +45,10 @@ class BackgroundNode:
 
     def stop(self) -> None:
         """Returns when the node has resigned, and its jobs have ended: they have
-        ``App(grace=…)`` seconds to finish."""
-        self._started.result().call_soon_threadsafe(self._end.set)
-        self._thread.join()
+        ``App(grace=…)`` seconds to finish. Does nothing if the node does not run."""
+        if self._thread.is_alive():
+            self._started.result().call_soon_threadsafe(self._end.set)
+            self._thread.join()
 
     def __enter__(self) -> Self:
         self.start()
@@ -78,11 +80,11 @@ class BackgroundNode:
 
 
 def _run_to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Like ``asyncio.run``, but a handler's own task that raises SystemExit through the loop ends
-    neither the node nor, unnoticed, this thread."""
+    """Like ``asyncio.run``, but a handler that cancels all tasks, or whose own task raises
+    SystemExit through the loop, ends neither the node nor, unnoticed, this thread."""
     with asyncio.Runner(loop_factory=LOOP_FACTORY) as runner:
         loop = runner.get_loop()
-        serving = loop.create_task(work)
+        serving = loop.run_until_complete(_started(work))
         while not serving.done():
             try:
                 loop.run_until_complete(serving)
@@ -90,3 +92,7 @@ def _run_to_its_end(work: Coroutine[Any, Any, None]) -> None:
                 if serving.done():
                     raise
                 logger.error("a task or callback of a handler raised %s", told(error))
+
+
+async def _started(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    return own.start(work, name="leasehold-node")

@@ -64,6 +64,25 @@ def test_a_handler_that_raises_through_the_loop_does_not_end_the_node(
     app.sync.close()
 
 
+def test_a_handler_that_cancels_all_tasks_does_not_end_the_node(app: App) -> None:
+    @app.task
+    async def cancel_all(ctx: Context) -> None:
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+
+    with BackgroundNode(app):
+        for _ in range(2):
+            app.sync.wait(app.sync.enqueue(cancel_all.job()).id, 20)
+    app.sync.close()
+
+
+def test_a_stop_does_nothing_if_no_node_runs(app: App) -> None:
+    node = BackgroundNode(app)
+    node.stop()
+    with node:
+        node.stop()
+
+
 def test_the_hooks_of_gunicorn_refuse_what_is_not_an_app() -> None:
     start, leave = node("leasehold:Context")
     worker: Any = SimpleNamespace()
