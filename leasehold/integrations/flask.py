@@ -126,7 +126,8 @@ def _of(flask_app: Flask) -> Leasehold:
 @click.command(
     _NAME,
     add_help_option=False,
-    context_settings={"ignore_unknown_options": True},
+    # the arguments stay as they are, also a `--` before the command of `leasehold lock`
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     short_help="Run leasehold's commands, such as worker and status.",
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)

@@ -189,6 +189,8 @@ def test_the_command_uses_the_database_of_the_flask_application(procs: Processes
     assert shown.wait(30) == 0 and json.loads(shown.output) == []
     wrong = flask(procs, dsn, "jbos")
     assert wrong.wait(30) == 2 and "jobs" in wrong.output
+    locked = flask(procs, dsn, "lock", "nightly", "--", "echo", "its own", "--fail")
+    assert locked.wait(30) == 0 and "its own --fail" in locked.output
     assert "schedules" in until(lambda: _help(procs, dsn), 30)
 
 
