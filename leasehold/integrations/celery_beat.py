@@ -79,7 +79,7 @@ def _times(celery: Any, given: Any) -> str:
     if type(times) is schedule:
         seconds = times.run_every.total_seconds()
         every(seconds=seconds)
-        return f"every(seconds={seconds:g}"
+        return f"every(seconds={seconds:.15g}"
     raise BadSchedule(
         f"leasehold has no schedule like Celery's {type(times).__name__}",
         do="Use a cron expression, or a schedule that decides in its handler whether to act",

@@ -100,6 +100,7 @@ def test_all_that_can_be_translated_runs_as_code_for_leasehold(celery):
         "seconds": entry(30.0, options={"queue": "fast", "expires": 9}),
         "timedelta": entry(timedelta(hours=2), "bound", kwargs={"to": "kim"}),
         "schedule": entry(schedule(45)),
+        "long": entry(timedelta(days=12, minutes=1, seconds=1)),
     }
     found = read(celery)
     assert not found.refused
@@ -110,6 +111,7 @@ def test_all_that_can_be_translated_runs_as_code_for_leasehold(celery):
         "seconds": got["seconds"].spec.to_json() | {"kind": "every", "seconds": 30.0},
         "timedelta": got["timedelta"].spec.to_json() | {"kind": "every", "seconds": 7200.0},
         "schedule": got["schedule"].spec.to_json() | {"kind": "every", "seconds": 45.0},
+        "long": got["long"].spec.to_json() | {"kind": "every", "seconds": 1036861.0},
     }
     assert got["weekly"].job.payload == '{"kind":"weekly"}'
     assert got["timedelta"].job.payload == '{"to":"kim"}'
