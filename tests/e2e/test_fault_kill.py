@@ -28,7 +28,7 @@ def test_a_leader_killed_in_mid_job_loses_none_and_only_its_own_run_again(scene:
     held = held_by(scene, leader.pid)
     killed_at = boot_now()
     leader.kill()
-    assert len(held) >= 20, "it had its hands full"
+    assert len(held) >= 10, "it had its hands full, apart from jobs that ended just then"
     scene.wait_done(jobs, 60)
 
     runs = scene.history("start", task="nap")
