@@ -18,19 +18,19 @@ from tests.support import postgres as servers
 _PAGE = """\
 # How soon problems are detected
 
-This page shows how many seconds pass until leasehold reports a problem. The measurement causes
+This page shows how many seconds it takes until leasehold reports a problem. The measurement causes
 twenty problems in real processes: for example, it kills or freezes a worker, terminates a session,
 sets a clock, or makes jobs fail. From that moment four observers check repeatedly:
 
 - `leasehold status` must exit with status 1 and print the sentence;
-- the dashboard's page *Now* must show the sentence;
+- the dashboard's page *Overview* must show the sentence;
 - the metric `leasehold_problems{{kind="…"}}` must be greater than 0;
 - Prometheus scrapes two endpoints and evaluates the rules of `leasehold metrics rules` every
   second. There must be exactly one active alert.
 
-The table has the seconds until each of them reported the problem. The target is {limit:g} s. The
-figures include the time that the observer itself takes: on a busy machine, the command needs some
-seconds to start.
+The table shows after how many seconds each observer reported the problem. The target is
+{limit:g} s. The figures include the time that the observer itself takes. For example, on a busy
+machine the command needs some seconds to start.
 
 | problem | kind | status | dashboard | metric | alert |
 |---|---|---:|---:|---:|---:|
@@ -53,20 +53,20 @@ The measurement starts when the problem is caused, with these exceptions:
 - For a deadline, it starts at its due time.
 - For a missed moment, it starts when the leader is stopped for 4 s.
 - For lost notifications, another version and a failing schedule, it starts when the worker that
-  causes them has started.
+  causes the problem has started.
 
 ## What limits the time
 
-- A node that does not renew its lease is reported when three renewals in a row are missing, which
-  is 6 s by default. It is declared dead after its whole lease, 10 s, or at once if its parent saw
-  it die.
+- If a node does not renew its lease, leasehold reports it when three renewals in a row are missing:
+  after 6 s by default. The node is declared dead after its whole lease, 10 s, or at once if its
+  parent saw it die.
 - Four alerts are active at once, but fire later: `LeaseholdNoLiveNode` and `LeaseholdQueueUnworked`
   after 10 s, `LeaseholdWakeupsLost` after a minute and `LeaseholdVersionsDiffer` after an hour. All
   others fire at once.
 
 Run the measurement with `make detection`. `ARGS="poison_job"` measures one problem. `make healthy`
-checks the opposite: it runs a healthy, busy application with deployments and reports every false
-problem.
+measures the opposite: it runs a healthy, busy application with deployments and counts the problems
+that leasehold reports, each of which is false.
 """
 
 
