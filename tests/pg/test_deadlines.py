@@ -99,9 +99,7 @@ async def test_a_schedules_tick_that_fails_is_told_with_its_moment(app: App):
         return Discard("it is broken")
 
     promise = Deadline(seconds=0.3, since="tick", on_breach="page")
-    app.every(seconds=3600, anchor=datetime.now(UTC) + timedelta(seconds=2), deadline=promise)(
-        failing
-    )
+    app.every(seconds=2, deadline=promise)(failing)
     async with app.node(queues={"default": 2, "pages": 2}):
         await until_async(lambda: asyncio.sleep(0, told), 30, "the page")
     facts = told[0]
