@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import cache, wraps
 from typing import Any
 
-from asgiref.sync import sync_to_async
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.db import close_old_connections, connections, transaction
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
@@ -30,8 +30,8 @@ class DjangoApp(App):
 
     ``database`` names one of Django's DATABASES. ``app.sync.enqueue`` and ``enqueue_many`` run on
     its connection: inside ``transaction.atomic`` the job is part of that transaction. Before and
-    after each job, leasehold closes the thread's old and broken database connections, as Django
-    does around a request.
+    after each job in a thread, leasehold closes the thread's old and broken database connections,
+    as Django does around a request. An ``async def`` task has connections of its own.
 
     ``options`` are those of :class:`leasehold.App`. With ``dsn``, jobs are in that database, over
     connections of leasehold's own, and not part of Django's transactions.
@@ -94,18 +94,18 @@ class _Registry(Registry):
 
 
 def _tidy(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, before and after which broken and old connections of its thread are
-    closed. A connection may have become too old while no job ran."""
+    """The same function. In a job's thread, broken and old connections are closed before and after
+    it, since one may have become too old while no job ran."""
     if inspect.iscoroutinefunction(function):
-        close = sync_to_async(close_old_connections)  # where Django's asynchronous queries run
 
         @wraps(function)
         async def in_loop(*args: Any, **kwargs: Any) -> Any:
-            await close()
-            try:
-                return await function(*args, **kwargs)
-            finally:
-                await close()
+            # its queries have a thread of their own until it ends, as a request under ASGI has
+            async with ThreadSensitiveContext():
+                try:
+                    return await function(*args, **kwargs)
+                finally:
+                    await sync_to_async(connections.close_all)()
 
         return in_loop
 

@@ -17,7 +17,7 @@ from leasehold.integrations.django import app, views
 from leasehold.integrations.django.models import Job
 from leasehold.testing import drain, sync, sync_context
 from leasehold.testing.databases import connected_to
-from tests.e2e.apps.shop.tasks import add_user
+from tests.e2e.apps.shop.tasks import add_user, read_users
 
 PASSWORD = "correct horse"
 
@@ -93,6 +93,12 @@ class Committed(TransactionTestCase):
 
         [record] = asyncio.run(run())
         self.assertEqual(record.result, User.objects.get().pk)
+
+    def test_an_async_job_keeps_its_connection_when_another_one_ends(self):
+        User.objects.bulk_create([User(username=name) for name in ("ada", "eve")])
+        app.sync.enqueue(read_users.job())
+        record = sync.drain(app)[0]
+        self.assertEqual(record.result, ["ada", "eve"], record.last_error)
 
     def test_delays_pass_in_the_test_database(self):
         app.sync.enqueue(add_user.using(run_in=3600).job(name="ada"))

@@ -21,6 +21,16 @@ async def count_users() -> int:
     return await get_user_model().objects.acount()
 
 
+@app.task(name="read_users", queue="in_loop", max_attempts=1)
+async def read_users() -> list[str]:
+    names = []
+    async for user in get_user_model().objects.order_by("username").aiterator(chunk_size=1):
+        names.append(user.username)
+        job = await count_users.enqueue()
+        await job.wait(20)
+    return names
+
+
 @app.task(name="count_in_process", executor="process")
 def count_in_process() -> int:
     return get_user_model().objects.count()
