@@ -5,7 +5,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
-from asgiref.sync import async_to_sync
+from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.admin.sites import site
 from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
@@ -15,9 +15,10 @@ from django.test import Client, TestCase, TransactionTestCase, override_settings
 from leasehold.errors import ConfigError, WrongConnection
 from leasehold.integrations.django import app, views
 from leasehold.integrations.django.models import Job
-from leasehold.testing import drain, sync, sync_context
+from leasehold.testing import drain, eager, sync, sync_context
 from leasehold.testing.databases import connected_to
 from tests.e2e.apps.shop.tasks import add_user, read_users
+from tests.support.wait import until
 
 PASSWORD = "correct horse"
 
@@ -99,6 +100,18 @@ class Committed(TransactionTestCase):
         app.sync.enqueue(read_users.job())
         record = sync.drain(app)[0]
         self.assertEqual(record.result, ["ada", "eve"], record.last_error)
+
+    async def test_an_eager_job_leaves_no_connection_open(self):
+        with eager(app):
+            await add_user.enqueue(name="ada")
+        open_ones = "datname = current_database() and pid <> pg_backend_pid()"
+
+        def others():
+            with connection.cursor() as cursor:
+                cursor.execute(f"select pid from pg_stat_activity where {open_ones}")
+                return cursor.fetchall()
+
+        await sync_to_async(until)(lambda: not others(), 10, "the end of the job's connection")
 
     def test_delays_pass_in_the_test_database(self):
         app.sync.enqueue(add_user.using(run_in=3600).job(name="ada"))
