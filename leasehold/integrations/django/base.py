@@ -13,6 +13,7 @@ from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
 from leasehold.app import App
+from leasehold.app.core import M
 from leasehold.app.sync import SyncApp
 from leasehold.config import Settings
 from leasehold.errors import ConfigError, suggest
@@ -47,6 +48,11 @@ class DjangoApp(App):
         super().__init__(**options)
         self.registry: _Registry = _Registry(self.settings.payload_limit, self.codec)
         self.sync: SyncApp = _SyncInDjango(self)
+
+    def middleware(self, function: M, /) -> M:
+        """See :meth:`App.middleware`."""
+        super().middleware(_tidy(function))
+        return function
 
     async def located(self) -> Settings:
         """The settings, with the DSN of Django's database as it is now: Django's test runner

@@ -79,6 +79,18 @@ class Committed(TransactionTestCase):
             cursor.execute("delete from leasehold.job")
         app.sync.close()  # before the test database is dropped
 
+    def no_other_connection_is_open(self):
+        """Of Django: leasehold's own connections have a name."""
+        others = """select pid from pg_stat_activity where datname = current_database()
+                    and application_name = '' and pid <> pg_backend_pid()"""
+
+        def found():
+            with connection.cursor() as cursor:
+                cursor.execute(others)
+                return cursor.fetchall()
+
+        until(lambda: not found(), 10, "the end of the other connections")
+
     def test_a_job_outside_any_block_is_committed_at_once(self):
         job = app.sync.enqueue(add_user.job(name="ada"))
         self.assertEqual(app.sync.get(job.id).payload, {"name": "ada"})
@@ -104,14 +116,19 @@ class Committed(TransactionTestCase):
     async def test_an_eager_job_leaves_no_connection_open(self):
         with eager(app):
             await add_user.enqueue(name="ada")
-        open_ones = "datname = current_database() and pid <> pg_backend_pid()"
+        await sync_to_async(self.no_other_connection_is_open)()
 
-        def others():
-            with connection.cursor() as cursor:
-                cursor.execute(f"select pid from pg_stat_activity where {open_ones}")
-                return cursor.fetchall()
+    def test_middleware_leaves_no_connection_open(self):
+        @app.middleware
+        async def counted(ctx, call_next):
+            await User.objects.acount()
+            return await call_next()
 
-        await sync_to_async(until)(lambda: not others(), 10, "the end of the job's connection")
+        self.addCleanup(app.registry.middleware.clear)
+        app.sync.enqueue(add_user.job(name="ada"))
+        [record] = sync.drain(app)
+        self.assertEqual(record.state, "completed")
+        self.no_other_connection_is_open()
 
     def test_delays_pass_in_the_test_database(self):
         app.sync.enqueue(add_user.using(run_in=3600).job(name="ada"))
