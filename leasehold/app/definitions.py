@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from leasehold.app.home import Home
@@ -15,12 +14,10 @@ from leasehold.jobs.context import Context, SyncContext
 from leasehold.jobs.tasks import Registry, TaskFunction, Upcast
 from leasehold.model.deadline import Level, as_levels
 from leasehold.model.job import JOB_OPTIONS, JobGiven, JobOptions, JobRequest
-from leasehold.model.missed import Missed
+from leasehold.model.missed import Missed, default_grace
 from leasehold.model.moments import in_seconds
 from leasehold.model.schedule import Spec
 
-LONGEST_DEFAULT_GRACE = 5.0
-_SOME_MOMENT = datetime(2024, 1, 1, tzinfo=UTC)
 _OWN = ("name", "missed", "grace_seconds", "arguments")
 _REFUSED = ("run_at", "run_in", "unique", "unique_for", "on_conflict")
 
@@ -184,7 +181,7 @@ class ScheduleOptions:
             if wrong not in allowed:
                 raise BadSchedule(f"a schedule has no option {wrong!r}", do=suggest(wrong, allowed))
         missed = Missed.parse(given.get("missed", Missed.LATEST))
-        grace = in_seconds(given.get("grace_seconds", _default_grace(spec)))
+        grace = in_seconds(given.get("grace_seconds", default_grace(spec)))
         if isinstance(grace, bool) or not isinstance(grace, (int, float)) or not 0 <= grace < 1e9:
             raise BadSchedule("grace_seconds must be a number of seconds", got=grace)
         arguments = given.get("arguments")
@@ -205,13 +202,3 @@ def without_moment(registry: Registry, given: object, owner: str) -> tuple[Level
                 do="Use an interval, or set it for one job: task.using(deadline=…)",
             )
     return registry.levels(given)
-
-
-def _default_grace(spec: Spec) -> float:
-    """Return half of the schedule's interval, at most 5 s. A short delay then misses no tick, and
-    ``latest`` fires no burst of ticks after an outage."""
-    first = spec.next_after(_SOME_MOMENT)
-    second = spec.next_after(first) if first else None
-    if first is None or second is None:
-        return LONGEST_DEFAULT_GRACE
-    return min(LONGEST_DEFAULT_GRACE, (second - first).total_seconds() / 2)

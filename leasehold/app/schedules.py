@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -17,7 +16,7 @@ from leasehold.model.moments import Duration
 from leasehold.model.schedule import Spec, cron, once
 from leasehold.model.schedule import every as every_spec
 from leasehold.ports import StoredSchedule
-from leasehold.watch.backfill import backfill, no_such_schedule
+from leasehold.watch.backfill import backfill, code_defines, no_such_schedule
 
 
 class StoredSchedules:
@@ -60,21 +59,18 @@ class StoredSchedules:
         BadSchedule for a name that the code defines, and for what ``App.periodic`` refuses; BadJob,
         BadPayload, UnknownTask, Unavailable.
         """
-        spec = _spec(cron, every, at, timezone, anchor)
+        spec = spec_of(cron, every, at, timezone, anchor)
         planned = self._planned(name, task, spec, options)
         if on is not None:
             users = self._app.on_connection
             moment = await users.database_now(on)
-            put = await users.put_schedule(on, self._name, _document(planned, moment))
+            put = await users.put_schedule(on, self._name, planned.definition(moment).as_json())
         else:
             store, now = await self._app.store(), self._app.env.due_now()
             moment = await store.database_now(now)
-            put = await store.put_schedule(self._name, _document(planned, moment), now)
+            put = await store.put_schedule(self._name, planned.definition(moment).as_json(), now)
         if not put:
-            raise BadSchedule(
-                f"the code defines a schedule named {name!r}",
-                do="Give this one another name, or take the other out of the code first",
-            )
+            raise code_defines(name)
 
     async def get(self, name: str) -> StoredSchedule:
         """Return a schedule of this application, also one that the code defines. Raises
@@ -143,26 +139,20 @@ class StoredSchedules:
         return Planned(name, spec, job, options.missed, options.grace)
 
 
-def _spec(
+def spec_of(
     expression: str | None,
     seconds: Duration | None,
     at: datetime | None,
     timezone: str,
     anchor: datetime | None,
 ) -> Spec:
+    """Return the moments of the one that is given. Raises BadSchedule."""
     if sum(given is not None for given in (expression, seconds, at)) != 1:
         raise BadSchedule(
             "give one of cron, every and at",
             got={"cron": expression, "every": seconds, "at": at},
-            do='cron="0 7 * * *", every=60, or at=datetime(…)',
+            do='For example cron="0 7 * * *" or every=60',
         )
     if expression is not None:
         return cron(expression, timezone)
     return once(at=at) if at is not None else every_spec(seconds=seconds or 0, anchor=anchor)
-
-
-def _document(planned: Planned, now: datetime) -> dict[str, Any]:
-    """The definition as JSON."""
-    definition = asdict(planned.definition(now))
-    first = definition["next_at"]
-    return {**definition, "next_at": first and first.isoformat()}

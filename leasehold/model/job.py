@@ -254,6 +254,12 @@ def needs(task: str, version: int) -> str:
     return task if version == 1 else f"{task} (version {version})"
 
 
+def needed(known: str) -> tuple[str, int]:
+    """Return the task and the version of a name that a node publishes."""
+    found = re.fullmatch(r"(.*) \(version (\d{1,9})\)", known, re.DOTALL)
+    return (found[1], int(found[2])) if found else (known, 1)
+
+
 _DECODER = json.JSONDecoder()
 
 

@@ -17,7 +17,7 @@ schedule cost as much as an hour.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
 
@@ -26,7 +26,10 @@ from leasehold.errors import BadSchedule, suggest
 STEP_TOLERANCE_SECONDS = 1.0
 """A high-water mark may be this far ahead of now, because two servers' clocks differ."""
 
+LONGEST_DEFAULT_GRACE = 5.0
+
 _INSTANT = timedelta(microseconds=1)
+_SOME_MOMENT = datetime(2024, 1, 1, tzinfo=UTC)
 _LONGEST_SECONDS = 100 * 366 * 86_400.0
 
 
@@ -51,6 +54,16 @@ class Missed(StrEnum):
         except ValueError:
             hint = suggest(str(value)[:64], list(cls))
             raise BadSchedule("no such missed-tick policy", got=value, do=hint) from None
+
+
+def default_grace(moments: Moments) -> float:
+    """Return half of the schedule's interval, at most 5 s. A short delay then misses no tick, and
+    ``latest`` fires no burst of ticks after an outage."""
+    first = moments.next_after(_SOME_MOMENT)
+    second = moments.next_after(first) if first else None
+    if first is None or second is None:
+        return LONGEST_DEFAULT_GRACE
+    return min(LONGEST_DEFAULT_GRACE, (second - first).total_seconds() / 2)
 
 
 @dataclass(frozen=True)

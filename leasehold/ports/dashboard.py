@@ -127,7 +127,8 @@ class Reports(Operations):
     ) -> list[EventView]: ...
 
     @operation("web/schedules")
-    async def schedules(self, limit: int) -> list[ScheduleDetail]: ...
+    async def schedules(self, limit: int, longest: int = 8_192) -> list[ScheduleDetail]:
+        """Return schedules by name. ``longest``: the most bytes of arguments to return of one."""
 
     @operation("web/ticks")
     async def ticks(self, each: int, now: Now = None) -> list[TickView]:

@@ -102,6 +102,11 @@ class ScheduleDetail(NamedTuple):
     next_at: datetime | None
     last_fire_at: datetime | None
     last_state: str | None
+    release: str
+    in_code: bool
+    """False: it was put at run time."""
+    arguments: dict[str, Any] | None
+    """None: the code defines the schedule, or they are long."""
 
 
 class TickView(NamedTuple):

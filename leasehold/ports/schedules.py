@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -78,6 +78,10 @@ class ScheduleDefinition:
     """The first moment, if the schedule is new or its spec changed. Due and undecided moments of
     the spec before stay due."""
 
+    def as_json(self) -> dict[str, Any]:
+        """Return it as ``put_schedule`` takes it."""
+        return {**asdict(self), "next_at": self.next_at and self.next_at.isoformat()}
+
 
 @dataclass(frozen=True, slots=True)
 class Synced:
@@ -112,6 +116,8 @@ class StoredSchedule(NamedTuple):
     """The moments as JSON."""
     job: dict[str, Any]
     """The options of its jobs, and ``payload``, their arguments."""
+    grace_seconds: float
+    """A moment that is later than this is missed."""
 
 
 class ScheduleStore(Operations):
@@ -145,7 +151,7 @@ class ScheduleStore(Operations):
 
     @operation("schedule/put", answer=value)
     async def put_schedule(self, app: str, definition: dict[str, Any], now: Now) -> bool:
-        """Make or replace a schedule at run time. ``definition``: the fields of ScheduleDefinition.
+        """Make or replace a schedule at run time. ``definition``: a ScheduleDefinition as JSON.
         Return False if the code defines a schedule of that name."""
 
     @operation("schedule/get")

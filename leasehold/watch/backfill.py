@@ -57,3 +57,10 @@ def _moments(spec: Spec, start: datetime, end: datetime) -> Iterator[datetime]:
 
 def no_such_schedule(name: str) -> BadSchedule:
     return BadSchedule(f"no schedule is named {name!r}", do="See: leasehold schedules")
+
+
+def code_defines(name: str) -> BadSchedule:
+    return BadSchedule(
+        f"the code defines a schedule named {name!r}",
+        do="Give this one another name, or take the other out of the code first",
+    )

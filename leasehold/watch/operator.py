@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from leasehold import errors
@@ -12,9 +13,11 @@ from leasehold.config import Settings, check_text
 from leasehold.env import Env
 from leasehold.jobs.client import job_id_of
 from leasehold.model.filter import JobFilter, ids_that_begin
-from leasehold.ports import NodeView, Now, Reports, Store
+from leasehold.model.missed import Missed
+from leasehold.model.schedule import Spec
+from leasehold.ports import NodeView, Now, Reports, ScheduleDefinition, Store
 from leasehold.telemetry import log, make_event
-from leasehold.watch.backfill import backfill
+from leasehold.watch.backfill import backfill, code_defines
 from leasehold.watch.inspector import Inspector
 from leasehold.watch.terms import EndedTerm, with_ends
 
@@ -206,6 +209,20 @@ class Operator:
         )
         await self._record("backfill", f"schedule {name} of {chosen}", len(fired))
         return len(fired)
+
+    async def put_schedule(
+        self, app: str, name: str, spec: Spec, job: dict[str, Any], missed: Missed, grace: float
+    ) -> None:
+        """Make a schedule, or replace one that was put. ``job``: the options of its jobs, and
+        ``payload``, their arguments. ``grace`` is in seconds. Raises BadSchedule."""
+        now, moments = self._now(), spec.to_json()
+        first = spec.first_at(await self.store.database_now(now))
+        given = ScheduleDefinition(
+            name, moments, spec.describe(), job["task"], job, str(missed), grace, first
+        )
+        if not await self.store.put_schedule(app, given.as_json(), now):
+            raise code_defines(name)
+        await self.note_put(name, app)
 
     async def note_put(self, name: str, app: str) -> None:
         """Record that the person has put a schedule."""

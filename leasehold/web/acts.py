@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from leasehold import errors
+from leasehold.config import Limits, check_text
+from leasehold.model.job import JobOptions, needed
+from leasehold.model.missed import Missed, default_grace
+from leasehold.model.schedule import Spec
 from leasehold.watch.operator import ACTS, MOST_AT_ONCE, Operator
 from leasehold.web.gate import COOKIE, keep
 from leasehold.web.jobs import job_of, read_filter
 from leasehold.web.login import SESSION_SECONDS
+from leasehold.web.schedules import listing, read_arguments, read_spec
 from leasehold.web.site import Site, query_text
 
 
@@ -80,6 +87,47 @@ async def _run(
 ) -> Response:
     job = await operator.run_now(name, app)
     return site.back(request, f"jobs/{job}", f"{name} is queued to run now.")
+
+
+async def put_schedule(site: Site, request: Request) -> Response:
+    """Make a schedule, or edit one that was put."""
+    form, operator = request.state.form, await site.operator(request)
+    name, app, act = form.get("name", ""), form.get("app", ""), form.get("act", "")
+    try:
+        for text in (name, app):
+            check_text("a name", text, Limits.text_chars)
+        old = await operator.store.get_schedule(app, name)
+        if act == "new" and old is not None:
+            raise errors.BadSchedule(f"a schedule named {name!r} exists", do="Choose another name")
+        if act != "new" and (old is None or old.release != form.get("release")):
+            raise errors.BadSchedule(
+                f"the schedule {name!r} has changed since you loaded the page",
+                do="Load the page again, then repeat your change",
+            )
+        before = Spec.from_json(old.spec) if old else None
+        spec = read_spec(form, before)
+        grace = default_grace(spec)
+        if old and before and old.grace_seconds != default_grace(before):
+            grace = old.grace_seconds
+        job = dict(old.job) if old else await _job(operator, app, form)
+        limit = site.app.settings.payload_limit
+        job["payload"] = read_arguments(form, job.get("payload", {}), limit)
+        missed = Missed.parse(form.get("missed"))
+        await operator.put_schedule(app, name, spec, job, missed, grace)
+    except errors.UsageError as error:
+        return await listing(site, request, str(error))
+    return site.back(request, "schedules", f"{name} of {app} is stored.")
+
+
+async def _job(operator: Operator, app: str, form: dict[str, str]) -> dict[str, Any]:
+    """The options of the jobs of a new schedule: the defaults, in the form's queue."""
+    nodes, given = await operator.inspector.nodes(), form.get("task", "")
+    known = {task for node in nodes if node.app == app for task in node.tasks}
+    if given not in known:
+        what = f"no live node of the application {app!r} knows this task"
+        raise errors.UnknownTask(what, got=given, do=errors.suggest(given, known))
+    task, version = needed(given)
+    return JobOptions(task, queue=form.get("queue", "default"), version=version).as_json
 
 
 async def on_node(site: Site, request: Request) -> Response:

@@ -41,6 +41,7 @@ def routes() -> list[tuple[str, Page, bool]]:
         ("/jobs/{job}/act", acts.on_job, True),
         ("/schedules", schedules.listing, False),
         ("/schedules/act", acts.on_schedule, True),
+        ("/schedules/put", acts.put_schedule, True),
         ("/leaders", leaders.listing, False),
         ("/nodes", lists.nodes, False),
         ("/nodes/act", acts.on_node, True),

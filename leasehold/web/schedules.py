@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leasehold.errors import LeaseholdError
+from leasehold.app.schedules import spec_of
+from leasehold.errors import BadPayload, BadSchedule, LeaseholdError
+from leasehold.model.job import encode
+from leasehold.model.masking import MASK, masked
+from leasehold.model.missed import Missed
 from leasehold.model.schedule import Every, Spec
 from leasehold.ports import ScheduleDetail, TickView
 from leasehold.web.charts import DAY, ruler, strip
@@ -17,21 +22,31 @@ from leasehold.web.words import short
 
 MOST = 200
 _MOST_MARKS = 192
+_MOST_NODES = 1000
 _TICKS = 24
 LATE_SECONDS = 5.0
 
 
-async def listing(site: Site, request: Request) -> Response:
+async def listing(site: Site, request: Request, wrong: str = "") -> Response:
+    """The page. ``wrong``: why the posted form was refused, which is shown again."""
     operator = await site.operator(request)
     now = await operator.store.database_now(None)
     rows = await operator.reports.schedules(MOST)
     ticks: dict[tuple[str, str], list[TickView]] = {}
     for tick in await operator.reports.ticks(_TICKS):
         ticks.setdefault((tick.app, tick.schedule), []).append(tick)
+    nodes = await operator.store.nodes(_MOST_NODES)
     return await site.render(
         request,
         "schedules.html",
+        400 if wrong else 200,
         page="schedules",
+        wrong=wrong,
+        typed=request.state.form if wrong else {},
+        policies=list(Missed),
+        apps=sorted({node.app for node in nodes if node.tasks}),
+        tasks=sorted({task for node in nodes for task in node.tasks}),
+        queues=sorted({queue for node in nodes for queue in node.queues}),
         now=now,
         schedules=[shown(row, ticks.get((row.app, row.name), []), now) for row in rows],
         hours=ruler(now, now + DAY, 4)[:4],
@@ -48,6 +63,7 @@ def shown(row: ScheduleDetail, ticks: list[TickView], now: datetime) -> dict[str
         picture = strip(moments, now, crowded, words)
     except LeaseholdError:  # written by a newer version
         picture, moments, crowded = None, [], False
+    editable = picture is not None and isinstance(row.arguments, dict)
     late = row.next_at is not None and not row.paused and now - row.next_at
     silent = bool(late and late > timedelta(seconds=30))
     return {
@@ -57,6 +73,7 @@ def shown(row: ScheduleDetail, ticks: list[TickView], now: datetime) -> dict[str
         "crowded": crowded,
         "ticks": [{**tick._asdict(), **told(tick)} for tick in reversed(ticks)],
         "silent": silent,
+        "editable": editable,
     }
 
 
@@ -91,3 +108,41 @@ def next_day(spec: Spec, now: datetime) -> tuple[list[datetime], bool]:
         found.append(moment)
         moment = spec.next_after(moment)
     return found, False
+
+
+# -- the form --------------------------------------------------------------------------------------
+def read_spec(form: dict[str, str], before: Spec | None) -> Spec:
+    """The moments in a form. An interval keeps the anchor of ``before``. Raises BadSchedule."""
+    cron, every, at = (form.get(name, "").strip() for name in ("cron", "every", "at"))
+    do = "Say 3600 for an interval, or 2030-01-31T07:00:00Z for a moment"
+    wrong = BadSchedule("not a number of seconds, or a time with its zone", got=at or every, do=do)
+    try:
+        seconds = float(every) if every else None
+        moment = datetime.fromisoformat(at) if at else None
+    except ValueError:
+        raise wrong from None
+    if moment is not None and moment.utcoffset() is None:
+        raise wrong
+    anchor = before.anchor if isinstance(before, Every) else None
+    return spec_of(cron or None, seconds, moment, form.get("timezone", "").strip(), anchor)
+
+
+def read_arguments(form: dict[str, str], before: dict[str, Any], limit: int) -> dict[str, Any]:
+    """The arguments in a form. One that is as the page showed it, perhaps with a masked secret,
+    keeps its value of ``before``. Raises BadPayload."""
+    text, shown = form.get("arguments", "").strip() or "{}", masked(before)
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict):
+        do = 'Say {"customer": 42}'
+        raise BadPayload("the arguments are not a JSON object", got=text, do=do)
+    label = "the arguments"
+    for name in given.keys() & before.keys():
+        if encode(label, given[name], limit) == encode(label, shown[name], limit):
+            given[name] = before[name]
+    if MASK in encode(label, given, limit):
+        do = "Write the secrets of that argument in full, or leave it as it was"
+        raise BadPayload(f"{MASK} stands for a secret that the page does not show", do=do)
+    return given

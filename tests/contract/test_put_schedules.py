@@ -78,6 +78,7 @@ async def test_putting_the_same_again_keeps_what_was_decided(world: World):
     await put(world)
     found = await world.a.store.get_schedule(ELECTION, "mine")
     assert found and (found.high_water, found.next_at) == (T0, at(1))
+    assert found.grace_seconds == planned("mine").grace_seconds
     assert (found.last_fire_at, found.last_state) == (T0, "fired")
 
 

@@ -197,7 +197,13 @@ async def test_without_a_login_nothing_is_shown_and_nothing_done(make: Make, dsn
             assert (answer.status_code, answer.headers["location"]) == (303, "/login"), path
         plain = await inside.http.get("/jobs", headers={"accept": "application/json"})
         assert plain.status_code == 401 and "Basic" in plain.headers["www-authenticate"]
-        for path in (f"/jobs/{job}/act", "/jobs/bulk", "/schedules/act", "/nodes/act"):
+        for path in (
+            f"/jobs/{job}/act",
+            "/jobs/bulk",
+            "/schedules/act",
+            "/schedules/put",
+            "/nodes/act",
+        ):
             answer = await inside.post(path, act="cancel", q="")
             assert answer.status_code == 303 and answer.headers["location"] == "/login"
         for forged in ("x", "e30.00", "." * 5000, "W10." + "0" * 64):
@@ -268,7 +274,13 @@ async def test_a_post_of_another_site_is_refused(make: Make, dsn: str):
 async def test_read_only_refuses_every_act(make: Make, dsn: str):
     job = await enqueue(dsn)
     async with make(unprotected=True, read_only=True) as inside:
-        for path in (f"/jobs/{job}/act", "/jobs/bulk", "/schedules/act", "/nodes/act"):
+        for path in (
+            f"/jobs/{job}/act",
+            "/jobs/bulk",
+            "/schedules/act",
+            "/schedules/put",
+            "/nodes/act",
+        ):
             answer = await inside.http.post(
                 path, data={"act": "cancel", "q": "", "form_token": "x"}
             )

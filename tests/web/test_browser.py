@@ -83,6 +83,15 @@ on conflict do nothing
 """
 
 
+PUT = """
+select leasehold.schedule_put('default', '{"name": "report-42", "task_name": "report",
+    "spec": {"kind": "cron", "expression": "0 7 * * *", "timezone": "UTC"},
+    "described": "At 07:00 every day (UTC)", "missed": "latest", "grace_seconds": 5,
+    "next_at": "2030-01-01T07:00:00Z",
+    "job": {"task": "report", "queue": "reports", "payload": {}}}')
+"""
+
+
 @pytest.mark.parametrize("width, theme", SIZES)
 def test_every_page_is_usable(scene: Scene, page_at: Open, width: int, theme: str):
     done = scene.enqueue("send", "mail", payload={"user_id": 1, "password": "hunter2"})
@@ -93,6 +102,7 @@ def test_every_page_is_usable(scene: Scene, page_at: Open, width: int, theme: st
     scene.wait_state(running, "running")
     scene.sql(HISTORY)
     scene.sql("update leasehold.schedule set paused = true where name = 'sync-contacts'")
+    scene.sql(PUT)
     page = page_at(scene.url, width, theme)
     paths = (*PAGES, f"jobs/{done}", f"jobs/{bad}", "jobs/bulk?act=retry&q=state:discarded")
     with psycopg.connect(scene.dsn) as reader:
@@ -101,6 +111,8 @@ def test_every_page_is_usable(scene: Scene, page_at: Open, width: int, theme: st
         for path in paths:
             page.goto(scene.url + path)
             page.wait_for_selector("main h1")
+            for summary in page.locator("details.edit summary").all() if not SHOTS else []:
+                summary.click()
             assert page.evaluate(BROKEN_WORDS) == [], path
             assert_accessible(page, path)
             assert page.locator("h1").count() == 1, path

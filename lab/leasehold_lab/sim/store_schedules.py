@@ -188,7 +188,7 @@ class SimSchedules(ScheduleStore):
         last = self.db.ticks[app, name, last_at].state if last_at else None
         return StoredSchedule(
             app, name, row.described, row.task_name, row.missed, row.paused, row.next_at, last_at,
-            last, row.release, row.high_water, row.in_code, row.spec, row.job,
+            last, row.release, row.high_water, row.in_code, row.spec, row.job, row.grace_seconds,
         )  # fmt: skip
 
     async def list_schedules(self, app: str, limit: int) -> list[StoredSchedule]:
