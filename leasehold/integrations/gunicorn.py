@@ -41,7 +41,7 @@ from leasehold.app import App
 from leasehold.app.certify import settings_to_text
 from leasehold.config import Settings
 from leasehold.env import ASSIGNED_NODE, Env, assign_node_id
-from leasehold.errors import ConfigError
+from leasehold.errors import ConfigError, Unavailable
 from leasehold.integrations.background import BackgroundNode
 from leasehold.telemetry import logger
 
@@ -146,7 +146,7 @@ def node(
     ``target``: ``module:name`` of the App, which each worker imports after it has loaded the
     application. ``execute=False``: elections and schedules only, no jobs. ``queues``: queue → jobs
     at once; default: every queue that a task names, 100 each. A worker whose node cannot start
-    does not start either.
+    does not start either. If only the database does not answer, gunicorn starts another worker.
     """
     running = contextlib.ExitStack()
 
@@ -154,7 +154,11 @@ def node(
         app = pkgutil.resolve_name(target)
         if not isinstance(app, App):
             raise ConfigError(f"{target} is not an App", got=app, do="node('module:app')")
-        running.enter_context(BackgroundNode(app, execute=execute, queues=queues))
+        try:
+            running.enter_context(BackgroundNode(app, execute=execute, queues=queues))
+        except Unavailable as error:
+            logger.error("this worker cannot start: %s", error)
+            sys.exit(1)  # any other error here makes gunicorn end, with all its workers
 
     def worker_exit(server: Any, worker: Any) -> None:
         running.close()

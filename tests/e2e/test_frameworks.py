@@ -12,6 +12,7 @@ import pytest
 from tests.e2e.apps.flask_web import GUNICORN
 from tests.e2e.apps.service import AT_ONCE, TIMINGS, Database, Service, check_each_second, measured
 from tests.support.procs import Processes
+from tests.support.relay import Relay
 from tests.support.wait import BUSY_SECONDS, until
 
 CERTIFIED = "this process certifies the deaths of gunicorn's workers"
@@ -67,3 +68,20 @@ def test_each_tick_runs_once_in_four_workers_also_when_the_leader_is_killed(
     web.process.kill(signal.SIGTERM)
     assert web.process.wait(30) == 0
     assert database.nodes() == [], "each worker left in good order"
+
+
+def test_gunicorn_goes_on_when_a_new_worker_cannot_reach_the_database(
+    procs: Processes, database: Database
+) -> None:
+    with Relay(database.dsn) as link:
+        env = {"LEASEHOLD_CALL_TIMEOUT": "0.5"}
+        web = Service(procs, link.dsn, "default", "", env, SHAPES["flask"][0])
+        web.gunicorn(2, hooks=GUNICORN)
+        database.wait_for_nodes(2)
+        link.silence()
+        os.kill(database.nodes()[0], signal.SIGKILL)
+        refused = "this worker cannot start: "
+        until(lambda: web.process.output.count(refused) >= 2, 40, "two attempts to replace it")
+        assert web.get()["pid"]
+        web.process.kill(signal.SIGTERM)
+        assert web.process.wait(40) == 0
