@@ -75,9 +75,20 @@ class Transactions(TestCase):
 
 class Committed(TransactionTestCase):
     def tearDown(self):
-        with connection.cursor() as cursor:  # Django empties only the tables that it manages
-            cursor.execute("delete from leasehold.job")
+        with connection.cursor() as cursor:  # as the documentation says
+            cursor.execute(
+                "truncate leasehold.job, leasehold.job_done, leasehold.job_key, leasehold.deadline"
+            )
         app.sync.close()  # before the test database is dropped
+
+    def test_nothing_of_a_test_is_left_for_the_next_one(self):
+        unique = add_user.using(unique="ada").job(name="ada")
+        app.sync.enqueue(unique)
+        sync.drain(app)
+        app.sync.enqueue(unique)
+        self.tearDown()
+        self.assertFalse(Job.objects.exists())
+        self.assertTrue(app.sync.enqueue(unique).created)
 
     def no_other_connection_is_open(self):
         """Of Django: leasehold's own connections have a name."""
