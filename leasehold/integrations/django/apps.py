@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
 
@@ -18,3 +20,7 @@ class LeaseholdConfig(AppConfig):  # type: ignore[misc]
         from leasehold.integrations.django import project  # noqa: F401 - its settings are checked
 
         autodiscover_modules("tasks")
+        with suppress(ModuleNotFoundError):  # Django has them since 6.0
+            from django.tasks import task_backends
+
+            task_backends.all()  # a worker must know the queues of each backend

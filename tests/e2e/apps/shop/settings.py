@@ -55,4 +55,8 @@ TASKS = {
         "QUEUES": [],
         "OPTIONS": {"max_attempts": 7},
     },
+    "unused by any task": {
+        "BACKEND": "leasehold.integrations.django.backend.LeaseholdBackend",
+        "QUEUES": ["later"],
+    },
 }
