@@ -49,12 +49,13 @@ class Leasehold:
         """Apply the keys ``LEASEHOLD_…`` of ``flask_app.config``, such as ``LEASEHOLD_DSN``, to the
         App, and add the command ``flask leasehold``.
 
-        The keys are the fields of :class:`leasehold.config.Settings` in upper case. They win over
-        the environment, but not over the database that a test has given to the App. Raises
-        ConfigError for an unknown key, and if the App has already opened connections with other
-        settings.
+        The keys are the fields of :class:`leasehold.config.Settings` in upper case; one that is
+        None has no effect. They win over the environment, but not over the database that a test has
+        given to the App. Raises ConfigError for an unknown key, and if the App has already opened
+        connections with other settings.
         """
-        options = flask_app.config.get_namespace("LEASEHOLD_")
+        given = flask_app.config.get_namespace("LEASEHOLD_").items()
+        options = {name: value for name, value in given if value is not None}
         if self.app.in_test:
             options.pop("dsn", None)
         if options != self._configured:

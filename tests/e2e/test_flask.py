@@ -66,6 +66,13 @@ def test_the_configuration_of_flask_wins_over_the_environment(
     assert Leasehold(Flask(__name__)).app.settings.dsn == "postgresql:///of_the_environment"
 
 
+def test_a_key_that_is_none_leaves_the_app_as_it_is() -> None:
+    """As ``os.environ.get`` returns for a variable that is not set."""
+    web = Flask(__name__)
+    web.config["LEASEHOLD_DSN"] = None
+    assert Leasehold(web, App("postgresql:///of_the_app")).app.settings.dsn.endswith("of_the_app")
+
+
 def test_an_unknown_key_of_the_configuration_is_refused() -> None:
     web = Flask(__name__)
     web.config["LEASEHOLD_" + "SHEMA"] = "jobs"
