@@ -187,7 +187,7 @@ class Polling:
     """While LISTEN does not work (a pooler, a lost connection, a full queue of notifications)."""
     stage: float = 1.0
     """How late a delayed job may become available."""
-    listen_check: float = 30.0
+    listen_check: float = 120.0
     """Between two self-tests of LISTEN."""
 
 

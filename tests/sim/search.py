@@ -1,6 +1,6 @@
 """``python -m tests.sim.search``: the first seed that finds each mutant, and which checker did.
 
-``--seeds N`` is how far it looks (2,000), ``--only NAME`` one of them, ``--json`` for tools.
+``--seeds N`` is how far it looks (4,000), ``--only NAME`` one of them, ``--json`` for tools.
 Exit code 1: one was not found, or broke by itself.
 """
 
@@ -83,7 +83,7 @@ def table(found: list[Found]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim.search", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=2000)
+    parser.add_argument("--seeds", type=int, default=4000)
     parser.add_argument("--only", choices=[mutant.name for mutant in MUTANTS], action="append")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--json", action="store_true")
