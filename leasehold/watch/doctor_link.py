@@ -22,8 +22,8 @@ def pooler(found: Examination, settings: Settings) -> Iterator[Finding]:
     yield Finding(
         "pooler",
         NOTE,
-        f"A pooler in {mode} mode is in between: no LISTEN, nodes poll every {fast:g} s, and "
-        "session advisory locks are refused; everything else works",
+        f"The connection goes through a pooler in {mode} mode: nodes do not use LISTEN but poll "
+        f"every {fast:g} s, and session advisory locks are refused; everything else works",
         "For wake-ups within milliseconds, give the workers a DSN that goes to PostgreSQL directly",
     )
 
@@ -209,7 +209,7 @@ def clock(found: Examination) -> Iterator[Finding]:
         yield Finding(
             "clock_step",
             WRONG,
-            f"The server's clock stepped {way} by {abs(clocks.jump):.3f} s while it was watched",
+            f"The server's clock stepped {way} by {abs(clocks.jump):.3f} s during the observation",
             "Let chrony slew instead of step (makestep only at the start), and look at the "
             "hypervisor's time synchronisation",
         )

@@ -78,7 +78,7 @@ def pins(found: Examination) -> Iterator[Finding]:
 def pin_finding(row: dict[str, Any]) -> Finding:
     """``row``: from :meth:`leasehold.ports.Reports.transactions`."""
     age = row["open_seconds"]
-    state = "is left behind" if age is None else f"has been open for {duration(age)}"
+    state = "is not in use" if age is None else f"has been open for {duration(age)}"
     who = f"{row['what']} {row['pid']}"
     if row["what"] == "transaction":
         who = f"the transaction of pid {row['pid']} ({row['role']}"
@@ -91,8 +91,8 @@ def pin_finding(row: dict[str, Any]) -> Finding:
     return Finding(
         "xmin",
         WRONG,
-        f"Vacuum cannot remove dead rows: {who} {state} and holds back xmin by "
-        f"{row['xmin_age']:,} transactions",
+        f"Vacuum cannot remove dead rows: {who} {state}; its xmin is "
+        f"{row['xmin_age']:,} transactions old",
         do,
     )
 

@@ -55,7 +55,7 @@ def _later(
     if job.held_because == "unknown_task":
         yield f"It was claimed by a node that does not know the task {job.task_name!r}."
         if not any(needs(job.task_name, more["version"]) in node.tasks for node in working):
-            yield "No live node knows it: start a worker of a version that has it."
+            yield "No live node knows it: start a worker of a release that defines it."
     elif job.held_because == "unknown_version":
         yield f"The worker that took it cannot run it: {job.last_error}."
         needed = needs(job.task_name, more["version"])

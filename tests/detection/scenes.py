@@ -298,7 +298,7 @@ def schedule_failing(stage: Stage) -> Inject:
 SCENES: dict[str, Scene] = {
     "leader_killed": Scene(
         "the leader is killed, and there is no successor",
-        "no_live_node", "No live node: nothing is scheduled", leader_killed,
+        "no_live_node", "No live node: no schedules fire", leader_killed,
     ),
     "leader_frozen": Scene(
         "the leader freezes (SIGSTOP)", "renewal_late", "does not renew its lease|died",
@@ -318,7 +318,7 @@ SCENES: dict[str, Scene] = {
     ),
     "queue_unworked": Scene(
         "a queue has jobs, and no worker runs them",
-        "queue_unworked", "Queue 'reports' has jobs to run, and no live node", queue_unworked,
+        "queue_unworked", "Queue 'reports' has available jobs, but no live node", queue_unworked,
     ),
     "unknown_task": Scene(
         "no worker knows the task of a job",
@@ -326,7 +326,7 @@ SCENES: dict[str, Scene] = {
     ),
     "poison_job": Scene(
         "a job kills every worker that runs it",
-        "job_quarantined", "in quarantine: each killed its worker", poison_job,
+        "job_quarantined", "in quarantine: each was running when its worker died", poison_job,
     ),
     "tick_missed": Scene(
         "the leader is stopped for 4 s, and moments of a schedule pass",
@@ -344,7 +344,7 @@ SCENES: dict[str, Scene] = {
     ),
     "clock_stepped": Scene(
         "the database's clock is set forward by an hour",
-        "clock_jumped", "clock was set forward by (1 h|59 min)", clock_stepped, clock=True,
+        "clock_jumped", "clock was moved forward by (1 h|59 min)", clock_stepped, clock=True,
     ),
     "notifications_lost": Scene(
         "a worker's connection delivers no notifications",

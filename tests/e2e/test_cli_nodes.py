@@ -80,7 +80,7 @@ def test_a_node_stops_claiming_claims_again_and_drains(shop: Shop) -> None:
     waiting = shop.enqueue(3)
     shown = json.loads(shop.said("nodes", "--json"))
     assert [(n["halted"], n["executes"]) for n in shown] == [(True, False)]
-    assert "no live node works it" in shop.said("status", code=1)
+    assert "no live node runs them" in shop.said("status", code=1)
     other, its_id = shop.worker()
     assert shop.ran_on(waiting) == {its_id}, "it left them to another"
     assert shop.ran_on([running]) == {worker}, "what it ran, it ran to the end"

@@ -282,8 +282,8 @@ def test_two_live_nodes_that_say_they_lead_are_named():
         ("tick_missed", {"schedule": "nightly", "first": "1", "last": "2"}, "from 1 to 2"),
         ("tick_missed", {"schedule": "nightly", "first": "1", "last": "1"}, "moments of 1"),
         ("deadline_breached", {"name": "report", "due": "noon", "callback": "page"}, "due noon"),
-        ("clock_jumped", {"by": -3600.0}, "set back by 1 h"),
-        ("clock_jumped", {"by": 2.5}, "set forward by 2.5 s"),
+        ("clock_jumped", {"by": -3600.0}, "moved back by 1 h"),
+        ("clock_jumped", {"by": 2.5}, "moved forward by 2.5 s"),
     ],
 )
 def test_what_happened_lately_is_a_problem_for_ten_minutes(kind, fields, words):
@@ -413,7 +413,7 @@ def test_a_schedule_whose_jobs_fail_is_named_with_the_error_of_the_last():
 def test_moments_missed_in_a_short_stop_are_a_note_and_in_a_long_one_a_problem():
     fields = {"schedule": "nightly", "first": "1", "last": "2"}
     short = only(wrong(events=[event("tick_missed", stopped=10.0, **fields)]), "tick_missed")
-    assert short.info and "while nothing ran" in short.sentence
+    assert short.info and "while no node was running" in short.sentence
     long = event("tick_missed", stopped=61.0, **fields)
     assert not only(wrong(events=[long]), "tick_missed").info
     # a deployment after it hides no moment that was missed while a leader was there

@@ -275,7 +275,7 @@ def test_the_leaders_page_shows_what_the_process_believes(scene: Scene, page_at:
 def test_what_is_wrong_is_said_in_the_words_of_status(scene: Scene, page_at: Open):
     scene.enqueue("send", "unworked", payload={"user_id": 1})
     page = page_at(scene.url + "now")
-    trouble = "text=Queue 'unworked' has jobs to run, and no live node works it"
+    trouble = "text=Queue 'unworked' has available jobs, but no live node runs them"
     page.wait_for_selector(trouble)
     page.wait_for_selector("#troubles:not([hidden])")
     scene.sql("delete from leasehold.job where queue = 'unworked'")

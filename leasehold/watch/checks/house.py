@@ -66,8 +66,8 @@ def _polling(facts: Facts) -> Iterator[str | Said]:
 @check(
     "cannot_start",
     "A node cannot start the processes or threads that its handlers run in.",
-    "Its jobs are put back and wait. Raise its limits (ulimit -n, ulimit -u, memory), or give it "
-    "fewer slots",
+    "Its jobs return to the queue and wait. Raise its limits (ulimit -n, ulimit -u, memory), or "
+    "give it fewer slots",
     page="nodes",
 )  # fmt: skip
 def _cannot_start(facts: Facts) -> Iterator[str | Said]:
@@ -102,8 +102,9 @@ def _xmin_pinned(facts: Facts) -> Iterator[str | Said]:
 
 @check(
     "clock_jumped",
-    "The database's clock was set within the last ten minutes.",
-    "Leases do not depend on it; schedules and deadlines follow it. Check the server's NTP",
+    "The database's clock was moved within the last ten minutes.",
+    "Leases do not depend on it; schedules and deadlines follow it. Check the server's time "
+    "synchronisation",
     page="events?kind=clock_jumped", shared=True,
 )  # fmt: skip
 def _clock_jumped(facts: Facts) -> Iterator[str | Said]:
@@ -112,7 +113,7 @@ def _clock_jumped(facts: Facts) -> Iterator[str | Said]:
         seconds = float(by) if isinstance(by, (int, float)) else 0.0
         way = "forward" if seconds > 0 else "back"
         yield (
-            f"The database's clock was set {way} by {duration(abs(seconds))} "
+            f"The database's clock was moved {way} by {duration(abs(seconds))} "
             f"({since(facts, events[-1])} ago)"
         )
 
@@ -120,7 +121,7 @@ def _clock_jumped(facts: Facts) -> Iterator[str | Said]:
 @check(
     "versions_differ",
     "Live nodes run different versions of leasehold.",
-    "Normal during a deployment; otherwise bring them to one version (leasehold nodes)",
+    "Normal during a deployment; otherwise upgrade all nodes to the same version (leasehold nodes)",
     page="nodes", alert="info", alert_after="1h",
 )  # fmt: skip
 def _versions_differ(facts: Facts) -> Iterator[str | Said]:

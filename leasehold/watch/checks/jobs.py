@@ -52,18 +52,20 @@ def _jobs_failing(facts: Facts) -> Iterator[str | Said]:
 
 @check(
     "job_quarantined",
-    "Jobs are in quarantine: each killed its worker too often.",
+    "Jobs are in quarantine: each was running when its worker died, max_crashes times (3 by "
+    "default).",
     "leasehold jobs --state quarantined; once fixed: leasehold jobs retry ID",
     page="jobs?q=state:quarantined", shared=True,
 )  # fmt: skip
 def _job_quarantined(facts: Facts) -> Iterator[str | Said]:
     if facts.summary.quarantined:
-        yield f"{count(facts.summary.quarantined)} in quarantine: each killed its worker too often"
+        jobs = count(facts.summary.quarantined)
+        yield f"{jobs} in quarantine: each was running when its worker died, max_crashes times"
 
 
 @check(
     "job_overdue",
-    "A job has been running for longer than its timeout, or than an hour if it has none.",
+    "A job has been running for longer than its timeout, or for more than an hour if it has none.",
     "leasehold jobs cancel {job}, or give its task requeue_after=…",
     page="jobs?q=state:running",
 )  # fmt: skip
@@ -74,8 +76,8 @@ def _job_overdue(facts: Facts) -> Iterator[str | Said]:
             if isinstance(job, dict):
                 yield Said(
                     f"Job {job.get('id')} ({job.get('task')}) has been running for longer than its "
-                    f"timeout, or than an hour without one: {seconds_of(job.get('seconds'))} on "
-                    f"{node.worker_id}",
+                    "timeout, or for more than an hour if it has none: "
+                    f"{seconds_of(job.get('seconds'))} on {node.worker_id}",
                     {"job": job.get("id")},
                 )
 
@@ -83,13 +85,14 @@ def _job_overdue(facts: Facts) -> Iterator[str | Said]:
 @check(
     "task_unknown",
     "Jobs are held back because no live node knows their task, or its version.",
-    "Start a worker of a version that has it; the jobs then run by themselves",
+    "Start a worker of a release that defines it; the jobs then run by themselves",
     page="jobs?q=state:scheduled", shared=True,
 )  # fmt: skip
 def _task_unknown(facts: Facts) -> Iterator[str | Said]:
     if facts.summary.unknown:
         names = ", ".join(facts.summary.unknown_tasks) or "?"
-        yield f"{count(facts.summary.unknown)} held back, no live node knows the task: {names}"
+        jobs = count(facts.summary.unknown)
+        yield f"{jobs} held back because no live node knows the task: {names}"
 
 
 @check(
@@ -114,13 +117,14 @@ def _worked(facts: Facts) -> set[str]:
 
 @check(
     "queue_unworked",
-    "A queue has jobs to run, and no live node works it.",
+    "A queue has available jobs, but no live node runs them.",
     "leasehold worker MODULE:APP --queue {queue}=10",
     page="now#queues", shared=True, alert="critical", alert_after="10s",  # as no_live_node
 )  # fmt: skip
 def _queue_unworked(facts: Facts) -> Iterator[str | Said]:
     for queue in sorted(set(facts.summary.queues) - _worked(facts)):
-        yield Said(f"Queue {queue!r} has jobs to run, and no live node works it", {"queue": queue})
+        words = f"Queue {queue!r} has available jobs, but no live node runs them"
+        yield Said(words, {"queue": queue})
 
 
 @check(

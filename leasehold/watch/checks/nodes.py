@@ -26,13 +26,13 @@ _TAKEOVER = 1.5
 # -- nodes -----------------------------------------------------------------------------------------
 @check(
     "no_live_node",
-    "No process is running: nothing is scheduled, and no job runs.",
+    "No process is running: no schedules fire and no jobs run.",
     "Start one: leasehold worker MODULE:APP",
     page="nodes", alert="critical", alert_after="10s",  # a deployment may have a gap
 )  # fmt: skip
 def _no_live_node(facts: Facts) -> Iterator[str | Said]:
     if not facts.live_nodes:
-        yield "No live node: nothing is scheduled, and no job runs"
+        yield "No live node: no schedules fire and no jobs run"
 
 
 @check(
@@ -54,8 +54,8 @@ def _node_silent(facts: Facts) -> Iterator[str | Said]:
 @check(
     "renewal_late",
     "A node has missed three renewals of its lease in a row.",
-    "Its process hangs or is stopped, or the database does not answer it: look for renew_failed in "
-    "its log. It stops its own work before its lease ends",
+    "Its process is frozen or stopped, or gets no answer from the database: look for renew_failed "
+    "in its log. It stops its own work before its lease ends",
     page="nodes",
 )  # fmt: skip
 def _renewal_late(facts: Facts) -> Iterator[str | Said]:
@@ -71,9 +71,9 @@ def _renewal_late(facts: Facts) -> Iterator[str | Said]:
 @check(
     "node_died",
     "A node died: the leader saw it silent for a whole lease, or its parent saw the process end. "
-    "It is a problem for ten minutes, then a note until someone marks it as seen, or for a day.",
-    "Find out why it died: leasehold events --kind node_died, and the log of its host. Then mark "
-    "it as seen: leasehold nodes seen",
+    "It is a problem for ten minutes, then a note until someone acknowledges it, or for a day.",
+    "Find out why it died: leasehold events --kind node_died, and the log of its host. Then "
+    "acknowledge it: leasehold nodes seen",
     page="nodes",
 )  # fmt: skip
 def _node_died(facts: Facts) -> Iterator[str | Said]:
@@ -98,7 +98,7 @@ def _node_died(facts: Facts) -> Iterator[str | Said]:
 @check(
     "crash_loop",
     f"At least {CRASH_LOOP_DEATHS} nodes of one application died within "
-    f"{CRASH_LOOP_SECONDS / 60:g} minutes, and nobody has marked them as seen.",
+    f"{CRASH_LOOP_SECONDS / 60:g} minutes, and nobody has acknowledged them.",
     "Something keeps killing the workers: a job, memory, the host. See their logs, and "
     "leasehold events --kind job_rescued for the jobs that they ran",
     page="nodes", alert="critical",
@@ -134,7 +134,7 @@ def _no_leader(facts: Facts) -> Iterator[str | Said]:
         if leader is not None and leader.age_seconds is not None:
             free = min(free, leader.age_seconds)
         if free > _TAKEOVER * max(node.lease_seconds for node in nodes):
-            yield f"Nobody leads {app!r}: its schedules and delayed jobs do not run"
+            yield f"{app!r} has no leader: its schedules and delayed jobs do not run"
 
 
 @check(
@@ -185,7 +185,8 @@ def _two_claimants(facts: Facts) -> Iterator[str | Said]:
 @check(
     "lock_lost",
     "Within the last ten minutes, a process lost a lock that it held.",
-    "Its code was notified through lost and LostLock. To see who has it now: leasehold locks",
+    "The process was told through `lost` and LostLock. To see who holds the lock now: leasehold "
+    "locks",
     page="events?kind=lock_lost", shared=True,
 )  # fmt: skip
 def _lock_lost(facts: Facts) -> Iterator[str | Said]:

@@ -77,8 +77,8 @@ def _schedule_failing(facts: Facts) -> Iterator[str | Said]:
 @check(
     "tick_missed",
     "A schedule missed moments within the last ten minutes: they were later than its grace, and "
-    f"its policy is not to run them. It is only a note if nothing ran then, for at most "
-    f"{RESTART_SECONDS:g} seconds, as in a deployment.",
+    f"its `missed` option does not run them. It is only a note if no node was running then, for at "
+    f"most {RESTART_SECONDS:g} seconds, as in a deployment.",
     "If it should have run, run it now: leasehold schedules run {name}. "
     "leasehold schedules ticks {name} shows what was missed",
     page="schedules",
@@ -90,7 +90,7 @@ def _tick_missed(facts: Facts) -> Iterator[str | Said]:
         newest = (serious or events)[-1]
         first, last = newest.fields.get("first"), newest.fields.get("last")
         when = f"of {first}" if first == last else f"from {first} to {last}"
-        why = "" if serious else ", while nothing ran"
+        why = "" if serious else ", while no node was running"
         yield Said(
             f"Schedule {shorten(name)!r} missed its moments {when}{why} "
             f"({since(facts, newest)} ago)",
@@ -100,7 +100,7 @@ def _tick_missed(facts: Facts) -> Iterator[str | Said]:
 
 
 def _restarted(event: EventView) -> bool:
-    """Did nothing run when these moments were due, and only for a short time?"""
+    """Was no node running when these moments were due, and only for a short time?"""
     stopped = event.fields.get("stopped")
     return isinstance(stopped, (int, float)) and stopped <= RESTART_SECONDS
 
@@ -136,8 +136,8 @@ def _deadline_breached(facts: Facts) -> Iterator[str | Said]:
 
 @check(
     "breach_unhandled",
-    "A deadline was missed within the last seven days, and nobody was told: its callback waits for "
-    "a task that no live node knows, or ended without success.",
+    "A deadline was missed within the last seven days, and its callback has not succeeded: it "
+    "waits for a task that no live node knows, or it ended without success.",
     "{do}",
     page="deadlines?state=breached", shared=True, alert="critical",
 )  # fmt: skip
@@ -150,13 +150,13 @@ def _breach_unhandled(facts: Facts) -> Iterator[str | Said]:
         ids = ", ".join(str(row["callback_job"]) for row in rows[:3])
         if why == "unknown":
             yield Said(
-                f"Nobody is told that a deadline was missed ({named}): "
+                f"No callback ran for a missed deadline ({named}): "
                 f"no live node knows the task {task!r}",
-                {"do": "Start a worker of a version that has it, on the queue of that task"},
+                {"do": "Start a worker of a release that defines it, on the queue of that task"},
             )
         else:
             yield Said(
-                f"Nobody was told that a deadline was missed ({named}): its callback {task!r} "
+                f"No callback succeeded for a missed deadline ({named}): its callback {task!r} "
                 f"was {why}",
                 {"do": f"leasehold jobs show {ids}; to try again: leasehold jobs retry {ids}"},
             )
