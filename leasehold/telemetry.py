@@ -52,11 +52,11 @@ CATALOGUE: dict[str, Kind] = {
     ),
     "node_overlaps": Kind(
         "error",
-        "work of a lost lease goes on while its jobs run elsewhere; it can write nothing",
+        "work of a lost lease continues while its jobs run elsewhere; it can write nothing",
         ("running",),
     ),
     "node_halted": Kind("warning", "a person stopped this node from claiming", ()),
-    "node_resumed": Kind("info", "a person let this node claim again", ()),
+    "node_resumed": Kind("info", "a person resumed claiming on this node", ()),
     "loop_stuck": Kind("warning", "a handler blocks the event loop", ("seconds",)),
     "loop_free": Kind("info", "the event loop is no longer blocked", ("seconds",)),
     # the command line's processes
@@ -115,7 +115,7 @@ CATALOGUE: dict[str, Kind] = {
         ("name", "error"),
     ),
     "lease_remade": Kind(
-        "error", "a leader or fence row was deleted by hand and has been made again", ("name",)
+        "error", "a leader or fence row was deleted by hand and was created again", ("name",)
     ),
     "renew_failed": Kind(
         "warning",
@@ -141,7 +141,7 @@ CATALOGUE: dict[str, Kind] = {
     ),
     "job_overdue": Kind(
         "warning",
-        "a job runs longer than its timeout, or than an hour without one",
+        "a job runs longer than its timeout, or for more than an hour if it has none",
         ("job", "task", "seconds"),
     ),
     "job_requeued": Kind(
@@ -152,10 +152,12 @@ CATALOGUE: dict[str, Kind] = {
     "job_rescued": Kind(
         "warning", "a job of a dead node was freed to run elsewhere", ("job", "dead")
     ),
-    "job_quarantined": Kind("error", "a job was running at too many crashes", ("job", "dead")),
+    "job_quarantined": Kind(
+        "error", "a job was running when its worker died, max_crashes times", ("job", "dead")
+    ),
     "loop_stopped": Kind(
         "error",
-        "a handler stopped the worker's event loop; the worker goes on",
+        "a handler stopped the worker's event loop; the worker continues",
         ("error",),
     ),
     "process_not_started": Kind(
@@ -185,12 +187,12 @@ CATALOGUE: dict[str, Kind] = {
     ),
     "tick_missed": Kind(
         "warning",
-        "due moments were not fired; stopped: how many seconds nothing ran, if that was the cause",
+        "due moments were not fired; stopped: how many seconds no node ran, if that was the cause",
         ("schedule", "first", "last", "stopped"),
     ),
     "schedule_undecidable": Kind(
         "error",
-        "a schedule's moments cannot be computed, or its job is refused; others go on",
+        "a schedule's moments cannot be computed, or its job is refused; others continue",
         ("schedule", "error"),
     ),
     "clock_stepped": Kind(

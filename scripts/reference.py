@@ -163,8 +163,8 @@ def cli_page() -> str:
     parts = [part for path, command in _commands() for part in _command(path, command)]
     return page(
         "The command",
-        "`leasehold VERB`. Every verb that reads has `--json`. Exit status: 0 means success, 1 "
-        "means that something is wrong, and the output says what, 2 means wrong usage.",
+        "`leasehold VERB`. Every verb that reads has `--json`. Exit status 0: success. 1: "
+        "something is wrong; the output says what. 2: wrong usage.",
         *parts,
     )
 

@@ -36,7 +36,7 @@ async def follow_events(app: App, kind: str | None, limit: int, as_json: bool) -
             continue
         first = away = False
         if missed:
-            click.echo("leasehold: more events occurred than are shown", err=True)
+            click.echo("leasehold: some events were skipped", err=True)
         for row in rows:
             if as_json:
                 show_json(row._asdict(), line=True)

@@ -20,10 +20,10 @@ def import_() -> None:
 def celery_beat(target: str) -> None:
     """Print the beat_schedule of a Celery app as schedules of leasehold.
 
-    MODULE:APP names the Celery app, for example myproject.celery:app. Its tasks are imported;
-    nothing is connected to, and nothing is changed. The output is a Python module with the function
-    add_schedules(app). Entries that leasehold has no schedule for (solar, for example) are named on
-    stderr, and the exit status is then 1.
+    MODULE:APP names the Celery app, for example myproject.celery:app. The command imports its
+    tasks; it connects to nothing and changes nothing. The output is a Python module with the
+    function add_schedules(app). Entries that leasehold has no schedule for (solar, for example) are
+    listed on stderr, and the exit status is then 1.
     """
     try:
         from celery import Celery
@@ -37,5 +37,5 @@ def celery_beat(target: str) -> None:
     found = read(load(target, Celery, "a Celery"))
     click.echo(found.code, nl=False)
     for name, why in found.refused.items():
-        click.echo(f"leasehold: {name!r} is not translated: {why}", err=True)
+        click.echo(f"leasehold: {name!r} was not converted: {why}", err=True)
     sys.exit(1 if found.refused else 0)

@@ -37,7 +37,8 @@ _MOST_ATTEMPTS = 200
 def _filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for name in reversed(SIMPLE):
         kind = {"type": click.Choice(STATES)} if name == "state" else {"metavar": "NAME"}
-        option = click.option(f"--{name}", help=f"Show only jobs with this {name}.", **kind)
+        how = {"state": "in", "tag": "with"}.get(name, "of")
+        option = click.option(f"--{name}", help=f"Show only jobs {how} this {name}.", **kind)
         function = option(function)
     return function
 
@@ -105,8 +106,8 @@ def _act_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @_act_options
 @click.option("--reason", default="", help="Reason to record with the job.")
 def cancel_job(job_id: str | None, where: str | None, yes: bool, reason: str, **_: Any) -> None:
-    """Cancel waiting jobs; ask running jobs to stop."""
-    if _many("cancel", job_id, where, yes, "cancelled, or asked to stop if running"):
+    """Cancel waiting jobs; request cancellation of running jobs."""
+    if _many("cancel", job_id, where, yes, "cancelled, or cancellation requested if running"):
         return
 
     async def work(app: App) -> Found:

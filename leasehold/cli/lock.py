@@ -17,7 +17,7 @@ from leasehold.cli.asking import database, database_options
     "--wait",
     type=click.FloatRange(0),
     metavar="SECONDS",
-    help="Maximum time to wait; 0: try once. [default: until the holder proves to be alive]",
+    help="Maximum time to wait; 0: try once. [default: until it is known that the holder is alive]",
 )
 @click.option(
     "--fail", is_flag=True, help="Exit with status 1, not 0, if another process holds the lock."

@@ -86,7 +86,7 @@ class _Runner:
             except LockNotAcquired:
                 won = False
         if not won:
-            self._say(f"held by {await self._holder()}; {self._command[0]} was not run")
+            self._say(f"{await self._holder()}; {self._command[0]} was not run")
         return won
 
     async def _holder(self) -> str:
@@ -95,10 +95,10 @@ class _Runner:
             r for r in rows if (r["name"], r["mode"], r["granted"]) == (self._name, "lock", True)
         ]
         if not found:
-            return "another process until just now"
+            return "another process held it until just now"
         who, since = found[0]["client"] or "a process that is gone", found[0]["since"]
         # a row that was deleted by hand and created again has no such time
-        return f"{who} since {since:%Y-%m-%d %H:%M:%S}" if since else str(who)
+        return f"held by {who}" + (f" since {since:%Y-%m-%d %H:%M:%S}" if since else "")
 
     async def _hold(self, lock: Lock) -> int:
         from leasehold.cli.work.supervisor import die_with
@@ -116,7 +116,7 @@ class _Runner:
                 preexec_fn=die_with(os.getpid()),
             )
         except OSError as error:
-            self._say(f"{self._command[0]} cannot be run: {error.strerror}")
+            self._say(f"{self._command[0]} could not be started: {error.strerror}")
             return EXIT_NOT_FOUND
         ended = asyncio.ensure_future(process.wait())
         lost = asyncio.ensure_future(lock.lost.wait())

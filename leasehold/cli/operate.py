@@ -74,7 +74,7 @@ def status(apps: tuple[str, ...], **_: Any) -> None:
 @click.group(cls=Group, invoke_without_command=True)
 @table_options
 def schedules(**_: Any) -> None:
-    """List, put, pause, resume, run, backfill or remove schedules, or list their ticks."""
+    """List, create, pause, resume, run, backfill or remove schedules, or list their ticks."""
     if not click.get_current_context().invoked_subcommand:
         _list_schedules()
 
@@ -106,7 +106,7 @@ _app_option = click.option(
 @_app_option
 @database_options
 def pause_schedule(name: str, app_name: str | None, **_: Any) -> None:
-    """Pause a schedule: no ticks fire until you resume it."""
+    """Pause a schedule: it does not fire until you resume it."""
 
     async def work(app: App) -> str:
         return await (await operator(app)).pause(name, app_name)
@@ -119,7 +119,7 @@ def pause_schedule(name: str, app_name: str | None, **_: Any) -> None:
 @_app_option
 @database_options
 def resume_schedule(name: str, app_name: str | None, **_: Any) -> None:
-    """Resume a schedule; its `missed` setting decides about the ticks missed meanwhile."""
+    """Resume a schedule; its `missed` option decides about moments missed while paused."""
 
     async def work(app: App) -> str:
         return await (await operator(app)).resume(name, app_name)
@@ -132,7 +132,7 @@ def resume_schedule(name: str, app_name: str | None, **_: Any) -> None:
 @_app_option
 @database_options
 def run_schedule(name: str, app_name: str | None, **_: Any) -> None:
-    """Run a schedule's job once now; its ticks do not change."""
+    """Run a schedule's job once now; its moments do not change."""
 
     async def work(app: App) -> UUID:
         return await (await operator(app)).run_now(name, app_name)
@@ -145,7 +145,7 @@ def run_schedule(name: str, app_name: str | None, **_: Any) -> None:
 @_app_option
 @database_options
 def remove_schedule(name: str, app_name: str | None, **_: Any) -> None:
-    """Remove a schedule that no code defines; code that still defines it restores it."""
+    """Remove a schedule. If the code still defines it, it comes back."""
 
     async def work(app: App) -> str:
         return await (await operator(app)).remove_schedule(name, app_name)
@@ -164,7 +164,7 @@ def _moment(
         moment = None
     if value is not None and (moment is None or moment.utcoffset() is None):
         raise click.BadParameter(
-            f"{value!r} is not a time with its zone, such as 2030-01-31T07:00:00Z",
+            f"{value!r} is not a time with a time zone, such as 2030-01-31T07:00:00Z",
             context,
             parameter,
         )
@@ -190,14 +190,16 @@ def _object(
 @click.argument("name")
 @click.argument("task")
 @click.option("--cron", metavar="EXPRESSION", help='Five fields, for example "0 7 * * *".')
-@click.option("--every", metavar="SECONDS", type=float, help="An interval.")
+@click.option("--every", metavar="SECONDS", type=float, help="Interval in seconds.")
 @click.option(
     "--at",
     metavar="TIME",
     callback=_moment,
-    help="One moment with its zone: 2030-01-31T07:00:00+09:00.",
+    help="One moment, with a time zone: 2030-01-31T07:00:00+09:00.",
 )
-@click.option("--timezone", metavar="NAME", default="UTC", show_default=True, help="Of --cron.")
+@click.option(
+    "--timezone", metavar="NAME", default="UTC", show_default=True, help="Time zone of --cron."
+)
 @click.option(
     "--arguments",
     metavar="JSON",
@@ -209,13 +211,14 @@ def _object(
     type=click.Choice(["latest", "all", "skip"]),
     default="latest",
     show_default=True,
-    help="What happens to moments that nobody decided in time.",
+    help="What happens to missed moments.",
 )
 @database_options
 def put_schedule(
     target: str, name: str, task: str, arguments: dict[str, Any] | None, **given: Any
 ) -> None:
-    """Make a schedule, or replace one that was put. MODULE:APP is the App that has the task."""
+    """Create a schedule, or replace one that was created this way. MODULE:APP is the App that
+    has the task."""
     options = {option: given[option] for option in ("cron", "every", "at", "timezone", "missed")}
 
     async def work(app: App) -> None:
@@ -236,7 +239,7 @@ def backfill_schedule(
     name: str, start: datetime, end: datetime, app_name: str | None, **_: Any
 ) -> None:
     """Run a schedule's job for its moments from START until before END that did not fire. Both are
-    times with a zone, such as 2030-01-31T07:00:00Z."""
+    times with a time zone, such as 2030-01-31T07:00:00Z."""
 
     async def work(app: App) -> int:
         return await (await operator(app)).backfill(name, start, end, app_name)
@@ -319,7 +322,7 @@ def stop_claiming(node: str, **_: Any) -> None:
 @click.argument("node")
 @database_options
 def resume_node(node: str, **_: Any) -> None:
-    """Claim jobs again."""
+    """Let NODE claim jobs again."""
 
     async def work(app: App) -> str:
         return await (await operator(app)).resume_node(node)
@@ -341,7 +344,7 @@ def drain_node(node: str, **_: Any) -> None:
     how = (
         "finishes its running jobs and exits"
         if ends
-        else "stops claiming jobs; stop its process yourself"
+        else "stops claiming jobs. Stop the process itself where you started it"
     )
     click.echo(f"{worker_id} {how}.")
 

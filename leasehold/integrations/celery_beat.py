@@ -142,7 +142,7 @@ def _arguments(task: Any, entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _module(modules: set[str], lines: list[str], refused: dict[str, str]) -> str:
-    left = [f"    # not translated: {name!r}: {why}" for name, why in refused.items()]
+    left = [f"    # not converted: {name!r}: {why}" for name, why in refused.items()]
     return "\n".join(
         [
             *[f"import {module}" for module in sorted(modules)],

@@ -56,7 +56,7 @@ async def bulk(site: Site, request: Request) -> Response:
     count = await operator.bulk(act, read_filter(text), text)
     verb = {
         "retry": "queued to run now",
-        "cancel": "cancelled, or asked to stop if running",
+        "cancel": "cancelled, or cancellation requested if running",
         "discard": "discarded",
     }
     more = " Repeat the action for the rest." if count >= MOST_AT_ONCE else ""
@@ -143,7 +143,7 @@ async def on_node(site: Site, request: Request) -> Response:
         how = (
             "finishes its running jobs and exits"
             if ends
-            else "stops claiming jobs; stop its process yourself"
+            else "stops claiming jobs. Stop the process itself where you started it"
         )
         said = f"{worker_id} {how}."
     elif act == "seen":

@@ -133,7 +133,7 @@ class Gate:
         if not request.headers.get("content-type", "").startswith(
             "application/x-www-form-urlencoded"
         ):
-            return _refusal(415, "A form is expected")
+            return _refusal(415, "Send a form")
         body = await _body(request)
         if body is None:
             return _refusal(413, "The form is too large")
@@ -143,7 +143,7 @@ class Gate:
                 errors="strict",
             )  # fmt: skip
         except ValueError:
-            return _refusal(400, "The form cannot be read")
+            return _refusal(400, "The form is invalid")
         form = dict(pairs)
         given = form.pop("form_token", "") or request.headers.get("x-form-token", "")
         if not self._sessions.right_form_token(session, given):

@@ -153,11 +153,11 @@ def job_of(request: Request) -> UUID:
 _OUTCOMES = {
     "retryable": "failed, will be retried", "discarded": "failed, no retries left",
     "crashed": "ended: the worker died", "cancelled": "was cancelled",
-    "requeued": "ran too long, was requeued", "snoozed": "snoozed",
-    "unknown_task": "returned: the node does not know the task",
-    "unknown_version": "returned: the node does not know its version",
-    "unreadable": "returned: the node could not read its arguments",
-    "no_process": "returned: the node could not start a process",
+    "requeued": "was requeued: it ran too long", "snoozed": "snoozed",
+    "unknown_task": "returned to the queue: the node does not know the task",
+    "unknown_version": "returned to the queue: the node does not know its version",
+    "unreadable": "returned to the queue: the node could not read its arguments",
+    "no_process": "returned to the queue: the node could not start a process",
 }  # fmt: skip
 
 

@@ -83,7 +83,7 @@ def told(tick: TickView) -> dict[str, str]:
     by_hand = tick.state == "manual"
     words, marks = [outcome], [outcome]
     if outcome == "unknown":
-        words = ["outcome unknown: nothing is kept of its job"]
+        words = ["outcome unknown: its job is no longer stored"]
     elif ran is not None:
         words.append(f"for {short(ran)}" if outcome == "running" else f"took {short(ran)}")
     if by_hand:
@@ -115,7 +115,9 @@ def read_spec(form: dict[str, str], before: Spec | None) -> Spec:
     """The moments in a form. An interval keeps the anchor of ``before``. Raises BadSchedule."""
     cron, every, at = (form.get(name, "").strip() for name in ("cron", "every", "at"))
     do = "Say 3600 for an interval, or 2030-01-31T07:00:00Z for a moment"
-    wrong = BadSchedule("not a number of seconds, or a time with its zone", got=at or every, do=do)
+    wrong = BadSchedule(
+        "not a number of seconds, or a time with a time zone", got=at or every, do=do
+    )
     try:
         seconds = float(every) if every else None
         moment = datetime.fromisoformat(at) if at else None

@@ -172,7 +172,10 @@ async def test_the_command_and_the_dashboard_show_tags_and_filter_by_them(app: A
     assert [(row["id"], row["tags"]) for row in listed] == [(str(tagged.id), ["eu", "a & b"])]
     assert '["eu", "a & b"]' in await asyncio.to_thread(cli, "jobs", "show", str(tagged.id))
     where = "jobs", "cancel", "--where", 'tag:"a & b"', "--yes"
-    assert await asyncio.to_thread(cli, *where) == "1 job cancelled, or asked to stop if running.\n"
+    assert (
+        await asyncio.to_thread(cli, *where)
+        == "1 job cancelled, or cancellation requested if running.\n"
+    )
 
     transport = httpx.ASGITransport(dashboard(app, unprotected=True))
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:

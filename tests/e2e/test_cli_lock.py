@@ -105,6 +105,6 @@ def test_wrong_use_is_said(lock: Lock, dsn: str) -> None:
     assert lock("x").wait(30) == 2
     assert lock("x", "--wait", "-1", "--", "true").wait(30) == 2
     missing = lock("x", "--", "no-such-command")
-    assert missing.wait(30) == 127 and "cannot be run" in missing.output
+    assert missing.wait(30) == 127 and "could not be started" in missing.output
     nowhere = lock("x", "--dsn", make_conninfo(dsn, dbname="no_such"), "--", "true")
     assert nowhere.wait(30) == 1 and "no_such" in nowhere.output

@@ -134,7 +134,7 @@ def test_what_leasehold_would_run_at_other_times_or_not_at_all_is_refused(celery
     celery.conf.beat_schedule = {"odd": given, "good": entry(30)}
     found = read(celery)
     assert why in found.refused["odd"] and list(planned(found.code)) == ["good"]
-    assert "# not translated: 'odd'" in found.code
+    assert "# not converted: 'odd'" in found.code
 
 
 def test_the_machines_local_time_is_refused(celery):
@@ -149,7 +149,7 @@ def test_the_command_prints_the_code_and_ends_with_1_if_it_refuses_something(cel
     assert run.exit_code == 0 and list(planned(run.stdout)) == ["good"]
     celery.conf.beat_schedule = {"odd": entry(0.2)}
     run = CliRunner().invoke(root, ["import", "celery-beat", "beat_tasks:app"])
-    assert run.exit_code == 1 and "'odd' is not translated" in run.stderr
+    assert run.exit_code == 1 and "'odd' was not converted" in run.stderr
     assert planned(run.stdout) == {}
 
 

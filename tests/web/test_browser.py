@@ -168,7 +168,7 @@ def test_many_jobs_are_cancelled_after_a_preview(scene: Scene, page_at: Open):
     assert page.inner_text("#preview") == "7 jobs match"
     assert {scene.state(job) for job in jobs} == {"available"}, "a preview changes nothing"
     page.click("button:has-text('Cancel 7 jobs')")
-    page.wait_for_selector("text=7 jobs cancelled, or asked to stop if running")
+    page.wait_for_selector("text=7 jobs cancelled, or cancellation requested if running")
     assert {scene.state(job) for job in jobs} == {"cancelled"}
     page.click("text=Retry …")
     page.click("button:has-text('Retry 7 jobs')")
