@@ -104,11 +104,11 @@ async def test_the_holder_of_a_lock_is_named_also_where_nothing_says_since_when(
 
     [(worker,)] = await sql("select worker_id from leasehold.workers where node = %s", [two.a.id])
     await sql(row, [two.a.id, "2026-01-01 12:00+00"])
-    assert (await holder()).startswith(f"{worker} since 2026-01-01 ")
+    assert (await holder()).startswith(f"held by {worker} since 2026-01-01 ")
     await sql(row, [two.a.id, None])
-    assert await holder() == worker
+    assert await holder() == f"held by {worker}"
     await sql(row, [uuid4(), None])
-    assert await holder() == "a process that is gone"
+    assert await holder() == "held by a process that is gone"
 
 
 async def test_counts_outlive_the_rows_they_were_counted_from(app: App, two: Two, sql: Sql):
