@@ -175,7 +175,7 @@ class ScheduleStore(Operations):
         now: Now,
     ) -> list[datetime]:
         """Enqueue a job for each moment that did not fire. Return these moments. ``after`` is the
-        schedule's first moment behind them."""
+        schedule's first moment after them."""
 
     @operation("schedule/pause")
     async def pause_schedule(self, app: str, name: str, paused: bool) -> bool: ...

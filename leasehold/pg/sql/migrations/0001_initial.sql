@@ -641,7 +641,7 @@ begin
             return 'must have seconds above 0';
         elsif (since = 'fixed' or item ->> 'at' is not null)
               and leasehold.enqueue_moment(jsonb_typeof(item -> 'at'), item ->> 'at') is not null then
-            return 'needs at, a time with its zone, when it is fixed';
+            return 'needs at, a time with a time zone, when it is fixed';
         elsif runs !~ '^[1-9][0-9]{0,2}$|^1000$' or since = 'average' and item ->> 'runs' is null then
             return 'needs runs, a whole number from 1 to 1000, when it counts since average';
         elsif ratio is null or ratio::numeric not between 0.001 and 1000 then
@@ -1125,9 +1125,9 @@ begin
        and given::timestamptz between '0002-01-01' and '9998-12-31' then
         return null;
     end if;
-    return 'must be a time with its zone, like 2030-01-31T12:00:00Z';
+    return 'must be a time with a time zone, like 2030-01-31T12:00:00Z';
 exception when data_exception then
-    return 'must be a time with its zone, like 2030-01-31T12:00:00Z';
+    return 'must be a time with a time zone, like 2030-01-31T12:00:00Z';
 end $$;
 
 create function leasehold.enqueue_payload(payload jsonb, kind text, most text) returns text

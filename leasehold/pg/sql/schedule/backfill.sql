@@ -1,7 +1,7 @@
 -- Enqueue jobs for earlier moments of a schedule that did not fire: those without an entry in the ledger, and missed
--- ones. The key of the ledger keeps a moment single, also against the leader and another backfill. A missed stretch that
--- begins with one of the moments afterwards begins with "after", the first moment behind them. Deadlines that count from
--- the moment count from now, because a moment of the past has missed them already.
+-- ones. The key of the ledger keeps a moment single, also against the leader and another backfill. If a missed stretch
+-- begins with one of the moments, it is shortened to begin with "after", the schedule's next moment. Deadlines that count
+-- from the moment count from now, because a moment of the past has missed them already.
 -- edge: new -> available
 -- locks: inserts, and ledger rows
 -- index: schedule_pkey, tick_pkey, job_pkey
