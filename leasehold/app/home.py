@@ -146,6 +146,14 @@ class Home:
         settings say ``embedded``. Raises ConfigError if no database is configured."""
         return (await self.located()).dsn
 
+    @property
+    def given(self) -> Settings:
+        """The settings as they were given: another process that gets them finds or starts the
+        embedded server itself, whose DSN is of use only while a process keeps it."""
+        if self._embedded is None:
+            return self.settings
+        return Settings.load({**vars(self.settings), "dsn": "embedded"})
+
     async def located(self) -> Settings:
         """Return the settings with the DSN of a server. This starts the embedded server if the
         settings say ``embedded``. Raises ConfigError if no database is configured."""
@@ -173,10 +181,8 @@ class Home:
                 do="Call it before the app is used, or after `await app.close()` "
                 "(app.sync.close() for what app.sync opened)",
             )
-        settings = vars(self.settings)
-        if self._embedded:  # find the server again, and apply the schema there
-            settings = {**settings, "dsn": "embedded"}
-        self.settings = Settings.load({**settings, **options})
+        # an embedded server: find it again, and apply the schema there
+        self.settings = Settings.load({**vars(self.given), **options})
         self.on_connection = UserConnections(self.settings.schema, self.codec)
 
     def schema_sql(self) -> str:

@@ -118,6 +118,10 @@ class SyncApp:
         """See :meth:`App.lock`. In threads: ``with app.sync.lock("nightly") as lock:``."""
         return SyncLock(self, Lock(self._app, name, timeout=timeout, cancel=False))
 
+    def dsn(self) -> str:
+        """See :meth:`leasehold.App.dsn`."""
+        return self.call(self._app.dsn())
+
     def close(self) -> None:
         """Close the connections of these calls. The app opens new ones when it needs them."""
         if self._loop is not None and self._pid == os.getpid():

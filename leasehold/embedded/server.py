@@ -32,6 +32,8 @@ DEFAULTS: Mapping[str, str] = {
     "log_line_prefix": "%m [%p] ",
     "log_checkpoints": "off",
     "log_timezone": "UTC",
+    # Not "$user": the role has the name of the schema, which is not the place for others' tables.
+    "search_path": "public",
 }
 # Only leasehold sets these: they decide where the server listens, and who can connect.
 OURS = frozenset(

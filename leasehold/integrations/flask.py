@@ -137,7 +137,7 @@ def _command(context: click.Context, arguments: tuple[str, ...]) -> None:
     """``leasehold …`` with this application's settings. It replaces this process, in which Flask
     has pushed an application context for the whole command."""
     info = context.ensure_object(ScriptInfo)
-    settings = _of(info.load_app()).app.settings
+    settings = _of(info.load_app()).app.given
     if info.app_import_path:
         os.environ["FLASK_APP"] = info.app_import_path
     if settings.dsn:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -199,6 +201,29 @@ def test_the_command_uses_the_database_of_the_flask_application(procs: Processes
     locked = flask(procs, dsn, "lock", "nightly", "--", "echo", "its own", "--fail")
     assert locked.wait(30) == 0 and "its own --fail" in locked.output
     assert "schedules" in until(lambda: _help(procs, dsn), 30)
+
+
+def test_the_command_starts_the_embedded_server_that_the_application_named(
+    procs: Processes,
+) -> None:
+    """The server that loading the application started ends with the process that loaded it."""
+    home = Path(tempfile.mkdtemp(prefix="lh-home-"))
+    home.chmod(0o711)
+    Path(procs.folder / "shop.py").write_text(
+        "from flask import Flask\nfrom leasehold import App\n"
+        "from leasehold.integrations.flask import Leasehold\n"
+        "app = App()\nweb = Flask(__name__)\nweb.config['DATABASE'] = app.sync.dsn()\n"
+        "app.sync.close()\nLeasehold(web, app)\n"
+    )
+    env = {"LEASEHOLD_HOME": str(home), "LEASEHOLD_DSN": "embedded"}
+    try:
+        command = [sys.executable, "-m", "flask", "--app", "shop:web", "leasehold", "jobs"]
+        shown = procs.run(command, name="jobs", env=env)
+        assert shown.wait(60) == 0, shown.output
+        assert "No jobs." in shown.output
+    finally:
+        procs.close()
+        shutil.rmtree(home, ignore_errors=True)
 
 
 def _help(procs: Processes, dsn: str) -> str:

@@ -5,6 +5,7 @@ What a test kills names the folder of that test; a folder is in memory where the
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -19,11 +20,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from leasehold.config import Settings
 from leasehold.embedded import EmbeddedServer, binaries, find_binaries, folder, reaper
 from leasehold.embedded import server as server_module
 from leasehold.embedded.account import server_account
 from leasehold.env import Env
 from leasehold.errors import EmbeddedError
+from leasehold.pg.schema import migrate
 from tests.support.postgres import quick_place
 from tests.support.procs import ROOT, Process, Processes
 from tests.support.wait import until
@@ -574,3 +577,12 @@ if AS_ROOT:
             with EmbeddedServer.start(home / "data") as server:
                 assert command(server.pid)[0].startswith(f"{home}/data/programs-{found.version}/")
                 assert ask(server.dsn, "select 1") == "1"
+
+
+def test_tables_of_the_user_do_not_get_into_the_schema_of_leasehold(home: Path):
+    """Both the embedded role and the schema are named leasehold."""
+    with EmbeddedServer.start(home / "data") as server:
+        asyncio.run(migrate.apply(Settings(dsn=server.dsn)))
+        tell(server.dsn, "create table event (title text)")
+        assert ask(server.dsn, "select 'event'::regclass = 'public.event'::regclass") == "True"
+        assert asyncio.run(migrate.verify(Settings(dsn=server.dsn))) == []

@@ -37,7 +37,7 @@ class LeaseholdCommand(BaseCommand):  # type: ignore[misc]
         self._run("leasehold", options["arguments"])
 
     def _run(self, name: str, arguments: list[str]) -> None:
-        settings = app.settings
+        settings = app.given
         os.environ.update(LEASEHOLD_DSN=settings.dsn, LEASEHOLD_SCHEMA=settings.schema)
         sys.argv = [name, *self.verb, *arguments]
         runpy.run_module("leasehold", run_name="__main__", alter_sys=True)
