@@ -234,8 +234,9 @@ class TaskFunction:
                 do = f"Options of a job come first: task.using({wrong}=…).enqueue(…)"
             else:
                 do = suggest(wrong, [*known, *JOB_OPTIONS])
+            names = [*self._positional[: len(arguments)], *sorted(given)]
             raise BadJob(
-                f"task {self.name} cannot take these arguments: {error}", got=sorted(given), do=do
+                f"task {self.name} cannot take these arguments: {error}", got=names, do=do
             ) from None
 
 

@@ -2,7 +2,8 @@
 
 These types have an exact form in JSON: UUID, datetime, date, time, timedelta, Decimal, Enum, bytes,
 set, tuple, dataclass, TypedDict, NamedTuple, msgspec's Struct, and models of pydantic. msgspec
-converts them. A value whose annotation is plain JSON, or missing, is not changed.
+converts them. A value whose annotation is plain JSON is checked when it is enqueued, and not
+changed. A value without an annotation is neither checked nor changed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import msgspec
 from leasehold.errors import BadJob, BadPayload
 
 _PLAIN = {Any, object, None, NoneType, bool, int, float, str, list, dict}
+_UNCHECKED = (Any, object)
 
 
 class Values:
@@ -38,8 +40,12 @@ class Values:
     ) -> None:
         hints = _hints(unwrap(function))
         returned = _without(hints.pop("return", Any), outcomes)
-        self._arguments = {
-            name: hint for name, hint in hints.items() if name in arguments and not _plain(hint)
+        hints = {name: hint for name, hint in hints.items() if name in arguments}
+        self._arguments = {name: hint for name, hint in hints.items() if not _plain(hint)}
+        self._plain = {
+            name: hint
+            for name, hint in hints.items()
+            if name not in self._arguments and hint not in _UNCHECKED
         }
         self._returned = Any if _plain(returned) else returned
         for name, hint in {**self._arguments, "return": self._returned}.items():
@@ -54,7 +60,20 @@ class Values:
 
     def write(self, given: dict[str, Any]) -> dict[str, Any]:
         """Convert arguments to JSON's types. Raises BadPayload."""
+        if self._plain:
+            self._check(given)
         return self._each(given, _checked) if self._arguments else given
+
+    def _check(self, given: dict[str, Any]) -> None:
+        for name, value in given.items():
+            hint = self._plain.get(name, Any)
+            if type(value) is hint or hint is Any:
+                continue
+            try:
+                msgspec.convert(value, hint)
+            except msgspec.ValidationError as error:
+                if not (isinstance(hint, type) and isinstance(value, hint)):  # such as True for int
+                    raise _unfit(f"argument {name}", error, value) from None
 
     def read(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Convert arguments to the handler's types. Raises BadPayload."""

@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Any
+from enum import StrEnum
+from typing import Any, Literal
 
 import pytest
 
@@ -162,8 +163,13 @@ def test_a_connection_belongs_to_the_enqueue(app: App) -> None:
         ({"user_id": 1, "priorty": 1}, BadJob, "Did you mean 'priority'"),
         ({"user_id": 1, "priority": 1}, BadJob, r"task\.using\(priority=…\)\.enqueue"),
         ({}, BadJob, "missing a required argument: 'user_id'"),
-        ({"user_id": {1, 2}}, BadPayload, "arguments of t: not JSON"),
-        ({"user_id": "\x00"}, BadPayload, "NUL"),
+        ({"user_id": "7"}, BadPayload, "user_id does not fit its annotation: Expected `int`"),
+        ({"user_id": None}, BadPayload, "Expected `int`, got `null`"),
+        ({"user_id": 1, "other": {1, 2}}, BadPayload, "arguments of t: not JSON"),
+        ({"user_id": 1, "other": "\x00"}, BadPayload, "NUL"),
+        ({"user_id": 1, "share": "half"}, BadPayload, "share does not fit"),
+        ({"user_id": 1, "ids": [1, "2"]}, BadPayload, "ids does not fit"),
+        ({"user_id": 1, "way": "by air"}, BadPayload, "way does not fit"),
     ],
     ids=str,
 )
@@ -171,10 +177,52 @@ def test_a_job_that_does_not_fit_is_refused_before_it_is_sent(
     app: App, given: dict[str, Any], kind: type[LeaseholdError], words: str
 ) -> None:
     @app.task(name="t")
-    async def work(user_id: int) -> None: ...
+    async def work(
+        user_id: int,
+        share: float | None = None,
+        ids: list[int] = [],  # noqa: B006
+        way: Literal["by sea", "by land"] = "by sea",
+        other: Any = None,
+    ) -> None: ...
 
     with pytest.raises(kind, match=words):
         work.job(**given)
+
+
+class Way(StrEnum):
+    SEA = "by sea"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"user_id": True},
+        {"user_id": 10**30, "share": 1, "ids": (1, 2)},
+        {"user_id": 1, "share": None, "ids": [], "way": Way.SEA, "other": [None, {"a": "b"}]},
+    ],
+    ids=str,
+)
+def test_a_value_that_its_annotation_allows_is_stored_as_it_is(
+    app: App, given: dict[str, Any]
+) -> None:
+    @app.task(name="t")
+    async def work(
+        user_id: int,
+        share: float | None = None,
+        ids: list[int] = [],  # noqa: B006
+        way: Literal["by sea"] = "by sea",
+        other: Any = None,
+    ) -> None: ...
+
+    assert json.loads(work.job(**given).payload) == json.loads(json.dumps(given))
+
+
+def test_a_missing_argument_is_told_with_those_that_were_given(app: App) -> None:
+    @app.task(name="t")
+    async def work(user_id: int, email: str) -> None: ...
+
+    with pytest.raises(BadJob, match=r"missing a required argument: 'email'.* Got: \['user_id'\]"):
+        work.job(1)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +311,7 @@ def test_a_schedule_that_makes_no_sense_is_refused(
     ("options", "kind", "words"),
     [
         ({"arguments": {"m": 1}}, BadJob, "Did you mean|Known"),
-        ({"arguments": {"n": {1}}}, BadPayload, "not JSON"),
+        ({"arguments": {"n": {1}}}, BadPayload, "argument n does not fit its annotation"),
         ({"arguments": [1]}, BadSchedule, "arguments must be a dict"),
         ({"queue": ""}, BadJob, "queue"),
         ({"name": "x" * 201}, ConfigError, "a schedule's name"),
