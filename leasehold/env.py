@@ -115,13 +115,12 @@ class Env:
     host: str = field(default_factory=socket.gethostname)
     pid: int = field(default_factory=os.getpid)
     ids: Ids = field(init=False)
+    boot_now: Callable[[], float] = field(init=False)
+    """The clock's method: it is called several times for each job."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", Ids(self.clock))
-        object.__setattr__(self, "boot_now", self.clock.boot_now)  # read several times per job
-
-    def boot_now(self) -> float:
-        return self.clock.boot_now()
+        object.__setattr__(self, "boot_now", self.clock.boot_now)
 
     def wall_now(self) -> datetime:
         return self.clock.wall_now()

@@ -10,7 +10,7 @@ from leasehold_lab.sim.rows import SimDatabase
 from leasehold_lab.sim.store import SimStore
 
 from leasehold.config import Limits
-from leasehold.env import Env
+from leasehold.env import Clock, Env
 from leasehold.jobs.acker import Acker
 from leasehold.jobs.running import Claim, Running
 from leasehold.jobs.tasks import Registry
@@ -50,7 +50,7 @@ async def test_two_outcomes_of_one_job_are_not_written_in_one_statement():
     assert record and record.state == "completed" and record.last_error == "was taken away"
 
 
-class Still(Env):
+class Still(Clock):
     """A clock that stands still, however slow the machine is."""
 
     def boot_now(self) -> float:
@@ -60,7 +60,7 @@ class Still(Env):
 def lone() -> Acker:
     store: Any = SimStore(SimDatabase(lambda: NOW))
     nothing: Any = lambda *_, **__: None  # noqa: E731
-    return Acker(store, Still(), Limits(), Registry(), Running(), nothing, nothing)
+    return Acker(store, Env(Still()), Limits(), Registry(), Running(), nothing, nothing)
 
 
 NODE = uuid4()
