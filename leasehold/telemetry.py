@@ -187,8 +187,9 @@ CATALOGUE: dict[str, Kind] = {
     ),
     "tick_missed": Kind(
         "warning",
-        "due moments were not fired; stopped: how many seconds no node ran, if that was the cause",
-        ("schedule", "first", "last", "stopped"),
+        "due moments were not fired; stopped: how many seconds no node ran, if that was the cause; "
+        "paused: whether the schedule was paused then",
+        ("schedule", "first", "last", "stopped", "paused"),
     ),
     "schedule_undecidable": Kind(
         "error",

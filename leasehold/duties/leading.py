@@ -284,12 +284,14 @@ class Periodic(Service):
         for decided in plans:
             missed = [tick for tick in decided.ticks if tick.state == "missed"]
             if missed and decided.name in written:
+                schedule, last = due[decided.name], missed[-1].until or missed[-1].at
                 self._emit(
                     "tick_missed",
                     schedule=decided.name,
                     first=str(missed[0].at),
-                    last=str(missed[-1].until or missed[-1].at),
-                    stopped=self._stopped(due[decided.name].now, missed[0].at),
+                    last=str(last),
+                    stopped=self._stopped(schedule.now, missed[0].at),
+                    paused=schedule.resumed_at is not None and last <= schedule.resumed_at,
                 )
 
     def _watch_clock(self, ahead: float) -> None:

@@ -27,6 +27,8 @@ class DueSchedule:
     """The hash of the spec in the database. Here the spec itself may be Unreadable."""
     former: Any = None
     """Earlier definitions with undecided moments. See :mod:`leasehold.model.former`."""
+    resumed_at: datetime | None = None
+    """When a person last resumed it after a pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,4 +180,4 @@ class ScheduleStore(Operations):
         schedule's first moment after them."""
 
     @operation("schedule/pause")
-    async def pause_schedule(self, app: str, name: str, paused: bool) -> bool: ...
+    async def pause_schedule(self, app: str, name: str, paused: bool, now: Now = None) -> bool: ...

@@ -173,6 +173,9 @@ async def test_failures_are_counted_by_task_with_the_newest_error(world: World):
     assert (other["task"], other["discarded"], other["failed"]) == ("other", 0, 1)
     assert other["error"] == "KeyError: 1"
     assert await store.finished(send["counted_until"]) == {"send": 4, "third": 1}
+    assert await store.retry(job.id, at(5)) == "finished"
+    [send] = [row for row in await store.failures(600.0, at(5)) if row["task"] == "send"]
+    assert send["discarded"] == 2, "one was run again"
     assert await store.failures(600.0, at(601)) == []
 
 

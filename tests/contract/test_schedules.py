@@ -259,8 +259,11 @@ async def test_a_paused_schedule_is_neither_due_nor_next(world: World):
     assert await store.due_schedules("default", 10, world.now) == []
     assert await store.next_schedule("default", world.now) == (None, 0.0)
     assert (await store.schedules(10))[0].paused
-    assert await store.pause_schedule("default", "tick", False)
-    assert len(await store.due_schedules("default", 10, world.now)) == 1
+    assert await store.pause_schedule("default", "tick", False, at(7))
+    [due] = await store.due_schedules("default", 10, world.now)
+    assert due.resumed_at == at(7)
+    assert await store.pause_schedule("default", "tick", False, at(8))
+    assert (await store.due_schedules("default", 10, world.now))[0].resumed_at == at(7)
 
 
 async def test_schedules_are_listed_with_their_last_tick(world: World):

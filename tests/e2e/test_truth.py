@@ -135,6 +135,22 @@ def test_a_first_start_and_a_short_planned_stop_are_no_problem(shop: Shop) -> No
     assert "while no node was running" in notes["tick_missed"]
 
 
+def test_moments_missed_in_a_pause_are_no_problem(shop: Shop) -> None:
+    shop.worker()
+    shop.ticked()
+    shop.said("schedules", "pause", "each-second")
+    [(paused,)] = shop.sql("select clock_timestamp()")
+    passed = "select clock_timestamp() > %s::timestamptz + interval '4 seconds'"
+    until(lambda: shop.sql(passed, paused) == [(True,)], 60, "some moments to pass")
+    shop.said("schedules", "resume", "each-second")
+    shop.ticked()
+    missed = "select 1 from leasehold.event where kind = 'tick_missed'"
+    until(lambda: shop.sql(missed), 60, "what was missed to be reported")
+    wrong, notes = shop.status()
+    assert wrong == []
+    assert "while it was paused" in notes["tick_missed"]
+
+
 def test_lists_show_the_line_that_names_the_exception(shop: Shop) -> None:
     shop.worker()
     shop.enqueue("send", max_attempts=1)

@@ -156,6 +156,7 @@ class ScheduleRow:
     next_at: datetime | None
     updated_at: datetime
     paused: bool = False
+    resumed_at: datetime | None = None
     in_code: bool = True
     high_water: datetime | None = None
     former: dict[str, Any] | None = None

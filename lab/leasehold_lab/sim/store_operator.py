@@ -116,7 +116,9 @@ class SimOperators(OperatorStore):
             if row is None or tried.ended_at <= since or tried.outcome not in _FAILED:
                 continue
             counts = {"task": row.task, "discarded": 0, "failed": 0, "error": tried.error}
-            found.setdefault(row.task, counts)[_FAILED[tried.outcome]] += 1
+            counts = found.setdefault(row.task, counts)
+            if tried.outcome == "retryable" or (done and done.state == "discarded"):
+                counts[_FAILED[tried.outcome]] += 1
         for task, counts in found.items():
             minutes = [m for (at, _, name), m in db.history.items() if name == task and at >= since]
             counts["finished"] = sum(m[state] for m in minutes for state in _ENDED)

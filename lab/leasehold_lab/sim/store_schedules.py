@@ -53,6 +53,7 @@ class SimSchedules(ScheduleStore):
                 moment,
                 _mark(row),
                 row.former,
+                row.resumed_at,
             )
             for row in self._going(app, without)
             if row.next_at is not None and row.next_at <= moment
@@ -229,9 +230,11 @@ class SimSchedules(ScheduleStore):
             db.wake([row.job.get("queue", "default")])
         return fired
 
-    async def pause_schedule(self, app: str, name: str, paused: bool) -> bool:
+    async def pause_schedule(self, app: str, name: str, paused: bool, now: Now = None) -> bool:
         row = self.db.schedules.get((app, name))
         if row:
+            if row.paused and not paused:
+                row.resumed_at = self.db.at(now)
             row.paused = paused
         return row is not None
 

@@ -77,8 +77,8 @@ def _schedule_failing(facts: Facts) -> Iterator[str | Said]:
 @check(
     "tick_missed",
     "A schedule missed moments within the last ten minutes: they were later than its grace, and "
-    f"its `missed` option does not run them. It is only a note if no node was running then, for at "
-    f"most {RESTART_SECONDS:g} seconds, as in a deployment.",
+    f"its `missed` option does not run them. It is only a note if the schedule was paused then, or "
+    f"if no node was running for at most {RESTART_SECONDS:g} seconds, as in a deployment.",
     "If it should have run, run it now: leasehold schedules run {name}. "
     "leasehold schedules ticks {name} shows what was missed",
     page="schedules",
@@ -86,11 +86,11 @@ def _schedule_failing(facts: Facts) -> Iterator[str | Said]:
 def _tick_missed(facts: Facts) -> Iterator[str | Said]:
     for name, events in lately(facts, "tick_missed", "schedule"):
         # a deployment must not hide moments that were missed while there was a leader
-        serious = [event for event in events if not _restarted(event)]
+        serious = [event for event in events if not _excused(event)]
         newest = (serious or events)[-1]
         first, last = newest.fields.get("first"), newest.fields.get("last")
         when = f"of {first}" if first == last else f"from {first} to {last}"
-        why = "" if serious else ", while no node was running"
+        why = "" if serious else f", while {_excused(newest)}"
         yield Said(
             f"Schedule {shorten(name)!r} missed its moments {when}{why} "
             f"({since(facts, newest)} ago)",
@@ -99,10 +99,13 @@ def _tick_missed(facts: Facts) -> Iterator[str | Said]:
         )
 
 
-def _restarted(event: EventView) -> bool:
-    """Was no node running when these moments were due, and only for a short time?"""
+def _excused(event: EventView) -> str:
+    """Why it was right to miss these moments, or an empty text."""
+    if event.fields.get("paused"):
+        return "it was paused"
     stopped = event.fields.get("stopped")
-    return isinstance(stopped, (int, float)) and stopped <= RESTART_SECONDS
+    restarted = isinstance(stopped, (int, float)) and stopped <= RESTART_SECONDS
+    return "no node was running" if restarted else ""
 
 
 @check(

@@ -1,4 +1,7 @@
 -- Pause a schedule, or resume it: its missed policy decides the moments in between.
 -- locks: schedule row
 -- index: schedule_pkey
-update leasehold.schedule set paused = %(paused)s where app = %(app)s and name = %(name)s returning name
+update leasehold.schedule
+set paused = %(paused)s,
+    resumed_at = case when paused and not %(paused)s then coalesce(%(now)s::timestamptz, now()) else resumed_at end
+where app = %(app)s and name = %(name)s returning name

@@ -1,6 +1,6 @@
--- Of each task with failed attempts within "seconds": how many jobs were discarded, how many attempts failed and will
--- be retried, how many jobs finished in the history's minutes, up to when these reach, and the newest error. Only the
--- newest "limit" failures are counted, and finished jobs only as far back as those reach.
+-- Of each task with failed attempts within "seconds": how many jobs were discarded and were not run again since, how
+-- many attempts failed and will be retried, how many jobs finished in the history's minutes, up to when these reach, and
+-- the newest error. Only the newest "limit" failures are counted, and finished jobs only as far back as those reach.
 -- locks: none
 -- index: attempt_ended (in order), job_pkey, job_done_pkey, history_pkey (in order)
 with clock as materialized (
@@ -17,18 +17,19 @@ with clock as materialized (
 ), counted as materialized (
     select greatest((select max(h.at) from leasehold.history h) + interval '1 minute', since) as until from span
 ), named as (
-    select coalesce(j.task_name, d.task_name) as task, b.outcome, b.ended_at, b.error
+    select coalesce(j.task_name, d.task_name) as task, b.job_id, d.state, b.outcome, b.ended_at, b.error
     from bad b
     left join leasehold.job j on j.id = b.job_id
     left join lateral (
-        select x.task_name from leasehold.job_done x
+        select x.task_name, x.state from leasehold.job_done x
         where x.id = b.job_id and x.finished_at >= b.ended_at - interval '1 minute' limit 1) d on true
 ), finished as (
     select h.task_name, sum(h.completed + h.cancelled + h.discarded + h.quarantined) as n
     from leasehold.history h where h.at >= date_trunc('minute', (select since from span))
     group by 1
 )
-select n.task, count(*) filter (where n.outcome = 'discarded'), count(*) filter (where n.outcome = 'retryable'),
+select n.task, count(distinct n.job_id) filter (where n.outcome = 'discarded' and n.state = 'discarded'),
+       count(*) filter (where n.outcome = 'retryable'),
        coalesce(max(f.n), 0)::bigint, (select until from counted), left((array_agg(n.error order by n.ended_at desc))[1], 2000)
 from named n left join finished f on f.task_name = n.task
 where n.task is not null
