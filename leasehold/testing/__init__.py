@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from leasehold.testing.asserting import assert_enqueued
     from leasehold.testing.contexts import FakeContext, FakeSyncContext, context, sync_context
-    from leasehold.testing.databases import open_rival_session, postgres_dsn
+    from leasehold.testing.databases import clear, open_rival_session, postgres_dsn
     from leasehold.testing.immediate import eager
     from leasehold.testing.running import drain, next_runs
 
@@ -35,6 +35,7 @@ _WHERE = {
     "FakeContext": "contexts",
     "FakeSyncContext": "contexts",
     "assert_enqueued": "asserting",
+    "clear": "databases",
     "context": "contexts",
     "drain": "running",
     "eager": "immediate",
@@ -48,6 +49,7 @@ __all__ = [
     "FakeContext",
     "FakeSyncContext",
     "assert_enqueued",
+    "clear",
     "context",
     "drain",
     "eager",

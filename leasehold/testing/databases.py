@@ -13,7 +13,7 @@ from leasehold.app import App
 from leasehold.env import Env
 from leasehold.errors import ConfigError
 from leasehold.pg.connection.dsn import read_dsn
-from leasehold.pg.schema.scratch import scratch_database
+from leasehold.pg.schema.scratch import empty, scratch_database
 from leasehold.pg.users.rival import RivalSession, open_rival
 
 _CLOSE_SECONDS = 10.0
@@ -48,6 +48,19 @@ def _server() -> Any:
     from leasehold.embedded import EmbeddedServer
 
     return EmbeddedServer.start()  # ends with the last process that uses it
+
+
+async def clear(app: App) -> None:
+    """Delete all jobs, schedules, deadlines and events of the app's database, with their history,
+    and close the connections of the running event loop. Tokens keep growing.
+
+    For tests that share one database, such as those of Django. The fixture ``leasehold_app`` does
+    not need it, because each of its tests has a database of its own. Raises ConfigError if a node
+    is alive there.
+    """
+    settings = await app.located()
+    await app.close()  # the process takes part with its locks, too
+    await asyncio.to_thread(empty, settings.dsn, settings.schema)
 
 
 def open_rival_session(

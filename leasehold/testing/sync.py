@@ -1,6 +1,6 @@
-"""``drain`` and ``assert_enqueued`` for tests without an event loop:
+"""``drain``, ``assert_enqueued`` and ``clear`` for tests without an event loop:
 
-from leasehold.testing.sync import assert_enqueued, drain
+from leasehold.testing.sync import assert_enqueued, clear, drain
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from leasehold.app import App, Task
 from leasehold.model.job import JobRecord
-from leasehold.testing import asserting, running
+from leasehold.testing import asserting, databases, running
 
 
 def drain(
@@ -31,3 +31,9 @@ def drain(
 def assert_enqueued(app: App, task: Task[Any, Any] | str, **arguments: Any) -> JobRecord:
     """Assert that a job was enqueued. See :func:`leasehold.testing.assert_enqueued`."""
     return app.sync.call(asserting.assert_enqueued(app, task, **arguments))
+
+
+def clear(app: App) -> None:
+    """Empty the database, and close the connections of ``app.sync``. See
+    :func:`leasehold.testing.clear`."""
+    app.sync.call(databases.clear(app))

@@ -26,7 +26,7 @@ from leasehold.errors import (
 )
 from leasehold.model.states import State
 from leasehold.pg.connection.dsn import as_url, read_dsn
-from leasehold.testing import assert_enqueued, drain, next_runs, postgres_dsn, sync
+from leasehold.testing import assert_enqueued, clear, drain, next_runs, postgres_dsn, sync
 from leasehold.testing.databases import connected_to
 from tests.support.procs import Processes
 from tests.support.wait import forever
@@ -396,6 +396,43 @@ def test_a_role_that_may_create_no_database_is_told_so(migrated: str) -> None:
                 raise AssertionError("a database out of nothing")
         finally:
             owner.execute("drop role humble")
+
+
+async def test_a_cleared_database_is_as_new_except_for_its_tokens(migrated: str, sql: Any) -> None:
+    app = App(migrated)
+
+    @app.every(seconds=3600, name="hourly")
+    @app.task(name="t")
+    async def work() -> None: ...
+
+    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+    tokens = []
+    for _ in range(2):
+        [record] = await drain(app, until=hour, schedules=["hourly"])
+        assert record.state == "completed"
+        async with app.lock("a") as lock:
+            tokens.append(lock.token)
+        await clear(app)
+        assert await app.jobs() == []
+        rows = "select count(*) from leasehold.tick union all select count(*) from leasehold.event"
+        assert await sql(rows) == [(0,), (0,)]
+    assert tokens == sorted(set(tokens)), "tokens grow"
+    await app.close()
+
+
+async def test_a_database_where_a_node_is_alive_is_not_cleared(migrated: str) -> None:
+    app, other = App(migrated), App(migrated)
+
+    @app.task(name="t")
+    async def work() -> None: ...
+
+    job = await work.using(run_in=3600).enqueue()
+    async with app.node() as node:
+        with pytest.raises(ConfigError, match=r"in use by a node.*Got"):
+            await clear(other)
+        assert node
+    assert (await app.get(job.id)).state == "scheduled"
+    await app.close()
 
 
 def test_without_a_server_the_embedded_one_is_used(procs: Processes) -> None:

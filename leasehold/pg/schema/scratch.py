@@ -1,4 +1,5 @@
-"""A fresh database for tests, dropped at the end even if clients are still connected."""
+"""Databases for tests: a fresh one, dropped at the end even if clients are still connected, and one
+that is emptied."""
 
 from __future__ import annotations
 
@@ -11,9 +12,11 @@ import psycopg
 from psycopg import sql
 
 from leasehold.config import Settings
+from leasehold.errors import ConfigError
 from leasehold.pg.connection.dsn import as_url, read_dsn
 from leasehold.pg.connection.faults import translate
 from leasehold.pg.schema import migrate
+from leasehold.pg.sql import for_schema
 
 
 @contextmanager
@@ -36,6 +39,38 @@ def scratch_database(
         yield dsn
     finally:
         _command(server_dsn, "drop database if exists {} with (force)", name)
+
+
+_KEPT = ["migration", "incarnation", "leader", "fence", "term", "release", "lock_name"]
+"""Tables that keep tokens growing, and those that migrations filled."""
+_ALIVE = """
+select leasehold.worker_id(host, pid, id) from leasehold.node
+where renewed_at > clock_timestamp() - make_interval(secs => lease_seconds) limit 1
+"""
+_TABLES = """
+select c.relname from pg_class c
+where c.relnamespace = to_regnamespace(%s) and c.relkind in ('r', 'p') and not c.relispartition
+  and c.relname <> all (%s)
+"""
+
+
+def empty(dsn: str, schema: str) -> None:
+    """Delete all jobs, schedules, deadlines, nodes and events, with their history. Tokens keep
+    growing. Raises ConfigError if a node is alive there."""
+    try:
+        with psycopg.connect(dsn) as connection:
+            alive = connection.execute(for_schema(_ALIVE, schema).encode()).fetchone()
+            if alive:
+                raise ConfigError(
+                    "the database is in use by a node, so it is not emptied",
+                    got=alive[0],
+                    do="Empty only a test's database, and stop its nodes first",
+                )
+            tables = connection.execute(_TABLES, (schema, _KEPT)).fetchall()
+            names = [sql.Identifier(schema, name) for (name,) in tables]
+            connection.execute(sql.SQL("truncate {}").format(sql.SQL(", ").join(names)))
+    except psycopg.Error as error:
+        raise translate(error, sent=True) from error
 
 
 def _command(dsn: str, command: str, *names: str) -> None:

@@ -75,11 +75,7 @@ class Transactions(TestCase):
 
 class Committed(TransactionTestCase):
     def tearDown(self):
-        with connection.cursor() as cursor:  # as the documentation says
-            cursor.execute(
-                "truncate leasehold.job, leasehold.job_done, leasehold.job_key, leasehold.deadline"
-            )
-        app.sync.close()  # before the test database is dropped
+        sync.clear(app)  # as the documentation says
 
     def test_nothing_of_a_test_is_left_for_the_next_one(self):
         unique = add_user.using(unique="ada").job(name="ada")
