@@ -71,7 +71,9 @@ def show_pairs(pairs: Mapping[str, Any]) -> None:
     """Print one name and value per line."""
     cells = [[name, text(value)] for name, value in pairs.items()]
     width = max((len(name) for name, _ in cells), default=0)
-    for name, value in cells:
+    for (name, value), given in zip(cells, pairs.values(), strict=True):
+        if isinstance(given, str) and "\n" in given:  # a traceback
+            value = f"\n{' ' * (width + 2)}".join(map(text, given.rstrip().split("\n")))
         click.echo(f"{name:<{width}}  {value}")
 
 

@@ -38,14 +38,13 @@ def web(target: str | None, host: str, port: int, read_only: bool, **_: Any) -> 
     LEASEHOLD_WEB_PASSWORD.
     """
     try:
-        import jinja2  # noqa: F401
-        import starlette  # noqa: F401
         import uvicorn
+
+        from leasehold.web import dashboard
     except ImportError as error:
         raise ConfigError(
             f"the dashboard needs the package {error.name}", do="pip install 'leasehold[web]'"
         ) from None
-    from leasehold.web import dashboard
     from leasehold.web.gate import LOCAL
 
     login = _login()

@@ -5,6 +5,16 @@
 It needs the extra ``web``: starlette and jinja2 (and uvicorn for ``leasehold web``).
 """
 
+from leasehold.errors import ConfigError
+
+try:
+    import jinja2  # noqa: F401
+    import starlette  # noqa: F401
+except ImportError as error:
+    raise ConfigError(
+        f"the dashboard needs the package {error.name}", do="pip install 'leasehold[web]'"
+    ) from None
+
 from leasehold.web.application import dashboard
 from leasehold.web.login import Login
 from leasehold.web.probes import probes

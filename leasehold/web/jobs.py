@@ -170,7 +170,8 @@ def timeline(
     """The moments of a job, the oldest first: at, what, tone, worker, detail, took."""
     due = more["run_at"] if more else job.scheduled_for
     found = [_moment(job.created_at, "enqueued", f"queue {job.queue}, priority {job.priority}")]
-    if due > job.created_at + timedelta(milliseconds=1):
+    never = job.completed_at and due > job.completed_at  # cancelled before
+    if due > job.created_at + timedelta(milliseconds=1) and not never:
         found.append(_moment(due, "due", ""))
     for tried in attempts:
         found += _attempt(tried)

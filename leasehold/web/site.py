@@ -88,7 +88,8 @@ class Site:
                 f"{root}/{path}" + (f"?{query_text(query)}" if query else "")
             ),
             here=f"{request.url.path}" + (f"?{request.url.query}" if request.url.query else ""),
-            pulse=self.pulse.newest,
+            # an error page must come at once, though the database is away
+            pulse=self.pulse.newest if status >= 400 else await self.pulse.beat(),
             read_only=self.rules.read_only,
             can_leave=self.rules.login is not None,
             who=session.who,

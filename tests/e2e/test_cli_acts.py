@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 from uuid import UUID
 
@@ -97,9 +98,12 @@ def test_a_job_is_shown_with_its_attempts(cli: Cli):
         " values (%s, 7, 1, 'retryable', 'ValueError: no')",
         job,
     )
+    cli.sql("update leasehold.job set last_error = %s where id = %s", "Traceback:\n  a\nV: no", job)
     [attempt] = json.loads(cli("jobs", "show", str(job), "--json").stdout)["attempts"]
     assert (attempt["attempt"], attempt["token"], attempt["outcome"]) == (1, 7, "retryable")
-    assert "ValueError: no" in cli("jobs", "show", str(job)).stdout
+    shown = cli("jobs", "show", str(job)).stdout
+    assert "ValueError: no" in shown
+    assert re.search(r"^last_error +Traceback:\n +a\n +V: no$", shown, re.MULTILINE)
 
 
 def test_a_schedule_runs_now_and_is_removed(cli: Cli):

@@ -38,6 +38,13 @@ async def test_finished_a_minute_and_in_the_hour_count_the_same(make: Make):
     assert shown["Failed attempts"] == ("600", "last hour, including retried ones")
 
 
+async def test_the_first_page_that_a_process_serves_counts_the_problems(make: Make):
+    """One of several processes behind a web server serves it, and no other page before."""
+    async with make() as inside:
+        html = (await inside.http.get("/jobs")).text
+    assert re.search(r'id="troubles">[1-9]', html), "no node is alive"
+
+
 def test_available_jobs_leave_out_those_that_run(scene: Scene, page_at: Open):
     running = [scene.enqueue("long", "work", payload={"pages": 2}) for _ in range(2)]
     for job in running:
