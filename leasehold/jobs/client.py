@@ -22,6 +22,11 @@ from leasehold.ports import Store
 
 R = TypeVar("R")
 
+_NOT_FOUND = (
+    "A job exists once the transaction that enqueued it has committed, and until its retention "
+    "period has passed"
+)
+
 
 class Job(Generic[R]):
     """An enqueued job. ``R`` is what its handler returns. ``created`` is False if its unique key
@@ -163,7 +168,7 @@ class Client:
     async def get(self, job: UUID | str) -> JobRecord:
         record = await self._store.get(job_id_of(job))
         if record is None:
-            raise errors.JobNotFound("no such job", got=str(job))
+            raise errors.JobNotFound("no such job", got=str(job), do=_NOT_FOUND)
         return self._readable(record)
 
     async def jobs(self, limit: int = 100, **filters: str | None) -> list[JobRecord]:
@@ -192,7 +197,7 @@ class Client:
         check_text("reason", reason, self._settings.limits.text_chars)
         where = await self._store.cancel(job_id_of(job), reason, self._env.due_now())
         if where is None:
-            raise errors.JobNotFound("no such job", got=str(job))
+            raise errors.JobNotFound("no such job", got=str(job), do=_NOT_FOUND)
         return where != "finished"
 
     async def retry(self, job: UUID | str) -> bool:
@@ -200,7 +205,7 @@ class Client:
         running. Raises JobNotFound."""
         where = await self._store.retry(job_id_of(job), self._env.due_now())
         if where is None:
-            raise errors.JobNotFound("no such job", got=str(job))
+            raise errors.JobNotFound("no such job", got=str(job), do=_NOT_FOUND)
         return where != "running"
 
     async def wait(self, job: UUID | str, timeout: Duration | None = None) -> Any:

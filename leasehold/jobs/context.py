@@ -69,8 +69,9 @@ class Context:
 
     @property
     def max_attempts(self) -> int:
-        """The number of attempts after which a failing job is discarded."""
-        return self.claim.job.max_attempts
+        """The number of the attempt after which a failing job is discarded. Each run that ended
+        because its worker died moves it by one, since that run has a number but does not count."""
+        return self.claim.job.max_attempts + self.claim.job.crashes
 
     @property
     def scheduled_for(self) -> datetime:

@@ -451,7 +451,7 @@ async def test_without_history_nothing_is_left_of_a_completed_job(app: App, sql:
         with pytest.raises(JobFailed):  # a failure is kept
             await (await work.enqueue(fail=True)).wait(10)
     assert await sql("select state from leasehold.jobs") == [("discarded",)]
-    with pytest.raises(JobNotFound):
+    with pytest.raises(JobNotFound, match="once the transaction that enqueued it has committed"):
         await app.cancel(job.id)
 
 
