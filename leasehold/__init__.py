@@ -18,6 +18,7 @@ from leasehold.version import VERSION
 
 if TYPE_CHECKING:
     from leasehold.app import App, Task
+    from leasehold.app.sync import SyncJob
     from leasehold.errors import LeaseholdError
     from leasehold.jobs.client import Job
     from leasehold.jobs.context import Context, SyncContext
@@ -46,6 +47,7 @@ _WHERE = {
     "LeaseholdError": "leasehold.errors",
     "Snooze": "leasehold.model.outcome",
     "SyncContext": "leasehold.jobs.context",
+    "SyncJob": "leasehold.app.sync",
 }
 
 __all__ = [
@@ -63,6 +65,7 @@ __all__ = [
     "LeaseholdError",
     "Snooze",
     "SyncContext",
+    "SyncJob",
     "Task",
 ]
 

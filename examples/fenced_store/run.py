@@ -47,7 +47,7 @@ def publish_and_look() -> dict:
     from tasks import app, call, publish
 
     job = app.sync.enqueue(publish.job(name="report"))
-    app.sync.wait(job.id, timeout=60)
+    job.wait(timeout=60)
     journal: list = []
     give_up_at = time.monotonic() + 60
     while len(journal) < 4 and time.monotonic() < give_up_at:  # until the late one has written

@@ -39,11 +39,53 @@ T = TypeVar("T")
 Callback = Callable[["SyncLeader"], Any]
 
 
+class SyncJob:
+    """An enqueued job, as :class:`Job`, whose calls wait for their answer here."""
+
+    __slots__ = ("_job", "_sync")
+    __match_args__ = ("id", "created")
+
+    def __init__(self, sync: SyncApp, job: Job[Any]) -> None:
+        self._sync = sync
+        self._job = job
+
+    @property
+    def id(self) -> UUID:
+        """The job's id."""
+        return self._job.id
+
+    @property
+    def created(self) -> bool:
+        """False if its unique key matched an existing job, which this is then."""
+        return self._job.created
+
+    def get(self) -> JobRecord:
+        """See :meth:`Job.get`."""
+        return self._sync.get(self.id)
+
+    def wait(self, timeout: Duration | None = None) -> Any:
+        """See :meth:`Job.wait`. The result is plain JSON."""
+        return self._sync.wait(self.id, timeout)
+
+    def cancel(self, reason: str = "cancelled") -> bool:
+        """See :meth:`Job.cancel`."""
+        return self._sync.cancel(self.id, reason)
+
+    def __eq__(self, other: object) -> bool:
+        return self._job == other._job if isinstance(other, SyncJob) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._job)
+
+    def __repr__(self) -> str:
+        return repr(self._job)
+
+
 class SyncApp:
     """The calls of :class:`App` for code without an event loop, safe from any thread::
 
         job = app.sync.enqueue(send.job(user_id=42))
-        result = app.sync.wait(job.id, timeout=10)
+        result = job.wait(timeout=10)
 
     They run in one background event loop of the process. With ``on=``, the statement runs in the
     calling thread, on the caller's connection. All raise ConfigError inside an event loop.
@@ -58,17 +100,19 @@ class SyncApp:
         self._lock = threading.Lock()
         self.schedules = SyncSchedules(self, app)
 
-    def enqueue(self, request: JobRequest, *, on: Any = None) -> Job[Any]:
+    def enqueue(self, request: JobRequest, *, on: Any = None) -> SyncJob:
         """See :meth:`App.enqueue`. ``on`` is a connection or session of a sync driver."""
         return self.enqueue_many([request], on=on)[0]
 
-    def enqueue_many(self, requests: Iterable[JobRequest], *, on: Any = None) -> list[Job[Any]]:
+    def enqueue_many(self, requests: Iterable[JobRequest], *, on: Any = None) -> list[SyncJob]:
         """See :meth:`App.enqueue_many`. A generator runs in the calling thread."""
         if on is not None:
-            return self._here(on, self._enqueue_on(requests, on))
-        self._need_no_loop()
-        given = list(islice(requests, self._app.settings.limits.enqueue_rows + 1))
-        return self.call(self._app.enqueue_many(given))
+            jobs = self._here(on, self._enqueue_on(requests, on))
+        else:
+            self._need_no_loop()
+            given = list(islice(requests, self._app.settings.limits.enqueue_rows + 1))
+            jobs = self.call(self._app.enqueue_many(given))
+        return [SyncJob(self, job) for job in jobs]
 
     async def _enqueue_on(self, requests: Iterable[JobRequest], on: Any) -> list[Job[Any]]:
         app = self._app

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from leasehold.app import App
+from leasehold.app.sync import SyncJob
 from leasehold.config import Limits
 from leasehold.errors import ConfigError, JobFailed, JobNotFound, WaitTimeout, told
 from leasehold.jobs.client import Client, Job, job_id_of
@@ -111,7 +112,7 @@ class _EagerClient(Client):
 
         return await around(self._app.registry.middleware, run.outer, handler)
 
-    def enqueue_here(self, requests: Iterable[JobRequest], *, on: Any = None) -> list[Job[Any]]:
+    def enqueue_here(self, requests: Iterable[JobRequest], *, on: Any = None) -> list[SyncJob]:
         """The same for ``app.sync``. Plain handlers run in this thread, if there is no
         middleware."""
         sync = self._app.sync
@@ -121,7 +122,7 @@ class _EagerClient(Client):
             with self._failing(run):
                 here = not run.is_async and not self._app.registry.middleware
                 self._ended(run, run() if here else sync.call(self._handled(run)))
-        return self._jobs(runs)
+        return [SyncJob(sync, job) for job in self._jobs(runs)]
 
     def _runs(self, requests: Iterable[JobRequest], on: Any) -> list[_Run]:
         """Check all jobs before the first one runs."""

@@ -73,7 +73,7 @@ async def test_an_atomic_block_brings_row_and_job_together(
             return app.sync.enqueue(task.job(n=1), on=connection)
 
     job = await in_thread(view)
-    assert job.created and (await job.get()).payload == {"n": 1}
+    assert job.created and (await app.get(job.id)).payload == {"n": 1}
     assert await sql("select n from effect") == [(1,)]
 
 

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from leasehold import App, Context
-from leasehold.errors import ConfigError, LeaseholdError
+from leasehold.errors import ConfigError, JobCancelled, LeaseholdError
 from leasehold.integrations.background import BackgroundNode
 from leasehold.integrations.gunicorn import node
 
@@ -41,6 +41,25 @@ def test_it_runs_jobs_while_the_block_runs_and_leaves_in_good_order(app: App, ds
             == []
         )
     assert "leasehold-node" not in {thread.name for thread in threading.enumerate()}
+    app.sync.close()
+
+
+def test_the_job_of_a_call_without_a_loop_waits_for_its_answers_there(app: App) -> None:
+    @app.task
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    with BackgroundNode(app):
+        one, two = app.sync.enqueue_many([add.job(1, 2), add.job(3, 4)])
+        assert (one.wait(20), two.wait(timeout=20)) == (3, 7)
+        assert one.get().state == "completed" and not one.cancel()
+    kept = app.sync.enqueue(add.using(unique="k").job(5, 6))
+    same = app.sync.enqueue(add.using(unique="k").job(5, 6))
+    assert (kept.created, same.created, same.id) == (True, False, kept.id)
+    assert kept == kept and kept != same and len({one, two, one}) == 2
+    assert kept.cancel("no longer needed")
+    with pytest.raises(JobCancelled, match="no longer needed"):
+        kept.wait(20)
     app.sync.close()
 
 

@@ -112,7 +112,7 @@ async def test_middleware_runs_around_a_handler_and_both_get_the_state(
     with eager(app, state="pool"):
         assert await (await app.enqueue(work.job())).wait() == ["pool"]
         job = await asyncio.to_thread(app.sync.enqueue, work.job())
-        assert await job.wait() == ["pool"]
+        assert await asyncio.to_thread(job.wait) == ["pool"]
     assert seen == [("t", "pool"), ("t", "pool")]
 
 
@@ -186,7 +186,7 @@ def test_without_a_loop_a_plain_handler_runs_in_the_calling_thread(app: App) -> 
 
     with eager(app):
         jobs = [app.sync.enqueue(task.job()) for task in (plain, waits)]
-        assert [app.sync.wait(job.id) for job in jobs] == [1, 2]
+        assert [job.wait() for job in jobs] == [1, 2]
         assert threads == [threading.current_thread().name, "leasehold-sync"]
         assert sync.assert_enqueued(app, plain).state == "completed"
 

@@ -14,10 +14,9 @@ from psycopg.conninfo import make_conninfo
 
 from leasehold.app import App
 from leasehold.app.core import M
-from leasehold.app.sync import SyncApp
+from leasehold.app.sync import SyncApp, SyncJob
 from leasehold.config import Settings
 from leasehold.errors import ConfigError, suggest
-from leasehold.jobs.client import Job
 from leasehold.jobs.tasks import Registry
 from leasehold.model.codec import Codec
 from leasehold.model.job import JobRequest
@@ -73,7 +72,7 @@ class _SyncInDjango(SyncApp):
 
     _app: DjangoApp
 
-    def enqueue_many(self, requests: Iterable[JobRequest], *, on: Any = None) -> list[Job[Any]]:
+    def enqueue_many(self, requests: Iterable[JobRequest], *, on: Any = None) -> list[SyncJob]:
         database = self._app.database
         if on is not None or not database:
             return super().enqueue_many(requests, on=on)
