@@ -54,7 +54,12 @@ class Overdue:
                     seconds=round(seconds, 1),
                 )
             found.append(
-                {"id": str(claim.job.id), "task": claim.job.task, "seconds": round(seconds, 1)}
+                {
+                    "id": str(claim.job.id),
+                    "task": claim.job.task,
+                    "seconds": round(seconds, 1),
+                    "timeout": claim.job.timeout,
+                }
             )
         found.sort(key=_by_seconds, reverse=True)
         return found[:_NAMED]

@@ -233,7 +233,7 @@ async def test_a_database_without_the_schema_says_so(
     await sql("drop schema leasehold cascade")
     for name in ("psycopg", "asyncpg", "sqlalchemy Session"):
         async with ALL[name](direct_dsn) as way:
-            with pytest.raises(SchemaMissing, match="leasehold schema apply"):
+            with pytest.raises(SchemaMissing, match="Pass a connection to leasehold's database"):
                 await task.using(on=way.connection).enqueue()
 
 

@@ -126,10 +126,15 @@ def test_a_paused_schedule_is_only_worth_knowing():
 
 
 def test_an_overdue_job_is_named_with_its_task_and_worker():
-    overdue = [{"id": "j1", "task": "shop.report", "seconds": 3725.0}]
+    overdue = [{"id": "j1", "task": "shop.report", "seconds": 3725.0, "timeout": None}]
     problem = only(wrong(nodes=[node(info={"overdue": overdue})]), "job_overdue")
-    for word in ("j1", "shop.report", "web1:10:abcdef", "1 h 2 min"):
-        assert word in problem.sentence
+    assert problem.sentence == (
+        "Job j1 (shop.report) has been running for 1 h 2 min on web1:10:abcdef, "
+        "and it has no timeout"
+    )
+    overdue[0]["timeout"] = 60.0
+    problem = only(wrong(nodes=[node(info={"overdue": overdue})]), "job_overdue")
+    assert problem.sentence.endswith(", and its timeout is 1 min")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,14 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from leasehold.config import Limits
-from leasehold.errors import BadJob, LeaseholdError, LostClaim, LostLease, WrongConnection
+from leasehold.errors import (
+    BadJob,
+    LeaseholdError,
+    LostClaim,
+    LostLease,
+    SchemaMissing,
+    WrongConnection,
+)
 from leasehold.model.codec import Codec, sealed
 from leasehold.model.deadline import Level
 from leasehold.model.job import JobRequest, encode
@@ -154,7 +161,14 @@ class UserConnections:
                 raise WrongConnection(_HAS_FAILED, do=_ROLL_BACK) from error
             if state == _REFUSED:
                 raise LostClaim("the job was taken away", do="Roll back") from error
-            raise translate(cause, sent=True) from error
+            found = translate(cause, sent=True)
+            if isinstance(found, SchemaMissing):
+                raise SchemaMissing(
+                    "the database of this connection has no leasehold schema",
+                    do="Pass a connection to leasehold's database, or run there: "
+                    "leasehold schema apply",
+                ) from error
+            raise found from error
 
 
 def _in_loop() -> bool:

@@ -74,10 +74,11 @@ def _job_overdue(facts: Facts) -> Iterator[str | Said]:
         listed = (node.info or {}).get("overdue")
         for job in listed if isinstance(listed, list) else []:
             if isinstance(job, dict):
+                limit = job.get("timeout")
+                allowed = f"its timeout is {seconds_of(limit)}" if limit else "it has no timeout"
                 yield Said(
-                    f"Job {job.get('id')} ({job.get('task')}) has been running for longer than its "
-                    "timeout, or for more than an hour if it has none: "
-                    f"{seconds_of(job.get('seconds'))} on {node.worker_id}",
+                    f"Job {job.get('id')} ({job.get('task')}) has been running for "
+                    f"{seconds_of(job.get('seconds'))} on {node.worker_id}, and {allowed}",
                     {"job": job.get("id")},
                 )
 
