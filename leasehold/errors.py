@@ -36,6 +36,10 @@ class ConfigError(UsageError):
     """A setting is unknown, out of range, or contradicts another setting."""
 
 
+class MissingExtra(ConfigError, ImportError):
+    """A package of one of leasehold's extras is not installed."""
+
+
 class UnknownTask(UsageError):
     """This application has no task of that name."""
 

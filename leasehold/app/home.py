@@ -150,7 +150,7 @@ class Home:
     def given(self) -> Settings:
         """The settings as they were given: another process that gets them finds or starts the
         embedded server itself, whose DSN is of use only while a process keeps it."""
-        if self._embedded is None:
+        if self._embedded is None or self.settings.dsn != self._embedded.dsn:
             return self.settings
         return Settings.load({**vars(self.settings), "dsn": "embedded"})
 

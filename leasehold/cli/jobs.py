@@ -50,8 +50,8 @@ def _filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def jobs(limit: int, **options: Any) -> None:
     """List the newest jobs, or act on jobs.
 
-    ID is a job's id, or the beginning of one that only this job has.
-    Ids begin with the time: the first 8 digits are the same for about a minute.
+    ID is a job's id, or at least 8 digits of its beginning that only
+    this job has. Ids begin with the time: the first 8 digits stand for about a minute.
     """
     if click.get_current_context().invoked_subcommand:
         return

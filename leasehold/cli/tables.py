@@ -43,7 +43,7 @@ def _lasted(row: Row) -> str | None:
 
 
 def _attempt(row: Row) -> str:
-    return f"{row['attempt']}/{row['max_attempts']}"
+    return f"{row['attempt']}/{row['max_attempts'] + row['crashes']}"
 
 
 def _queues(row: Row) -> str | None:

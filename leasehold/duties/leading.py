@@ -284,14 +284,18 @@ class Periodic(Service):
         for decided in plans:
             missed = [tick for tick in decided.ticks if tick.state == "missed"]
             if missed and decided.name in written:
-                schedule, last = due[decided.name], missed[-1].until or missed[-1].at
+                schedule = due[decided.name]
+                first, last = missed[0].at, missed[-1].until or missed[-1].at
+                paused_at, resumed_at = schedule.paused_at, schedule.resumed_at
                 self._emit(
                     "tick_missed",
                     schedule=decided.name,
-                    first=str(missed[0].at),
+                    first=str(first),
                     last=str(last),
-                    stopped=self._stopped(schedule.now, missed[0].at),
-                    paused=schedule.resumed_at is not None and last <= schedule.resumed_at,
+                    stopped=self._stopped(schedule.now, first),
+                    paused=bool(
+                        paused_at and resumed_at and paused_at <= first <= last <= resumed_at
+                    ),
                 )
 
     def _watch_clock(self, ahead: float) -> None:

@@ -8,10 +8,11 @@ changed. A value without an annotation is neither checked nor changed.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection
 from functools import reduce
-from inspect import unwrap
+from inspect import signature, unwrap
 from operator import or_
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -21,7 +22,7 @@ import msgspec
 from leasehold.errors import BadJob, BadPayload
 
 _PLAIN = {Any, object, None, NoneType, bool, int, float, str, list, dict}
-_UNCHECKED = (Any, object)
+_SIMPLE = (None, NoneType, bool, int, float, str, list, dict)
 
 
 class Values:
@@ -42,11 +43,12 @@ class Values:
         returned = _without(hints.pop("return", Any), outcomes)
         hints = {name: hint for name, hint in hints.items() if name in arguments}
         self._arguments = {name: hint for name, hint in hints.items() if not _plain(hint)}
-        self._plain = {
-            name: hint
+        plain = {
+            name: _Plain(hint, or_none=_is_none_by_default(function, name))
             for name, hint in hints.items()
-            if name not in self._arguments and hint not in _UNCHECKED
+            if name not in self._arguments
         }
+        self._plain = {name: one for name, one in plain.items() if one.hint is not Any}
         self._returned = Any if _plain(returned) else returned
         for name, hint in {**self._arguments, "return": self._returned}.items():
             try:
@@ -66,14 +68,9 @@ class Values:
 
     def _check(self, given: dict[str, Any]) -> None:
         for name, value in given.items():
-            hint = self._plain.get(name, Any)
-            if type(value) is hint or hint is Any:
-                continue
-            try:
-                msgspec.convert(value, hint)
-            except msgspec.ValidationError as error:
-                if not (isinstance(hint, type) and isinstance(value, hint)):  # such as True for int
-                    raise _unfit(f"argument {name}", error, value) from None
+            plain = self._plain.get(name)
+            if plain and type(value) not in plain.types and (error := plain.wrong(value)):
+                raise _unfit(f"argument {name}", error, value) from None
 
     def read(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Convert arguments to the handler's types. Raises BadPayload."""
@@ -103,6 +100,41 @@ class Values:
             return convert(value, self._returned)
         except Exception as error:
             raise _unfit("the result", error, value) from None
+
+
+class _Plain:
+    """An annotation that JSON gives anyway. ``types``: those whose values need no look inside."""
+
+    def __init__(self, hint: Any, or_none: bool) -> None:
+        hint = Any if hint is object else hint
+        self.hint = Union[hint, None] if or_none else hint  # noqa: UP007 - it may be None itself
+        parts = get_args(self.hint) if get_origin(self.hint) in (Union, UnionType) else [hint]
+        self.types = {NoneType if part is None else part for part in parts if part in _SIMPLE}
+        try:
+            msgspec.convert(None, self.hint)
+        except msgspec.ValidationError:
+            pass
+        except (TypeError, NotImplementedError):  # such as a union of two kinds of lists
+            self.hint = Any
+
+    def wrong(self, value: Any) -> Exception | None:
+        """Return why the value does not fit. It may be one that JSON makes fit, such as a subclass
+        of float."""
+        try:
+            msgspec.convert(value, self.hint)
+        except msgspec.ValidationError as error:
+            if isinstance(value, tuple(self.types)):  # such as True for int
+                return None
+            try:
+                msgspec.convert(json.loads(json.dumps(value)), self.hint)
+            except (ValueError, TypeError, RecursionError):
+                return error
+        return None
+
+
+def _is_none_by_default(function: Callable[..., Any], name: str) -> bool:
+    parameter = signature(function).parameters.get(name)
+    return parameter is not None and parameter.default is None
 
 
 def _unfit(what: str, error: Exception, value: object) -> BadPayload:
@@ -174,7 +206,7 @@ def _plain(hint: Any) -> bool:
     if origin is Literal:
         return True
     if origin is dict:  # JSON's keys are text
-        key, value = get_args(hint)
+        key, value = get_args(hint) or (Any, Any)
         return key in (str, Any) and _plain(value)
     if origin in (list, Union, UnionType):
         return all(_plain(part) for part in get_args(hint))

@@ -27,8 +27,9 @@ class DueSchedule:
     """The hash of the spec in the database. Here the spec itself may be Unreadable."""
     former: Any = None
     """Earlier definitions with undecided moments. See :mod:`leasehold.model.former`."""
+    paused_at: datetime | None = None
     resumed_at: datetime | None = None
-    """When a person last resumed it after a pause."""
+    """The last pause that ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,8 +55,9 @@ async def clear(app: App) -> None:
     and close the connections of the running event loop. Tokens keep growing.
 
     For tests that share one database, such as those of Django. The fixture ``leasehold_app`` does
-    not need it, because each of its tests has a database of its own. Raises ConfigError if a node
-    is alive there.
+    not need it, because each of its tests has a database of its own. Raises ConfigError if the
+    database's name does not contain ``test``, or if a node is alive there, and Conflict if a
+    transaction, perhaps of the test itself, keeps the tables for 5 seconds.
     """
     settings = await app.located()
     await app.close()  # the process takes part with its locks, too

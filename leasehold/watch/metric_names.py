@@ -112,7 +112,9 @@ METRICS: dict[str, Metric] = {
         "Time from start to end, counted by whole minutes.", ("queue",), HISTOGRAM
     ),
     "leasehold_task_discarded": Metric(
-        "Number of jobs discarded within ten minutes. A task without any has no series.", ("task",)
+        "Number of jobs that were discarded within ten minutes and not run again since. A task "
+        "without failures has no series.",
+        ("task",),
     ),
     "leasehold_task_failed": Metric(
         "Number of attempts that failed within ten minutes and will be retried.", ("task",)

@@ -64,7 +64,7 @@ def _later(
         else:
             yield "No live node knows this version: start a worker of a release that has it."
     elif job.state is State.RETRYABLE:
-        tries = f"Attempt {job.attempt} of {job.max_attempts}"
+        tries = f"Attempt {job.attempt} of {job.max_attempts + job.crashes}"
         yield f"{tries} failed; it is retried {_when(left)}."
     elif job.held_because == "no_process":
         yield f"The worker that took it could not start a process; it is retried {_when(left)}."

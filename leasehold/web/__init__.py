@@ -5,13 +5,13 @@
 It needs the extra ``web``: starlette and jinja2 (and uvicorn for ``leasehold web``).
 """
 
-from leasehold.errors import ConfigError
+from leasehold.errors import MissingExtra
 
 try:
     import jinja2  # noqa: F401
     import starlette  # noqa: F401
 except ImportError as error:
-    raise ConfigError(
+    raise MissingExtra(
         f"the dashboard needs the package {error.name}", do="pip install 'leasehold[web]'"
     ) from None
 

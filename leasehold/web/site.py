@@ -83,13 +83,14 @@ class Site:
         """Render a page; ``given`` has the values for its template."""
         root = request.scope.get("root_path", "")
         session = request.state.session
+        # a page of the navigation; not the login, nor an error, which must come at once
+        pulse = await self.pulse.beat() if given.get("page") and status < 400 else self.pulse.newest
         text = self.templates.get_template(template).render(
             url=lambda path="", **query: (
                 f"{root}/{path}" + (f"?{query_text(query)}" if query else "")
             ),
             here=f"{request.url.path}" + (f"?{request.url.query}" if request.url.query else ""),
-            # an error page must come at once, though the database is away
-            pulse=self.pulse.newest if status >= 400 else await self.pulse.beat(),
+            pulse=pulse,
             read_only=self.rules.read_only,
             can_leave=self.rules.login is not None,
             who=session.who,

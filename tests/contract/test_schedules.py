@@ -255,13 +255,14 @@ async def test_a_paused_schedule_is_neither_due_nor_next(world: World):
     await sync(world)
     store = world.a.store
     assert not await store.pause_schedule("default", "another", True)
-    assert await store.pause_schedule("default", "tick", True)
+    assert await store.pause_schedule("default", "tick", True, at(5))
+    assert await store.pause_schedule("default", "tick", True, at(6)), "it is paused already"
     assert await store.due_schedules("default", 10, world.now) == []
     assert await store.next_schedule("default", world.now) == (None, 0.0)
     assert (await store.schedules(10))[0].paused
     assert await store.pause_schedule("default", "tick", False, at(7))
     [due] = await store.due_schedules("default", 10, world.now)
-    assert due.resumed_at == at(7)
+    assert (due.paused_at, due.resumed_at) == (at(5), at(7))
     assert await store.pause_schedule("default", "tick", False, at(8))
     assert (await store.due_schedules("default", 10, world.now))[0].resumed_at == at(7)
 

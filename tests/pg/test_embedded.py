@@ -20,6 +20,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from leasehold import App
 from leasehold.config import Settings
 from leasehold.embedded import EmbeddedServer, binaries, find_binaries, folder, reaper
 from leasehold.embedded import server as server_module
@@ -586,3 +587,20 @@ def test_tables_of_the_user_do_not_get_into_the_schema_of_leasehold(home: Path):
         tell(server.dsn, "create table event (title text)")
         assert ask(server.dsn, "select 'event'::regclass = 'public.event'::regclass") == "True"
         assert asyncio.run(migrate.verify(Settings(dsn=server.dsn))) == []
+
+
+def test_an_app_is_given_to_another_process_as_it_was_configured(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(folder.HOME_SETTING, str(home))
+    app = App("embedded")
+    assert app.sync.dsn().startswith("postgresql://") and app.given.dsn == "embedded"
+    app.sync.close()
+    app.configure(listen=False)
+    assert app.given.dsn == "embedded"
+    app.sync.dsn()
+    app.sync.close()
+    app.configure(dsn="postgresql:///another")
+    assert app.given.dsn == "postgresql:///another"
+    app.configure(listen=True)
+    assert app.settings.dsn == "postgresql:///another"

@@ -20,12 +20,14 @@ from leasehold import App, Backoff, Context, Deadline, Snooze
 from leasehold.errors import (
     BadSchedule,
     ConfigError,
+    Conflict,
     NotEnqueued,
     PermissionDenied,
     WaitTimeout,
 )
 from leasehold.model.states import State
 from leasehold.pg.connection.dsn import as_url, read_dsn
+from leasehold.pg.schema.scratch import EMPTIED
 from leasehold.testing import assert_enqueued, clear, drain, next_runs, postgres_dsn, sync
 from leasehold.testing.databases import connected_to
 from tests.support.procs import Processes
@@ -417,6 +419,38 @@ async def test_a_cleared_database_is_as_new_except_for_its_tokens(migrated: str,
         rows = "select count(*) from leasehold.tick union all select count(*) from leasehold.event"
         assert await sql(rows) == [(0,), (0,)]
     assert tokens == sorted(set(tokens)), "tokens grow"
+    await app.close()
+
+
+async def test_only_a_test_database_is_cleared_and_only_the_tables_of_leasehold(
+    migrated: str, sql: Any, postgres: Any
+) -> None:
+    with pytest.raises(ConfigError, match=r"contains 'test'.*postgres"):
+        await clear(App(postgres.dsn))
+    await sql("create table leasehold.auth_user as select 1 as id")
+    app = App(migrated)
+    await clear(app)
+    assert await sql("select id from leasehold.auth_user") == [(1,)]
+    tables = """
+        select relname from pg_class where relnamespace = 'leasehold'::regnamespace
+        and relkind in ('r', 'p') and not relispartition and relname <> 'auth_user'"""
+    kept = {"migration", "incarnation", "leader", "fence", "term", "release", "lock_name"}
+    assert {name for (name,) in await sql(tables)} == kept | set(EMPTIED)
+
+
+async def test_a_transaction_of_the_test_itself_does_not_hang_the_clearing(
+    migrated: str, sql: Any
+) -> None:
+    app = App(migrated)
+
+    @app.task(name="t")
+    async def work() -> None: ...
+
+    async with await psycopg.AsyncConnection.connect(migrated) as connection:
+        await work.using(on=connection).enqueue()
+        with pytest.raises(Conflict):
+            await clear(app)
+    assert len(await app.jobs()) == 1
     await app.close()
 
 

@@ -83,7 +83,7 @@ def _unused(data: Path) -> bool:
 def database(dsn: str, encoding: str = "UTF8", template: str | None = None) -> Iterator[str]:
     """Yield the DSN of a new database, empty or copied, and drop it at the end, even if it has
     connections."""
-    name = f"t{os.getpid()}_{next(_numbers)}"
+    name = f"test{os.getpid()}_{next(_numbers)}"
     options = f" template {template}" if template else ""
     if encoding != "UTF8":
         options = f" encoding '{encoding}' locale_provider libc locale 'C' template template0"

@@ -193,11 +193,16 @@ class Way(StrEnum):
     SEA = "by sea"
 
 
+class Half(float):
+    """As numpy's float64."""
+
+
 @pytest.mark.parametrize(
     "given",
     [
         {"user_id": True},
         {"user_id": 10**30, "share": 1, "ids": (1, 2)},
+        {"user_id": 1, "share": Half(0.5), "note": None, "rows": ["x"]},
         {"user_id": 1, "share": None, "ids": [], "way": Way.SEA, "other": [None, {"a": "b"}]},
     ],
     ids=str,
@@ -212,6 +217,8 @@ def test_a_value_that_its_annotation_allows_is_stored_as_it_is(
         ids: list[int] = [],  # noqa: B006
         way: Literal["by sea"] = "by sea",
         other: Any = None,
+        note: str = None,  # type: ignore[assignment]  # noqa: RUF013
+        rows: list[int] | list[str] = [],  # noqa: B006
     ) -> None: ...
 
     assert json.loads(work.job(**given).payload) == json.loads(json.dumps(given))

@@ -156,6 +156,7 @@ class ScheduleRow:
     next_at: datetime | None
     updated_at: datetime
     paused: bool = False
+    paused_at: datetime | None = None
     resumed_at: datetime | None = None
     in_code: bool = True
     high_water: datetime | None = None

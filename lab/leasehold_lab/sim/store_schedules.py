@@ -53,6 +53,7 @@ class SimSchedules(ScheduleStore):
                 moment,
                 _mark(row),
                 row.former,
+                row.paused_at,
                 row.resumed_at,
             )
             for row in self._going(app, without)
@@ -235,6 +236,8 @@ class SimSchedules(ScheduleStore):
         if row:
             if row.paused and not paused:
                 row.resumed_at = self.db.at(now)
+            elif paused and not row.paused:
+                row.paused_at = self.db.at(now)
             row.paused = paused
         return row is not None
 

@@ -125,7 +125,7 @@ def tell_settings(target: str, fd: str) -> None:
         except LeaseholdError as error:
             print(f"leasehold: {' '.join(str(error).split())}", file=sys.stderr)
             sys.exit(1)
-        answer.write(settings_to_text(app.settings) + "\n")
+        answer.write(settings_to_text(app.given) + "\n")
 
 
 # -- processes -------------------------------------------------------------------------------------

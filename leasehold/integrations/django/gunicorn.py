@@ -25,7 +25,7 @@ from leasehold.integrations.gunicorn import Certificates, node
 
 _ASK = (
     "from leasehold.app.certify import settings_to_text; "
-    "from leasehold.integrations.django import app; print(settings_to_text(app.settings))"
+    "from leasehold.integrations.django import app; print(settings_to_text(app.given))"
 )
 
 

@@ -445,7 +445,8 @@ create table leasehold.schedule (
     -- of the code; of a schedule that was put, a name that changes with each definition
     release        text        not null,
     paused         boolean     not null default false,
-    -- when a person last resumed it; its moments before were missed on purpose
+    -- the last pause that ended: the moments in it were missed on purpose
+    paused_at      timestamptz,
     resumed_at     timestamptz,
     -- the newest decided instant; nothing at or before it ever fires
     high_water     timestamptz,

@@ -4,7 +4,7 @@
 -- locks: none
 -- index: schedule_next
 select s.name, s.spec, s.missed, s.grace_seconds, s.release, s.high_water, s.next_at,
-       coalesce(%(now)s::timestamptz, now()), jsonb_hash_extended(s.spec, 0), s.former, s.resumed_at
+       coalesce(%(now)s::timestamptz, now()), jsonb_hash_extended(s.spec, 0), s.former, s.paused_at, s.resumed_at
 from leasehold.schedule s
 where s.app = %(app)s and not s.paused and s.next_at <= coalesce(%(now)s::timestamptz, now())
   and not exists (select 1 from jsonb_to_recordset(%(without)s::jsonb) as x (name text, mark bigint, missed text)
