@@ -24,6 +24,19 @@ async def main() -> None:
 asyncio.run(main())
 """
 
+_POOL = """
+import asyncio
+from leasehold.config import Settings
+from leasehold.pg.connection.pool import Pool
+
+async def main() -> None:
+    pool = Pool(Settings.load({}), "work")
+    await pool.fetch("job/wake", {"queues": ["default"]})
+    await pool.close()  # the task that opened the connection has just ended
+
+asyncio.run(main())
+"""
+
 _LOCK = """
 import asyncio
 from dataclasses import replace
@@ -47,6 +60,11 @@ with app.sync.lock("x"):
 
 def test_an_application_closes_at_once_after_a_call(migrated: str, procs: Any):
     process = procs.start(code=_ENQUEUE, env={"LEASEHOLD_DSN": migrated})
+    assert process.wait(SECONDS) == 0, process.tail()
+
+
+def test_a_pool_closes_in_the_moment_in_which_its_call_has_ended(migrated: str, procs: Any):
+    process = procs.start(code=_POOL, env={"LEASEHOLD_DSN": migrated})
     assert process.wait(SECONDS) == 0, process.tail()
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 from leasehold_lab.demo.scorecard import Act, Death, Evidence, score
-from leasehold_lab.demo.show import Picture, PlainScreen, Row, _render
-from leasehold_lab.demo.tables import Run
+from leasehold_lab.demo.show import STOPPING, Picture, PlainScreen, Row, _render, counters, lines
+from leasehold_lab.demo.tables import Look, Run
+from leasehold_lab.demo.watch import Watcher
 
 from leasehold.model.schedule import every
 
@@ -166,6 +168,13 @@ def test_the_worst_of_several_kills_counts_and_has_a_limit():
     assert not verdict(deaths=[DEATH, later], runs=runs, limit_seconds=0.9).ok
 
 
+def test_what_ran_again_is_shown_with_its_cause():
+    shown = dict(lines(score(GOOD), 1.0))
+    assert shown["repeated because of a fault"] == "2: 1 cut short, 1 ended but not recorded"
+    assert shown["repeated without a cause"] == "0"
+    assert shown["jobs"] == "4 enqueued, 4 done, 0 lost"
+
+
 # -- the picture -----------------------------------------------------------------------------------
 def picture(seconds: float) -> Picture:
     return Picture(
@@ -203,6 +212,26 @@ def test_the_live_picture_shows_who_leads_who_was_killed_and_who_ran_each_tick()
     text = out.getvalue()
     for part in ("leads, term 2", "killed", "12:00:01", "killed leader pid 11", "Ctrl-C"):
         assert part in text, text
+
+
+def test_while_the_processes_stop_it_is_not_said_that_nobody_leads():
+    shown = picture(9.0)
+    shown.rows = [Row(22, "stopping")]
+    assert counters(shown).startswith("nobody leads")
+    for phase, words in ((STOPPING, "the processes stop"), ("ended", "the processes have stopped")):
+        shown.phase = phase
+        assert counters(shown).startswith(f"{words} ")
+
+
+def test_no_more_jobs_are_shown_done_than_enqueued():
+    """A job may be done before its enqueue has returned."""
+    fleet, shown = SimpleNamespace(workers=[]), picture(1.0)
+    stage: Any = SimpleNamespace(picture=shown, seconds=1.0, enqueued=[job(1)], fleet=fleet)
+    screen: Any = SimpleNamespace(update=lambda picture: None)
+    watcher = Watcher(stage, screen)
+    watcher._look = Look(2, 0, open_jobs=0, bad_jobs=0, running={}, ticks=[])
+    watcher.refresh()
+    assert (shown.enqueued, shown.jobs_done) == (1, 1)
 
 
 # -- what people broke -----------------------------------------------------------------------------
