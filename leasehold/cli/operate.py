@@ -20,7 +20,7 @@ from leasehold.cli.asking import (
     table_options,
 )
 from leasehold.cli.fitting import Column
-from leasehold.cli.output import show_json, show_table
+from leasehold.cli.output import counted, show_json, show_table
 from leasehold.errors import LeaseholdError
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def backfill_schedule(
     async def work(app: App) -> int:
         return await (await operator(app)).backfill(name, start, end, app_name)
 
-    click.echo(f"{ask(work)} jobs of schedule {name} are queued to run now.")
+    click.echo(f"Queued {counted(ask(work), 'job')} of schedule {name} to run now.")
 
 
 @schedules.command("ticks")

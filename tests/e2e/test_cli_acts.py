@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -54,7 +55,8 @@ def cli(dsn: str, monkeypatch: pytest.MonkeyPatch) -> Cli:
 
 SCHEDULE = """
 insert into leasehold.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
-    release, next_at) values (%s, %s, '{"kind": "every", "seconds": 60, "anchor": null}', 'd', 't',
+    release, next_at) values (%s, %s,
+    '{"kind": "every", "seconds": 60, "anchor": "1970-01-01T00:00:00+00:00"}', 'd', 't',
     '{"queue": "default", "priority": 0, "max_attempts": 5, "history": true, "payload": {}}',
     'latest', 5, 'r', now() - interval '3 days')
 """
@@ -112,10 +114,13 @@ def test_a_schedule_runs_now_and_is_removed(cli: Cli):
     assert "waiting (by hand)" in cli("schedules", "ticks", "nightly").stdout
     [(job,)] = cli.sql("select id from leasehold.jobs where schedule = 'nightly'")
     assert str(job) in told
+    start, end = ((datetime.now(UTC) - timedelta(minutes=n)).isoformat() for n in (2, 1))
+    told = cli("schedules", "backfill", "nightly", start, end).stdout
+    assert told == "Queued 1 job of schedule nightly to run now.\n"
     assert "of default was removed" in cli("schedules", "remove", "nightly").stdout
     assert cli.sql("select 1 from leasehold.schedule") == []
     assert "no schedule is named" in cli("schedules", "run", "nightly", exits=1).stderr
-    assert [act for act, _, _ in cli.acts()] == ["run now", "remove"]
+    assert [act for act, _, _ in cli.acts()] == ["run now", "backfill", "remove"]
 
 
 def test_status_of_one_application_leaves_out_those_that_are_gone(cli: Cli):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
+from leasehold.cli.output import counted
 from leasehold.errors import Unavailable
 from leasehold.ports import NodeView
 from leasehold_lab.demo.database import DemoDatabase
@@ -242,7 +243,7 @@ class Breaker:
             seconds = (led[2] - stage.moment(act.at)).total_seconds()
             found += f", pid {pid_of(led[1])} led after {seconds:.1f} s"
         if act.cut:
-            found += f", its {len(act.cut)} jobs had started again elsewhere"
+            found += f", its {counted(len(act.cut), 'job')} had started again elsewhere"
         self._ends(act, found, max(dead_at, again) - act.at)
 
     def _press_undo(self, kind: str) -> Said:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
+from leasehold.cli.output import counted
 from leasehold_lab.demo import scorecard
 from leasehold_lab.demo.app import NAME
 from leasehold_lab.demo.fleet import Worker
@@ -47,7 +48,8 @@ async def _kill_leader(stage: Stage) -> None:
     place = len(stage.deaths) - 1
     cut = scorecard.interrupted(death, await stage.demo.evidence.runs(death.held))
     stage.tell(
-        f"killed leader pid {worker.pid} (kill -9, term {term}) while it ran {len(cut)} jobs"
+        f"killed leader pid {worker.pid} (kill -9, term {term}) while it ran "
+        f"{counted(len(cut), 'job')}"
     )
     limit = stage.demo.app.settings.recover_within + _SLACK_SECONDS
     took_over = await stage.until(limit, lambda: next_term(stage, term))
@@ -59,7 +61,9 @@ async def _kill_leader(stage: Stage) -> None:
     stage.killing = False
     recovered = await stage.until(limit, lambda: _recovery(stage, death))
     if recovered:
-        stage.tell(f"its {len(cut)} jobs had started again elsewhere after {recovered} s")
+        stage.tell(
+            f"its {counted(len(cut), 'job')} had started again elsewhere after {recovered} s"
+        )
     await stage.pause(_RESTART_SECONDS)
     if not stage.stop.is_set():
         worker = await stage.fleet.spawn(worker.release)
