@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import psycopg
 
-from leasehold import App, Context, SyncContext
+from leasehold import App, Cancel, Context, SyncContext
 from leasehold.duties.leading import free_the_dead
 from leasehold.errors import JobCancelled, LostClaim
 from leasehold.model.states import State
@@ -86,4 +87,28 @@ async def test_a_completion_that_the_stop_rolled_back_blames_nobody(
     assert (record.state, record.attempt, record.crashes) == (State.AVAILABLE, 0, 0)
     store = await app.store()
     assert await free_the_dead(store, app.settings.limits, _quiet, None) == 0
+    await one.close()
+
+
+async def test_a_coroutine_that_the_stop_ends_cannot_cancel_its_job(
+    app: App, migrated: str
+) -> None:
+    """It takes the stop for a cancel of its job, and says so."""
+    one = App(migrated, grace=0.1)
+    begun = asyncio.Event()
+
+    @one.task(name="polite")
+    async def polite() -> Cancel:
+        begun.set()
+        with suppress(asyncio.CancelledError):
+            await forever()
+        return Cancel("it was cancelled, I think")
+
+    async with one.node():
+        job = await polite.enqueue()
+        async with asyncio.timeout(30):
+            await begun.wait()
+    record = await app.get(job.id)
+    assert record.state in (State.SCHEDULED, State.AVAILABLE)
+    assert record.attempt == 0, "the attempt does not count"
     await one.close()

@@ -142,3 +142,14 @@ async def test_without_listen_a_node_neither_listens_nor_says_that_it_cannot(
         assert not node.wakeups.healthy
     assert not await sql(LOST)
     await app.close()
+
+
+async def test_behind_a_pooler_no_wake_ups_are_missed(pgbouncer: PgBouncer, sql: Sql):
+    """They are not expected there: status would name each node as a problem."""
+    app = App(pgbouncer.dsn, recover_within=9)
+    report = "select seq, info from leasehold.node where info ->> 'pooled' = 'true' and seq >= %s"
+    async with app.node():
+        [(seq, _)] = await until_async(lambda: sql(report, [0]), 60)
+        [(_, info)] = await until_async(lambda: sql(report, [seq + 2]), 60)
+    assert info["deaf_seconds"] == 0.0
+    await app.close()
