@@ -11,6 +11,8 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from leasehold import App, Context, Deadline
+from leasehold.config import Settings
+from leasehold.pg.connection.session import Session
 from tests.pg.drivers import ALL, done
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -20,6 +22,14 @@ ODD = (
     "-c backslash_quote=off -c timezone=Asia/Kathmandu -c bytea_output=escape "
     "-c extra_float_digits=-9 -c client_encoding=SQL_ASCII"
 )
+STYLES = {
+    "client_encoding": "UTF8",
+    "datestyle": "ISO, YMD",
+    "intervalstyle": "postgres",
+    "standard_conforming_strings": "on",
+    "extra_float_digits": "1",
+    "timezone": "UTC",
+}
 
 
 @pytest.mark.parametrize("driver", list(ALL))
@@ -66,6 +76,16 @@ async def test_what_else_is_done_in_a_users_transaction_takes_any_text(
             armed = await app.deadline(TEXT, due=due, on_breach="told", on=user)
             assert (await app.deadline(TEXT, on=user)).id == armed.id
             await armed.met(on=user)
+
+
+async def test_leaseholds_own_session_sets_the_styles_itself(migrated: str) -> None:
+    session = await Session.open(Settings(dsn=make_conninfo(migrated, options=ODD)), "work")
+    shown = {}
+    for setting in STYLES:
+        cursor = await session.connection.execute(f"show {setting}".encode())
+        [[shown[setting]]] = await cursor.fetchall()
+    await session.close()
+    assert shown == STYLES
 
 
 async def test_odd_styles_of_the_users_session_change_nothing(app: App, migrated: str) -> None:
