@@ -139,5 +139,7 @@ async def attempt(app: App, job: Any, number: int) -> Any:
 async def cli(dsn: str, *arguments: str, exits: tuple[int, ...] = (0,)) -> str:
     env = {"LEASEHOLD_DSN": dsn, "NO_COLOR": "1"}
     done = await asyncio.to_thread(CliRunner().invoke, root, arguments, env=env)
-    assert done.exit_code in exits, f"{arguments}: {done.output}\n{done.exception!r}"
+    told = f"{arguments}: {done.output}\n{done.exception!r}"
+    assert done.exit_code in exits, told
+    assert isinstance(done.exception, SystemExit | None), told  # a crash would exit with 1 too
     return done.stdout
