@@ -589,18 +589,11 @@ def test_tables_of_the_user_do_not_get_into_the_schema_of_leasehold(home: Path):
         assert asyncio.run(migrate.verify(Settings(dsn=server.dsn))) == []
 
 
-def test_an_app_is_given_to_another_process_as_it_was_configured(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_app_is_given_on_as_it_was_configured(home: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(folder.HOME_SETTING, str(home))
     app = App("embedded")
     assert app.sync.dsn().startswith("postgresql://") and app.given.dsn == "embedded"
     app.sync.close()
-    app.configure(listen=False)
-    assert app.given.dsn == "embedded"
-    app.sync.dsn()
-    app.sync.close()
     app.configure(dsn="postgresql:///another")
-    assert app.given.dsn == "postgresql:///another"
-    app.configure(listen=True)
-    assert app.settings.dsn == "postgresql:///another"
+    app.configure(listen=False)
+    assert app.given.dsn == app.settings.dsn == "postgresql:///another"
