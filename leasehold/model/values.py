@@ -43,8 +43,9 @@ class Values:
         returned = _without(hints.pop("return", Any), outcomes)
         hints = {name: hint for name, hint in hints.items() if name in arguments}
         self._arguments = {name: hint for name, hint in hints.items() if not _plain(hint)}
+        defaults = {name: one.default for name, one in signature(function).parameters.items()}
         plain = {
-            name: _Plain(hint, or_none=_is_none_by_default(function, name))
+            name: _Plain(hint, or_none=defaults.get(name, ...) is None)
             for name, hint in hints.items()
             if name not in self._arguments
         }
@@ -130,11 +131,6 @@ class _Plain:
             except (ValueError, TypeError, RecursionError):
                 return error
         return None
-
-
-def _is_none_by_default(function: Callable[..., Any], name: str) -> bool:
-    parameter = signature(function).parameters.get(name)
-    return parameter is not None and parameter.default is None
 
 
 def _unfit(what: str, error: Exception, value: object) -> BadPayload:

@@ -78,6 +78,12 @@ class Shop:
     def enqueue(self, task: str, **options: Any) -> None:
         self.sql("select id from leasehold.enqueue(%s)", json.dumps({"task": task, **options}))
 
+    def some_moments_pass(self) -> None:
+        """Until four seconds have passed on the database's clock."""
+        [(since,)] = self.sql("select clock_timestamp()")
+        passed = "select clock_timestamp() > %s::timestamptz + interval '4 seconds'"
+        until(lambda: self.sql(passed, since) == [(True,)], 60, "some moments to pass")
+
     def ticked(self) -> None:
         """Until a moment from now on has fired."""
         [(before,)] = self.sql("select clock_timestamp()")
@@ -122,9 +128,7 @@ def test_a_first_start_and_a_short_planned_stop_are_no_problem(shop: Shop) -> No
     shop.ticked()
     first.kill(signal.SIGTERM)
     assert first.wait(60) == 0
-    [(stopped,)] = shop.sql("select clock_timestamp()")
-    passed = "select clock_timestamp() > %s::timestamptz + interval '4 seconds'"
-    until(lambda: shop.sql(passed, stopped) == [(True,)], 60, "some moments to pass")
+    shop.some_moments_pass()
     shop.worker()
     shop.ticked()
     missed = "select 1 from leasehold.event where kind = 'tick_missed'"
@@ -139,9 +143,7 @@ def test_moments_missed_in_a_pause_are_no_problem(shop: Shop) -> None:
     shop.worker()
     shop.ticked()
     shop.said("schedules", "pause", "each-second")
-    [(paused,)] = shop.sql("select clock_timestamp()")
-    passed = "select clock_timestamp() > %s::timestamptz + interval '4 seconds'"
-    until(lambda: shop.sql(passed, paused) == [(True,)], 60, "some moments to pass")
+    shop.some_moments_pass()
     shop.said("schedules", "resume", "each-second")
     shop.ticked()
     missed = "select 1 from leasehold.event where kind = 'tick_missed'"

@@ -18,6 +18,7 @@ from starlette.routing import Mount
 from leasehold import App
 from leasehold.integrations.litestar import mounted
 from leasehold.web import dashboard
+from tests.support.procs import Processes
 
 
 def fastapi(path: str, site: Any) -> FastAPI:
@@ -72,3 +73,18 @@ async def test_it_is_mounted_and_knows_the_users_own_login(dsn: str, framework: 
             cursor = await connection.execute(query)
             assert await cursor.fetchall() == [("Ada", "cancel")]
     await app.close()
+
+
+def test_a_missing_package_of_the_dashboard_is_named_with_its_extra(procs: Processes) -> None:
+    code = """if True:
+        import sys
+        sys.modules["jinja2"] = None  # as if it were not installed
+        try:
+            import leasehold.web
+        except ImportError as error:
+            print(type(error).__name__, error)
+    """
+    process = procs.start(code=code)
+    assert process.wait(60) == 0
+    assert "MissingExtra the dashboard needs the package jinja2" in process.output
+    assert "pip install 'leasehold[web]'" in process.output
