@@ -256,13 +256,13 @@ def test_thirty_days_of_an_every_second_schedule_are_planned_at_once(
 ) -> None:
     started = time.process_time()
     got = run(spec, ago(days=30), policy, catch_up_seconds=3600, limit=500)
-    assert time.process_time() - started < 0.2
+    assert time.process_time() - started < 1.0, "one by one they take several seconds"
     assert got.jumped is not None and got.jumped[0] == ago(days=30) + timedelta(seconds=1)
     assert got.fires
 
 
-def test_ten_thousand_due_schedules_are_planned_in_the_time_of_twenty_million_additions() -> None:
-    # which is two seconds where nobody else works; a busy machine is slower with both
+def test_ten_thousand_due_schedules_are_planned_in_the_time_of_sixty_million_additions() -> None:
+    # it takes a tenth of that on a quiet machine; a busy one slows both, but not always alike
     spec = cron("* * * * *", "Asia/Seoul")
     adding = planning = 0.0
     for _ in range(20):  # by turns: its speed changes from one moment to the next
@@ -274,5 +274,5 @@ def test_ten_thousand_due_schedules_are_planned_in_the_time_of_twenty_million_ad
             got = run(spec, ago(minutes=1), Missed.LATEST)
         adding += halfway - began
         planning += time.process_time() - halfway
-    assert planning < 5 * adding
+    assert planning < 15 * adding, f"{planning / adding:.1f} times"
     assert got.fires == (NOW,)
