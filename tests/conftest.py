@@ -31,7 +31,6 @@ EVERYWHERE = (
     "services",
     "e2e/test_cli.py",
     "e2e/test_cli_verbs",
-    "e2e/test_fault_kill",
     "e2e/test_handlers",
     "e2e/test_stacks",
     "e2e/test_supervisor",

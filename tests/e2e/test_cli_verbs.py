@@ -210,12 +210,15 @@ def test_every_verb_has_its_calls():
 
 
 @pytest.mark.parametrize("verb", sorted(CALLS))
-def test_a_verb_ends_as_it_should_on_a_database_with_data(verb: str, shop: Shop):
+def test_a_verb_ends_as_it_should_on_a_database_with_data(
+    verb: str, shop: Shop, pytestconfig: pytest.Config
+):
     now = datetime.now(UTC)
     start, end = now - timedelta(hours=1), now - timedelta(minutes=59, seconds=58)
     times = {"start": start.isoformat(), "end": end.isoformat()}
     known = {**shop.jobs, **times, "node": shop.node}
-    for arguments, exits in CALLS[verb]:
+    on_another_python = pytestconfig.option.markexpr == "everywhere"
+    for arguments, exits in CALLS[verb][: 1 if on_another_python else None]:
         shop.ends((*verb.split(), *shlex.split(arguments.format(**known))), exits)
 
 
