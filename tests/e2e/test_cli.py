@@ -60,7 +60,7 @@ def cli(bare) -> Cli:
 
 
 def define(app: App) -> Any:
-    @app.every(seconds=3600, name="hourly")
+    @app.every(seconds=7 * 86400, name="hourly")
     @app.task(name="shop.mail")
     async def mail(to: str = "") -> str:
         return to

@@ -24,7 +24,7 @@ app = App(name="shop")
 @app.task(name="long")
 async def long(ctx) -> str:
     print("began", flush=True)
-    await asyncio.sleep(1.5)
+    await asyncio.sleep(8)
     return "whole"
 """
 
@@ -57,7 +57,7 @@ def test_workers_that_are_asked_to_drain_finish_their_jobs_and_end(
         job = json.dumps({"task": "long"})
         [(job_id,)] = sql.execute("select (leasehold.enqueue(%s)).id", [job]).fetchall()
         state = "select state, attempt from leasehold.jobs where id = %s"
-        until(lambda: sql.execute(state, [job_id]).fetchone() == ("running", 1), 30)
+        until(lambda: sql.execute(state, [job_id]).fetchone()[1] == 1, 30, "its run")
         drain = run("--drain")
         assert drain.wait(60) == 0
         assert "Asked 3 workers of shop to drain." in drain.output

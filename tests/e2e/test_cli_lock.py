@@ -26,7 +26,7 @@ async def lock(dsn: str, direct_dsn: str, procs: Processes) -> Lock:
     await migrate.apply(Settings(dsn=direct_dsn))
 
     def start(*arguments: str, name: str = "lock", **env: str) -> Process:
-        base = {"LEASEHOLD_DSN": dsn, "LEASEHOLD_RECOVER_WITHIN": "9", "REPORT_SECONDS": "60"}
+        base = {"LEASEHOLD_DSN": dsn, "LEASEHOLD_RECOVER_WITHIN": "9", "REPORT_SECONDS": "600"}
         return procs.start("-m", "leasehold", "lock", *arguments, name=name, env={**base, **env})
 
     return start

@@ -71,7 +71,7 @@ async def shop(dsn: str, direct_dsn: str, procs: Processes) -> Shop:
 
 def test_a_node_stops_claiming_claims_again_and_drains(shop: Shop) -> None:
     process, worker = shop.worker()
-    [running] = shop.enqueue(seconds=6.0)
+    [running] = shop.enqueue(seconds=15.0)
     until(lambda: shop.state(running) == "running", 30)
 
     assert f"{worker} stops claiming jobs." in shop.said("nodes", "stop-claiming", worker)

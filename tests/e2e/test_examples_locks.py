@@ -55,7 +55,7 @@ def test_three_syncs_are_there_one_after_the_other(
 def test_one_that_was_stopped_comes_too_late_and_says_so(
     sync: Callable[..., Process], tmp_path: Path
 ) -> None:
-    stopped = sync(SYNC_SECONDS="10")  # so that it still works when it is stopped
+    stopped = sync(SYNC_SECONDS="120")  # so that it still works when it is stopped
     stopped.wait_for("begins, token 1", 30)
     impatient = sync(WAIT_SECONDS="0.2")
     assert impatient.wait(30) == 0 and "next time" in impatient.output

@@ -22,9 +22,10 @@ def test_a_leader_killed_in_mid_job_loses_none_and_only_its_own_run_again(scene:
     leader = scene.wait_for_leader(*workers)
     scene.wait_history("tick", count=2)
     scene.enqueue("quick", 1000)  # it works fast, so it prefetches
-    jobs = scene.enqueue("nap", 400, seconds=0.3)
+    jobs = scene.enqueue("nap", 1000, seconds=0.3)
     scene.wait_history("end", count=60, task="nap")
     leader.stop()  # so that what it holds stays what it holds
+    scene.wait_until_clock(boot_now() + 1.0)  # a claim that it had sent
     held = held_by(scene, leader.pid)
     killed_at = boot_now()
     leader.kill()

@@ -77,7 +77,9 @@ def test_a_stopped_worker_loses_its_jobs_and_what_it_says_of_them_later(scene: S
     scene.wait_for_leader(leader)
     worker = scene.worker("worker")
     # handlers that are cancelled, and threads that end in the pause with a result
-    jobs = scene.enqueue("nap", 6, seconds=PAUSE + 20) + scene.enqueue("thread", 4, seconds=3)
+    jobs = scene.enqueue("nap", 6, seconds=PAUSE + 20) + scene.enqueue(
+        "thread", 4, seconds=PAUSE - 2
+    )
     old = scene.node_ids(worker)
     until(lambda: len(running(scene, worker, jobs)) == 10, 20, "it to run them all")
     lost, stopped_at = stop_with_jobs(scene, worker, jobs)

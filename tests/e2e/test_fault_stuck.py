@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from typing import Any
 
 import psycopg
@@ -79,6 +80,11 @@ def test_a_worker_whose_gil_is_held_by_c_code_is_ended_and_its_jobs_run_elsewher
     [held] = scene.enqueue("hold_gil", seconds=60)
     [start] = scene.wait_history("start", job=held)
     scene.worker("spare")
+    seen = boot_now()
+    while worker.running:
+        seen = boot_now()
+        assert seen < start["at"] + LONG + SLACK, "it was not ended"
+        time.sleep(0.02)
     assert worker.wait(LONG) == -signal.SIGKILL
     ended = boot_now()
     print(f"ended {ended - start['at']:.1f} s after the GIL was gone")
@@ -89,7 +95,7 @@ def test_a_worker_whose_gil_is_held_by_c_code_is_ended_and_its_jobs_run_elsewher
     ]
     print(f"ran again after {max(again) - start['at']:.1f} s")
     assert max(again) - start["at"] <= RECOVER_WITHIN + SLACK
-    assert min(again) > ended - 0.2, "nowhere at the same time"
+    assert min(again) > seen, "nowhere at the same time"
     scene.wait_done([held], 10)
 
 
@@ -99,8 +105,8 @@ def test_a_thread_that_hangs_is_taken_away_by_token_and_its_late_result_changes_
 ) -> None:
     worker = scene.worker("worker")
     options = {"requeue_after": 2, "timeout": 1}
-    [job] = scene.enqueue("thread", seconds=8, options=options)
-    [first] = scene.wait_history("start", job=job)
+    [job] = scene.enqueue("thread", seconds=20, options=options)
+    first, *_ = scene.wait_history("start", job=job)
     scene.wait_event("job_overdue", job=job)
     named = until(lambda: scene.one("select info -> 'overdue' from leasehold.nodes"), 10, "a name")
     assert named[0]["id"] == job
@@ -110,7 +116,7 @@ def test_a_thread_that_hangs_is_taken_away_by_token_and_its_late_result_changes_
     assert second["at"] - first["at"] <= 2 + TIMES.renew + SLACK
     scene.wait_done([job], 10)
     assert not scene.history("end", token=first["token"]), "the first run hangs on"
-    scene.wait_history("end", token=first["token"], timeout=20)
+    scene.wait_history("end", token=first["token"], timeout=40)
     scene.wait_refused(first)
     record = scene.sql("select claim_token, state from leasehold.jobs where id = %s", job)
     assert record == [(second["token"], "completed")]
@@ -121,7 +127,7 @@ def test_a_thread_that_hangs_is_taken_away_by_token_and_its_late_result_changes_
 def test_a_job_that_blocks_its_loop_is_taken_away_and_runs_elsewhere(scene: Scene) -> None:
     workers = [scene.worker(name, slots=1) for name in ("one", "two")]
     [job] = scene.enqueue("block", seconds=10, options={"requeue_after": 2})
-    [first] = scene.wait_history("start", job=job)
+    first, *_ = scene.wait_history("start", job=job)
     second = scene.wait_history("start", job=job, count=2)[1]
     assert second["pid"] != first["pid"]
     print(f"ran elsewhere after {second['at'] - first['at']:.1f} s")
@@ -166,7 +172,7 @@ def test_enqueues_that_wait_for_a_users_transaction_delay_neither_recovery_nor_t
         assert boot_now() - killed_at <= RECOVER_WITHIN + SLACK
         count = len(scene.history("tick"))
         until(lambda: len(scene.history("tick")) > count + 2, 10, "ticks to go on")
-        assert scene.one(BLOCKED), "they wait still"
+        until(lambda: scene.one(BLOCKED), 10, "them to wait still")
         user.rollback()
     scene.wait_done(waiting, 30)
     scene.wait_done(naps, 60)

@@ -145,9 +145,9 @@ def test_a_child_that_was_fenced_before_is_certified_all_the_same(
     old = database.rows(ids, leader)
     database.rows("delete from leasehold.node where pid = %s returning id", leader)
     until(lambda: database.rows(ids, leader) not in ([], old), 10, "another id of the process")
-    until(database.leader, 10, "a leader")
-    node = database.rows("select info ->> 'assigned' from leasehold.node where pid = %s", leader)
-    assert node == [(str(old[0][0]),)]
+    assigned = "select info ->> 'assigned' from leasehold.node where pid = %s"
+    given = [(str(old[0][0]),)]
+    until(lambda: database.rows(assigned, leader) == given, 10, "the id that it was given")
     os.kill(leader, signal.SIGKILL)
     killed_at = time.time()
     until(lambda: database.rows(ids, leader) == [], 20, "the end of its row")
@@ -271,7 +271,9 @@ def test_a_certificate_outlives_a_database_that_is_away(
     supervisor = start(2, dsn=server.dsn)
     leader = database.wait_for_nodes(2)
     database.close()
-    os.kill(server.pid, signal.SIGQUIT)  # an immediate stop
+    postgres = server.pid
+    os.kill(postgres, signal.SIGQUIT)  # an immediate stop
+    until(lambda: not alive(postgres), 20, "the server's end")
     os.kill(leader, signal.SIGKILL)
     supervisor.wait_for(r"database_lost .*service=certifier", 20)
     server.restart()

@@ -34,7 +34,7 @@ def deep(depth: int) -> None:
 async def send() -> None:
     deep(12)
 
-@app.every(seconds=1, missed="skip", grace_seconds=1, name="each-second")
+@app.every(seconds=1, missed="skip", grace_seconds=3, name="each-second")
 @app.task(name="tick")
 async def tick() -> None: ...
 """
@@ -79,9 +79,9 @@ class Shop:
         self.sql("select id from leasehold.enqueue(%s)", json.dumps({"task": task, **options}))
 
     def some_moments_pass(self) -> None:
-        """Until four seconds have passed on the database's clock."""
+        """Until eight seconds have passed on the database's clock."""
         [(since,)] = self.sql("select clock_timestamp()")
-        passed = "select clock_timestamp() > %s::timestamptz + interval '4 seconds'"
+        passed = "select clock_timestamp() > %s::timestamptz + interval '8 seconds'"
         until(lambda: self.sql(passed, since) == [(True,)], 60, "some moments to pass")
 
     def ticked(self) -> None:

@@ -52,7 +52,7 @@ async def idle(sql: Sql, count: int) -> bool:
 async def test_a_process_that_only_holds_a_lock_keeps_what_it_needs(
     migrated: str, sql: Sql, monkeypatch: pytest.MonkeyPatch, listen: bool
 ) -> None:
-    monkeypatch.setattr(desk, "ON_DEMAND_SECONDS", 2.0)
+    monkeypatch.setattr(desk, "ON_DEMAND_SECONDS", 6.0)
     app = App(migrated, listen=listen)
     async with app.lock("one", timeout=60) as lock:
         # what took the lock is closed, and the guard renews it
@@ -66,7 +66,7 @@ async def test_a_process_that_only_holds_a_lock_keeps_what_it_needs(
 async def test_a_node_closes_what_took_a_lock_and_opens_it_again(
     migrated: str, sql: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(desk, "ON_DEMAND_SECONDS", 2.0)
+    monkeypatch.setattr(desk, "ON_DEMAND_SECONDS", 6.0)
     app = App(migrated)
     async with app.node():
         await until_open(sql, guard=1, work=1)
@@ -80,7 +80,7 @@ async def test_a_node_closes_what_took_a_lock_and_opens_it_again(
 async def test_what_people_look_over_is_closed_when_it_is_idle(
     migrated: str, sql: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reports, "ON_DEMAND_SECONDS", 2.0)
+    monkeypatch.setattr(reports, "ON_DEMAND_SECONDS", 6.0)
     app = App(migrated)
     operator = await app.operator("ann", "test")
     for _ in range(2):

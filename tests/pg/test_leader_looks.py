@@ -60,7 +60,7 @@ async def test_a_schedule_that_nobody_tells_the_leader_of_fires(
     monkeypatch.setattr(Tuning, "schedule_look_seconds", NEVER)
     ran: list[datetime] = []
 
-    @app.every(seconds=3600, name="hourly")
+    @app.every(seconds=7 * 86400, name="weekly")
     @app.task(name="t")
     async def run(ctx: Context) -> None:
         ran.append(ctx.scheduled_for)

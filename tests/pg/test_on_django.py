@@ -12,7 +12,7 @@ import pytest
 from django.conf import settings
 from psycopg.conninfo import conninfo_to_dict
 
-from leasehold import App, SyncContext
+from leasehold import App, Backoff, SyncContext
 from leasehold.errors import WrongConnection
 from leasehold.integrations.rows import claim_rows
 from leasehold.model.states import State
@@ -125,7 +125,7 @@ def closed_connections() -> Iterator[None]:
 async def test_a_handler_completes_its_job_in_an_atomic_block(
     app: App, database: Any, sql: Sql, closed_connections: None
 ) -> None:
-    @app.task(name="pay", max_attempts=2)
+    @app.task(name="pay", max_attempts=2, backoff=Backoff(base=3600))
     def pay(ctx: SyncContext) -> None:
         try:
             with transaction.atomic():

@@ -46,7 +46,7 @@ async def test_jobs_of_many_queues_come_by_one_claim(app: App, asked: list[dict[
         await until_async(lambda: len(ran) == len(QUEUES), 30)
         assert asked[0] == QUEUES
         # once more, when it has said that all of them sleep
-        await until_async(lambda: asked.count(QUEUES) == 2, 30)
+        await until_async(lambda: asked.count(QUEUES) >= 2, 30)
     assert sorted(ran) == sorted(QUEUES)
     assert len(asked) < 20, asked
 

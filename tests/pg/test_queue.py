@@ -416,11 +416,11 @@ async def test_a_running_handler_is_cancelled(app: App) -> None:
             await reaches(app, job, State.RUNNING)
             assert not await app.retry(job.id) and await job.cancel()
             with pytest.raises(JobCancelled, match="the worker ended it"):
-                await job.wait(5)
+                await job.wait(30)
         job = await deaf.enqueue()
         await reaches(app, job, State.RUNNING)
         await job.cancel()
-        assert await job.wait(5) == "finished all the same"
+        assert await job.wait(30) == "finished all the same"
 
 
 async def test_a_job_that_fails_while_a_cancel_is_on_its_way_is_cancelled(

@@ -18,8 +18,8 @@ from leasehold.ports import Acked, Completion, Term
 from tests.pg.bench import Bench
 
 Sql = Callable[..., Awaitable[list[Any]]]
-FAST = 1.0
-"""Seconds: well below the lock_timeout of our sessions, which is five."""
+FAST = 4.0
+"""Seconds: below the lock_timeout of our sessions, which is five."""
 
 
 async def test_a_row_that_somebody_holds_stops_no_other_ack(bench: Bench) -> None:

@@ -407,9 +407,9 @@ async def test_a_cleared_database_is_as_new_except_for_its_tokens(migrated: str,
     @app.task(name="t")
     async def work() -> None: ...
 
-    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
     tokens = []
     for _ in range(2):
+        hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
         [record] = await drain(app, until=hour, schedules=["hourly"])
         assert record.state == "completed"
         async with app.lock("a") as lock:

@@ -75,7 +75,7 @@ async def test_jobs_and_ticks_run_while_enqueues_wait_for_a_users_transaction(
         ran.clear()
         await sql("select leasehold.enqueue(%s::jsonb)", ['{"task": "hello"}'])
         await until_async(lambda: "hello" in ran and ran.count("tick") > 1, 30, "jobs and ticks")
-        assert await blocked(sql), "it waits still"
+        await until_async(lambda: blocked(sql), 10, "it to wait still")
         await key.rollback()
         await asyncio.gather(*waiting)
 
@@ -111,6 +111,7 @@ async def test_a_connection_for_calls_is_closed_when_it_is_idle_and_opened_again
         protocol = {"guard": 1, "work": 1}
 
         async def is_open() -> bool:
+            await job.get()  # it may have closed meanwhile
             return await opened(sql) == {**protocol, "user": 1}
 
         await until_async(is_open, 30)  # others come and go

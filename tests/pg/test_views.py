@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from leasehold import App, Context
+from leasehold import App, Backoff, Context
 from tests.support.wait import until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -71,7 +71,7 @@ async def test_the_columns_of_the_views_are_their_contract(sql: Sql) -> None:
 
 
 async def test_each_state_of_a_job_is_seen_in_the_view(app: App, sql: Sql) -> None:
-    @app.task(name="t", max_attempts=2)
+    @app.task(name="t", max_attempts=2, backoff=Backoff(base=3600))
     async def work(fail: bool = False) -> None:
         if fail:
             raise LookupError

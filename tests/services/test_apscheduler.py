@@ -83,7 +83,7 @@ async def test_a_coroutine_that_runs_at_the_loss_is_cancelled(database):
             raise
 
     scheduler = AsyncIOScheduler(timezone="UTC")
-    scheduler.add_job(work, id="work")
+    scheduler.add_job(work, id="work", misfire_grace_time=None)
     async with leader_gate(scheduler, app, "engine"):
         await until_async(lambda: seen == ["runs"], 30)
         await database.sql("delete from leasehold.node")
@@ -97,7 +97,9 @@ async def test_a_run_that_was_submitted_before_the_loss_does_nothing(database):
     scheduler = BackgroundScheduler(timezone="UTC")
     async with leader_gate(scheduler, app, "engine") as lead:
         await lead.wait(timeout=30)
-        job = scheduler.add_job(lambda: ran.append(1), next_run_time=FAR, id="work")
+        job = scheduler.add_job(
+            lambda: ran.append(1), next_run_time=FAR, id="work", misfire_grace_time=None
+        )
         executor = scheduler._executors["default"]
         await asyncio.to_thread(executor.submit_job, job, [datetime.now(UTC)])
         await until_async(lambda: ran == [1])
@@ -179,7 +181,7 @@ async def test_a_process_pool_that_is_added_later_gets_no_runs_and_the_others_ar
         await lead.wait(timeout=30)
         scheduler.add_executor(ProcessPoolExecutor(1), "processes")
         scheduler.add_executor(ThreadPoolExecutor(1), "threads")
-        job = scheduler.add_job(nothing, next_run_time=FAR, id="work")
+        job = scheduler.add_job(nothing, next_run_time=FAR, id="work", misfire_grace_time=None)
         with pytest.raises(ConfigError, match="'processes'"):
             scheduler._executors["processes"].submit_job(job, [datetime.now(UTC)])
         failed: list[Any] = []
@@ -198,7 +200,7 @@ async def test_a_second_gate_on_a_scheduler_asks_its_own_leadership(database):
     listeners = len(scheduler._listeners)
     for number in (1, 2):
         async with leader_gate(scheduler, app, f"engine {number}"):
-            scheduler.add_job(ran.append, "date", args=[number])
+            scheduler.add_job(ran.append, "date", args=[number], misfire_grace_time=None)
             await until_async(lambda number=number: number in ran, 30)
         assert scheduler.state == STATE_PAUSED and len(scheduler._listeners) == listeners
     scheduler.shutdown(wait=False)
@@ -231,7 +233,8 @@ async def test_each_run_becomes_one_job_with_its_arguments(database):
     schedulers = []
     for app in apps:
         scheduler = BackgroundScheduler(timezone="UTC")
-        scheduler.add_job(ran.append, "date", run_date=moment, args=[("any", "object")], id="once")
+        once = {"id": "once", "run_date": moment, "misfire_grace_time": None}
+        scheduler.add_job(ran.append, "date", args=[("any", "object")], **once)
         assert adopt(scheduler, app, queue="scheduled") == ["apscheduler/once"]
         schedulers.append(scheduler)
     async with apps[0].node():

@@ -33,11 +33,11 @@ async def test_who_gets_through_wakes_those_that_back_off():
     for loop in loops:
         loop.on_back = lambda: [told.append(each) or each.wake() for each in loops if each.lost]
         loop.start()
-    await until_async(lambda: two.asked >= 5, what="its back-off is seconds by now")
+    await until_async(lambda: two.asked >= 6, 30, what="its back-off is seconds by now")
     one.answered = two.answered = True
     asked = two.asked
     loops[0].wake()
-    async with asyncio.timeout(1.0):
+    async with asyncio.timeout(2.5):
         await until_async(lambda: not any(loop.lost for loop in loops))
     assert told == [loops[1]]
     assert two.asked == asked + 1

@@ -303,10 +303,8 @@ async def test_an_outage_is_logged_at_growing_intervals_and_once_at_its_end(data
 async def test_the_leader_says_that_the_clock_was_set_and_a_follower_does_not(database):
     leader, other = await database.leader(), database.process()
     await other.steps(2, 0.2)
-    leader.events.clear()
     # its own clock stands still while the database's goes on: as if that were set forward
     before = "select extract(epoch from clock_timestamp())::float8"
-    [(began,)] = await database.sql(before)
 
     async def gone() -> bool:
         [(now,)] = await database.sql(before)
@@ -314,6 +312,8 @@ async def test_the_leader_says_that_the_clock_was_set_and_a_follower_does_not(da
 
     await leader.step(0.05)
     await other.step(0.05)
+    leader.events.clear()
+    [(began,)] = await database.sql(before)
     await until_async(gone, 30)
     await leader.step(0.05)
     await other.step(0.05)

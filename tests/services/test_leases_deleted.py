@@ -42,7 +42,7 @@ async def hold_still(app: App) -> threading.Event:
 @pytest.mark.parametrize("terms", ["known", "deleted, too"])
 async def test_nobody_takes_what_was_deleted_before_its_holder_can_have_noticed(database, terms):
     """It believes for as long as its lease, and goes on with it when it asks in time."""
-    one, two = database.app(), database.app()
+    one, two = database.app(recover_within=30), database.app()
     row = "select token, node from leasehold.leader where name = 'leader:engine'"
     # without the record of its term nothing says whose it was: its next renewal may be refused
     with nullcontext() if terms == "known" else suppress(LostLease):

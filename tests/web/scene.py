@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from leasehold import App, Context
+from leasehold import App, Backoff, Context
 
 app = App()
 
@@ -38,7 +38,7 @@ async def broken(ctx: Context, says: str = "no address for this user") -> None:
     raise LookupError(says)
 
 
-@app.task(queue="work", max_attempts=4, name="flaky")
+@app.task(queue="work", max_attempts=4, name="flaky", backoff=Backoff(base=600))
 async def flaky(ctx: Context) -> None:
     raise TimeoutError("the API did not answer")
 

@@ -260,7 +260,7 @@ def test_a_node_stops_claiming_and_claims_again(scene: Scene, page_at: Open):
     page.goto(scene.url + "nodes")
     page.click("button:has-text('Resume claiming')")
     scene.wait_state(job, "completed")
-    assert page.locator(".tag:text-is('not claiming')").count() == 0
+    page.wait_for_selector(".tag:text-is('not claiming')", state="detached", timeout=60_000)
     acts = "select fields ->> 'act' from leasehold.events where fields ->> 'on' like 'node %%'"
     assert {act for (act,) in scene.sql(acts)} == {"stop claiming", "claim again"}
 

@@ -94,9 +94,7 @@ def show(procs: Any, page_at: Open, tmp_path: Path) -> Iterator[Show]:
     page.wait_for_selector("#done:not([data-count='0'])", timeout=RECOVERY)
     moving = time.monotonic() - began
     print(f"from the command to the moving page: {moving:.1f} s")
-    # the promise is one for a machine that does nothing else
-    busy = os.getloadavg()[0] / (os.cpu_count() or 1)
-    assert moving <= 10 * max(1.0, busy)
+    assert moving <= 10 or not ALL
     yield Show(process, page, url, home)
     rmtree(home, ignore_errors=True)
 

@@ -14,7 +14,7 @@ def send_receipt(order_id: int) -> None:
     Order.objects.filter(id=order_id).update(receipt_sent_at=timezone.now())
 
 
-@app.every(seconds=float(os.environ.get("REPORT_EVERY_SECONDS", 60)))
+@app.every(seconds=float(os.environ.get("REPORT_EVERY_SECONDS", 60)), missed="all")
 @app.task(queue="reports")
 def report(ctx: SyncContext) -> None:
     Report.objects.create(due=ctx.scheduled_for, orders=Order.objects.count(), worker=os.getpid())
