@@ -40,6 +40,8 @@ _LOOKS_ANEW = ("read committed", "read uncommitted")  # the same in PostgreSQL
 
 _STEADY = ("guard", "lease", "work", "user", "web")
 """Roles that repeat the same statements, each of which has an index."""
+_GENERIC = ("guard", "lease", "work")
+"""Those of the protocol, whose statements need the same plan whatever their values are."""
 _ALLOW = "set local statement_timeout ="
 _COPY_LINES, _COPY_CHARS = 500, 1 << 18  # the most in one write, so that other tasks can run
 _LINE_SECONDS = 1 / 5000
@@ -271,6 +273,7 @@ async def _learn(connection: Link, settings: Settings, role: str, timeout: float
                     "commit": commit if commit in _STRONG else "on",
                     "statement_ms": str(round(settings.call_timeout * 1000)),
                     "steady": role in _STEADY,
+                    "generic": role in _GENERIC,
                 },
             )
         number, min_known = None, 0

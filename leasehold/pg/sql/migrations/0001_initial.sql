@@ -59,15 +59,20 @@ end $$;
 create function leasehold.note_timeline() returns bigint
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
+    known leasehold.incarnation;
     ours  bigint := leasehold.server_timeline();
 begin
+    select * into known from leasehold.incarnation;
+    if not found then
+        return leasehold.lift_tokens();
+    end if;
+    if known.told = (ours is not null) and known.seen = coalesce(ours, 1) then
+        return known.added + known.seen;
+    end if;
     update leasehold.incarnation i
     set told = ours is not null, seen = coalesce(ours, 1),
         added = i.added + case when coalesce(ours, 1) < i.seen then i.seen else 0 end
     where i.told <> (ours is not null) or i.seen <> coalesce(ours, 1);
-    if not exists (select 1 from leasehold.incarnation) then
-        return leasehold.lift_tokens();
-    end if;
     return leasehold.timeline();
 end $$;
 revoke execute on function leasehold.note_timeline() from public;

@@ -2,7 +2,8 @@
 -- sees what was committed while it waited, whatever the role's default. The server must not end the session for being
 -- idle, or for a long migration. Times are in UTC. The statement of a vanished client must not continue after its wait.
 -- jit only costs time on short statements. Steady: repeated statements must find their rows by an index. Otherwise they
--- keep the plan of an empty table when many jobs arrive, and read and sort all of them (ADR 22).
+-- keep the plan of an empty table when many jobs arrive, and read and sort all of them (ADR 22). Generic: statements are
+-- planned once, because planning a heartbeat anew costs more than running it.
 -- locks: none
 -- index: none
 select set_config('synchronous_commit', %(commit)s, false),
@@ -20,4 +21,6 @@ select set_config('synchronous_commit', %(commit)s, false),
        set_config('client_connection_check_interval', '500ms', false),
        set_config('jit', 'off', false),
        set_config('enable_seqscan', case when %(steady)s then 'off' else current_setting('enable_seqscan') end, false),
-       set_config('enable_bitmapscan', case when %(steady)s then 'off' else current_setting('enable_bitmapscan') end, false)
+       set_config('enable_bitmapscan', case when %(steady)s then 'off' else current_setting('enable_bitmapscan') end, false),
+       set_config('plan_cache_mode', case when %(generic)s then 'force_generic_plan' else current_setting('plan_cache_mode') end,
+                  false)
