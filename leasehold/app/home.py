@@ -174,6 +174,7 @@ class Home:
         ``options`` are fields of :class:`leasehold.config.Settings`. Raises ConfigError for an
         invalid setting, and while the app has open connections: call :meth:`close` first.
         """
+        self._forget_after_fork()
         self._abandon_closed_loops()
         if self._stores or self.desk.is_open():
             raise ConfigError(
@@ -183,6 +184,7 @@ class Home:
             )
         # an embedded server: find it again, and apply the schema there
         self.settings = Settings.load({**vars(self.given), **options})
+        self.registry.payload_limit = self.settings.payload_limit
         self.on_connection = UserConnections(self.settings.schema, self.codec)
 
     def schema_sql(self) -> str:

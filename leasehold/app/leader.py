@@ -242,12 +242,12 @@ class Leader(Held):
         return not bid.lost.is_set()
 
     async def _lose(self, bid: Bid, guard: Guard, called: asyncio.Task[None] | None) -> None:
+        if self._bid is bid and not bid.lost.is_set():
+            bid.lost.set("left")  # the block has ended: is_leader must be False
         if called:
             called.cancel()
             await asyncio.wait([called])
         if self._bid is bid:
-            if not bid.lost.is_set():
-                bid.lost.set("left")  # the block has ended: is_leader must be False
             if self._on_loss:
                 await self._call(self._on_loss, guard)
             if self._on_gain or self._on_loss:

@@ -146,12 +146,19 @@ def spec_of(
     timezone: str,
     anchor: datetime | None,
 ) -> Spec:
-    """Return the moments of the one that is given. Raises BadSchedule."""
+    """Return the moments of the one that is given. Raises BadSchedule, also for what the given one
+    does not use."""
     if sum(given is not None for given in (expression, seconds, at)) != 1:
         raise BadSchedule(
             "give one of cron, every and at",
             got={"cron": expression, "every": seconds, "at": at},
             do='For example cron="0 7 * * *" or every=60',
+        )
+    if anchor is not None and seconds is None:
+        raise BadSchedule("anchor is only for every", got=anchor, do="Leave it out")
+    if timezone != "UTC" and expression is None:
+        raise BadSchedule(
+            "timezone is only for cron", got=timezone, do="Put the time zone into anchor or at"
         )
     if expression is not None:
         return cron(expression, timezone)

@@ -392,7 +392,12 @@ class _InBackground(Leader):
             ended.set_result(None)
 
         self._calls.put(call)
-        await asyncio.wrap_future(ended)
+        waiting = asyncio.wrap_future(ended)
+        try:
+            await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            await waiting  # the lease is kept until the thread has ended its call
+            raise
 
 
 def _run_all(calls: queue.SimpleQueue[Callable[[], None] | None]) -> None:

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
+from weakref import WeakSet
 
 import click
 from flask import Blueprint, Flask, request
@@ -28,6 +29,8 @@ from leasehold.errors import ConfigError
 from leasehold.integrations.wsgi import Wsgi, as_wsgi
 
 _NAME = "leasehold"
+_EXTENDED: WeakSet[App] = WeakSet()
+"""Apps whose jobs run in a Flask application's context."""
 
 
 class Leasehold:
@@ -39,6 +42,12 @@ class Leasehold:
 
     def __init__(self, flask_app: Flask | None = None, app: App | None = None) -> None:
         self.app = app or App()
+        if self.app in _EXTENDED:
+            raise ConfigError(
+                "this App has a Flask extension already",
+                do="Make Leasehold(app=app) once in the module, and call init_app() in the factory",
+            )
+        _EXTENDED.add(self.app)
         self._flask_app: Flask | None = None
         self._configured: dict[str, Any] = {}
         self.app.middleware(self._in_app_context)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from leasehold.config import Limits
@@ -17,6 +20,7 @@ from leasehold.errors import (
     UnknownTask,
     suggest,
 )
+from leasehold.jobs.context import Context
 from leasehold.model.backoff import Backoff
 from leasehold.model.codec import Codec, sealed
 from leasehold.model.deadline import Callback, Level, as_levels
@@ -61,16 +65,16 @@ class TaskOptions(SharedOptions):
 
 
 class TaskFunction:
-    """A registered function, which makes its jobs. ``payload_limit`` is in bytes."""
+    """A registered function, which makes its jobs."""
 
     def __init__(
         self,
         name: str,
         function: Callable[..., Any],
         options: TaskOptions,
-        payload_limit: int,
         registry: Registry,
     ) -> None:
+        _check_function(name, function)
         self._registry = registry
         self.name = name
         self._label = f"arguments of {name}"
@@ -78,12 +82,9 @@ class TaskFunction:
         self.handler = registry.as_handler(function)
         """What a job calls: the function, and what an integration does around it."""
         self.options = options
-        self._payload_limit = payload_limit
         self._is_async = inspect.iscoroutinefunction(function)
         parameters = list(inspect.signature(function).parameters.values())
-        self.takes_context = bool(parameters) and (
-            parameters[0].name == "ctx" or "Context" in str(parameters[0].annotation)
-        )
+        self.takes_context = bool(parameters) and _is_context(parameters[0])
         self._signature = inspect.Signature(parameters[1:] if self.takes_context else parameters)
         self.executor = self._executor()
         # check the defaults now, not at the first job
@@ -152,16 +153,18 @@ class TaskFunction:
             self._check_arguments((), given)
             if len(self._usual) < _USUAL:
                 self._usual.add(names)
-        payload = encode(self._label, self.values.write(given), self._payload_limit)
+        payload = encode(self._label, self.values.write(given), self._registry.payload_limit)
         if self._registry.codec:
-            payload = sealed(self._registry.codec, self._label, payload, self._payload_limit)
+            payload = sealed(
+                self._registry.codec, self._label, payload, self._registry.payload_limit
+            )
         return JobRequest.of(options or self.job_options, payload)
 
     def scheduled_job(self, given: dict[str, Any], options: JobOptions) -> JobRequest:
         """Make the job of a schedule. No codec encodes its arguments: they belong to the
         definition, and an encoded text that differs each time would redefine the schedule."""
         self._check_arguments((), given)
-        payload = encode(self._label, self.values.write(given), self._payload_limit)
+        payload = encode(self._label, self.values.write(given), self._registry.payload_limit)
         return JobRequest.of(options, payload)
 
     def add_upcast(self, version: int, upcast: Upcast) -> None:
@@ -267,12 +270,13 @@ class Registry:
         self._tasks: dict[str, TaskFunction] = {}
         self.middleware: list[Any] = []
         """Functions around every handler (``jobs/middleware.py``), the outermost first."""
-        self._payload_limit = payload_limit
+        self.payload_limit = payload_limit
+        """In bytes, of a job's arguments."""
         self.codec = codec
 
     def add(self, name: str, function: Callable[..., Any], options: TaskOptions) -> TaskFunction:
         """Register a task. Raises DuplicateTask if the name is taken."""
-        task = TaskFunction(name, function, options, self._payload_limit, self)
+        task = TaskFunction(name, function, options, self)
         if name in self._tasks:
             other = self._tasks[name].function
             raise DuplicateTask(
@@ -352,5 +356,33 @@ def _place(function: Callable[..., Any]) -> str:
 
 
 def task_name(function: Callable[..., Any]) -> str:
-    """``module.function``: the default name of a task."""
-    return f"{function.__module__}.{function.__qualname__}"
+    """``module.function``: the default name of a task. The name of the main program is the one
+    under which other processes import it, if it is in the folder from which they import."""
+    module = function.__module__
+    if module == "__main__":
+        main = sys.modules[module]
+        spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+        module = spec.name if spec else Path(file).stem if file else module
+    return f"{module}.{function.__qualname__}"
+
+
+def _is_context(parameter: inspect.Parameter) -> bool:
+    """Is this where the handler gets its context?"""
+    annotation = parameter.annotation
+    if isinstance(annotation, str):  # from __future__ import annotations
+        named = (
+            re.fullmatch(r"""["']?(\w+\.)*(Sync)?Context["']?""", annotation.strip()) is not None
+        )
+    else:
+        named = isinstance(annotation, type) and issubclass(annotation, Context)
+    return named or parameter.name == "ctx"
+
+
+def _check_function(name: str, function: Callable[..., Any]) -> None:
+    if not inspect.isroutine(function):
+        raise BadJob(f"task {name} is not a function", got=function, do="Wrap it: def work(…): …")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise BadJob(
+            f"task {name} is a generator, whose body a job would never run",
+            do="Leave out yield, or return list(…)",
+        )

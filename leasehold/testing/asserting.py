@@ -14,7 +14,7 @@ _SHOWN = 20
 """The most jobs that a failing assertion lists."""
 
 
-async def assert_enqueued(app: App, task: Task[Any, Any] | str, **arguments: Any) -> JobRecord:
+async def assert_enqueued(app: App, task: Task[Any, Any] | str, /, **arguments: Any) -> JobRecord:
     """Assert that a job of ``task`` with (at least) these arguments was enqueued, whatever its
     state. Return the newest such job. Searches the 10,000 newest jobs of the task. Raises
     NotEnqueued, an AssertionError::

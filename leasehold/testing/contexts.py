@@ -11,6 +11,7 @@ from uuid import UUID
 from leasehold.app.held import without_loop
 from leasehold.config import Limits
 from leasehold.env import Env
+from leasehold.errors import ConfigError, suggest
 from leasehold.jobs.context import Context, SyncContext
 from leasehold.jobs.running import Claim
 from leasehold.model.deadline import DueLevel
@@ -133,7 +134,11 @@ def of_claim(kind: type[C], claim: Claim, state: Any = None) -> C:
 
 
 def claim_for(given: ContextGiven, payload: Any = None) -> Claim:
-    """Make a claim that no database knows."""
+    """Make a claim that no database knows. Raises ConfigError for an unknown argument."""
+    for wrong in given.keys() - ContextGiven.__annotations__.keys():
+        raise ConfigError(
+            f"a context has no {wrong!r}", do=suggest(wrong, ContextGiven.__annotations__)
+        )
     env = Env()
     job = ClaimedJob(
         id=given.get("job_id") or env.new_id(),

@@ -96,7 +96,7 @@ def connected_to(app: App, dsn: str) -> Iterator[App]:
 
 
 def _close_in_all_loops(app: App) -> None:
-    app.desk.close_idle()
+    app.desk.close()  # with what a failed test has not released
     for loop in app.loops():
         if loop.is_running():  # in another thread, as that of app.sync
             asyncio.run_coroutine_threadsafe(app.close(), loop).result(_CLOSE_SECONDS)

@@ -28,7 +28,7 @@ def drain(
     )
 
 
-def assert_enqueued(app: App, task: Task[Any, Any] | str, **arguments: Any) -> JobRecord:
+def assert_enqueued(app: App, task: Task[Any, Any] | str, /, **arguments: Any) -> JobRecord:
     """Assert that a job was enqueued. See :func:`leasehold.testing.assert_enqueued`."""
     return app.sync.call(asserting.assert_enqueued(app, task, **arguments))
 

@@ -129,7 +129,7 @@ class Gate:
         if self._rules.read_only and not entering and _path(request) != "/logout":
             return _refusal(403, "This dashboard is read-only")
         if not _same_origin(request):
-            return _refusal(403, "This request came from another site")
+            return _refusal(403, _OTHER_SITE)
         if not request.headers.get("content-type", "").startswith(
             "application/x-www-form-urlencoded"
         ):
@@ -201,10 +201,20 @@ def _refusal(status: int, why: str, headers: dict[str, str] | None = None) -> Re
     return PlainTextResponse(f"{why}.\n", status_code=status, headers=headers)
 
 
+_OTHER_SITE = (
+    "This request came from another site. If it did not, "
+    "the proxy in front of the dashboard does not pass the Host header on"
+)
+
+
 def _same_origin(request: Request) -> bool:
-    """Do the browser's headers allow the form? A program that sends none needs only its token."""
-    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        return False
+    """Do the browser's headers allow the form? A program that sends none needs only its token.
+
+    A browser sends Sec-Fetch-Site over TLS and to localhost, and no page can forge it. Without it,
+    the origin must be this host, which a proxy must not have replaced."""
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        return site in ("same-origin", "none")
     origin = request.headers.get("origin")
     return origin is None or urlsplit(origin).netloc == request.headers.get("host", "")
 

@@ -125,8 +125,9 @@ def read_spec(form: dict[str, str], before: Spec | None) -> Spec:
         raise wrong from None
     if moment is not None and moment.utcoffset() is None:
         raise wrong
-    anchor = before.anchor if isinstance(before, Every) else None
-    return spec_of(cron or None, seconds, moment, form.get("timezone", "").strip(), anchor)
+    anchor = before.anchor if isinstance(before, Every) and seconds is not None else None
+    timezone = form.get("timezone", "").strip() if cron else "UTC"
+    return spec_of(cron or None, seconds, moment, timezone, anchor)
 
 
 def read_arguments(form: dict[str, str], before: dict[str, Any], limit: int) -> dict[str, Any]:

@@ -17,8 +17,11 @@ from tests.support.procs import Process, Processes
 from tests.support.wait import until
 
 SHOP = """
-import asyncio, logging, threading, time
+import asyncio, atexit, logging, threading, time
+from pathlib import Path
 from leasehold import App
+
+atexit.register(Path("last-words").touch)
 
 app = App(name="shop")
 
@@ -154,6 +157,7 @@ def test_a_thread_that_never_ends_does_not_keep_a_worker(shop):
     worker.kill(signal.SIGTERM)
     assert worker.wait(30) == 0
     assert "node_stopped" in shop.kinds()
+    assert (shop.procs.folder / "last-words").exists(), "what the application leaves at its end"
 
 
 def test_a_worker_under_a_parent_stops_cleanly_however_many_signals_come(shop):

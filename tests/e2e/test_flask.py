@@ -75,6 +75,14 @@ def test_a_key_that_is_none_leaves_the_app_as_it_is() -> None:
     assert Leasehold(web, App("postgresql:///of_the_app")).app.settings.dsn.endswith("of_the_app")
 
 
+def test_an_app_has_one_extension() -> None:
+    """Otherwise each job would run in the contexts of all applications that a factory has made."""
+    app = App("postgresql:///shop")
+    Leasehold(Flask(__name__), app)
+    with pytest.raises(ConfigError, match=r"once in the module, and call init_app\(\)"):
+        Leasehold(Flask(__name__), app)
+
+
 def test_an_unknown_key_of_the_configuration_is_refused() -> None:
     web = Flask(__name__)
     web.config["LEASEHOLD_" + "SHEMA"] = "jobs"

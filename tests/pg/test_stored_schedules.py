@@ -95,6 +95,20 @@ async def test_a_changed_schedule_fires_by_its_new_definition_and_a_deleted_one_
     assert len(set(of_a)) == len(of_a)
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"every": 60, "timezone": "Asia/Seoul"}, "timezone is only for cron"),
+        ({"cron": "0 7 * * *", "anchor": datetime(2030, 1, 1, tzinfo=UTC)}, "anchor is only for"),
+    ],
+)
+async def test_what_a_schedule_would_not_use_is_refused(
+    shop: App, given: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(BadSchedule, match=words):
+        await shop.schedules.put("r42", "report", arguments={"customer": 42}, **given)
+
+
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
 async def test_a_change_is_part_of_the_users_transaction(shop: App, commits: bool) -> None:
     task: Any = shop.registry.get("report")

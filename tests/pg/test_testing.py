@@ -269,6 +269,14 @@ async def test_arguments_are_compared_as_the_handler_annotates_them(app: App) ->
         await assert_enqueued(app, charge, order=uuid4())
 
 
+async def test_arguments_may_have_any_name(app: App) -> None:
+    @app.task(name="t")
+    async def work(app: str, task: str) -> None: ...
+
+    await work.enqueue(app="shop", task="x")
+    assert (await assert_enqueued(app, work, app="shop", task="x")).task_name == "t"
+
+
 async def test_a_job_that_is_missing_fails_with_what_is_there(app: App) -> None:
     @app.task(name="send")
     async def send(to: str) -> None: ...
@@ -333,6 +341,15 @@ def test_an_app_lets_go_of_a_test_s_database_in_all_event_loops(postgres: Any) -
                 with app.sync.lock("one"):
                     pass
             assert app.loops() == [] and app.settings == before
+
+
+def test_a_lock_that_a_failed_test_did_not_release_leaves_the_next_test_alone(
+    postgres: Any,
+) -> None:
+    app = App("postgresql://elsewhere")
+    for _ in range(2):
+        with postgres_dsn(postgres.dsn) as dsn, connected_to(app, dsn):
+            app.sync.lock("one").acquire()
 
 
 async def test_the_dsn_is_a_url_that_sqlalchemy_and_asyncpg_take(postgres: Any) -> None:

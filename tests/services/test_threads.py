@@ -185,6 +185,32 @@ async def test_callbacks_run_one_after_the_other_in_one_thread_and_may_fail(data
     await until_async(recorded, 30)
 
 
+async def test_a_thread_keeps_the_lease_until_its_callback_has_ended(database):
+    """Without on_loss, too: nobody leads beside a step that still runs."""
+    app, other = database.app(), database.app()
+    works, told, end = (threading.Event() for _ in range(3))
+
+    def on_gain(lead: Any) -> None:
+        works.set()
+        lead.lost.wait_in_thread(60)
+        told.set()
+        end.wait(60)
+
+    def stand() -> None:
+        with app.sync.leader("engine", on_gain=on_gain):
+            assert works.wait(60)
+
+    thread = asyncio.ensure_future(asyncio.to_thread(stand))
+    await until_async(works.is_set, 30)
+    async with other.leader("engine") as follower:
+        await until_async(told.is_set, 30, "it to know that the block has ended")
+        with pytest.raises(TimeoutError):
+            await follower.wait(2 * TIMES.renew)
+        end.set()
+        await follower.wait(30)
+    await thread
+
+
 async def test_a_thread_leads_on_while_the_background_loop_stands_still(database):
     app, other = database.app(), database.app()
     inside, leave = threading.Event(), threading.Event()

@@ -250,6 +250,12 @@ async def test_a_cancelled_context_stops_the_handler_at_its_next_progress() -> N
 
 
 # -- schedules -------------------------------------------------------------------------------------
+def test_a_misspelt_argument_of_a_context_is_refused() -> None:
+    for make in (context, sync_context):
+        with pytest.raises(ConfigError, match=r"no 'max_attempt'.*'max_attempts'"):
+            make(max_attempt=1)  # type: ignore[call-arg]
+
+
 def test_the_moments_of_a_schedule_need_no_database(app: App) -> None:
     @app.periodic("0 7 * * 1-5", timezone="Asia/Seoul")
     @app.task(name="report")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -270,6 +274,55 @@ def test_the_context_is_no_argument(app: App, annotated: bool) -> None:
 
     job = app.task(name="t")(by_type if annotated else by_name).job(n=1)
     assert job.payload == '{"n":1}'
+
+
+class EmailContext:
+    """A user's own type."""
+
+
+@pytest.mark.parametrize("written", [EmailContext, "EmailContext", "mails.EmailContext"])
+def test_a_type_that_only_sounds_like_a_context_is_an_argument(app: App, written: Any) -> None:
+    async def send(mail: Any) -> None: ...
+
+    send.__annotations__["mail"] = written
+    assert not app.task(name="t")(send).function.takes_context
+
+
+class Callable_:
+    def __call__(self) -> None: ...
+
+
+@pytest.mark.parametrize("function", [partial(noop, 1), Callable_()])
+def test_a_task_is_a_function(app: App, function: Any) -> None:
+    with pytest.raises(BadJob, match=r"task t is not a function.*def work"):
+        app.task(name="t")(function)
+
+
+def test_a_generator_is_refused_because_its_body_would_never_run(app: App) -> None:
+    def plain_() -> Any:
+        yield 1
+
+    async def asynchronous() -> Any:
+        yield 1
+
+    for function in (plain_, asynchronous):
+        with pytest.raises(BadJob, match="would never run"):
+            app.task(name="t")(function)
+
+
+def test_a_task_of_the_main_program_has_the_name_that_other_processes_know(tmp_path: Path) -> None:
+    code = "from leasehold import App\napp = App()\n@app.task\ndef send() -> None: ...\n"
+    (tmp_path / "shop.py").write_text(f"{code}if __name__ == '__main__': print(send.name)\n")
+    for given in (["shop.py"], ["-m", "shop"]):
+        ran = subprocess.run([sys.executable, *given], cwd=tmp_path, capture_output=True, text=True)
+        assert ran.stdout == "shop.send\n", ran.stderr
+
+
+def test_the_limit_of_arguments_is_that_of_configure_too(app: App) -> None:
+    task = app.task(name="t")(noop)
+    app.configure(payload_limit=4)
+    with pytest.raises(BadPayload, match="over the limit of 4"):
+        task.job(n=12345)
 
 
 async def test_only_jobs_are_enqueued(app: App) -> None:

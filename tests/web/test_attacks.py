@@ -261,6 +261,12 @@ async def test_a_post_of_another_site_is_refused(make: Make, dsn: str):
             answer = await inside.http.post(path, content=text, headers={"content-type": kind})
             assert answer.status_code == 415
         assert (await inside.http.get(path, params=good)).status_code == 405
+        assert (
+            "Host header"
+            in (
+                await inside.http.post(path, data=good, headers={"origin": "https://evil.test"})
+            ).text
+        )
         for method in ("PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
             assert (await inside.http.request(method, path, data=good)).status_code == 405
         async with make() as victim:
@@ -268,6 +274,17 @@ async def test_a_post_of_another_site_is_refused(make: Make, dsn: str):
             assert answer.status_code == 403, "the token belongs to another session"
         assert await sql(dsn, "select state from leasehold.jobs") == [("available",)]
         assert (await inside.http.post(path, data=good)).status_code == 303
+    assert await sql(dsn, "select state from leasehold.jobs") == [("cancelled",)]
+
+
+async def test_a_browser_may_post_through_a_proxy_that_replaces_the_host(make: Make, dsn: str):
+    job = await enqueue(dsn)
+    async with make() as inside:
+        token = await inside.form_token(f"/jobs/{job}")
+        behind = {"origin": "https://ops.example.org", "sec-fetch-site": "same-origin"}
+        form = {"act": "cancel", "form_token": token}
+        answer = await inside.http.post(f"/jobs/{job}/act", data=form, headers=behind)
+        assert answer.status_code == 303
     assert await sql(dsn, "select state from leasehold.jobs") == [("cancelled",)]
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import gc
-import logging
 import os
 import signal
 import sys
@@ -182,7 +182,7 @@ def _leave_stuck_threads(code: int) -> None:
     """Exit at once if a handler's thread still runs: it would keep the process alive."""
     others = [t for t in threading.enumerate() if t is not threading.main_thread()]
     if any(thread.is_alive() and not thread.daemon for thread in others):
-        logging.shutdown()
+        atexit._run_exitfuncs()  # of the application, such as the last flush of what it reports to
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
