@@ -243,6 +243,9 @@ class Tuning:
     after it."""
     child_leave_seconds: float = 2.0
     """The time that an idle child has to end by itself."""
+    alone_seconds: float = 60.0
+    """The longest time that a suspect keeps other jobs from starting before it runs alone, and the
+    time until a node may take it again."""
     no_start_seconds: float = 1.0
     """A job that could not start keeps its slot for this time, to limit futile claims."""
     no_start_known_seconds: float = 60.0

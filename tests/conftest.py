@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
@@ -25,6 +26,8 @@ from tests.support.pgbouncer import PgBouncer, program
 from tests.support.procs import Processes
 
 pytest_plugins = ["tests.support.no_skips"]
+hypothesis.settings.register_profile("busy", deadline=None)  # no limit in wall-clock time
+hypothesis.settings.load_profile("busy")
 
 TESTS = Path(__file__).parent
 EVERYWHERE = (

@@ -59,14 +59,16 @@ class DeadlineSweeper(Service):
             behind = 0.001 if leads else Tuning.follower_behind_seconds
             wait = min(wait, max(swept.next_in, 0.0) + behind)
         if leads:
-            await self._prune(now)
-            return wait
+            return 0.0 if await self._prune(now) else wait
         return self._env.jitter(wait, 0.25)
 
-    async def _prune(self, now: datetime | None) -> None:
+    async def _prune(self, now: datetime | None) -> bool:
+        """Delete a batch of old verdicts, if it is time. Return whether there may be more."""
         boot_now = self._env.boot_now()
-        if boot_now >= self._prune_at:
-            days = self._retention.ticks_days
-            gone = await self._store.prune_deadlines(days, self._limits.batch_rows, now)
-            more = gone >= self._limits.batch_rows
-            self._prune_at = boot_now + (1.0 if more else Tuning.deadline_prune_seconds)
+        if boot_now < self._prune_at:
+            return False
+        days = self._retention.ticks_days
+        gone = await self._store.prune_deadlines(days, self._limits.batch_rows, now)
+        more = gone >= self._limits.batch_rows
+        self._prune_at = boot_now if more else boot_now + Tuning.deadline_prune_seconds
+        return more

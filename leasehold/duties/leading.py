@@ -14,7 +14,7 @@ from functools import partial
 from leasehold.config import Limits, Polling, Retention, Settings, Tuning
 from leasehold.duties.historian import Historian
 from leasehold.env import Env
-from leasehold.errors import Conflict, LostLease, QueryFailed, UsageError, told
+from leasehold.errors import Conflict, LostLease, QueryFailed, Unavailable, UsageError, told
 from leasehold.lease.guard import Guard
 from leasehold.loops.service import Loop, Service
 from leasehold.model.former import redefined
@@ -342,7 +342,7 @@ class Pruner(Service):
         }
         gone = await self._store.prune(days, self._limits.batch_rows, now)
         if gone >= self._limits.batch_rows:
-            return 1.0
+            return 0.1
         return Tuning.prune_held_seconds if self._held else 600.0
 
     async def _prune_days(self, now: datetime | None) -> None:
@@ -353,11 +353,11 @@ class Pruner(Service):
             return
         try:
             await self._store.prune_days(self._retention.finished_days, now)
-        except Conflict as error:
+        except (Conflict, Unavailable) as error:  # Unavailable: it took longer than a call may
             self._days_at = boot_now + Tuning.prune_held_seconds
             self._held += 1
             if self._held == Tuning.prune_held_tries:
-                self._emit("service_failed", service=self.name, error=f"Conflict: {error}")
+                self._emit("service_failed", service=self.name, error=told(error))
         else:
             self._held = 0
 

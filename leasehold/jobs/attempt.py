@@ -32,6 +32,7 @@ from leasehold.model.outcome import (
     Fail,
     Outcome,
     Snooze,
+    Stopped,
     Unable,
     Unknown,
     outcome_of,
@@ -398,7 +399,7 @@ def stopped(claim: Claim) -> Outcome:
         case "cancel":
             return Cancel("the worker ended it")
         case _:
-            return Snooze(0)
+            return Stopped()
 
 
 def _from_keyboard() -> bool:

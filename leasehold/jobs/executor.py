@@ -19,7 +19,7 @@ from leasehold.jobs.attempt import Attempts
 from leasehold.jobs.drive import drive
 from leasehold.jobs.running import Claim, Running
 from leasehold.model.batch import BatchSize
-from leasehold.model.outcome import Outcome
+from leasehold.model.outcome import Outcome, Unable
 from leasehold.telemetry import Emit
 
 
@@ -85,7 +85,8 @@ class Executor:
         self._may_start = may_start
         self._attempts = attempts
         self._tasks: set[own.OwnTask[None]] = set()
-        self._alone: deque[tuple[Lane, Claim]] = deque()
+        self._alone: deque[tuple[Lane, Claim, float]] = deque()
+        """Suspects that wait to run alone, and since when."""
         self._alone_running = False
         self.lanes: dict[str, Lane] = {}
 
@@ -123,7 +124,7 @@ class Executor:
             claim.started_at = now
             return claim
         # This job may kill its node. It runs alone, so that no other job is blamed.
-        self._alone.append((lane, claim))
+        self._alone.append((lane, claim, now))
         self._start_alone()
         for other in self.lanes.values():
             other.on_room()  # the producer gives back what waits behind it
@@ -138,7 +139,7 @@ class Executor:
     def _start_alone(self) -> None:
         if self._alone_running or any(lane.running for lane in self.lanes.values()):
             return
-        lane, claim = self._alone[0]
+        lane, claim, _ = self._alone[0]
         now = self._env.boot_now()
         if not self._may_start(claim, now):
             return
@@ -147,8 +148,23 @@ class Executor:
         self._alone_running = True
         self._spawn(lane, claim)
 
+    def put_off_suspects(self) -> None:
+        """Let another node take the suspects that have waited too long for this node's other jobs
+        to end, and start other jobs again."""
+        now = self._env.boot_now()
+        while self._alone and now - self._alone[0][2] >= Tuning.alone_seconds:
+            _, claim, _ = self._alone.popleft()
+            claim.started_at = now
+            said = "it must run alone, and other jobs of this worker did not end in time"
+            self._put(claim, Unable(said, Tuning.alone_seconds, "not_alone"), now)
+        if not self.exclusive:
+            self._start_again()
+
     def _alone_ended(self) -> None:
         self._alone_running = False
+        self._start_again()
+
+    def _start_again(self) -> None:
         for lane in self.lanes.values():
             self.pump(lane)
             lane.on_room()
@@ -220,7 +236,7 @@ class Executor:
         Without ``lanes``: of all lanes, and the suspects that wait to run alone."""
         taken: list[Claim] = []
         if not lanes:
-            taken.extend(claim for _, claim in self._alone)
+            taken.extend(claim for _, claim, _ in self._alone)
             self._alone.clear()
         for lane in lanes or self.lanes.values():
             taken.extend(lane.waiting)

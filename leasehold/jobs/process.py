@@ -25,7 +25,7 @@ from leasehold.jobs.process_handle import ChildHandle, Gone
 from leasehold.jobs.running import Claim, timed_out
 from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import TaskFunction
-from leasehold.model.outcome import Cancel, Complete, Discard, Fail, Outcome, Snooze
+from leasehold.model.outcome import Cancel, Complete, Discard, Fail, Outcome, Snooze, Stopped
 
 Progress = Callable[[UUID, UUID, int, float, str | None], Awaitable[bool | None]]
 """``JobStore.progress``."""
@@ -172,7 +172,7 @@ class ProcessPool:
                 return outcome
             except Gone as gone:
                 if child.fenced:
-                    return Snooze(0)  # we may not write its outcome
+                    return Stopped()  # we may not write its outcome
                 if first is None and child.jobs > 1:
                     continue  # it died while idle, before the handler began
                 when = "while it ran the job" if first else "before the handler began"

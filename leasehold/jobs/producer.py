@@ -167,6 +167,10 @@ class ClaimDesk:
         """Whether claiming is suspended: a suspect runs alone, or an operator halted the node."""
         return self.halted or self._executor.exclusive
 
+    def put_off_suspects(self) -> None:
+        """See :meth:`Executor.put_off_suspects`."""
+        self._executor.put_off_suspects()
+
     async def give_back(self, lane: Lane) -> None:
         """Give back the jobs that wait for a slot, so that other nodes can run them."""
         async with self._one:
@@ -295,6 +299,7 @@ class Producer(Service):
         if self._desk.in_doubt:  # even if there is no room for more
             await self._desk.settle()
         if self._desk.exclusive:
+            self._desk.put_off_suspects()
             for demand in self._demands:
                 await self._desk.give_back(demand.lane)
             self.look()  # afterwards

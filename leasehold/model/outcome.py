@@ -65,6 +65,11 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True)
+class Stopped:
+    """The worker stopped while the job ran. The attempt does not count, and the job is next."""
+
+
+@dataclass(frozen=True, slots=True)
 class Unable:
     """This worker cannot start a process or thread for the handler, or cannot read its arguments.
     The handler has not begun, and the attempt does not count: this or another worker takes the job
@@ -78,7 +83,7 @@ class Unable:
 PLAIN = Complete()
 """The outcome of most attempts."""
 
-Outcome = Complete | Fail | Snooze | Cancel | Discard | Unknown | Unable
+Outcome = Complete | Fail | Snooze | Cancel | Discard | Unknown | Stopped | Unable
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,8 @@ def decide(job: ClaimedJob, outcome: Outcome, backoff: Backoff, draw: float) -> 
             return Decision(
                 State.SCHEDULED, run_in=in_seconds(seconds), counts=False, held_because="snoozed"
             )
+        case Stopped():
+            return Decision(State.SCHEDULED, counts=False, held_because="stopped")
         case Unknown(seconds):
             return Decision(
                 State.SCHEDULED, run_in=seconds, counts=False, held_because="unknown_task"

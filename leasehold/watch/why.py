@@ -68,6 +68,13 @@ def _later(
         yield f"{tries} failed; it is retried {_when(left)}."
     elif job.held_because == "no_process":
         yield f"The worker that took it could not start a process; it is retried {_when(left)}."
+    elif job.held_because == "not_alone":
+        yield (
+            "It must run alone, because workers died while it ran. The worker that took it had "
+            f"other jobs that did not end; it is retried {_when(left)}."
+        )
+    elif job.held_because == "stopped":
+        yield "Its worker stopped while it ran; a worker takes it next."
     elif job.held_because == "unreadable":
         yield f"The worker that took it could not read its arguments; it is retried {_when(left)}."
     elif job.held_because == "snoozed":

@@ -154,6 +154,8 @@ _OUTCOMES = {
     "retryable": "failed, will be retried", "discarded": "failed, no retries left",
     "crashed": "ended: the worker died", "cancelled": "was cancelled",
     "requeued": "was requeued: it ran too long", "snoozed": "snoozed",
+    "stopped": "returned to the queue: its worker stopped",
+    "not_alone": "returned to the queue: it must run alone, and other jobs ran",
     "unknown_task": "returned to the queue: the node does not know the task",
     "unknown_version": "returned to the queue: the node does not know its version",
     "unreadable": "returned to the queue: the node could not read its arguments",

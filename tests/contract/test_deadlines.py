@@ -7,6 +7,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from leasehold.config import Limits, Settings
+from leasehold.duties.deadlines import DeadlineSweeper
+from leasehold.env import Env
 from leasehold.errors import BadDeadline
 from leasehold.model.deadline import Breach, Callback, Level
 from leasehold.model.filter import JobFilter
@@ -465,3 +468,18 @@ async def test_verdicts_are_kept_for_a_while_and_what_is_open_stays(world: World
     [row] = await world.a.store.deadlines("breached", "t", 10)
     assert (row["on_breach"], row["late_seconds"]) == ("page", 1.0)
     assert await world.a.store.deadlines(None, "nobody", 10) == []
+
+
+async def test_old_verdicts_are_deleted_batch_after_batch_without_a_pause(world: World):
+    for _ in range(5):
+        done = await world.claimed(deadline=(level(60),))
+        await world.a.ack(done, DONE)
+    world.now = at(61)
+    await sweep(world)
+    world.now = at(100 * 86400)
+    settings = Settings(limits=Limits(batch_rows=2))
+    sweeper = DeadlineSweeper(
+        world.a.store, Env(), settings, lambda: True, lambda kind, **fields: None
+    )
+    assert [await sweeper.tick(world.now) > 0 for _ in range(3)] == [False, False, True]
+    assert await states(world) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from uuid import UUID, uuid4
 
 import pytest
@@ -303,6 +304,19 @@ async def test_a_snoozed_job_did_not_make_an_attempt(world: World):
     await world.a.ack(claimed, SNOOZE)
     record = await world.get(claimed.id)
     assert (record.state, record.held_because, record.attempt) == ("scheduled", "snoozed", 0)
+
+
+async def test_a_job_that_a_stop_interrupted_is_the_next_one(world: World):
+    first = await world.claimed()
+    snoozed = await world.claimed()
+    [third] = await world.enqueue()
+    await world.a.ack(snoozed, replace(SNOOZE, run_in=0.0))
+    await world.a.ack(first, Decision(State.SCHEDULED, counts=False, held_because="stopped"))
+    await world.b.lead()
+    assert (await world.b.stage())[0] == 2
+    claimed = await world.a.claim()
+    assert [job.id for job in claimed] == [first.id, third, snoozed.id]
+    assert claimed[0].attempt == 1
 
 
 async def test_a_job_that_should_be_cancelled_waits_no_more(world: World):

@@ -202,3 +202,15 @@ async def test_what_may_have_run_and_left_nothing_is_not_repeated(
         await work.enqueue(n=-1)
         await until_async(lambda: sql("select 1 where not exists (select 1 from leasehold.job)"))
     assert sorted(ran) == [-1, *range(count)]
+
+
+async def test_an_id_that_waits_under_another_key_holds_no_second_key(sql: Any) -> None:
+    """Nobody would release it, and no job with it would ever run."""
+    enqueue = "select id::text, created from leasehold.enqueue(%s)"
+    first, again = ({"id": str(uuid4()), "task": "t", "unique": key} for key in "ab")
+    again["id"] = first["id"]
+    assert await sql(enqueue, [Jsonb(first)]) == [(first["id"], True)]
+    assert await sql(enqueue, [Jsonb(again)]) == [(first["id"], False)]
+    assert await sql(enqueue, [Jsonb(first)]) == [(first["id"], False)], "its own key is kept"
+    [(_, created)] = await sql(enqueue, [Jsonb({"task": "t", "unique": "b"})])
+    assert created

@@ -29,7 +29,16 @@ from leasehold.jobs.running import Claim, Running
 from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import Registry, TaskOptions
 from leasehold.model.job import ClaimedJob
-from leasehold.model.outcome import Cancel, Complete, Discard, Fail, Outcome, Snooze, Unable
+from leasehold.model.outcome import (
+    Cancel,
+    Complete,
+    Discard,
+    Fail,
+    Outcome,
+    Snooze,
+    Stopped,
+    Unable,
+)
 from tests.services import process_handlers as handlers
 from tests.services import process_unimportable
 from tests.support.wait import until, until_async
@@ -319,7 +328,7 @@ async def test_a_cancel_kills_the_child(bench, tmp_path, function):
 async def test_a_stop_kills_the_child_and_the_job_runs_again(bench, tmp_path):
     claim, pid = await bench.hang(tmp_path / "pid")
     claim.end("stopping")
-    assert await bench.outcome(claim) == Snooze(0)
+    assert await bench.outcome(claim) == Stopped()
     assert dead(pid)
 
 
@@ -353,7 +362,7 @@ async def test_a_job_that_waits_for_a_child_or_starts_one_can_be_stopped(tmp_pat
 async def test_a_guard_can_kill_from_its_own_thread(bench, tmp_path):
     claim, pid = await bench.hang(tmp_path / "pid")
     await asyncio.to_thread(bench.pool.kill_all)
-    assert await bench.outcome(claim) == Snooze(0)
+    assert await bench.outcome(claim) == Stopped()
     assert dead(pid)
 
 

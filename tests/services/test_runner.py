@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from leasehold.config import Limits
+from leasehold.config import Limits, Tuning
 from leasehold.env import Env
 from leasehold.jobs.attempt import Attempts
 from leasehold.jobs.executor import Executor, Lane
@@ -239,6 +239,30 @@ async def test_while_a_suspect_has_the_node_nothing_starts_and_what_waits_can_be
     await shop.done(1)
     assert not shop.executor.exclusive
     shop.submit(waits, range(1, 3))
+    await shop.done(3)
+
+
+async def test_a_suspect_that_cannot_run_alone_goes_to_another_node_and_others_start_again(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = asyncio.Event()
+
+    async def waits(n: int) -> None:
+        await gate.wait()
+
+    shop.submit(waits, range(1))
+    await until_async(lambda: shop.executor.busy() == 1)
+    shop.submit(waits, range(1, 2), crashes=2)
+    shop.submit(waits, range(2, 3))
+    await asyncio.sleep(0.01)
+    shop.executor.put_off_suspects()
+    assert shop.executor.exclusive and shop.executor.busy() == 1, "it has a while"
+    monkeypatch.setattr(Tuning, "alone_seconds", 0.0)
+    shop.executor.put_off_suspects()
+    outcome = shop.outcomes[1]
+    assert isinstance(outcome, Unable) and outcome.because == "not_alone"
+    await until_async(lambda: shop.executor.busy() == 2)
+    gate.set()
     await shop.done(3)
 
 

@@ -281,8 +281,8 @@ class SimJobs(JobStore):
             if row.held_because in UNKNOWN and needs(row.task, row.version) not in known:
                 row.run_at = moment + timedelta(seconds=10)
             else:
+                row.fresh, row.seat = row.held_because != "stopped", db.new_seat()
                 row.ready, row.held_because = True, None
-                row.fresh, row.seat = True, db.new_seat()
                 staged.append(row)
         if staged:
             db.wake(row.queue for row in staged)

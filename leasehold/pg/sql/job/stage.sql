@@ -1,4 +1,4 @@
--- Make due jobs available. A job whose task or version no live node knows continues to wait. The answer also says
+-- Make due jobs available, those that a stop interrupted as the next ones. A job whose task or version no live node knows continues to wait. The answer also says
 -- what else a leader has to do: the next deadline, whether dead nodes may hold jobs, and whether a schedule is due.
 -- edge: scheduled -> available
 -- edge: retryable -> available
@@ -9,7 +9,7 @@ with f as materialized (
 ), known as materialized (
     select distinct t from leasehold.node n, unnest(n.tasks) t where n.executes
 ), due as materialized (
-    select ctid as at_row, run_at, coalesce(held_because in ('unknown_task', 'unknown_version'), false)
+    select ctid as at_row, run_at, held_because is not distinct from 'stopped' as next, coalesce(held_because in ('unknown_task', 'unknown_version'), false)
            and leasehold.needs(task_name, version) not in (select t from known) as stays
     from leasehold.job
     where not ready and run_at <= coalesce(%(now)s::timestamptz, now()) and exists (select 1 from f)
@@ -17,9 +17,9 @@ with f as materialized (
     limit %(limit)s
     for update skip locked
 ), staged as (
-    update leasehold.job j set ready = true, held_because = null, fresh = true, seat = next.seat
-    from (select at_row, nextval('leasehold.seat_seq') as seat
-          from (select at_row from due where not stays order by run_at) o) next
+    update leasehold.job j set ready = true, held_because = null, fresh = not next.next, seat = next.seat
+    from (select at_row, next, nextval('leasehold.seat_seq') as seat
+          from (select at_row, next from due where not stays order by run_at) o) next
     where j.ctid = next.at_row
     returning j.queue
 ), later as (

@@ -187,6 +187,8 @@ create table leasehold.leader (
     leaderless_seconds double precision not null default 0,
     vacated_at     timestamptz
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+-- What a dead node held, however many names there have ever been. A renewal does not change it, and stays HOT.
+create index leader_node on leasehold.leader (node) where node is not null;
 
 -- Changes only at an acquisition, so that a long duty under FOR SHARE never blocks a renewal.
 create table leasehold.fence (
@@ -1356,6 +1358,11 @@ begin
             delete from leasehold.job_key k where k.key = leasehold.key_of(item ->> 'task', item ->> 'unique')
                 and k.job_id = new_id;
             created := false;
+        elsif not created and item ->> 'unique' is not null then
+            -- a job of this id waits or runs under another key: nobody would ever release this one
+            delete from leasehold.job_key k
+            where k.key = leasehold.key_of(item ->> 'task', item ->> 'unique') and k.job_id = new_id
+              and not exists (select 1 from leasehold.job j where j.id = new_id and j.unique_key = k.key);
         end if;
         -- for leasehold.enqueue_plain, the first try of a job without a key
         if created and (item ->> 'retried')::boolean and item ->> 'unique' is null
@@ -1563,7 +1570,9 @@ begin
         return 0;
     end if;
     return coalesce((
-        select min(next_xid - (((next_xid & 4294967295) - t.transactionid::text::bigint) & 4294967295))
+        -- the difference of two 32-bit xids, with its sign: a newer one may have begun since the snapshot
+        select min(next_xid - 2147483648
+                   + ((t.transactionid::text::bigint - (next_xid & 4294967295) + 2147483648) & 4294967295))
         from pg_locks t
         where t.locktype = 'transactionid' and t.mode = 'ExclusiveLock' and t.granted
           and exists (select 1 from pg_locks r

@@ -2,7 +2,7 @@
 -- free then, because every lease depends on the lease of its node.
 -- The delete waits for running claims, which hold the row FOR KEY SHARE.
 -- locks: fence FOR SHARE, then the node row, then its leader rows
--- index: fence_pkey, node_pkey; a scan of leader
+-- index: fence_pkey, node_pkey, leader_node
 with f as materialized (
     select 1 from leasehold.fence where name = %(leader)s and token = %(term)s for share
 ), dead as (

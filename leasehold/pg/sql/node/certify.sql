@@ -2,7 +2,7 @@
 -- under a new one. A parent certifies a process: every identity whose row says that it took the id that this parent
 -- gave.
 -- locks: the node rows (waits for claims in flight), then their leader rows
--- index: a scan of node; a scan of leader; death_pkey
+-- index: a scan of node; leader_node, death_pkey
 with dead as (
     delete from leasehold.node where id = %(node)s
        or %(process)s and info ->> 'assigned' = %(node)s::text
@@ -13,7 +13,7 @@ with dead as (
     on conflict (node) do nothing
 ), led as (
     update leasehold.leader l set node = null, seq = l.seq + 1, expired = l.expired + 1
-    where l.node = %(node)s or l.node in (select id from dead)
+    where l.node = any (array(select id from dead union all select %(node)s::uuid))
     returning l.name
 ), told as (
     select leasehold.notify('d:') from dead
