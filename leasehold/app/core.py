@@ -20,6 +20,7 @@ from leasehold.app.definitions import (
     PlainWithContext,
     R,
     Registers,
+    ScheduleGiven,
     ScheduleOptions,
     Schedules,
     Task,
@@ -215,7 +216,9 @@ class App(Home):
         self.registry.middleware.append(function)
         return function
 
-    def periodic(self, expression: str, *, timezone: str = "UTC", **options: Any) -> Schedules:
+    def periodic(
+        self, expression: str, *, timezone: str = "UTC", **options: Unpack[ScheduleGiven]
+    ) -> Schedules:
         """Run a task by a cron expression::
 
             @app.periodic("0 3 * * *", timezone="Europe/Berlin", missed="skip")
@@ -232,19 +235,23 @@ class App(Home):
 
         Raises BadSchedule, or ConfigError if the schedule is defined too late.
         """
-        return self._scheduled(cron(expression, timezone), options)
+        return self._scheduled(cron(expression, timezone), {**options})
 
     def every(
-        self, *, seconds: Duration, anchor: datetime | None = None, **options: Any
+        self,
+        *,
+        seconds: Duration,
+        anchor: datetime | None = None,
+        **options: Unpack[ScheduleGiven],
     ) -> Schedules:
         """Run a task every ``seconds``, counted from ``anchor`` (default: 1970-01-01 UTC, so that
         all processes agree). Options and errors: see :meth:`periodic`."""
-        return self._scheduled(every_spec(seconds=seconds, anchor=anchor), options)
+        return self._scheduled(every_spec(seconds=seconds, anchor=anchor), {**options})
 
-    def once(self, *, at: datetime, **options: Any) -> Schedules:
+    def once(self, *, at: datetime, **options: Unpack[ScheduleGiven]) -> Schedules:
         """Run a task once, at the moment ``at``, a datetime with a time zone. Options and errors:
         see :meth:`periodic`."""
-        return self._scheduled(once_spec(at=at), options)
+        return self._scheduled(once_spec(at=at), {**options})
 
     def once_per_deploy(self, key: str) -> Schedules:
         """Run a task once for each release of the application, whichever process is first::
@@ -345,7 +352,7 @@ class App(Home):
         """
         return Leader(self, name, **options)
 
-    def lock(self, name: str, **options: Any) -> Lock:
+    def lock(self, name: str, *, timeout: Duration | None = None, cancel: bool = True) -> Lock:
         """Lock a name across all processes that use this schema::
 
             async with app.lock("nightly", timeout=5) as lock:
@@ -355,7 +362,7 @@ class App(Home):
         and ConfigError for an invalid timeout. The ``async with`` raises LockNotAcquired after
         ``timeout`` seconds, LostLease if the lock is lost, ServerError, or Unavailable.
         """
-        return Lock(self, name, **options)
+        return Lock(self, name, timeout=timeout, cancel=cancel)
 
     def advisory_lock(
         self,

@@ -5,7 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from leasehold.app.home import Home
 from leasehold.errors import BadDeadline, BadJob, BadSchedule, ConfigError, suggest
@@ -13,9 +24,9 @@ from leasehold.jobs.client import Job
 from leasehold.jobs.context import Context, SyncContext
 from leasehold.jobs.tasks import Registry, TaskFunction, Upcast
 from leasehold.model.deadline import Level, as_levels
-from leasehold.model.job import JOB_OPTIONS, JobGiven, JobOptions, JobRequest
+from leasehold.model.job import JOB_OPTIONS, JobGiven, JobOptions, JobRequest, SharedGiven
 from leasehold.model.missed import Missed, default_grace
-from leasehold.model.moments import in_seconds
+from leasehold.model.moments import Duration, in_seconds
 from leasehold.model.schedule import Spec
 
 _OWN = ("name", "missed", "grace_seconds", "arguments")
@@ -162,9 +173,23 @@ class Schedules(Protocol):
     def __call__(self, target: Callable[P, R], /) -> Task[P, R]: ...
 
 
+class StoredGiven(SharedGiven, total=False):
+    """The options of ``app.schedules.put``, apart from the times."""
+
+    missed: Missed | Literal["latest", "skip", "all"]
+    grace_seconds: Duration
+    arguments: dict[str, Any] | None
+
+
+class ScheduleGiven(StoredGiven, total=False):
+    """The options of ``@app.periodic``, ``every`` and ``once``, apart from the times."""
+
+    name: str | None
+
+
 @dataclass(frozen=True)
 class ScheduleOptions:
-    """The options of ``@app.periodic``, ``every`` and ``once``, apart from the times."""
+    """Those options, checked and with their defaults."""
 
     name: str | None
     missed: Missed

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 from uuid import UUID
 
-from leasehold.app.definitions import ScheduleOptions, Task, without_moment
+from leasehold.app.definitions import ScheduleOptions, StoredGiven, Task, without_moment
 from leasehold.app.home import Home
 from leasehold.config import check_text
 from leasehold.duties.syncer import Planned
@@ -46,7 +46,7 @@ class StoredSchedules:
         timezone: str = "UTC",
         anchor: datetime | None = None,
         on: Any = None,
-        **options: Any,
+        **options: Unpack[StoredGiven],
     ) -> None:
         """Make a schedule, or replace the one of this name.
 
@@ -60,7 +60,7 @@ class StoredSchedules:
         BadPayload, UnknownTask, Unavailable.
         """
         spec = spec_of(cron, every, at, timezone, anchor)
-        planned = self._planned(name, task, spec, options)
+        planned = self._planned(name, task, spec, {**options})
         if on is not None:
             users = self._app.on_connection
             moment = await users.database_now(on)

@@ -48,4 +48,7 @@ async def main(session: object) -> tuple[str, dict[str, int], int]:
     await app.enqueue(send.job(1), on=session)
     await app.enqueue_many(send.using(priority=1).job(n) for n in range(3))
     app.sync.enqueue(send.job(1))
+    app.every(seconds=60, missed="skip", queue="mail", arguments={"user_id": 1})
+    await app.schedules.put("a", send, every=timedelta(hours=1), grace_seconds=1, on=session)
+    app.lock("nightly", timeout=timedelta(seconds=5), cancel=False)
     return await job.wait(), await mail.wait(timeout=5), await size.wait()

@@ -31,5 +31,8 @@ async def main() -> int:
     await send.using(on_conflict="ignore").enqueue(1)  # wrong: the value of an option
     send.job(1, queue="mail")  # wrong: an option among the arguments
     await app.enqueue(send)  # wrong: a task is no job
+    app.every(seconds=60, quue="mail")  # wrong: the name of a schedule's option
+    await app.schedules.put("a", send, every=60, missed="none")  # wrong: the value of one
+    app.lock("nightly", timeout="5")  # wrong: the type of a lock's option
     job: Job[str] = await send.enqueue(1)
     return await job.wait()  # wrong: the type of the result

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import pytest
 
 from leasehold import App, Backoff, Context, Deadline, Task
+from leasehold.app.definitions import _OWN, _REFUSED, ScheduleGiven
 from leasehold.errors import (
     BadDeadline,
     BadJob,
@@ -257,6 +258,8 @@ def test_an_option_that_does_not_fit_is_refused_before_there_is_a_job(
 def test_type_checkers_know_the_options_that_there_are() -> None:
     assert set(JobGiven.__annotations__) == set(JOB_OPTIONS)
     assert set(TaskGiven.__annotations__) == {f.name for f in fields(TaskOptions)}
+    of_a_schedule = {*_OWN, *JOB_OPTIONS} - {*_REFUSED}
+    assert set(ScheduleGiven.__annotations__) == of_a_schedule
 
 
 def test_a_job_has_its_tasks_options_and_its_own_over_them(app: App) -> None:
