@@ -309,7 +309,9 @@ class SyncLock(SyncHeld):
 
 class SyncLeader(SyncHeld):
     """A :class:`leasehold.app.leader.Leader` for threads. leasehold calls ``on_gain(lead)`` and
-    ``on_loss(lead)`` in one thread of its own, one after the other."""
+    ``on_loss(lead)`` in one thread of its own, one after the other. A thread cannot be cancelled:
+    at the end of the block, the lease is kept until ``on_gain`` has returned. It should end when
+    ``lead.is_leader`` is False."""
 
     def __init__(
         self,
