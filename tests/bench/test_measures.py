@@ -96,6 +96,13 @@ def test_statements_of_idle_workers_are_those_of_the_leader_and_of_the_followers
     assert rows(result)["leasehold"]["leader_statements"] > 0
 
 
+def test_a_heartbeat_is_measured_among_few_and_among_many_nodes(bench):
+    [result] = bench("heartbeats", "--nodes=2", "--nodes=40", "--count=20", "--pause=0.001")
+    assert set(rows(result)) == {"2 nodes", "40 nodes"}
+    for figures in rows(result).values():
+        assert all(figures[key] > 0 for key in result["columns"])
+
+
 @pytest.mark.parametrize("writes", [True, False])
 def test_a_transaction_held_open_keeps_its_snapshot_and_has_an_xid_only_if_it_writes(
     direct_dsn: str, writes: bool
