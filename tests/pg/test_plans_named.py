@@ -136,6 +136,7 @@ async def test_every_statement_finds_its_rows_by_the_indexes_above_it(
     migrated: str, relations: Relations
 ) -> None:
     session = await Session.open(Settings(dsn=migrated), "work")
+    await session.connection.execute("set plan_cache_mode = force_generic_plan")
     wrong = {
         f"{name}: {lack}"
         for name in steady()
@@ -179,10 +180,9 @@ async def test_what_is_not_named_is_seen(
     )
 
 
-@pytest.mark.parametrize("role", ["guard", "lease", "work"])
-async def test_a_session_of_the_protocol_plans_a_statement_once(migrated: str, role: str) -> None:
+async def test_a_guard_plans_its_heartbeat_once(migrated: str) -> None:
     """A heartbeat's generic plan looks more expensive than one for its values."""
-    session = await Session.open(Settings(dsn=migrated), role)
+    session = await Session.open(Settings(dsn=migrated), "guard")
     beat: dict[str, Any] = {"node": NOBODY, "token": 1, "info": Jsonb({}), "now": None}
     lists: dict[str, list[Any]] = {"names": [], "terms": [], "watched": ["shop"], "heard": []}
     for _ in range(20):

@@ -61,7 +61,7 @@ async def test_rows_are_pruned_behind_a_long_reader_and_the_days_are_asked_for_o
     async with await psycopg.AsyncConnection.connect(migrated) as dump:
         await dump.execute("lock table leasehold.job_done in access share mode")
         store.asked = 0
-        assert [await pruner.tick(None) for _ in range(3)] == [1.0, 1.0, 60.0]
+        assert [await pruner.tick(None) for _ in range(3)] == [0.1, 0.1, 60.0]
         assert await sql(count) == [(0,)]
         assert store.asked == 1 and events == []
         for _ in range(6):

@@ -40,8 +40,9 @@ _LOOKS_ANEW = ("read committed", "read uncommitted")  # the same in PostgreSQL
 
 _STEADY = ("guard", "lease", "work", "user", "web")
 """Roles that repeat the same statements, each of which has an index."""
-_GENERIC = ("guard", "lease", "work")
-"""Those of the protocol, whose statements need the same plan whatever their values are."""
+_GENERIC = ("guard",)
+"""Roles whose statements need the same plan whatever their values are, and call no functions whose
+plans depend on what is there."""
 _ALLOW = "set local statement_timeout ="
 _COPY_LINES, _COPY_CHARS = 500, 1 << 18  # the most in one write, so that other tasks can run
 _LINE_SECONDS = 1 / 5000

@@ -66,13 +66,12 @@ begin
     if not found then
         return leasehold.lift_tokens();
     end if;
-    if known.told = (ours is not null) and known.seen = coalesce(ours, 1) then
-        return known.added + known.seen;
+    if known.told <> (ours is not null) or known.seen <> coalesce(ours, 1) then
+        update leasehold.incarnation i
+        set told = ours is not null, seen = coalesce(ours, 1),
+            added = i.added + case when coalesce(ours, 1) < i.seen then i.seen else 0 end
+        where i.told <> (ours is not null) or i.seen <> coalesce(ours, 1);
     end if;
-    update leasehold.incarnation i
-    set told = ours is not null, seen = coalesce(ours, 1),
-        added = i.added + case when coalesce(ours, 1) < i.seen then i.seen else 0 end
-    where i.told <> (ours is not null) or i.seen <> coalesce(ours, 1);
     return leasehold.timeline();
 end $$;
 revoke execute on function leasehold.note_timeline() from public;

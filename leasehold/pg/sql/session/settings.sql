@@ -3,7 +3,7 @@
 -- idle, or for a long migration. Times are in UTC. The statement of a vanished client must not continue after its wait.
 -- jit only costs time on short statements. Steady: repeated statements must find their rows by an index. Otherwise they
 -- keep the plan of an empty table when many jobs arrive, and read and sort all of them (ADR 22). Generic: statements are
--- planned once, because planning a heartbeat anew costs more than running it.
+-- planned once, because to plan each heartbeat anew costs as much as to run it.
 -- locks: none
 -- index: none
 select set_config('synchronous_commit', %(commit)s, false),
