@@ -152,12 +152,14 @@ class Executor:
         """Let another node take the suspects that have waited too long for this node's other jobs
         to end, and start other jobs again."""
         now = self._env.boot_now()
-        while self._alone and now - self._alone[0][2] >= Tuning.alone_seconds:
-            _, claim, _ = self._alone.popleft()
+        late = [each for each in self._alone if now - each[2] >= Tuning.alone_seconds]
+        for each in late:
+            self._alone.remove(each)
+            claim = each[1]
             claim.started_at = now
             said = "it must run alone, and other jobs of this worker did not end in time"
             self._put(claim, Unable(said, Tuning.alone_seconds, "not_alone"), now)
-        if not self.exclusive:
+        if late and not self.exclusive:
             self._start_again()
 
     def _alone_ended(self) -> None:

@@ -297,3 +297,38 @@ async def test_a_batch_that_is_being_started_is_not_given_back(
         await all_run.wait()
     assert given == []
     await app.close()
+
+
+async def test_a_suspect_behind_a_job_that_hangs_goes_back_and_the_node_goes_on(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(Tuning, "alone_seconds", 2.0)
+    app = await make_app(dsn)
+    begun = asyncio.Event()
+
+    @app.task(name="hangs")
+    async def hangs() -> None:
+        begun.set()
+        await forever()
+
+    @app.task(name="suspect")
+    async def suspect() -> None: ...
+
+    @app.task(name="fine")
+    async def fine() -> None: ...
+
+    async with app.node(queues={"default": 3}):
+        hanging = await hangs.enqueue()
+        async with asyncio.timeout(30):
+            await begun.wait()
+        late = await suspect.using(run_in=3600).enqueue()
+        crashed = "update leasehold.job set crashes = 2 where task_name = 'suspect' returning 1"
+        assert await rows(dsn, crashed)
+        await app.retry(late.id)
+        held = "select 1 from leasehold.attempt where outcome = 'not_alone'"
+        await until_async(lambda: rows(dsn, held), 60, "it to go back")
+        await (await fine.enqueue()).wait(timeout=60)
+        assert (await hanging.get()).state == "running"
+        await hanging.cancel()
+        await late.wait(timeout=60)
+    await app.close()

@@ -242,6 +242,14 @@ async def test_while_a_suspect_has_the_node_nothing_starts_and_what_waits_can_be
     await shop.done(3)
 
 
+def test_without_suspects_nothing_is_woken(shop: Workshop) -> None:
+    """A halted node asks every few seconds, and would otherwise ask again at once."""
+    woken: list[int] = []
+    shop.lane.on_room = lambda: woken.append(1)
+    shop.executor.put_off_suspects()
+    assert woken == []
+
+
 async def test_a_suspect_that_cannot_run_alone_goes_to_another_node_and_others_start_again(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
