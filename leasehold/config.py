@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from leasehold.errors import ConfigError, storable, suggest
 
@@ -448,6 +448,34 @@ class Settings:
             if name in values:
                 values[name] = _typed(name, values[name], kind)
         return cls(**values)
+
+
+class SettingsGiven(TypedDict, total=False):
+    """The settings as arguments of ``App``: the fields of :class:`Settings` except ``dsn``. None is
+    the same as not given."""
+
+    name: str | None
+    schema: str | None
+    recover_within: float | timedelta | None
+    release: str | None
+    work_connections: int | None
+    user_connections: int | None
+    listen: bool | None
+    call_timeout: float | timedelta | None
+    grace: float | timedelta | None
+    payload_limit: int | None
+    pin_seconds: float | timedelta | None
+    overdue_seconds: float | timedelta | None
+    log: Literal["text", "json"] | None
+    limits: Limits | None
+    polling: Polling | None
+    retention: Retention | None
+
+
+class ConfigureGiven(SettingsGiven, total=False):
+    """All settings, as arguments of ``App.configure``."""
+
+    dsn: str | None
 
 
 def check_variables(environ: Mapping[str, str]) -> None:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any
+from typing import Any, TypedDict
 from uuid import UUID
 
 from leasehold import errors, telemetry
@@ -28,6 +28,18 @@ _NOTED_SECONDS = 12 * 3600.0
 _MOST_NOTED = 10_000
 TRUST_SECONDS = 2.5
 """How long a lock counts as held after the start of the last query that confirmed it."""
+
+
+class AdvisoryGiven(TypedDict, total=False):
+    """The options of ``app.sync.advisory_lock``. See :meth:`App.advisory_lock`."""
+
+    scope: str
+    shared: bool
+    on: Any
+    timeout: Duration | None
+    namespace: str
+    wide: bool
+    job: UUID | None
 
 
 class AdvisoryLock:

@@ -34,7 +34,7 @@ from leasehold.app.lock import Lock
 from leasehold.app.planning import checked_queues, derived_release, once_key
 from leasehold.app.schedules import StoredSchedules
 from leasehold.app.sync import SyncApp
-from leasehold.config import Settings, check_text
+from leasehold.config import Settings, SettingsGiven, check_text
 from leasehold.duties.syncer import Planned
 from leasehold.errors import BadDeadline, BadJob, BadSchedule, ConfigError, suggest
 from leasehold.jobs.middleware import Middleware
@@ -92,7 +92,7 @@ class App(Home):
         *,
         lifespan: Lifespan | None = None,
         codec: Codec | None = None,
-        **options: Any,
+        **options: Unpack[SettingsGiven],
     ) -> None:
         super().__init__(Settings.load({**options, "dsn": dsn}), codec)
         self.process_lifespan = lifespan
@@ -340,7 +340,14 @@ class App(Home):
                 )
 
     # -- leaders, locks, deadlines ---------------------------------------------------------------
-    def leader(self, name: str, **options: Any) -> Leader:
+    def leader(
+        self,
+        name: str,
+        *,
+        on_gain: Callable[[Leader], Any] | None = None,
+        on_loss: Callable[[Leader], Any] | None = None,
+        also_advisory_key: str | int | tuple[str | int, int] | None = None,
+    ) -> Leader:
         """Stand for election, for the duration of a block::
 
             async with app.leader("engine") as lead:
@@ -350,7 +357,9 @@ class App(Home):
         options, see :class:`leasehold.app.leader.Leader`. Raises BadJob for an invalid name, and
         the ``async with`` raises ServerError or Unavailable.
         """
-        return Leader(self, name, **options)
+        return Leader(
+            self, name, on_gain=on_gain, on_loss=on_loss, also_advisory_key=also_advisory_key
+        )
 
     def lock(self, name: str, *, timeout: Duration | None = None, cancel: bool = True) -> Lock:
         """Lock a name across all processes that use this schema::

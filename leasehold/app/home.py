@@ -6,17 +6,18 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Unpack
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from leasehold.app.desk import Desk
-from leasehold.config import ON_DEMAND_SECONDS, Settings
+from leasehold.config import ON_DEMAND_SECONDS, ConfigureGiven, Settings
 from leasehold.env import Env
 from leasehold.errors import ConfigError
 from leasehold.jobs.client import Client, Job
 from leasehold.jobs.tasks import Registry
 from leasehold.model.codec import Codec
+from leasehold.model.filter import JobFilter
 from leasehold.model.job import JobRecord, JobRequest
 from leasehold.model.lock_key import Noted
 from leasehold.pg.schema import migrate, roles
@@ -98,15 +99,24 @@ class Home:
         pruned."""
         return await (await self.client()).get(job)
 
-    async def jobs(self, **filters: Any) -> list[JobRecord]:
+    async def jobs(
+        self,
+        *,
+        state: str | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        tag: str | None = None,
+        limit: int = 100,
+    ) -> list[JobRecord]:
         """Return the newest jobs::
 
             failed = await app.jobs(state="discarded", queue="mail", limit=20)
 
-        The filters are ``state``, ``queue``, ``task`` and ``tag``. ``limit`` is 100 by default and
-        10,000 at most. Raises BadJob for an unknown filter or state.
+        ``task`` is the name of a task. ``limit`` is at most 10,000. Raises BadJob for an unknown
+        state and a wrong limit.
         """
-        return await (await self.client()).jobs(**filters)
+        wanted = JobFilter.only(state=state, queue=queue, task=task, tag=tag)
+        return await (await self.client()).jobs(wanted, limit)
 
     async def cancel(self, job: UUID | str, reason: str = "cancelled") -> bool:
         """Cancel a waiting job now, or tell a running one to stop. Return False if the job has
@@ -166,7 +176,7 @@ class Home:
             )
         return self.settings
 
-    def configure(self, **options: Any) -> None:
+    def configure(self, **options: Unpack[ConfigureGiven]) -> None:
         """Override settings of the code, for example from the command line or in a test::
 
             app.configure(dsn=test_dsn, listen=False)

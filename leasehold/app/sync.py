@@ -16,11 +16,12 @@ from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 from uuid import UUID
 
-from leasehold.app.advisory import AdvisoryLock, not_acquired, note_name
+from leasehold.app.advisory import AdvisoryGiven, AdvisoryLock, not_acquired, note_name
 from leasehold.app.deadlines import StandingDeadline, standing_deadline
+from leasehold.app.definitions import StoredGiven, Task
 from leasehold.app.held import VERIFY_IDLE_SECONDS, without_loop
 from leasehold.app.home import Home
 from leasehold.app.leader import Leader
@@ -124,9 +125,18 @@ class SyncApp:
         """See :meth:`App.get`."""
         return self.call(self._app.get(job))
 
-    def jobs(self, **filters: Any) -> list[JobRecord]:
+    def jobs(
+        self,
+        *,
+        state: str | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        tag: str | None = None,
+        limit: int = 100,
+    ) -> list[JobRecord]:
         """See :meth:`App.jobs`."""
-        return self.call(self._app.jobs(**filters))
+        found = self._app.jobs(state=state, queue=queue, task=task, tag=tag, limit=limit)
+        return self.call(found)
 
     def cancel(self, job: UUID | str, reason: str = "cancelled") -> bool:
         """See :meth:`App.cancel`."""
@@ -145,18 +155,31 @@ class SyncApp:
 
         return self.call(wait())
 
-    def deadline(self, name: str, *, on: Any = None, **options: Any) -> SyncStandingDeadline:
+    def deadline(
+        self, name: str, *, due: Any = None, on_breach: Any = None, on: Any = None
+    ) -> SyncStandingDeadline:
         """See :meth:`App.deadline`. ``on`` is a connection or session of a sync driver."""
-        work = standing_deadline(self._app, name, on=on, **options)
+        work = standing_deadline(self._app, name, due=due, on_breach=on_breach, on=on)
         return SyncStandingDeadline(self, self._over(on, work))
 
-    def advisory_lock(self, target: Any, **options: Any) -> SyncAdvisoryLock:
+    def advisory_lock(
+        self, target: str | int | tuple[str | int, int], **options: Unpack[AdvisoryGiven]
+    ) -> SyncAdvisoryLock:
         """See :meth:`App.advisory_lock`. Use it with ``with``. A loss cancels nothing."""
         return SyncAdvisoryLock(self, AdvisoryLock(self._app, target, cancel=False, **options))
 
-    def leader(self, name: str, **options: Any) -> SyncLeader:
+    def leader(
+        self,
+        name: str,
+        *,
+        on_gain: Callback | None = None,
+        on_loss: Callback | None = None,
+        also_advisory_key: str | int | tuple[str | int, int] | None = None,
+    ) -> SyncLeader:
         """See :meth:`App.leader`. In threads: ``with app.sync.leader("engine") as lead:``."""
-        return SyncLeader(self, name, **options)
+        return SyncLeader(
+            self, name, on_gain=on_gain, on_loss=on_loss, also_advisory_key=also_advisory_key
+        )
 
     def lock(self, name: str, *, timeout: Duration | None = None) -> SyncLock:
         """See :meth:`App.lock`. In threads: ``with app.sync.lock("nightly") as lock:``."""
@@ -504,9 +527,25 @@ class SyncSchedules:
         self._sync = sync
         self._stored = StoredSchedules(app)
 
-    def put(self, name: str, task: Any, *, on: Any = None, **given: Any) -> None:
+    def put(
+        self,
+        name: str,
+        task: Task[Any, Any] | str,
+        *,
+        cron: str | None = None,
+        every: Duration | None = None,
+        at: datetime | None = None,
+        timezone: str = "UTC",
+        anchor: datetime | None = None,
+        on: Any = None,
+        **options: Unpack[StoredGiven],
+    ) -> None:
         """See :meth:`StoredSchedules.put`. ``on`` is a connection or session of a sync driver."""
-        self._sync._over(on, self._stored.put(name, task, on=on, **given))
+        work = self._stored.put(
+            name, task, cron=cron, every=every, at=at, timezone=timezone, anchor=anchor, on=on,
+            **options,
+        )  # fmt: skip
+        self._sync._over(on, work)
 
     def get(self, name: str) -> StoredSchedule:
         """See :meth:`StoredSchedules.get`."""

@@ -33,13 +33,13 @@ import pkgutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Unpack
 from uuid import UUID
 from weakref import WeakSet
 
 from leasehold.app import App
 from leasehold.app.certify import settings_to_text
-from leasehold.config import Settings
+from leasehold.config import ConfigureGiven, Settings
 from leasehold.env import ASSIGNED_NODE, Env, assign_node_id
 from leasehold.errors import ConfigError, Unavailable
 from leasehold.integrations.background import BackgroundNode
@@ -52,7 +52,7 @@ _ATTRIBUTE = "leasehold_node_id"
 class Certificates:
     """The two hooks, and the helper process behind them; see :func:`certificates`."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, options: ConfigureGiven) -> None:
         self._options = options
         self._env = Env()
         self._settings: Settings | None = None
@@ -124,7 +124,7 @@ class Certificates:
                 helper.stdin.close()
 
 
-def certificates(**options: Any) -> Certificates:
+def certificates(**options: Unpack[ConfigureGiven]) -> Certificates:
     """Hooks for an application whose database is not (only) in the environment.
 
     ``options``: ``dsn``, ``schema``, … as for ``App``. Raises ConfigError for unknown ones.

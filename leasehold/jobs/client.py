@@ -171,9 +171,8 @@ class Client:
             raise errors.JobNotFound("no such job", got=str(job), do=_NOT_FOUND)
         return self._readable(record)
 
-    async def jobs(self, limit: int = 100, **filters: str | None) -> list[JobRecord]:
+    async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
         """List jobs. See ``App.jobs``."""
-        wanted = JobFilter.only(**filters)
         if not 1 <= limit <= 10_000:
             raise errors.BadJob("limit must be from 1 to 10,000", got=limit)
         return [self._readable(record) for record in await self._store.jobs(wanted, limit)]

@@ -43,15 +43,18 @@ class JobFilter:
     tag: str | None = None
 
     @classmethod
-    def only(cls, **given: str | None) -> JobFilter:
-        """Make a filter of :data:`SIMPLE` alone. Raises BadJob."""
-        for name in given:
-            if name not in SIMPLE:
-                raise BadJob(f"jobs have no filter {name!r}", do=suggest(name, SIMPLE))
-        state = given.get("state")
+    def only(
+        cls,
+        *,
+        state: str | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        tag: str | None = None,
+    ) -> JobFilter:
+        """Make a filter of :data:`SIMPLE` alone. Raises BadJob for an unknown state."""
         if state is not None and state not in STATES:
             raise BadJob("no such state", got=state, do=suggest(state, STATES))
-        return cls(**given)  # type: ignore[arg-type]
+        return cls(state=state, queue=queue, task=task, tag=tag)
 
     def params(self) -> dict[str, object]:
         """The parameters of statements with ``{{job/_matches}}``, except the node."""

@@ -21,7 +21,7 @@ from leasehold.jobs.middleware import around
 from leasehold.jobs.running import Claim
 from leasehold.jobs.tasks import TaskFunction
 from leasehold.model.codec import opened
-from leasehold.model.filter import SIMPLE, JobFilter
+from leasehold.model.filter import JobFilter
 from leasehold.model.job import ClaimedJob, JobOptions, JobRecord, JobRequest
 from leasehold.model.outcome import PLAIN, Discard, Outcome, decide, outcome_of
 from leasehold.model.states import FINISHED, State
@@ -210,16 +210,14 @@ class _EagerClient(Client):
             raise JobNotFound("no such job in eager mode", got=str(job))
         return record
 
-    async def jobs(self, limit: int = 100, **filters: str | None) -> list[JobRecord]:
-        JobFilter.only(**filters)
-        wanted = {SIMPLE[name]: value for name, value in filters.items() if value is not None}
+    async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
         found = [
             record
             for record in reversed(self._records.values())
-            if all(
-                value in record.tags if name == "tags" else value == getattr(record, name)
-                for name, value in wanted.items()
-            )
+            if wanted.state in (None, record.state)
+            and wanted.queue in (None, record.queue)
+            and wanted.task in (None, record.task_name)
+            and (wanted.tag is None or wanted.tag in record.tags)
         ]
         return found[:limit]
 

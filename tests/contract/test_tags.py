@@ -100,8 +100,6 @@ async def test_a_jobs_tags_replace_those_of_its_task(app: App):
     found = await app.jobs(tag="billing")
     assert [record.id for record in found] == [job.id for job in (*reversed(many), usual)]
     assert (await untagged[0].get()).tags == ()
-    with pytest.raises(BadJob, match="Did you mean 'tag'"):
-        await app.jobs(tags="billing")
 
 
 async def test_a_schedule_and_a_callback_take_the_tags_of_their_task(app: App):

@@ -33,6 +33,13 @@ async def main() -> int:
     await app.enqueue(send)  # wrong: a task is no job
     app.every(seconds=60, quue="mail")  # wrong: the name of a schedule's option
     await app.schedules.put("a", send, every=60, missed="none")  # wrong: the value of one
+    App(recover_withn=5)  # wrong: the name of a setting
+    App(name="shop", grace="10")  # wrong: the type of a setting
+    app.configure(lisen=False)  # wrong: the name of a setting
+    await app.jobs(stat="failed")  # wrong: the name of a filter
+    app.leader("engine", ongain=print)  # wrong: the name of a leader's option
+    app.sync.advisory_lock("import", scop="session")  # wrong: the name of a lock's option
+    app.sync.schedules.put("a", send, evry=60)  # wrong: the name of a schedule's option
     app.lock("nightly", timeout="5")  # wrong: the type of a lock's option
     job: Job[str] = await send.enqueue(1)
     return await job.wait()  # wrong: the type of the result

@@ -57,8 +57,8 @@ async def test_an_enqueued_job_has_run_when_the_enqueue_returns(app: App) -> Non
         assert (record.id, record.state, record.progress_note) == (job.id, "completed", "half")
         assert await app.jobs(state="completed", tag="mail", task="send") == [record]
         assert await app.jobs(queue="other") == [] and not await job.cancel()
-        with pytest.raises(BadJob, match="no filter"):
-            await app.jobs(color="blue")
+        with pytest.raises(BadJob, match="Did you mean 'completed'"):
+            await app.jobs(state="complete")
         with pytest.raises(JobNotFound):
             await app.get(uuid4())
         assert len(await app.enqueue_many(send.job(to=to) for to in "ab")) == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from functools import cache, wraps
-from typing import Any
+from typing import Any, Unpack
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.db import close_old_connections, connections, transaction
@@ -13,9 +13,9 @@ from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
 from leasehold.app import App
-from leasehold.app.core import M
+from leasehold.app.core import Lifespan, M
 from leasehold.app.sync import SyncApp, SyncJob
-from leasehold.config import Settings
+from leasehold.config import ConfigureGiven, Settings, SettingsGiven
 from leasehold.errors import ConfigError, suggest
 from leasehold.jobs.tasks import Registry
 from leasehold.model.codec import Codec
@@ -39,12 +39,18 @@ class DjangoApp(App):
     Raises ConfigError if the database is not PostgreSQL.
     """
 
-    def __init__(self, *, database: str = "default", **options: Any) -> None:
-        self.database = "" if options.get("dsn") else database
+    def __init__(
+        self,
+        *,
+        database: str = "default",
+        dsn: str | None = None,
+        lifespan: Lifespan | None = None,
+        codec: Codec | None = None,
+        **options: Unpack[SettingsGiven],
+    ) -> None:
+        self.database = "" if dsn else database
         """The name in DATABASES; empty if the app has a DSN of its own."""
-        if self.database:
-            options["dsn"] = database_dsn(database)
-        super().__init__(**options)
+        super().__init__(dsn or database_dsn(database), lifespan=lifespan, codec=codec, **options)
         self.registry: _Registry = _Registry(self.settings.payload_limit, self.codec)
         self.sync: SyncApp = _SyncInDjango(self)
 
@@ -60,7 +66,7 @@ class DjangoApp(App):
             super().configure(dsn=dsn)
         return await super().located()
 
-    def configure(self, **options: Any) -> None:
+    def configure(self, **options: Unpack[ConfigureGiven]) -> None:
         """See :meth:`App.configure`. With ``dsn``, the app no longer uses Django's database."""
         super().configure(**options)
         if "dsn" in options:

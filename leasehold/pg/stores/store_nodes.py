@@ -76,7 +76,7 @@ class PgNodes(NodeStore):
             },
             nodes=tuple(
                 NodeSeen(UUID(id_), Seen(UUID(id_), tok, seq, lease, timeline), app, number or 0)
-                for id_, tok, seq, lease, app, number in nodes
+                for id_, tok, seq, lease, app, number in zip(*nodes, strict=True)
             ),
             signals=tuple(Signal(UUID(job), tok, kind) for job, tok, kind in signals),
             at=at,

@@ -71,8 +71,9 @@ begin
         set told = ours is not null, seen = coalesce(ours, 1),
             added = i.added + case when coalesce(ours, 1) < i.seen then i.seen else 0 end
         where i.told <> (ours is not null) or i.seen <> coalesce(ours, 1);
+        return leasehold.timeline();
     end if;
-    return leasehold.timeline();
+    return known.added + known.seen; -- every heartbeat ends here
 end $$;
 revoke execute on function leasehold.note_timeline() from public;
 

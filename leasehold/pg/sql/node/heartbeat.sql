@@ -21,7 +21,9 @@ select exists (select 1 from me),
        array(select name from led),
        (select coalesce(json_agg(json_build_array(l.name, l.node, l.token, l.seq, l.lease_seconds)), '[]')
         from leasehold.leader l join leasehold.fence f using (name) where l.name = any (%(watched)s::text[])),
-       (select coalesce(json_agg(json_build_array(n.id, n.token, n.seq, n.lease_seconds, n.app, r.number)), '[]')
+       (select json_build_array(coalesce(json_agg(n.id), '[]'), coalesce(json_agg(n.token), '[]'),
+                                coalesce(json_agg(n.seq), '[]'), coalesce(json_agg(n.lease_seconds), '[]'),
+                                coalesce(json_agg(n.app), '[]'), coalesce(json_agg(r.number), '[]'))
         from leasehold.node n left join leasehold.release r on r.app = n.app and r.name = n.release),
        (select coalesce(json_agg(json_build_array(s.job_id, s.claim_token, s.kind)), '[]')
         from leasehold.signal s where s.node = %(node)s and s.job_id <> all (%(heard)s::uuid[])),
