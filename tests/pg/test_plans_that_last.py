@@ -61,19 +61,24 @@ insert into leasehold.job_done (id, finished_at, queue, task_name, priority, run
 select gen_random_uuid(), now(), 'default', 't', 0, now(), now(), 5, 1, 0, 'completed', '{}'
 from generate_series(1, 10000)
 """
+AUTOVACUUMED = """
+select case c.relkind when 'r' then 'table' else 'index' end, c.oid::regclass::text
+from pg_class c join pg_namespace n on n.oid = c.relnamespace left join pg_am a on a.oid = c.relam
+where n.nspname = 'leasehold' and (c.relkind = 'r' or c.relkind = 'i' and a.amname = 'brin')
+"""
+"""Tables, and BRIN indexes of tables."""
 Claim = Callable[[int], Awaitable[list[ClaimedJob]]]
 
 
 @pytest.fixture
 async def alone(migrated: str, sql: Any) -> str:
-    """The database without autovacuum, which analyzes tables and reads their rows itself: it
-    summarizes the BRIN index of the history."""
-    tables = """
-        select c.oid::regclass::text from pg_class c join pg_namespace n on n.oid = c.relnamespace
-        where n.nspname = 'leasehold' and c.relkind = 'r'
+    """The database without autovacuum, which analyzes tables and reads their rows itself.
+
+    It would also summarize the BRIN indexes of the history, even where it leaves the table alone.
     """
-    for (table,) in await sql(tables):
-        await sql(f"alter table {table} set (autovacuum_enabled = off)")
+    for kind, name in await sql(AUTOVACUUMED):
+        option = "autovacuum_enabled" if kind == "table" else "autosummarize"
+        await sql(f"alter {kind} {name} set ({option} = off)")
     return migrated
 
 
