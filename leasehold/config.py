@@ -176,6 +176,9 @@ class Limits:
     concurrency: int = 10_000
     """Jobs of one queue that run at once in one process."""
 
+    def __post_init__(self) -> None:
+        _check_numbers(self)
+
 
 @dataclass(frozen=True)
 class Polling:
@@ -190,13 +193,21 @@ class Polling:
     listen_check: float = 120.0
     """Between two self-tests of LISTEN."""
 
+    def __post_init__(self) -> None:
+        _check_numbers(self)
+
 
 @dataclass(frozen=True)
 class Tuning:
     """Constants that tune the services. Times are in seconds, counts are rows or jobs."""
 
+    prefetch_claims: float = 3.0
+    """Jobs are claimed ahead for this many times the duration of the last claim, so that no slot
+    waits for a claim. While many workers claim, claims are slower and therefore larger."""
     prefetch_seconds: float = 0.05
-    """Jobs are claimed ahead for this time, so that no slot waits for a round trip."""
+    """The shortest time for which jobs are claimed ahead."""
+    prefetch_most_seconds: float = 0.5
+    """The longest time for which jobs are claimed ahead."""
     prefetch_batches: int = 2
     """The most batches that are claimed ahead."""
     give_back_seconds: float = 1.0
@@ -316,6 +327,9 @@ class Retention:
     """The counts for each minute. With 0, none are made."""
     catch_up_seconds: float = 86400.0
     """Seconds. A tick that is later than this never fires; it is recorded as missed."""
+
+    def __post_init__(self) -> None:
+        _check_numbers(self)
 
 
 _RANGES: dict[str, tuple[float, float]] = {
@@ -522,6 +536,16 @@ def _typed(name: str, value: Any, kind: type) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{name} must be a finite number", got=value)
     return value
+
+
+def _check_numbers(given: Limits | Polling | Retention) -> None:
+    """Check that each field is a number of its default's type. Seconds may be a timedelta."""
+    for known in fields(given):
+        label = f"{type(given).__name__}.{known.name}"
+        value = _typed(label, getattr(given, known.name), type(known.default))
+        if value < 0:
+            raise ConfigError(f"{label} must not be negative", got=value)
+        object.__setattr__(given, known.name, value)
 
 
 def check_text(label: str, value: object, limit: int, *, empty: bool = False) -> str:

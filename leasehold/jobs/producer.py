@@ -211,28 +211,36 @@ class Demand:
         """The last claim found as many jobs as it asked for."""
         self._env = env
         self._limits = limits
+        self._claim_seconds = 0.0
         self._measured_at = env.boot_now()
         self._measured = 0
         self._rate = 0.0
         self._still = (0, env.boot_now())
         """The number of finished jobs, and since when none has finished or been claimed."""
 
-    def room(self) -> int:
-        most = Tuning.prefetch_batches * self._limits.batch_rows
-        ahead = min(most, int(self._rate * Tuning.prefetch_seconds))
-        return self.lane.slots + ahead - self.lane.in_hand
+    def _room(self) -> int:
+        """How many jobs are worth a claim: all that fit if a slot is idle or half of what this node
+        holds is used up, else none."""
+        lane, most = self.lane, Tuning.prefetch_batches * self._limits.batch_rows
+        seconds = min(Tuning.prefetch_claims * self._claim_seconds, Tuning.prefetch_most_seconds)
+        seconds = max(Tuning.prefetch_seconds, seconds)
+        holds = lane.slots + min(most, int(self._rate * seconds))
+        room = holds - lane.in_hand
+        idle = lane.in_hand < lane.slots
+        return room if idle or room * 2 >= min(holds, self._limits.batch_rows) else 0
 
     def wants_more(self) -> bool:
         """Return whether more jobs, and room for them, are worth a claim. Asked after each job."""
-        return self.more and self.room() * 2 >= min(self.lane.slots, self._limits.batch_rows)
+        return self.more and self._room() > 0
 
     def limit(self) -> int:
-        """The limit of the next claim; 0 if there is no room."""
+        """The limit of the next claim; 0 if none is worth it."""
         self._measure()
-        return max(0, min(self.room(), self._limits.batch_rows, self.lane.batch.now))
+        return min(self._room(), self._limits.batch_rows, self.lane.batch.now)
 
-    def moves(self) -> None:
+    def moves(self, claim_seconds: float) -> None:
         """Note that jobs were claimed."""
+        self._claim_seconds = claim_seconds
         self._still = self.lane.finished, self._env.boot_now()
 
     def stands_still(self) -> bool:
@@ -340,9 +348,11 @@ class Producer(Service):
         """Claim. Return the seconds until the next tick, or None to decide by the other queues."""
         for demand in limits:
             demand.more = False
+        began = self._env.boot_now()
         try:
             found = await self._desk.claim({d.lane: limit for d, limit in limits.items()}, now)
-            if found is not None and await self._said_who_sleeps(limits, found):
+            took = self._env.boot_now() - began
+            if found is not None and await self._said_who_sleeps(limits, found, took):
                 return 0.0
         except BaseException:
             self._again(limits)
@@ -358,13 +368,13 @@ class Producer(Service):
             demand.more = True
 
     async def _said_who_sleeps(
-        self, limits: Mapping[Demand, int], found: Mapping[Lane, Found]
+        self, limits: Mapping[Demand, int], found: Mapping[Lane, Found], claim_seconds: float
     ) -> bool:
         """Record which queues are asleep, then check those once more, for jobs that came in
         between. A queue with plenty of work needs no notifications."""
         asleep, awake = set(), set()
         for demand, limit in limits.items():
-            demand.moves()
+            demand.moves(claim_seconds)
             demand.plenty = found[demand.lane].more
             if not demand.plenty:
                 asleep.add(demand.lane.queue)

@@ -48,7 +48,8 @@ class Begins:
     def _forget(self, server: int) -> None:
         self.server = server
         self.levels: dict[Level, int] = {}
-        self._settled = 0
+        self.settled = 0
+        """No job can appear any more at a seat up to this one."""
         self._settles: tuple[int, int] | None = None
         """(highest, xid): seats up to ``highest`` settle when every xid up to ``xid`` has ended."""
 
@@ -57,12 +58,12 @@ class Begins:
         if seen.server != self.server:
             self._forget(seen.server)
         if self._settles and seen.oldest > self._settles[1]:
-            self._settled, self._settles = self._settles[0], None
+            self.settled, self._settles = self._settles[0], None
         if self._settles is None:
             self._settles = seen.highest, seen.xid
             self._asked_at = self._clock()
         level = queue, seen.priority, bool(seen.fresh)
-        begin = min(seen.first, self._settled)
+        begin = min(seen.first, self.settled)
         self.levels[level] = max(begin, self.levels.get(level, 0))
 
     def unsettled(self) -> int:

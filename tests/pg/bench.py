@@ -56,6 +56,7 @@ class Bench:
             "not_tasks": [],
             "server": begins.server if begins else 0,
             "unsettled": 0,
+            "settled": begins.settled if begins else 0,
             "level_queues": [level[0] for level, _ in levels],
             "level_priorities": [level[1] for level, _ in levels],
             "level_fresh": [level[2] for level, _ in levels],

@@ -14,6 +14,7 @@ from leasehold import App
 from leasehold.config import Settings
 from leasehold.pg.schema import migrate
 from tests.pg.bench import Bench
+from tests.pg.claim_worker import Worker
 
 
 def pytest_asyncio_loop_factories(
@@ -57,3 +58,11 @@ async def bench(app: App, migrated: str) -> AsyncIterator[Bench]:
     """The store without any service: the test makes each step of a job's life itself."""
     async with await psycopg.AsyncConnection.connect(migrated) as user:
         yield await Bench.make(await app.store(), user)
+
+
+@pytest.fixture
+async def worker(bench: Bench, sql: Callable[..., Awaitable[list[Any]]]) -> Worker:
+    """Its claims begin behind some seats already: it does move on."""
+    worker = Worker(bench, sql)
+    await worker.get_ahead()
+    return worker

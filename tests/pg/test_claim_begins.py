@@ -18,30 +18,18 @@ import psycopg
 import pytest
 
 from leasehold.model.begins import Begins
-from leasehold.model.job import ClaimedJob
 from leasehold.model.states import State
 from leasehold.pg.sql import statement
 from leasehold.ports import Term
 from tests.pg.bench import Bench
+from tests.pg.claim_worker import INSERT, MANY, ROUNDS, TURN, Run, Worker
 from tests.support.wait import until_async
 
-Run = Callable[..., Awaitable[list[Any]]]
-FRESH = ("default", 0, True)
-ROUNDS = 20
-INSERT = """
-insert into leasehold.job (id, queue, task_name, payload) values (%(id)s, 'default', 't', '{}')
-"""
 COPY = "copy leasehold.job (id, queue, task_name, payload) from stdin"
 AT_SEAT = """
 insert into leasehold.job (id, queue, task_name, payload, seat)
 values (%(id)s, 'default', 't', '{}', %(seat)s)
 """
-MANY = """
-insert into leasehold.job (id, queue, task_name, payload)
-select gen_random_uuid(), 'default', 't', to_jsonb(repeat(md5(n::text), 50))
-from generate_series(1, 3000) n
-"""
-"""Four on a page."""
 PAUSED = 7
 """Key of an advisory lock."""
 SLOW_INSERT = """
@@ -49,73 +37,6 @@ insert into leasehold.job (id, queue, task_name, payload)
 values (%(id)s, 'default', 't', jsonb_build_object('waited', pg_advisory_xact_lock(7)::text))
 """
 """It waits when it has its seat, for the payload stands behind it."""
-TURN = "leasehold.lock_class('leasehold.claim'), hashtext('default')"
-
-
-class Worker:
-    """It claims, and remembers where to begin."""
-
-    def __init__(self, bench: Bench, sql: Run) -> None:
-        self.bench = bench
-        self.sql = sql
-        self.begins = Begins(time.monotonic)
-
-    @property
-    def begin(self) -> int:
-        return self.begins.levels.get(FRESH, 0)
-
-    async def claim(
-        self, limit: int = 100, not_tasks: tuple[str, ...] = (), **limits: int
-    ) -> list[ClaimedJob]:
-        limits = limits or {"default": limit}
-        return await self.bench.store.claim(
-            self.bench.node, 1, limits, not_tasks, None, self.begins
-        )
-
-    async def ids(self) -> list[UUID]:
-        return [job.id for job in await self.claim()]
-
-    async def round(self) -> None:
-        """A job comes, is claimed and done."""
-        job = await self.bench.enqueue()
-        claimed = await self.claim()
-        assert job in [c.id for c in claimed]
-        await self.bench.ack(*claimed)
-
-    async def rounds(self) -> None:
-        for _ in range(ROUNDS):
-            await self.round()
-
-    async def get_ahead(self, seat: int | None = None) -> None:
-        """Until all of this server's transactions have ended that could hold the begin back."""
-        behind = await self.highest() if seat is None else seat
-
-        async def ahead() -> bool:
-            await self.round()
-            return self.begin > behind
-
-        await until_async(ahead, 60, f"claims to begin behind seat {behind}")
-
-    async def highest(self) -> int:
-        [(seat,)] = await self.sql("select last_value from leasehold.seat_seq")
-        return int(seat)
-
-    async def buffers(self) -> int:
-        """Pages that a claim of one job looks at, in a session that has made its plans."""
-        text = f"explain (analyze, buffers, format json) {statement('job/claim', 'leasehold')}"
-        for _ in range(3):
-            await self.bench.enqueue()
-            [[[found]]] = await self.sql(text, self.bench.claim_params(self.begins))
-            assert found["Plan"]["Actual Rows"] == 1
-        return int(found["Plan"]["Shared Hit Blocks"] + found["Plan"]["Shared Read Blocks"])
-
-
-@pytest.fixture
-async def worker(bench: Bench, sql: Run) -> Worker:
-    """Its claims begin behind some seats already: it does move on."""
-    worker = Worker(bench, sql)
-    await worker.get_ahead()
-    return worker
 
 
 # -- transactions that commit late ------------------------------------------------------------

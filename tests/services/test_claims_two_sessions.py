@@ -30,6 +30,7 @@ async def claim_and_hold(two: Two, process: Process) -> Any:
         "now": None,
         "server": 0,
         "unsettled": 0,
+        "settled": 0,
     }
     levels = ("level_queues", "level_priorities", "level_fresh", "level_begins")
     params |= {level: [] for level in levels}

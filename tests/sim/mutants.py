@@ -312,6 +312,16 @@ MUTANTS = [
         patch=patches.unsettled_begins,
     ),
     Mutant(
+        "SharedBeginsUnsettled",
+        "workers share a begin only if no earlier job can appear",
+        patch=patches.shared_begins_unsettled,
+    ),
+    Mutant(
+        "SharedBeginsOfAnotherServer",
+        "workers share begins only on the server where they were established",
+        patch=patches.shared_begins_of_another_server,
+    ),
+    Mutant(
         "ClaimsNotNoted",
         "a dead node's jobs are found through its claims",
         patch=patches.claims_not_noted,

@@ -20,7 +20,7 @@ from leasehold.jobs.tasks import TaskFunction
 from leasehold.lease.bids import Bid
 from leasehold.lease.guard import Guard
 from leasehold.lease.membership import Membership
-from leasehold.model.begins import Begins, Seen
+from leasehold.model.begins import Begins, Level, Seen
 from leasehold.model.lease import Lease, Phase, Watch
 from leasehold.model.outcome import PLAIN, Outcome
 from leasehold.node.node import Node
@@ -177,6 +177,26 @@ def unsettled_begins() -> Iterator[None]:
         self.levels[queue, seen.priority, bool(seen.fresh)] = seen.first
 
     with _patched(Begins, "saw", saw):
+        yield
+
+
+@contextmanager
+def shared_begins_unsettled() -> Iterator[None]:
+    publish = SimDatabase.publish_begin
+
+    def unsettled(self: SimDatabase, level: Level, first: int, settled: int) -> None:
+        publish(self, level, first, first)
+
+    with _patched(SimDatabase, "publish_begin", unsettled):
+        yield
+
+
+@contextmanager
+def shared_begins_of_another_server() -> Iterator[None]:
+    def shared_begin(self: SimDatabase, level: Level) -> int:
+        return max(self.shared_begins.get((s, level), 0) for s in range(1, self.server + 1))
+
+    with _patched(SimDatabase, "shared_begin", shared_begin):
         yield
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from leasehold.config import (
     MAX_RECOVER_WITHIN,
     MIN_RECOVER_WITHIN,
     OTHER_VARIABLES,
+    Limits,
+    Polling,
     Retention,
     Settings,
     Timings,
@@ -28,6 +31,26 @@ def test_arguments_win_over_the_environment_and_that_over_defaults() -> None:
     settings = Settings.load({"grace": 5, "dsn": None}, environ)
     assert (settings.name, settings.grace, settings.listen) == ("billing", 5.0, False)
     assert Settings.load({}, {}).recover_within == 15
+
+
+def test_what_is_in_seconds_takes_a_timedelta() -> None:
+    assert Polling(stage=timedelta(seconds=2)).stage == 2.0  # type: ignore[arg-type]
+    kept = Retention(catch_up_seconds=timedelta(hours=1))  # type: ignore[arg-type]
+    assert kept.catch_up_seconds == 3600.0
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: Polling(stage=-1), "Polling.stage"),
+        (lambda: Polling(listening="10"), "Polling.listening"),  # type: ignore[arg-type]
+        (lambda: Retention(finished_days=timedelta(days=1)), "Retention.finished_days"),  # type: ignore[arg-type]
+        (lambda: Limits(batch_rows=True), "Limits.batch_rows"),
+    ],
+)
+def test_a_number_that_cannot_be_is_named(make: Any, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        make()
 
 
 @pytest.mark.parametrize("word", ["1", "true", "Yes", " ON "])

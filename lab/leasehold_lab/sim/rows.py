@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from leasehold.model.begins import Level
 from leasehold.model.deadline import Callback
 from leasehold.model.job import JobOptions
 from leasehold.ports import EventView, NodeIdentity, NodeSeen
@@ -215,8 +216,10 @@ class SimDatabase:
         self.open_xids: set[int] = set()
         """Open transactions that have begun to write."""
         self.nodes: dict[UUID, NodeRow] = {}
-        self.claimed_to: dict[UUID, dict[tuple[str, int, bool], int]] = {}
+        self.claimed_to: dict[UUID, dict[Level, int]] = {}
         """By node and level: the highest seat that a job of the node can have."""
+        self.shared_begins: dict[tuple[int, Level], int] = {}
+        """By server and level. A dump of the sequences may be newer than that of the jobs."""
         self.deaths: dict[UUID, DeathRow] = {}
         self.leaders: dict[str, LeaderRow] = {}
         self.fences: dict[str, int] = {}
@@ -261,6 +264,13 @@ class SimDatabase:
         return self.timeline
 
     # -- what several statements share -----------------------------------------------------------
+    def shared_begin(self, level: Level) -> int:
+        return self.shared_begins.get((self.server, level), 0)
+
+    def publish_begin(self, level: Level, first: int, settled: int) -> None:
+        begin = max(min(first, settled), self.shared_begin(level))
+        self.shared_begins[self.server, level] = begin
+
     def new_token(self) -> int:
         self.sequence += 1
         return (self.timeline - 1 << 32) + self.sequence

@@ -68,6 +68,7 @@ class SimJobs(JobStore):
                 and row.ready
                 and row.queue == queue
                 and row.seat >= known.get((queue, row.priority, row.fresh), 0)
+                and row.seat >= db.shared_begin((queue, row.priority, row.fresh))
             ]
             if free:
                 claimed += self._claim(node, free, not_tasks, limits[queue], db.at(now), begins)
@@ -94,6 +95,8 @@ class SimJobs(JobStore):
             claimed.append(as_claimed(row))
             seat = first.pop((row.priority, row.fresh), None)
             if seat is not None:
+                settled = begins.settled if begins.server == db.server else 0
+                db.publish_begin((row.queue, row.priority, row.fresh), seat, settled)
                 seen = Seen(row.priority, row.fresh, seat, highest, xid, oldest, db.server)
                 begins.saw(row.queue, seen)
         return claimed

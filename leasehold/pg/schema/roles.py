@@ -30,6 +30,7 @@ _TABLES = {
     "release": "select insert update",
     "job": _RW,
     "claimed_to": _RW,
+    "shared_begin": "select update",
     "job_done": _RW,
     "attempt": _RW,
     "job_key": _RW,
@@ -47,7 +48,11 @@ _TABLES = {
     "lock_name": _RW,
 }
 """A worker's privileges on each table. TRUNCATE, REFERENCES and TRIGGER stay with the owner."""
-_SEQUENCES = {"token_seq": "usage select", "seat_seq": "usage select"}
+_SEQUENCES = {
+    "token_seq": "usage select",
+    "seat_seq": "usage select",
+    **{f"begin_{slot}": "select update" for slot in range(1, 17)},
+}
 _VIEWS = (
     "jobs",
     "leaders",

@@ -297,6 +297,24 @@ create table leasehold.claimed_to (
     primary key (node, queue, priority, fresh)
 ) with (fillfactor = 50);
 
+-- Where all workers of a server may begin to claim a level for which they have to wait: see leasehold.claim. The seat is
+-- the last value of the sequence begin_<slot>. A sequence leaves no dead versions beside a held snapshot. A slot is free
+-- again after a restart: until then, a claim that has stood still may publish there.
+create table leasehold.shared_begin (
+    slot     smallint    primary key,
+    started  timestamptz,
+    server   bigint,
+    queue    text,
+    priority smallint,
+    fresh    boolean
+);
+insert into leasehold.shared_begin (slot) select generate_series(1, 16);
+do $$ begin
+    for slot in 1 .. 16 loop
+        execute format('create sequence leasehold.begin_%s as bigint', slot);
+    end loop;
+end $$;
+
 -- What a node must know to run a job: a name among leasehold.node.tasks.
 create function leasehold.needs(task text, version smallint) returns text
 language sql immutable as $$
@@ -1449,11 +1467,14 @@ end $$;
 -- xid that it waits for (unsettled): then only transactions with a lock on the table count.
 --
 -- Workers take turns at a queue, because they would otherwise all try to lock the same rows. The turn is only for
--- speed: a claim waits a tenth of a second, once, and after that takes only turns that are free.
+-- speed: a claim waits a tenth of a second, once, and after that takes only turns that are free. A worker that waits for
+-- its turn gives the level a slot of leasehold.shared_begin. From then on, each claim publishes there the begin that it
+-- has established: the first available seat, or the last settled one (settled) if that is smaller. It does so only in a
+-- transaction of its own, because a rollback would make jobs available again that it had claimed.
 -- ---------------------------------------------------------------------------------------------
 create function leasehold.claim(claimant uuid, its_epoch integer, queues text[], limits integer[], not_tasks text[],
-    of_server bigint, unsettled bigint, level_queue text[], level_priority integer[], level_fresh boolean[],
-    level_begin bigint[], clock timestamptz)
+    of_server bigint, unsettled bigint, settled bigint, level_queue text[], level_priority integer[],
+    level_fresh boolean[], level_begin bigint[], clock timestamptz)
 returns table (id uuid, task_name text, queue text, payload jsonb, priority smallint, attempt smallint,
     max_attempts smallint, crashes smallint, claim_token bigint, timeout_seconds real, requeue_seconds real,
     scheduled_for timestamptz, history boolean, schedule text, deadlines boolean, trace text, version smallint,
@@ -1463,12 +1484,17 @@ language plpgsql volatile as $$
 declare
     highest     bigint := (select s.last_value from leasehold.seat_seq s);
     timeline    bigint := leasehold.timeline();
-    this_server bigint := (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint + timeline;
+    -- another one for a copy of the database on the same server, whose sequences may be ahead of its jobs
+    this_server bigint := (select hashtextextended(concat_ws(' ', extract(epoch from pg_postmaster_start_time()),
+                                                             timeline, d.oid, 'leasehold.seat_seq'::regclass::oid), 0)
+                           from pg_database d where d.datname = current_database());
     settled_to  bigint := case when unsettled > 0 then leasehold.oldest_job_writer(unsettled) else 0 end;
     xid         bigint;
     turn        boolean;
     patient     boolean := true;
     known       integer := 1; -- the next known level
+    begin_seq   regclass;
+    shared      bigint;
     to_priority integer;
     to_fresh    boolean;
     at_priority integer;
@@ -1478,10 +1504,16 @@ declare
     wanted      integer;
     got         integer;
 begin
+    if of_server is distinct from this_server then
+        level_begin := array_fill(0::bigint, array[cardinality(level_begin)]); settled := 0;
+    elsif pg_current_xact_id_if_assigned() is not null then
+        settled := 0;
+    end if;
     for i in 1 .. cardinality(queues) loop
         wanted := limits[i];
         at_priority := -40000; at_fresh := true; turn := false;
         while wanted > 0 loop
+            begin_seq := null;
             -- the first job of an unknown level before the next known one
             if level_queue[known] = queues[i] then
                 to_priority := level_priority[known]; to_fresh := level_fresh[known];
@@ -1497,11 +1529,15 @@ begin
             if not found then
                 exit when to_priority = 40000;
                 at_priority := to_priority; at_fresh := to_fresh; known := known + 1;
+                select ('leasehold.begin_' || b.slot)::regclass into begin_seq from leasehold.shared_begin b
+                where b.server = this_server and b.queue = queues[i] and b.priority = at_priority
+                  and b.fresh = at_fresh order by b.slot limit 1;
+                shared := pg_sequence_last_value(begin_seq);
                 select j.seat, pg_snapshot_xmin(pg_current_snapshot())::text::bigint into first, oldest
                 from leasehold.job j
                 where j.ready and j.node is null and j.queue = queues[i] and j.priority = at_priority
                   and j.fresh = at_fresh
-                  and j.seat >= case when of_server = this_server then level_begin[known - 1] else 0 end
+                  and j.seat >= greatest(level_begin[known - 1], shared)
                 order by j.seat limit 1;
                 continue when not found;
             end if;
@@ -1512,6 +1548,9 @@ begin
                 end if;
                 xid := pg_current_xact_id()::text::bigint;
             end if;
+            if least(first, settled) > shared + 1000 then
+                perform setval(begin_seq, least(first, settled));
+            end if;
             if not turn then
                 -- its holder may be suspended, so the wait is bounded
                 turn := true;
@@ -1519,6 +1558,21 @@ begin
                    and patient then
                     patient := leasehold.advisory_lock(null, leasehold.lock_class('leasehold.claim'),
                                                        hashtext(queues[i]), false, false, 100);
+                    if begin_seq is not null then
+                        first := greatest(first, pg_sequence_last_value(begin_seq));
+                    elsif settled > 0
+                          and pg_try_advisory_xact_lock(leasehold.lock_class('leasehold.claim'), 0) then
+                        update leasehold.shared_begin b
+                        set started = pg_postmaster_start_time(), server = this_server, queue = queues[i],
+                            priority = at_priority, fresh = at_fresh
+                        where b.slot = (select f.slot from leasehold.shared_begin f
+                                        where f.started is distinct from pg_postmaster_start_time()
+                                        order by f.slot limit 1)
+                          and not exists (select 1 from leasehold.shared_begin o
+                                          where (o.server, o.queue, o.priority, o.fresh)
+                                                = (this_server, queues[i], at_priority, at_fresh))
+                        returning setval(('leasehold.begin_' || b.slot)::regclass, 1) into shared;
+                    end if;
                 end if;
             end if;
             return query
@@ -1800,8 +1854,8 @@ alter function leasehold.enqueue(jsonb, timestamptz, boolean) set enable_seqscan
 alter function leasehold.deadline_arm(uuid, text, jsonb, timestamptz) set enable_seqscan = off set jit = off;
 alter function leasehold.deadline_end(uuid, text, timestamptz) set enable_seqscan = off set jit = off;
 alter function leasehold.deadline_judge() set enable_seqscan = off set jit = off;
-alter function leasehold.claim(uuid, integer, text[], integer[], text[], bigint, bigint, text[], integer[], boolean[],
-                               bigint[], timestamptz) set enable_seqscan = off set enable_bitmapscan = off set jit = off;
+alter function leasehold.claim(uuid, integer, text[], integer[], text[], bigint, bigint, bigint, text[], integer[],
+    boolean[], bigint[], timestamptz) set enable_seqscan = off set enable_bitmapscan = off set jit = off;
 revoke execute on function leasehold.enqueue(jsonb, timestamptz, boolean) from public;
 revoke execute on function leasehold.partitions(timestamptz, integer, integer) from public;
 

@@ -1,0 +1,202 @@
+"""Workers that wait for each other share where they begin to claim, and miss no job by it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from leasehold import App
+from leasehold.embedded.binaries import find_binaries
+from leasehold.pg.sql import statement
+from tests.pg.bench import Bench
+from tests.pg.claim_worker import INSERT, MANY, TURN, Run, Worker
+from tests.support import postgres as servers
+
+
+async def skip_seats(sql: Run) -> None:
+    """A begin is published when it has moved by more than a thousand seats."""
+    await sql("select setval('leasehold.seat_seq', last_value + 5000) from leasehold.seat_seq")
+
+
+async def shared(sql: Run) -> int:
+    """The begin that workers share, or 0."""
+    rows = await sql(
+        "select pg_sequence_last_value(('leasehold.begin_' || slot)::regclass)"
+        " from leasehold.shared_begin where queue is not null"
+    )
+    return int(rows[0][0]) if rows else 0
+
+
+async def slots(sql: Run) -> list[int]:
+    """The slots that levels have taken."""
+    rows = await sql("select slot from leasehold.shared_begin where queue is not null order by 1")
+    return [slot for (slot,) in rows]
+
+
+async def run(*command: Any, given: bytes = b"") -> Any:
+    """The output of a command that succeeds."""
+    run = partial(subprocess.run, command, input=given, capture_output=True, check=True)
+    return (await asyncio.to_thread(run)).stdout
+
+
+@pytest.fixture
+async def waited(bench: Bench, worker: Worker, sql: Run) -> Worker:
+    """A worker that had to wait for its turn, so that begins are shared."""
+    await sql(f"select pg_advisory_lock({TURN})")
+    await worker.round()
+    await sql(f"select pg_advisory_unlock({TURN})")
+    assert await shared(sql) == 1
+    return worker
+
+
+async def test_begins_are_not_shared_while_nobody_waits(worker: Worker, sql: Run) -> None:
+    await skip_seats(sql)
+    await worker.get_ahead()
+    await worker.rounds()
+    assert await shared(sql) == 0
+
+
+async def test_a_worker_begins_where_another_one_has_come_to(
+    bench: Bench, waited: Worker, sql: Run
+) -> None:
+    other = Worker(bench, sql)
+    await other.round()  # it knows the server and the level, and begins at seat 0
+    await sql(MANY)
+    await sql("analyze leasehold.job")
+    while await waited.claim(500):
+        pass
+    await skip_seats(sql)
+    await waited.get_ahead()
+    await waited.round()
+    assert other.begin == 0
+    assert await other.buffers() < 150
+    other = Worker(bench, sql)
+    await other.round()
+    await sql("update leasehold.shared_begin set server = 0")
+    assert await other.buffers() > 500, "the jobs in flight are in the way, or this shows nothing"
+
+
+async def test_a_shared_begin_waits_for_a_transaction_that_commits_late(
+    bench: Bench, waited: Worker, sql: Run
+) -> None:
+    job = uuid4()
+    await bench.user.execute(INSERT, {"id": job})
+    seat = await waited.highest()
+    await skip_seats(sql)
+    await waited.rounds()
+    assert await shared(sql) <= seat
+    await bench.user.commit()
+    assert await Worker(bench, sql).ids() == [job]
+    await waited.get_ahead()
+    await waited.round()
+    assert await shared(sql) > seat
+
+
+async def test_a_claim_that_may_be_rolled_back_with_an_earlier_one_shares_no_begin(
+    bench: Bench, waited: Worker, sql: Run
+) -> None:
+    first, second = await bench.enqueue(), None
+    await skip_seats(sql)
+    second = await bench.enqueue()
+    params = {**bench.claim_params(waited.begins, limit=1), "settled": await waited.highest()}
+    for job in (first, second):
+        cursor = await bench.user.execute(statement("job/claim", "leasehold"), params)
+        assert [row[0] for row in await cursor.fetchall()] == [job]
+    await bench.user.rollback()
+    assert set(await waited.ids()) == {first, second}
+
+
+async def test_after_a_restart_shared_begins_are_ignored_and_their_slots_used_again(
+    bench: Bench, waited: Worker, sql: Run
+) -> None:
+    await sql(
+        "update leasehold.shared_begin set server = 12345, started = now() - interval '1 day'"
+        " where queue is not null"
+    )
+    await sql(
+        "select setval('leasehold.begin_1', (select last_value + 1000 from leasehold.seat_seq))"
+    )
+    job = await bench.enqueue()
+    assert await waited.ids() == [job]
+    await sql(f"select pg_advisory_lock({TURN})")
+    await waited.round()
+    assert await shared(sql) == 1
+    assert await slots(sql) == [1]
+
+
+async def test_before_a_restart_no_slot_is_used_again(waited: Worker, sql: Run) -> None:
+    """A claim that read its slot before the tokens were lifted may still publish there."""
+    await sql("select leasehold.lift_tokens()")
+    await waited.rounds()
+    await waited.get_ahead()
+    await sql(f"select pg_advisory_lock({TURN})")
+    await waited.round()
+    assert await slots(sql) == [1, 2]
+
+
+async def test_a_copy_on_the_same_server_ignores_the_begins_of_the_original(
+    bench: Bench, waited: Worker, sql: Run, migrated: str, postgres: Any
+) -> None:
+    """``pg_dump`` reads the sequences later than its snapshot of the jobs."""
+    jobs = {await bench.enqueue() for _ in range(3)}
+    async with await psycopg.AsyncConnection.connect(migrated) as snapshot:
+        await snapshot.execute("begin isolation level repeatable read")
+        [(name,)] = await (await snapshot.execute("select pg_export_snapshot()")).fetchall()
+        await bench.ack(*await waited.claim())
+        await skip_seats(sql)
+        await waited.get_ahead()
+        await waited.round()
+        version = str(snapshot.info.server_version // 10000)
+        programs = find_binaries(version).bin_dir
+        dump = await run(programs / "pg_dump", "--snapshot", name, migrated)
+    with servers.database(postgres.dsn) as copy:
+        await run(programs / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", copy, given=dump)
+        app = App(copy)
+        async with await psycopg.AsyncConnection.connect(copy) as user:
+            there = Worker(await Bench.make(await app.store(), user), sql)
+            found = {job.id for _ in range(3) for job in await there.claim(1)}
+        await app.close()
+    assert found == jobs
+
+
+async def test_a_level_takes_one_slot_however_many_workers_wait(
+    bench: Bench, worker: Worker, sql: Run, migrated: str
+) -> None:
+    await sql(f"select pg_advisory_lock({TURN})")
+    for _ in range(8):
+        await bench.enqueue()
+    params = bench.claim_params(worker.begins, limit=1)
+
+    async def claim() -> None:
+        async with await psycopg.AsyncConnection.connect(migrated) as session:
+            await session.execute(statement("job/claim", "leasehold"), params)
+            await claimed.wait()
+
+    claimed = asyncio.Barrier(4)
+    async with asyncio.timeout(30):
+        await asyncio.gather(*(claim() for _ in range(4)))
+    while await worker.claim():
+        pass
+    other = Worker(bench, sql)
+    await other.get_ahead()
+    other.begins.levels.clear()  # it finds the level as an unknown one
+    await other.round()
+    await worker.round()
+    assert await slots(sql) == [1]
+
+
+async def test_without_a_free_slot_claims_go_on(bench: Bench, worker: Worker, sql: Run) -> None:
+    await sql(
+        "update leasehold.shared_begin set server = %(server)s, queue = 'other',"
+        " started = pg_postmaster_start_time()",
+        {"server": worker.begins.server},
+    )
+    await sql(f"select pg_advisory_lock({TURN})")
+    await worker.round()
+    await worker.round()
