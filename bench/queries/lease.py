@@ -122,12 +122,13 @@ _LATE = {
 }
 
 
-def lateness(watcher: Any, table: str) -> tuple[int, float, float]:
-    """How many schedules or deadlines have one job, and the median and the most seconds."""
+def lateness(watcher: Any, table: str) -> tuple[int, dict[str, float]]:
+    """How many schedules or deadlines have one job, and how late they are, in seconds."""
     row = watcher.execute(
         "select count(*) filter (where jobs = 1),"
-        " percentile_cont(0.5) within group (order by late)::float8, max(late)::float8"
+        " percentile_cont(array[0.5, 0.99, 1]) within group (order by late::float8)"
         " from (select of, count(*) as jobs, max(late) as late"
         f" from ({_LATE[table]}) each group by of) o"
     ).fetchone()
-    return int(row[0]), float(row[1] or 0), float(row[2] or 0)
+    keys = ("late_p50", "late_p99", "late_max")
+    return int(row[0]), dict(zip(keys, row[1] or [0.0] * 3, strict=True))
