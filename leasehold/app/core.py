@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from functools import partial
@@ -15,8 +15,10 @@ from uuid import UUID
 from leasehold.app.advisory import AdvisoryLock
 from leasehold.app.deadlines import StandingDeadline, standing_deadline
 from leasehold.app.definitions import (
+    Async,
     AsyncWithContext,
     P,
+    Plain,
     PlainWithContext,
     R,
     Registers,
@@ -43,7 +45,7 @@ from leasehold.jobs.tasks import TaskGiven, TaskOptions, task_name
 from leasehold.model.backoff import Backoff
 from leasehold.model.codec import Codec
 from leasehold.model.job import JobRequest
-from leasehold.model.moments import Duration
+from leasehold.model.moments import Duration, checked_timeout
 from leasehold.model.schedule import Spec, cron
 from leasehold.model.schedule import every as every_spec
 from leasehold.model.schedule import once as once_spec
@@ -109,13 +111,13 @@ class App(Home):
     def task(self, function: AsyncWithContext[P, R], /) -> Task[P, R]: ...
 
     @overload
-    def task(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    def task(self, function: Async[P, R], /) -> Task[P, R]: ...
 
     @overload
     def task(self, function: PlainWithContext[P, R], /) -> Task[P, R]: ...
 
     @overload
-    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    def task(self, function: Plain[P, R], /) -> Task[P, R]: ...
 
     @overload
     def task(self, /, *, name: str | None = None, **given: Unpack[TaskGiven]) -> Registers: ...
@@ -441,10 +443,11 @@ class App(Home):
         """
         return Inspector(await self.store(), self.env, self.settings)
 
-    async def diagnose(self, seconds: float = 5.0, role: str = "worker") -> Diagnosis:
+    async def diagnose(self, seconds: Duration = 5.0, role: str = "worker") -> Diagnosis:
         """Return the findings of ``leasehold doctor``, which watches clocks and renewals for
         ``seconds``. ``role`` is what the login is for: ``worker``, ``enqueue`` or ``observer``."""
-        return await diagnose(await self.located(), self.env, seconds, role)
+        watched = checked_timeout(seconds) or 0.0
+        return await diagnose(await self.located(), self.env, watched, role)
 
     # -- taking part -----------------------------------------------------------------------------
     @asynccontextmanager

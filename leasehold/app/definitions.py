@@ -27,6 +27,7 @@ from leasehold.model.deadline import Level, as_levels
 from leasehold.model.job import JOB_OPTIONS, JobGiven, JobOptions, JobRequest, SharedGiven
 from leasehold.model.missed import Missed, default_grace
 from leasehold.model.moments import Duration, in_seconds
+from leasehold.model.outcome import Cancel, Discard, Snooze
 from leasehold.model.schedule import Spec
 
 _OWN = ("name", "missed", "grace_seconds", "arguments")
@@ -36,8 +37,12 @@ _REFUSED = ("run_at", "run_in", "unique", "unique_for", "on_conflict")
 P = ParamSpec("P")
 R = TypeVar("R")
 U = TypeVar("U", bound=Upcast)
-AsyncWithContext = Callable[Concatenate[Context, P], Awaitable[R]]
-PlainWithContext = Callable[Concatenate[SyncContext, P], R]
+NoResult = Snooze | Cancel | Discard
+"""What a handler may return instead of its result, which is no part of its task's type."""
+Async = Callable[P, Awaitable[R | NoResult]]
+AsyncWithContext = Callable[Concatenate[Context, P], Awaitable[R | NoResult]]
+Plain = Callable[P, R | NoResult]
+PlainWithContext = Callable[Concatenate[SyncContext, P], R | NoResult]
 _NOT_GIVEN: Any = object()
 
 
@@ -151,11 +156,11 @@ class Registers(Protocol):
     @overload
     def __call__(self, function: AsyncWithContext[P, R], /) -> Task[P, R]: ...
     @overload
-    def __call__(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    def __call__(self, function: Async[P, R], /) -> Task[P, R]: ...
     @overload
     def __call__(self, function: PlainWithContext[P, R], /) -> Task[P, R]: ...
     @overload
-    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    def __call__(self, function: Plain[P, R], /) -> Task[P, R]: ...
 
 
 class Schedules(Protocol):
@@ -166,11 +171,11 @@ class Schedules(Protocol):
     @overload
     def __call__(self, target: AsyncWithContext[P, R], /) -> Task[P, R]: ...
     @overload
-    def __call__(self, target: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    def __call__(self, target: Async[P, R], /) -> Task[P, R]: ...
     @overload
     def __call__(self, target: PlainWithContext[P, R], /) -> Task[P, R]: ...
     @overload
-    def __call__(self, target: Callable[P, R], /) -> Task[P, R]: ...
+    def __call__(self, target: Plain[P, R], /) -> Task[P, R]: ...
 
 
 class StoredGiven(SharedGiven, total=False):

@@ -11,6 +11,7 @@ from leasehold.config import Limits, check_text
 from leasehold.errors import BadJob, ConfigError, LostLease
 from leasehold.lease.bids import Bid, Lost
 from leasehold.lease.guard import Guard
+from leasehold.model.moments import Duration, checked_timeout
 
 VERIFY_IDLE_SECONDS = 3.0
 T = TypeVar("T")
@@ -63,14 +64,15 @@ class Held:
         bid = self._bid
         return bid is not None and bid.found_vacant
 
-    async def _verify(self, connection: Any, idle_timeout: float) -> None:
-        if not 0.001 <= idle_timeout <= 3600:
+    async def _verify(self, connection: Any, idle_timeout: Duration) -> None:
+        idle_seconds = checked_timeout(idle_timeout)
+        if idle_seconds is None or not 0.001 <= idle_seconds <= 3600:
             raise ConfigError("idle_timeout must be seconds from 0.001 to 3600", got=idle_timeout)
         token = self._token()
         if token is None:
             raise self._is_lost()
         on = self._app.on_connection
-        await on.verify(connection, self._full_name, token, idle_timeout)
+        await on.verify(connection, self._full_name, token, idle_seconds)
 
     def _is_lost(self) -> LostLease:
         bid = self._bid

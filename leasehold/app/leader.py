@@ -92,7 +92,9 @@ class Leader(Held):
                     await asyncio.sleep(0)
         return term
 
-    async def verify(self, connection: Any, *, idle_timeout: float = VERIFY_IDLE_SECONDS) -> None:
+    async def verify(
+        self, connection: Any, *, idle_timeout: Duration = VERIFY_IDLE_SECONDS
+    ) -> None:
         """Keep other processes from leading until your transaction ends::
 
             async with connection.transaction():

@@ -57,7 +57,9 @@ class Lock(Held):
         """Whether this process holds the lock at this moment."""
         return self._now() is not None
 
-    async def verify(self, connection: Any, *, idle_timeout: float = VERIFY_IDLE_SECONDS) -> None:
+    async def verify(
+        self, connection: Any, *, idle_timeout: Duration = VERIFY_IDLE_SECONDS
+    ) -> None:
         """Keep other processes from getting the lock until your transaction ends.
 
         ``connection`` is any that ``on=`` accepts. The server ends the transaction when it is idle

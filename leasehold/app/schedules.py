@@ -20,7 +20,7 @@ from leasehold.watch.backfill import backfill, code_defines, no_such_schedule
 
 
 class StoredSchedules:
-    """Schedules that are data: one for each report or customer, made at run time::
+    """``app.schedules``: schedules that are data, one for each report or customer::
 
         await app.schedules.put(
             "report-42", report, cron="0 7 * * *", timezone="Asia/Seoul",
@@ -74,23 +74,25 @@ class StoredSchedules:
 
     async def get(self, name: str) -> StoredSchedule:
         """Return a schedule of this application, also one that the code defines. Raises
-        BadSchedule."""
+        BadSchedule if no schedule has this name."""
         found = await (await self._app.store()).get_schedule(self._name, name)
         if found is None:
             raise no_such_schedule(name)
         return found
 
     async def list(self, limit: int = 1000) -> list[StoredSchedule]:
-        """Return the schedules of this application, by name, also those that the code defines."""
+        """Return at most ``limit`` schedules of this application, by name, also those that the
+        code defines."""
         return await (await self._app.store()).list_schedules(self._name, limit)
 
     async def pause(self, name: str) -> None:
-        """Stop deciding the moments of a schedule. Raises BadSchedule."""
+        """Stop deciding the moments of a schedule, also of one that the code defines. Raises
+        BadSchedule if no schedule has this name."""
         await self._pause(name, True)
 
     async def resume(self, name: str) -> None:
-        """Decide its moments again. ``missed`` says what happens to those since the pause. Raises
-        BadSchedule."""
+        """Decide the moments of a paused schedule again. ``missed`` says what happens to those
+        since the pause. Raises BadSchedule if no schedule has this name."""
         await self._pause(name, False)
 
     async def _pause(self, name: str, paused: bool) -> None:
@@ -98,7 +100,8 @@ class StoredSchedules:
             raise no_such_schedule(name)
 
     async def run_now(self, name: str) -> UUID:
-        """Enqueue a job of a schedule outside its moments. Return its id. Raises BadSchedule."""
+        """Enqueue a job of a schedule now, outside its moments. Return the job's id. Raises
+        BadSchedule if no schedule has this name."""
         store, job = await self._app.store(), self._app.env.new_id()
         if not await store.run_schedule(self._name, name, job, self._app.env.due_now()):
             raise no_such_schedule(name)
@@ -118,8 +121,9 @@ class StoredSchedules:
     async def backfill(self, name: str, start: datetime, end: datetime) -> Sequence[datetime]:
         """Run the job of a schedule for each of its moments from ``start`` until before ``end``
         that did not fire: because it was missed, or because the schedule did not exist yet.
-        ``ctx.scheduled_for`` is the moment. Return these moments. ``end`` must have passed. Raises
-        BadSchedule, also for more than 10,000 moments."""
+        ``ctx.scheduled_for`` is the moment. Return these moments. Both are datetimes with a time
+        zone, and ``end`` must have passed. Raises BadSchedule, also for more than 10,000 moments,
+        and for a ``start`` that is older than the ledger (``Retention(ticks_days=…)``)."""
         store, kept = await self._app.store(), self._app.settings.retention.ticks_days
         return await backfill(store, self._app.env, kept, self._name, name, start, end)
 

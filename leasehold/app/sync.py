@@ -272,7 +272,7 @@ class SyncHeld:
         """See :attr:`Held.found_vacant`."""
         return self._held.found_vacant
 
-    def verify(self, connection: Any, *, idle_timeout: float = VERIFY_IDLE_SECONDS) -> None:
+    def verify(self, connection: Any, *, idle_timeout: Duration = VERIFY_IDLE_SECONDS) -> None:
         """See :meth:`Lock.verify`. ``connection`` is of a sync driver."""
         self._sync._here(connection, self._held.verify(connection, idle_timeout=idle_timeout))
 
@@ -521,7 +521,7 @@ _NO_STORE: Any = None
 
 
 class SyncSchedules:
-    """``app.schedules`` for code without an event loop. See :class:`StoredSchedules`."""
+    """``app.sync.schedules``: :class:`StoredSchedules` for code without an event loop."""
 
     def __init__(self, sync: SyncApp, app: Home) -> None:
         self._sync = sync

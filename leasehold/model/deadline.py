@@ -14,6 +14,7 @@ from uuid import UUID
 
 from leasehold.config import Limits
 from leasehold.errors import BadDeadline, storable, suggest
+from leasehold.model.moments import Duration, in_seconds
 
 SINCE = ("scheduled", "enqueued", "started", "tick", "fixed", "average")
 UNTIL = ("success", "finished")
@@ -42,7 +43,7 @@ class Deadline:
     days: float = 0
     hours: float = 0
     minutes: float = 0
-    seconds: float = 0
+    seconds: Duration = 0
     at: datetime | None = None
     since: str | None = None
     runs: int | None = None
@@ -53,6 +54,7 @@ class Deadline:
     """The name that people see. The default is the task's name."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "seconds", in_seconds(self.seconds))
         _check_words(self)
         _check_interval(self)
         if self.average:
@@ -71,7 +73,8 @@ class Deadline:
 
     @property
     def interval_seconds(self) -> float:
-        return self.days * 86400.0 + self.hours * 3600.0 + self.minutes * 60.0 + self.seconds
+        minutes = self.days * 1440.0 + self.hours * 60.0 + self.minutes
+        return float(minutes * 60.0 + in_seconds(self.seconds))
 
 
 def _check_words(deadline: Deadline) -> None:

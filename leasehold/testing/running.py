@@ -15,6 +15,7 @@ from leasehold.duties.syncer import Planned
 from leasehold.env import Env
 from leasehold.errors import BadSchedule, ConfigError, JobNotFound, WaitTimeout, suggest
 from leasehold.model.job import JobRecord
+from leasehold.model.moments import Duration, checked_timeout
 from leasehold.node import Node
 
 _LOOK_SECONDS = 0.01
@@ -35,7 +36,7 @@ async def drain(
     app: App,
     *,
     queues: Mapping[str, int] | None = None,
-    timeout: float = 30.0,
+    timeout: Duration = 30.0,
     until: datetime | timedelta | None = None,
     schedules: Collection[str] = (),
 ) -> list[JobRecord]:
@@ -52,7 +53,8 @@ async def drain(
         await drain(app, until=timedelta(hours=1))
         await drain(app, until=seven, schedules=["daily_report"])
 
-    After ``timeout`` seconds it cancels the running jobs, gives them back, and raises WaitTimeout.
+    After ``timeout``, in seconds, it cancels the running jobs, gives them back, and raises
+    WaitTimeout.
     Raises ConfigError for an ``until`` in the past, and BadSchedule for an unknown schedule.
     """
     planned = [_planned(app, name) for name in schedules]
@@ -69,7 +71,7 @@ async def drain(
         _note_claims(node, ran)
         passing = _Passing(app, node, env, ran, planned)
         async with app.state_for(node):
-            await _drain(passing, until, timeout)
+            await _drain(passing, until, checked_timeout(timeout))
     finally:
         app.env = before
     records = []
@@ -81,7 +83,9 @@ async def drain(
     return records
 
 
-async def _drain(passing: _Passing, until: datetime | timedelta | None, timeout: float) -> None:
+async def _drain(
+    passing: _Passing, until: datetime | timedelta | None, timeout: float | None
+) -> None:
     node = passing.node
     await node.start()
     try:
@@ -93,7 +97,7 @@ async def _drain(passing: _Passing, until: datetime | timedelta | None, timeout:
         left = [claim.job.task for claim in node.running.snapshot()]
         node.executor.end_all("stopping")
         raise WaitTimeout(
-            f"jobs were left after {timeout:g} s",
+            f"jobs were left after {timeout or 0:g} s",
             got=left,
             do="Raise timeout=, or see what these tasks wait for. With until=, no other node of "
             "the application may run",

@@ -1,7 +1,5 @@
-"""``drain``, ``assert_enqueued`` and ``clear`` for tests without an event loop:
-
-from leasehold.testing.sync import assert_enqueued, clear, drain
-"""
+"""``drain``, ``assert_enqueued`` and ``clear`` as plain functions, for tests without an event
+loop."""
 
 from __future__ import annotations
 
@@ -11,6 +9,7 @@ from typing import Any
 
 from leasehold.app import App, Task
 from leasehold.model.job import JobRecord
+from leasehold.model.moments import Duration
 from leasehold.testing import asserting, databases, running
 
 
@@ -18,7 +17,7 @@ def drain(
     app: App,
     *,
     queues: Mapping[str, int] | None = None,
-    timeout: float = 30.0,
+    timeout: Duration = 30.0,
     until: datetime | timedelta | None = None,
     schedules: Collection[str] = (),
 ) -> list[JobRecord]:

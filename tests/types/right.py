@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from leasehold import App, Context, Deadline, Job, SyncContext
+from leasehold import App, Cancel, Context, Deadline, Discard, Job, Snooze, SyncContext
 
 app = App()
 
@@ -26,6 +26,16 @@ def resize(path: str) -> int:
 def crop(ctx: SyncContext, path: str, *, width: int) -> None: ...
 
 
+@app.task
+async def poll(ctx: Context, url: str) -> str | Snooze:
+    return url if ctx.attempt > 1 else Snooze(5)
+
+
+@app.task(executor="thread")
+def fetch(url: str) -> int | Cancel | Discard | None:
+    return len(url)
+
+
 @app.periodic("0 7 * * *")
 @app.task
 async def report() -> None: ...
@@ -42,6 +52,9 @@ async def main(session: object) -> tuple[str, dict[str, int], int]:
     mail: Job[dict[str, int]] = await later.enqueue(1, timeout=9)
     await later.using(run_at=datetime.now(UTC) + timedelta(days=1), run_in=None).enqueue(2)
     size: Job[int] = await resize.enqueue("a")
+    text: Job[str] = await poll.enqueue("u")
+    count: Job[int | None] = await fetch.enqueue("u")
+    print((await text.wait()).upper(), await count.wait())
     await crop.enqueue("p", width=3)
     await report.enqueue()
     await beat.enqueue()

@@ -60,6 +60,10 @@ def test_a_deadline_that_cannot_be_is_refused(options: dict[str, Any], says: str
         Deadline(on_breach="page", **options)
 
 
+def test_seconds_may_be_a_timedelta():
+    assert Deadline(hours=1, seconds=timedelta(minutes=2), on_breach="t").interval_seconds == 3720
+
+
 def test_a_deadline_needs_somebody_to_tell():
     with pytest.raises(BadDeadline, match="on_breach"):
         Deadline(minutes=1, on_breach=None)
