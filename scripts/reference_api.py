@@ -9,8 +9,10 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
 from types import FunctionType
-from typing import Any, get_overloads, is_typeddict
+from typing import Any, NamedTuple, get_overloads, is_typeddict
 
 import leasehold
 import leasehold.testing
@@ -18,22 +20,129 @@ from leasehold.app.advisory import AdvisoryLock
 from leasehold.app.deadlines import StandingDeadline
 from leasehold.app.leader import Leader
 from leasehold.app.lock import Lock
-from leasehold.app.sync import SyncApp
+from leasehold.app.schedules import StoredSchedules
+from leasehold.app.sync import SyncApp, SyncSchedules
+from leasehold.integrations.django.base import DjangoApp
+from leasehold.integrations.gunicorn import Certificates, node
+from leasehold.ports import StoredSchedule
 
 INTRO = (
-    "The names in `leasehold` are public: `from leasehold import App`. The other classes are what "
-    "the methods of `App` return. [Errors](errors.md) lists the errors, and "
-    "[Settings](settings.md) the arguments of `App`. [Jobs](../howto/jobs.md#options) explains the "
-    "options of jobs."
+    "The names in `leasehold` are public: `from leasehold import App`. The classes after them are "
+    "what `App` has and its methods return: `app.schedules` is a `StoredSchedules`. After these, "
+    "the page describes the other modules from which you import. [Errors](errors.md) lists the "
+    "errors, and [Settings](settings.md) the arguments of `App`. [Jobs](../howto/jobs.md#options) "
+    "explains the options of jobs."
 )
 TESTING = (
     "[Tests of your application](../howto/testing.md) explains these and the fixtures of the "
-    "pytest plugin. `leasehold.testing.sync` has `drain` and `assert_enqueued` as plain functions."
+    "pytest plugin."
 )
+ROOT = Path(__file__).parents[1]
 FIRST = ("App", "Task", "Job", "JobRecord", "JobRequest", "Context", "SyncContext")
-RETURNED = (Leader, Lock, AdvisoryLock, StandingDeadline, SyncApp)
-CONSTRUCTED = ("App", "Backoff", "Cancel", "Deadline", "Discard", "Snooze")
+RETURNED = (
+    StoredSchedules, StoredSchedule, Leader, Lock, AdvisoryLock, StandingDeadline, SyncApp,
+    SyncSchedules,
+)  # fmt: skip
+CONSTRUCTED = (
+    "App", "Backoff", "Cancel", "Deadline", "Discard", "Snooze", "Login", "BackgroundNode",
+    "Leasehold", "DjangoApp",
+)  # fmt: skip
 """Classes of which users make objects."""
+
+
+class Module(NamedTuple):
+    """A module from which users import, besides ``leasehold`` and ``leasehold.testing``."""
+
+    name: str
+    intro: str
+    public: str = ""
+    """Its names, in the order of the page."""
+    doc: bool = True
+    """Whether its docstring is for users."""
+
+
+_HOWTO = "[{}](../howto/{}.md) explains how to use {}."
+MODULES = (
+    Module("leasehold.testing.sync", "", "drain assert_enqueued clear"),
+    Module("leasehold.embedded", "", "EmbeddedServer"),
+    Module(
+        "leasehold.web",
+        "[The dashboard](../howto/dashboard.md) and [Metrics, probes and "
+        "alerts](../howto/metrics.md) explain how to use these.",
+        "dashboard Login probes",
+    ),
+    Module(
+        "leasehold.integrations.background",
+        _HOWTO.format("Flask", "flask", "it"),
+        "BackgroundNode",
+    ),
+    Module(
+        "leasehold.integrations.flask",
+        _HOWTO.format("Flask", "flask", "it"),
+        "Leasehold app_of_flask",
+    ),
+    Module(
+        "leasehold.integrations.django",
+        _HOWTO.format("Django", "django", "it"),
+        "app DjangoApp",
+    ),
+    Module(
+        "leasehold.integrations.django.gunicorn",
+        "",
+        "pre_fork post_worker_init worker_exit child_exit",
+    ),
+    Module("leasehold.integrations.django.backend", "", "LeaseholdBackend"),
+    Module("leasehold.integrations.django.models", "", "Job"),
+    Module("leasehold.integrations.django.urls", ""),
+    Module(
+        "leasehold.integrations.gunicorn",
+        _HOWTO.format("Web processes", "web", "them"),
+        "pre_fork child_exit certificates Certificates node",
+    ),
+    Module(
+        "leasehold.integrations.litestar",
+        _HOWTO.format("FastAPI, Starlette and Litestar", "fastapi", "it"),
+        "mounted",
+    ),
+    Module("leasehold.integrations.wsgi", "", "as_wsgi"),
+    Module(
+        "leasehold.integrations.rows",
+        _HOWTO.format("Row claims", "row-claims", "them"),
+        "claim_rows",
+    ),
+    Module(
+        "leasehold.integrations.apscheduler",
+        _HOWTO.format("APScheduler", "apscheduler", "it"),
+        "leader_gate leader_gate_in_thread run_blocking adopt",
+    ),
+    Module(
+        "leasehold.telemetry",
+        _HOWTO.format("Logging", "logging", "it"),
+        "JsonFormatter",
+        doc=False,
+    ),
+    Module(
+        "leasehold.errors",
+        "[Errors](errors.md) lists the errors.",
+        "without_secrets",
+        doc=False,
+    ),
+)
+_WORKER_HOOKS = node("leasehold.integrations.django:app")
+NOT_IMPORTED: dict[str, Any] = {
+    "leasehold.integrations.django.DjangoApp": DjangoApp,
+    "leasehold.integrations.django.gunicorn.pre_fork": Certificates.pre_fork,
+    "leasehold.integrations.django.gunicorn.child_exit": Certificates.child_exit,
+    "leasehold.integrations.django.gunicorn.post_worker_init": _WORKER_HOOKS[0],
+    "leasehold.integrations.django.gunicorn.worker_exit": _WORKER_HOOKS[1],
+}
+"""What stands for names whose modules need a Django project, or start to watch over forks."""
+FROM_SOURCE = (
+    "leasehold.integrations.django.app",
+    "leasehold.integrations.django.backend.LeaseholdBackend",
+    "leasehold.integrations.django.models.Job",
+)
+"""Read from the text of the module, for the same reason."""
 IN_ERRORS = ("LeaseholdError",)
 """Names of ``leasehold`` that another page describes."""
 HIDDEN = {
@@ -44,9 +153,14 @@ HIDDEN = {
     "JobRequest": "as_request",
     "AdvisoryLock": "acquire_on",
     "SyncApp": "call background",
+    "Certificates": "drop_helper",
+    "DjangoApp": "located",
+    "JsonFormatter": "format",
+    "Login": "secret who",
 }
 """What only leasehold itself calls."""
 _LINE = 88
+_RECEIVERS = ("self", "cls")
 _MODULE = re.compile(r"^(?:[a-z_]+\.)+(?=[A-Z])")
 
 
@@ -55,6 +169,17 @@ def sections() -> list[tuple[str, Any]]:
     names = sorted(leasehold.__all__, key=lambda n: (n not in FIRST, n))
     names = [*FIRST, *[n for n in names if n not in FIRST and n not in IN_ERRORS]]
     return [(n, getattr(leasehold, n)) for n in names] + [(k.__name__, k) for k in RETURNED]
+
+
+def of_modules() -> list[tuple[str, Any]]:
+    """The names of MODULES that can be imported here, by their full names."""
+    wanted = [f"{m.name}.{name}" for m in MODULES for name in m.public.split()]
+    return [(full, _imported(full)) for full in wanted if full not in FROM_SOURCE]
+
+
+def _imported(full: str) -> Any:
+    module, _, name = full.rpartition(".")
+    return NOT_IMPORTED.get(full) or getattr(import_module(module), name)
 
 
 def members(kind: Any) -> dict[str, Any]:
@@ -67,7 +192,7 @@ def members(kind: Any) -> dict[str, Any]:
         if owner.__module__.startswith("leasehold"):
             for name, value in vars(owner).items():
                 public = not name.startswith("_") and name not in hidden
-                if public and isinstance(value, FunctionType | property):
+                if public and isinstance(value, FunctionType | property | classmethod):
                     found.setdefault(name, value)
     return found
 
@@ -76,7 +201,50 @@ def body(first_level: int = 2) -> list[str]:
     """The paragraphs of the page."""
     mark = "#" * first_level
     made = [part for name, kind in sections() for part in _class(name, kind, mark)]
-    return [*made, f"{mark} leasehold.testing", TESTING, *_testing(mark)]
+    made += [f"{mark} leasehold.testing", TESTING, *_testing(mark)]
+    return [*made, *[part for module in MODULES for part in _module(module, mark)]]
+
+
+def _module(module: Module, mark: str) -> Iterator[str]:
+    yield f"{mark} {module.name}"
+    if module.doc:
+        yield markdown(ast.get_docstring(_tree(module.name)))
+    if module.intro:
+        yield module.intro
+    for name in module.public.split():
+        full = f"{module.name}.{name}"
+        if full in FROM_SOURCE:
+            yield from [f"{mark}# {full}", *_from_source(module.name, name)]
+            continue
+        value = _imported(full)
+        if inspect.isclass(value):
+            yield from _class(name, value, f"{mark}#", full)
+        else:
+            yield f"{mark}# {full}"
+            yield from _member(name, value)
+
+
+def _tree(module: str) -> ast.Module:
+    path = ROOT.joinpath(*module.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(path.read_text("utf-8"))
+
+
+def _from_source(module: str, name: str) -> list[str]:
+    """A class's docstring, or the annotation of a name and the text below it."""
+    for block in ast.walk(_tree(module)):
+        lines = getattr(block, "body", None)
+        for line, after in zip(lines, [*lines[1:], None], strict=True) if lines else ():
+            match line, after:
+                case ast.ClassDef(name=found), _ if found == name:
+                    return [markdown(ast.get_docstring(line))]
+                case (
+                    ast.AnnAssign(target=ast.Name(id=found)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ) if found == name:
+                    shown = f"{name}: {ast.unparse(line.annotation)}"
+                    return [f"```python\n{shown}\n```", markdown(text)]
+    raise LookupError(f"{module} has no {name} with a text")
 
 
 def _testing(mark: str) -> Iterator[str]:
@@ -89,15 +257,16 @@ def _testing(mark: str) -> Iterator[str]:
             yield from _member(name, value)
 
 
-def _class(name: str, kind: Any, mark: str) -> Iterator[str]:
-    yield f"{mark} {name}"
+def _class(name: str, kind: Any, mark: str, title: str = "") -> Iterator[str]:
+    yield f"{mark} {title or name}"
     if not inspect.isclass(kind):  # the alias of a type
         yield f"```python\n{name} = {str(kind).replace('collections.abc.', '')}\n```"
         return
     if name in CONSTRUCTED:  # its fields are the arguments
         yield f"```python\n{signature(name, kind.__init__, '')}\n```"
     yield markdown(kind.__doc__)
-    if dataclasses.is_dataclass(kind) and not members(kind) and name not in CONSTRUCTED:
+    plain = dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")
+    if plain and not members(kind) and name not in CONSTRUCTED:
         yield _fields(kind)
     for member, value in members(kind).items():
         yield f"{mark}# {name}.{member}"
@@ -105,13 +274,18 @@ def _class(name: str, kind: Any, mark: str) -> Iterator[str]:
 
 
 def _member(name: str, value: Any) -> Iterator[str]:
-    function = value.fget if isinstance(value, property) else value
+    function = _function(value)
     if isinstance(value, property):
         kind = inspect.signature(function).return_annotation
         yield f"```python\n{name}: {kind}\n```"
     else:
-        yield f"```python\n{signature(name, function)}\n```"
+        mark = "@classmethod\n" if isinstance(value, classmethod) else ""
+        yield f"```python\n{mark}{signature(name, function)}\n```"
     yield markdown(function.__doc__)
+
+
+def _function(member: Any) -> Any:
+    return member.fget if isinstance(member, property) else getattr(member, "__func__", member)
 
 
 def signature(name: str, function: Any, prefix: str = "def ") -> str:
@@ -122,7 +296,7 @@ def signature(name: str, function: Any, prefix: str = "def ") -> str:
     parts: list[str] = []
     kinds = [p.kind for p in given.parameters.values()]
     for index, parameter in enumerate(list(given.parameters.values())):
-        if parameter.name == "self":
+        if parameter.name in _RECEIVERS:
             continue
         if parameter.kind is parameter.VAR_KEYWORD and (options := _options(parameter, plain)):
             parts += options if "*" in parts else ["*", *options]
@@ -164,13 +338,18 @@ def _options(parameter: inspect.Parameter, function: Any) -> list[str]:
 
 
 def _fields(kind: Any) -> str:
-    """The fields of a dataclass, with the text below each."""
+    """The fields of a dataclass or a named tuple, with the text below each."""
     lines = []
     told = {name: text for owner in kind.__mro__ for name, text in _told(owner).items()}
-    for field in dataclasses.fields(kind):
-        text = told.get(field.name, "")
-        default = "" if field.default is dataclasses.MISSING else f" = {_value(field.default)}"
-        shown = f"`{field.name}: {field.type}{default}`"
+    if hasattr(kind, "_fields"):
+        kinds = {name: getattr(t, "__forward_arg__", t) for name, t in kind.__annotations__.items()}
+        given = [(name, kinds[name], dataclasses.MISSING) for name in kind._fields]
+    else:
+        given = [(field.name, field.type, field.default) for field in dataclasses.fields(kind)]
+    for name, annotation, standard in given:
+        text = told.get(name, "")
+        default = "" if standard is dataclasses.MISSING else f" = {_value(standard)}"
+        shown = f"`{name}: {annotation}{default}`"
         lines.append(f"- {shown}" + (f": {' '.join(markdown(text).split())}" if text else ""))
     return "\n".join(lines)
 
@@ -190,15 +369,18 @@ def _told(owner: Any) -> dict[str, str]:
 
 
 def markdown(doc: str | None) -> str:
-    """A docstring as Markdown: its examples, after ``::``, become blocks of Python."""
+    """A docstring as Markdown: its examples, which are indented, become blocks of Python."""
     lines = inspect.cleandoc(doc or "").splitlines()
     made: list[str] = []
     while lines:
         line = lines.pop(0)
-        if not line.endswith("::"):
+        if line.endswith("::"):
+            made += [_inline(line[:-1]), ""]
+        elif line.startswith("    ") and made[-1:] == [""]:
+            lines.insert(0, line)
+        else:
             made.append(_inline(line))
             continue
-        made += [_inline(line[:-1]), ""]
         while lines and not lines[0].strip():
             lines.pop(0)
         block: list[str] = []
@@ -216,20 +398,20 @@ def _inline(line: str) -> str:
 def undocumented() -> list[str]:
     """Public names without a docstring or an annotation."""
     wrong = []
-    for name, kind in sections():
+    for name, kind in [*sections(), *of_modules()]:
         if inspect.isclass(kind):
             wrong += [name] * (not kind.__doc__)
-            for member, value in members(kind).items():
-                function = value.fget if isinstance(value, property) else value
-                plain = inspect.signature(inspect.unwrap(function))
-                bare = [
-                    p.name
-                    for p in plain.parameters.values()
-                    if p.annotation is p.empty and p.name != "self"
-                ]
-                if not value.__doc__ or plain.return_annotation is plain.empty or bare:
-                    wrong.append(f"{name}.{member}")
+            wrong += [f"{name}.{m}" for m, value in members(kind).items() if _is_bare(value)]
+        elif inspect.isfunction(kind):
+            wrong += [name] * _is_bare(kind)
     return wrong
+
+
+def _is_bare(member: Any) -> bool:
+    given = inspect.signature(inspect.unwrap(_function(member)))
+    annotations = [given.return_annotation]
+    annotations += [p.annotation for n, p in given.parameters.items() if n not in _RECEIVERS]
+    return not _function(member).__doc__ or inspect.Parameter.empty in annotations
 
 
 if __name__ == "__main__":

@@ -76,8 +76,9 @@ class EmbeddedServer:
         """Join the server of ``data_dir``, or start it; returns when it accepts connections.
 
         ``data_dir`` None: a folder per user and major version (see ``LEASEHOLD_HOME``).
-        ``version``: as in :func:`find_binaries`. ``settings``: PostgreSQL's own; they have no
-        effect if the server already runs. The first start creates the data (about a second).
+        ``version``: a major version (``"16"``) or an exact one (``"16.14"``). ``settings``:
+        PostgreSQL's own; they have no effect if the server already runs. The first start creates
+        the data (about a second).
         Raises EmbeddedError, with the end of the server's log if there is one.
         """
         _check_settings(settings or {})
@@ -107,7 +108,7 @@ class EmbeddedServer:
 
     @property
     def pid(self) -> int:
-        """The postmaster's current pid; a restart changes it."""
+        """The postmaster's pid. A restart changes it. Raises EmbeddedError if no server runs."""
         pid = self._folder.pid()
         if pid is None:
             raise EmbeddedError(

@@ -54,8 +54,9 @@ _TRIES = 6
 # -- the gate --------------------------------------------------------------------------------------
 @asynccontextmanager
 async def leader_gate(scheduler: Any, app: App, name: str) -> AsyncIterator[Leader]:
-    """The scheduler runs inside the block while this process leads ``name``. For an
-    AsyncIOScheduler, or a BackgroundScheduler in an application with an event loop."""
+    """With ``async with``, the scheduler runs inside the block while this process leads ``name``.
+    For an AsyncIOScheduler, or a BackgroundScheduler in an application with an event loop. Raises
+    ConfigError for an executor with processes."""
     gate = _Gate(scheduler, app)
     lead = app.leader(name, on_gain=gate.open, on_loss=gate.close)
     gate.guard_runs(lead)
@@ -65,7 +66,7 @@ async def leader_gate(scheduler: Any, app: App, name: str) -> AsyncIterator[Lead
 
 @contextmanager
 def leader_gate_in_thread(scheduler: Any, app: App, name: str) -> Iterator[SyncLeader]:
-    """The same without an event loop, for a BackgroundScheduler."""
+    """:func:`leader_gate` without an event loop, for a BackgroundScheduler: use ``with``."""
     gate = _Gate(scheduler, app)
     lead = app.sync.leader(name, on_gain=gate.open, on_loss=gate.close)
     gate.guard_runs(lead)

@@ -38,6 +38,7 @@ class Leasehold:
 
     ``flask_app``: the Flask application; leave it out in an application factory, and call
     :meth:`init_app` there. ``app``: the App with the tasks and schedules; by default a new one.
+    Raises ConfigError if this App has an extension already.
     """
 
     def __init__(self, flask_app: Flask | None = None, app: App | None = None) -> None:

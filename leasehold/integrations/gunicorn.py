@@ -151,6 +151,7 @@ def node(
     running = contextlib.ExitStack()
 
     def post_worker_init(worker: Any) -> None:
+        """gunicorn's ``post_worker_init``: start the worker's node, in a thread."""
         app = pkgutil.resolve_name(target)
         if not isinstance(app, App):
             raise ConfigError(f"{target} is not an App", got=app, do="node('module:app')")
@@ -161,6 +162,7 @@ def node(
             sys.exit(1)  # any other error here makes gunicorn end, with all its workers
 
     def worker_exit(server: Any, worker: Any) -> None:
+        """gunicorn's ``worker_exit``: stop the node. Its jobs have ``App(grace=…)`` seconds."""
         running.close()
 
     return post_worker_init, worker_exit

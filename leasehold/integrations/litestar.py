@@ -1,9 +1,11 @@
-"""Litestar: a way to mount the dashboard. The node needs nothing of its own:
+"""Litestar: a way to mount the dashboard and the probes.
 
-web = Litestar(
-    route_handlers=[mounted("/leasehold", dashboard(app, login=Login(token=...)))],
-    lifespan=[app.lifespan],
-)
+    web = Litestar(
+        route_handlers=[mounted("/leasehold", dashboard(app, login=Login(token=...)))],
+        lifespan=[app.lifespan],
+    )
+
+The node needs nothing of its own.
 """
 
 from __future__ import annotations

@@ -14,17 +14,19 @@ ENCODED = "$encoded"
 
 
 class Codec(Protocol):
-    """What ``App(codec=…)`` takes. Both methods may run in any thread, and must not wait::
+    """What ``App(codec=…)`` takes::
 
-    class Encrypted:
-        def __init__(self, key: bytes) -> None:
-            self._fernet = Fernet(key)
+        class Encrypted:
+            def __init__(self, key: bytes) -> None:
+                self._fernet = Fernet(key)
 
-        def encode(self, data: bytes) -> bytes:
-            return self._fernet.encrypt(data)
+            def encode(self, data: bytes) -> bytes:
+                return self._fernet.encrypt(data)
 
-        def decode(self, data: bytes) -> bytes:
-            return self._fernet.decrypt(data)
+            def decode(self, data: bytes) -> bytes:
+                return self._fernet.decrypt(data)
+
+    Both methods may run in any thread, and must not wait.
     """
 
     def encode(self, data: bytes) -> bytes:

@@ -26,7 +26,8 @@ SHORTEST_SECRET = 8
 @dataclass(frozen=True)
 class Login:
     """Either a ``token``, or ``user`` and ``password``. A browser gets a form; a program may send
-    ``Authorization: Basic`` (with a token: any name, and the token as the password)."""
+    ``Authorization: Basic`` (with a token: any name, and the token as the password). Raises
+    ConfigError for a token or password of fewer than 8 characters."""
 
     token: str = ""
     user: str = ""

@@ -65,5 +65,5 @@ class Probes:
 
 
 def probes(app: App) -> Starlette:
-    """An ASGI application with the three endpoints."""
+    """An ASGI application with ``/metrics``, ``/livez`` and ``/readyz``. They need no login."""
     return Starlette(routes=list(Probes(app).routes()))

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+import leasehold
 from leasehold import App, Job
+from leasehold import errors as known_errors
 from scripts import reference_api
-from scripts.reference_api import markdown, members, sections, signature, undocumented
+from scripts.reference_api import (
+    markdown,
+    members,
+    of_modules,
+    sections,
+    signature,
+    undocumented,
+)
+from tests.arch import tree
+
+HOWTO = sorted((tree.ROOT / "docs" / "howto").glob("*.md"))
+IMPORT = re.compile(r"^ *from (leasehold[\w.]*) import (\([^)]*\)|[^\n#(]+)", re.M)
+DOTTED = re.compile(r"\bleasehold(?:\.\w+){2,}")
 
 
 def test_every_public_name_is_documented_and_annotated():
@@ -28,25 +43,103 @@ def test_a_name_without_a_docstring_or_an_annotation_is_caught(monkeypatch):
 
     Bare.__module__ = "leasehold.bare"
     monkeypatch.setattr(reference_api, "sections", lambda: [("Bare", Bare)])
+    monkeypatch.setattr(reference_api, "of_modules", lambda: [])
     assert undocumented() == ["Bare.quiet", "Bare.odd"]
 
 
+def named(page: str) -> Iterator[str]:
+    """The full names of leasehold's that a page imports or writes out."""
+    for module, names in IMPORT.findall(page):
+        yield from (f"{module}.{name}" for name in re.findall(r"(\w+)(?: as \w+)?", names))
+    for full in DOTTED.findall(page):
+        module = full if is_module(full) else full.rpartition(".")[0]
+        if is_module(module):
+            yield full
+
+
+def is_module(full: str) -> bool:
+    path = tree.ROOT.joinpath(*full.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def headings() -> set[str]:
+    """The full names that the page on the API describes."""
+    found = {found[1] for part in reference_api.body() if (found := re.match("#+ (.+)", part))}
+    inside = {f"leasehold.testing.{name}" for name in leasehold.testing.__all__}
+    return found | inside | {f"leasehold.{name}" for name in found}
+
+
+def lacking(page: str) -> list[str]:
+    """The names of a page that neither the page on the API nor that on errors describes."""
+    kinds = [kind for kind in vars(known_errors).values() if isinstance(kind, type)]
+    there = [kind for kind in kinds if issubclass(kind, known_errors.LeaseholdError)]
+    at_errors = {f"leasehold.errors.{kind.__name__}" for kind in there}
+    return sorted(set(named(page)) - headings() - at_errors)
+
+
+@pytest.mark.parametrize("page", HOWTO, ids=lambda page: page.stem)
+def test_every_name_that_a_howto_page_imports_is_in_the_reference(page):
+    assert lacking(page.read_text("utf-8")) == []
+
+
+def test_an_import_that_the_reference_lacks_is_caught():
+    page = """
+from leasehold import App, Leaser
+    from leasehold.integrations.gunicorn import (
+        node, nod
+    )
+from leasehold.errors import ConfigError, Nothing
+The formatter `leasehold.telemetry.JsonFormatter`, the function `leasehold.env.Env`, the module
+`leasehold.integrations.triggers`, and the view leasehold.jobs.
+"""
+    assert lacking(page) == [
+        "leasehold.Leaser",
+        "leasehold.env.Env",
+        "leasehold.errors.Nothing",
+        "leasehold.integrations.gunicorn.nod",
+        "leasehold.integrations.triggers",
+    ]
+
+
+def test_a_name_is_described_without_its_module():
+    django = reference_api._from_source("leasehold.integrations.django", "app")
+    assert django[0] == "```python\napp: DjangoApp\n```" and django[1]
+    with pytest.raises(LookupError, match="has no Nothing"):
+        reference_api._from_source("leasehold.integrations.django.models", "Nothing")
+
+
+def test_the_stand_ins_are_what_the_modules_have():
+    told = [full for full in reference_api.NOT_IMPORTED if ".gunicorn." in full]
+    [made] = {full.rpartition(".")[0] for full in told}
+    source = (tree.ROOT / f"{made.replace('.', '/')}.py").read_text("utf-8")
+    assert 'post_worker_init, worker_exit = node("' in source
+    assert "pre_fork = _certificates.pre_fork" in source
+    assert "child_exit = _certificates.child_exit" in source
+
+
 def test_what_is_hidden_is_there_and_nothing_else_is_left_out():
-    shown = {name: members(kind) for name, kind in sections() if isinstance(kind, type)}
+    kinds = {kind.__name__: kind for _, kind in of_modules() if isinstance(kind, type)}
+    kinds |= dict(sections())
+    shown = {name: members(kind) for name, kind in kinds.items() if isinstance(kind, type)}
     for name, hidden in reference_api.HIDDEN.items():
-        kind = dict(sections())[name]
+        kind = kinds[name]
         assert all(hasattr(kind, one) for one in hidden.split())
     assert {"enqueue", "enqueue_many", "task", "periodic", "lifespan"} <= shown["App"].keys()
     assert "reads" not in shown["Job"] and "wait" in shown["Job"]
+    assert {"put", "pause", "backfill"} <= shown["StoredSchedules"].keys()
+    assert "start" in shown["EmbeddedServer"] and "located" not in shown["DjangoApp"]
 
 
 def test_every_example_is_python():
-    docs = [kind.__doc__ for _, kind in sections()]
-    docs += [m.__doc__ for _, kind in sections() for m in members(kind).values()]
+    known = [*sections(), *of_modules()]
+    docs = [kind.__doc__ for _, kind in known]
+    docs += [
+        m.__doc__ for _, kind in known if isinstance(kind, type) for m in members(kind).values()
+    ]
     examples = re.findall(r"^```python\n(.*?)^```", "\n\n".join(map(markdown, docs)), re.M | re.S)
     assert len(examples) > 20
     for example in examples:
-        ast.parse(example.replace("…", "..."))
+        assert ast.parse(example.replace("…", "...")).body
 
 
 @pytest.mark.parametrize(
@@ -55,6 +148,7 @@ def test_every_example_is_python():
         ("See :meth:`App.get` and ``x``.", "See `App.get` and `x`."),
         ("Take :class:`leasehold.config.Settings`.", "Take `Settings`."),
         ("So::\n\n    f(1)\n    f(2)\n\nEnd.", "So:\n\n```python\nf(1)\nf(2)\n```\n\nEnd."),
+        ("So.\n\n    f(1)\n\nEnd.", "So.\n\n```python\nf(1)\n```\n\nEnd."),
     ],
 )  # fmt: skip
 def test_a_docstring_becomes_markdown(doc, page):

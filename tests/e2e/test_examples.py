@@ -7,6 +7,9 @@ import os
 import signal
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -129,6 +132,21 @@ def test_no_due_moment_is_skipped_when_the_leading_gunicorn_worker_is_killed(exa
     assert len(dues()) - len(set(dues())) <= rescued
 
 
+# -- shops ---------------------------------------------------------------------------------------
+@contextmanager
+def in_the_shop(socket: Path) -> Iterator[httpx.Client]:
+    """A client of a web service that has sold something. The dashboard needs a login."""
+    with httpx.Client(
+        transport=httpx.HTTPTransport(uds=str(socket)), base_url="http://service", timeout=20
+    ) as web:
+        job = web.post("/orders/7").json()["job"]
+        assert web.post("/orders/7").json()["job"] == job, "one receipt for each order"
+        until(lambda: web.get(f"/jobs/{job}").json()["state"] == "completed", 20, "the receipt")
+        assert "order 7" in web.get(f"/jobs/{job}").json()["result"]
+        assert web.get("/leasehold/now").status_code == 401
+        yield web
+
+
 # -- flask_gunicorn ------------------------------------------------------------------------------
 def test_the_workers_of_a_flask_application_run_its_reports_and_its_receipts(example, tmp_path):
     shop = example("flask_gunicorn")
@@ -139,14 +157,7 @@ def test_the_workers_of_a_flask_application_run_its_reports_and_its_receipts(exa
         REPORT_EVERY_SECONDS="1",
     )
     until(lambda: shop.count("select count(*) from leasehold.nodes") == 4, 30, "four workers")
-    with httpx.Client(
-        transport=httpx.HTTPTransport(uds=str(socket)), base_url="http://service", timeout=20
-    ) as web:
-        job = web.post("/orders/7").json()["job"]
-        assert web.post("/orders/7").json()["job"] == job, "one receipt for each order"
-        until(lambda: web.get(f"/jobs/{job}").json()["state"] == "completed", 20, "the receipt")
-        assert "order 7" in web.get(f"/jobs/{job}").json()["result"]
-        assert web.get("/leasehold/now").status_code == 401
+    with in_the_shop(socket) as web:
         web.post("/login", data={"name": "Ada", "password": "example"})
         assert web.get("/leasehold/now").status_code == 200
     until(lambda: shop.count("select count(*) from leasehold.ticks") >= 3, 20, "three reports")
@@ -154,6 +165,25 @@ def test_the_workers_of_a_flask_application_run_its_reports_and_its_receipts(exa
         *(sys.executable, "-m", "flask", "--app", "service", "leasehold", "leaders"), name="flask"
     )
     assert leaders.wait(20) == 0 and "shop" in leaders.output
+
+
+# -- asgi_uvicorn --------------------------------------------------------------------------------
+@pytest.mark.parametrize("service", ["starlette_service", "litestar_service"])
+def test_the_workers_of_an_asgi_application_run_its_reports_and_its_receipts(
+    example, tmp_path, service
+):
+    shop = example("asgi_uvicorn")
+    socket = tmp_path / "web.sock"
+    shop.python(
+        *("-m", "uvicorn", "--workers", "2", "--uds", str(socket), f"{service}:web"),
+        name="uvicorn",
+        REPORT_EVERY_SECONDS="1",
+    )
+    until(lambda: shop.count("select count(*) from leasehold.nodes") == 2, 30, "two workers")
+    with in_the_shop(socket) as web:
+        login = ("Ada", "an example password: set your own")
+        assert web.get("/leasehold/now", auth=login).status_code == 200
+    until(lambda: shop.count("select count(*) from leasehold.ticks") >= 3, 20, "three reports")
 
 
 # -- content_engine ------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Flask and Litestar under their servers: each tick runs once, also when a worker is killed."""
+"""Web frameworks under their servers: each tick runs once, also when a worker is killed."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ SHAPES: dict[str, tuple[str, Callable[[Service], Service], float]] = {
         "tests.e2e.apps.flask_web:web",
         lambda s: s.gunicorn(WORKERS, "--preload", "-k", "sync", hooks=GUNICORN),
         AT_ONCE,
+    ),
+    "starlette": (
+        "tests.e2e.apps.starlette_web:asgi",
+        lambda s: s.uvicorn(WORKERS),
+        TIMINGS.failover + BUSY_SECONDS,
     ),
     "litestar": (
         "tests.e2e.apps.litestar_web:asgi",

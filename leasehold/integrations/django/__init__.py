@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from leasehold.integrations.django.base import DjangoApp
 
     app: DjangoApp
+    """The App of the project. Raises ConfigError for a wrong setting LEASEHOLD."""
 
 __all__ = ["DjangoApp", "app"]
 
