@@ -25,6 +25,10 @@ select gen_random_uuid(), 'default', 't', to_jsonb(repeat(md5(n::text), 50))
 from generate_series(1, 3000) n
 """
 """Four on a page."""
+SMALL = """
+insert into leasehold.job (id, queue, task_name, payload)
+select gen_random_uuid(), 'default', 't', '{}' from generate_series(1, 20000)
+"""
 TURN = "leasehold.lock_class('leasehold.claim'), hashtext('default')"
 
 

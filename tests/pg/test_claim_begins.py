@@ -17,12 +17,15 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
+from leasehold import App
+from leasehold.config import Settings
 from leasehold.model.begins import Begins
 from leasehold.model.states import State
+from leasehold.pg.schema import migrate
 from leasehold.pg.sql import statement
 from leasehold.ports import Term
 from tests.pg.bench import Bench
-from tests.pg.claim_worker import INSERT, MANY, ROUNDS, TURN, Run, Worker
+from tests.pg.claim_worker import INSERT, MANY, ROUNDS, SMALL, TURN, Run, Worker
 from tests.support.wait import until_async
 
 COPY = "copy leasehold.job (id, queue, task_name, payload) from stdin"
@@ -276,6 +279,54 @@ async def test_a_claim_passes_by_thousands_of_jobs_in_flight(worker: Worker, sql
     assert await worker.buffers() < 100
     worker.begins = Begins(time.monotonic)
     assert await worker.buffers() > 500, "they are in the way, or this test shows nothing"
+
+
+@asynccontextmanager
+async def session(dsn: str) -> AsyncIterator[Run]:
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+
+        async def run(text: str, params: Any = None) -> list[Any]:
+            cursor = await connection.execute(text.encode(), params)
+            return await cursor.fetchall() if cursor.description else []
+
+        yield run
+
+
+async def alone_and_beside(worker: Worker, dsn: str) -> tuple[int, int]:
+    """The pages that a claim reads alone, and in a new session beside many jobs in flight."""
+    await worker.get_ahead()
+    alone = min([await worker.buffers() for _ in range(4)])
+    await worker.sql(SMALL)
+    while await worker.claim(500):
+        pass
+    await worker.get_ahead()
+    await worker.sql("analyze leasehold.job")
+    async with session(dsn) as run:
+        other = Worker(worker.bench, run)
+        other.begins = worker.begins
+        # after five uses PostgreSQL decides whether it keeps a plan
+        return alone, min([await other.buffers() for _ in range(4)])
+
+
+async def test_a_claim_beside_many_jobs_in_flight_reads_no_more_and_is_not_planned_anew(
+    worker: Worker, migrated: str
+) -> None:
+    """Planning reads the ends of the index, so it shows in the pages read."""
+    alone, beside = await alone_and_beside(worker, migrated)
+    assert beside <= alone + 7
+
+
+async def test_on_postgresql_15_a_claim_ends_where_its_range_of_levels_ends(
+    own_postgres: Callable[..., Any],
+) -> None:
+    dsn = own_postgres("15").dsn
+    await migrate.apply(Settings(dsn=dsn))
+    app = App(dsn)
+    async with await psycopg.AsyncConnection.connect(dsn) as user, session(dsn) as run:
+        worker = Worker(await Bench.make(await app.store(), user), run)
+        alone, beside = await alone_and_beside(worker, dsn)
+    await app.close()
+    assert beside <= alone + 7
 
 
 async def test_beside_a_held_snapshot_a_claim_passes_by_what_is_over(

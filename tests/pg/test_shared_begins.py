@@ -62,11 +62,13 @@ async def test_begins_are_not_shared_while_nobody_waits(worker: Worker, sql: Run
     assert await shared(sql) == 0
 
 
+@pytest.mark.parametrize("knows", [True, False], ids=["knows the level", "has found no job yet"])
 async def test_a_worker_begins_where_another_one_has_come_to(
-    bench: Bench, waited: Worker, sql: Run
+    bench: Bench, waited: Worker, sql: Run, knows: bool
 ) -> None:
     other = Worker(bench, sql)
-    await other.round()  # it knows the server and the level, and begins at seat 0
+    if knows:
+        await other.round()  # it begins at seat 0
     await sql(MANY)
     await sql("analyze leasehold.job")
     while await waited.claim(500):
@@ -76,8 +78,6 @@ async def test_a_worker_begins_where_another_one_has_come_to(
     await waited.round()
     assert other.begin == 0
     assert await other.buffers() < 150
-    other = Worker(bench, sql)
-    await other.round()
     await sql("update leasehold.shared_begin set server = 0")
     assert await other.buffers() > 500, "the jobs in flight are in the way, or this shows nothing"
 

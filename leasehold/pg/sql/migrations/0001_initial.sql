@@ -1493,6 +1493,7 @@ declare
     turn        boolean;
     patient     boolean := true;
     known       integer := 1; -- the next known level
+    level_seq   text[];
     begin_seq   regclass;
     shared      bigint;
     to_priority integer;
@@ -1504,40 +1505,54 @@ declare
     wanted      integer;
     got         integer;
 begin
-    if of_server is distinct from this_server then
-        level_begin := array_fill(0::bigint, array[cardinality(level_begin)]); settled := 0;
-    elsif pg_current_xact_id_if_assigned() is not null then
+    if of_server is distinct from this_server or pg_current_xact_id_if_assigned() is not null then
         settled := 0;
     end if;
+    select array_agg(l.queue), array_agg(l.priority), array_agg(l.fresh), array_agg(l.begin), array_agg(l.seq)
+    into level_queue, level_priority, level_fresh, level_begin, level_seq
+    from (select queue, priority, fresh, s.seq, greatest(case when of_server = this_server then k.begin else 0 end,
+                                                         pg_sequence_last_value(s.seq::regclass)) as begin
+          from unnest(level_queue, level_priority, level_fresh, level_begin) as k (queue, priority, fresh, begin)
+          full join (select b.queue, b.priority, b.fresh, 'leasehold.begin_' || b.slot as seq
+                     from leasehold.shared_begin b
+                     where b.server = this_server and b.queue = any (queues)) s using (queue, priority, fresh)
+          order by queue collate "C", priority, fresh) l;
     for i in 1 .. cardinality(queues) loop
         wanted := limits[i];
         at_priority := -40000; at_fresh := true; turn := false;
         while wanted > 0 loop
             begin_seq := null;
-            -- the first job of an unknown level before the next known one
+            -- The first job of an unknown level before the next known one. Before version 18, PostgreSQL would read on
+            -- behind the end of a range of (priority, fresh).
             if level_queue[known] = queues[i] then
                 to_priority := level_priority[known]; to_fresh := level_fresh[known];
             else
                 to_priority := 40000; to_fresh := false;
             end if;
-            select j.priority, j.fresh, j.seat, pg_snapshot_xmin(pg_current_snapshot())::text::bigint
-            into at_priority, at_fresh, first, oldest
-            from leasehold.job j
-            where j.ready and j.node is null and j.queue = queues[i]
-              and (j.priority, j.fresh) > (at_priority, at_fresh) and (j.priority, j.fresh) < (to_priority, to_fresh)
-            order by j.priority, j.fresh, j.seat limit 1;
+            select g.*, pg_snapshot_xmin(pg_current_snapshot())::text::bigint into at_priority, at_fresh, first, oldest
+            from ((select j.priority, j.fresh, j.seat from leasehold.job j
+                   where j.ready and j.node is null and j.queue = queues[i] and j.priority = at_priority and j.fresh
+                     and not at_fresh and (at_priority, true) < (to_priority, to_fresh)
+                   order by j.seat limit 1)
+                  union all
+                  (select j.priority, j.fresh, j.seat from leasehold.job j
+                   where j.ready and j.node is null and j.queue = queues[i]
+                     and j.priority > at_priority and j.priority < to_priority
+                   order by j.priority, j.fresh, j.seat limit 1)
+                  union all
+                  (select j.priority, j.fresh, j.seat from leasehold.job j
+                   where j.ready and j.node is null and j.queue = queues[i] and j.priority = to_priority and not j.fresh
+                     and to_fresh and at_priority < to_priority
+                   order by j.seat limit 1)) g
+            limit 1;
             if not found then
                 exit when to_priority = 40000;
                 at_priority := to_priority; at_fresh := to_fresh; known := known + 1;
-                select ('leasehold.begin_' || b.slot)::regclass into begin_seq from leasehold.shared_begin b
-                where b.server = this_server and b.queue = queues[i] and b.priority = at_priority
-                  and b.fresh = at_fresh order by b.slot limit 1;
-                shared := pg_sequence_last_value(begin_seq);
+                begin_seq := level_seq[known - 1];
                 select j.seat, pg_snapshot_xmin(pg_current_snapshot())::text::bigint into first, oldest
                 from leasehold.job j
                 where j.ready and j.node is null and j.queue = queues[i] and j.priority = at_priority
-                  and j.fresh = at_fresh
-                  and j.seat >= greatest(level_begin[known - 1], shared)
+                  and j.fresh = at_fresh and j.seat >= level_begin[known - 1]
                 order by j.seat limit 1;
                 continue when not found;
             end if;
@@ -1548,7 +1563,7 @@ begin
                 end if;
                 xid := pg_current_xact_id()::text::bigint;
             end if;
-            if least(first, settled) > shared + 1000 then
+            if least(first, settled) > pg_sequence_last_value(begin_seq) + 1000 then
                 perform setval(begin_seq, least(first, settled));
             end if;
             if not turn then
@@ -1855,7 +1870,8 @@ alter function leasehold.deadline_arm(uuid, text, jsonb, timestamptz) set enable
 alter function leasehold.deadline_end(uuid, text, timestamptz) set enable_seqscan = off set jit = off;
 alter function leasehold.deadline_judge() set enable_seqscan = off set jit = off;
 alter function leasehold.claim(uuid, integer, text[], integer[], text[], bigint, bigint, bigint, text[], integer[],
-    boolean[], bigint[], timestamptz) set enable_seqscan = off set enable_bitmapscan = off set jit = off;
+    boolean[], bigint[], timestamptz) set enable_seqscan = off set enable_bitmapscan = off set jit = off
+    set plan_cache_mode = force_generic_plan;
 revoke execute on function leasehold.enqueue(jsonb, timestamptz, boolean) from public;
 revoke execute on function leasehold.partitions(timestamptz, integer, integer) from public;
 
