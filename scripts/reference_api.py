@@ -15,6 +15,7 @@ from types import FunctionType
 from typing import Any, NamedTuple, get_overloads, is_typeddict
 
 import leasehold
+import leasehold.app.sync
 import leasehold.testing
 from leasehold.app.advisory import AdvisoryLock
 from leasehold.app.deadlines import StandingDeadline
@@ -149,7 +150,6 @@ HIDDEN = {
     "App": "client store work_store located operator make_node state_for inspect loops",
     "Backoff": "seconds",
     "Deadline": "average interval_seconds",
-    "Job": "reads",
     "JobRequest": "as_request",
     "AdvisoryLock": "acquire_on",
     "SyncApp": "call background",
@@ -309,7 +309,8 @@ def signature(name: str, function: Any, prefix: str = "def ") -> str:
         if parameter.kind is parameter.POSITIONAL_ONLY and after is not parameter.kind:
             parts.append("/")
     returned = f" -> {given.return_annotation}" if prefix else ""
-    prefix = f"async {prefix}" if inspect.iscoroutinefunction(plain) else prefix
+    waits = shown.__globals__ is vars(leasehold.app.sync)  # made by ``blocking``
+    prefix = f"async {prefix}" if inspect.iscoroutinefunction(plain) and not waits else prefix
     line = f"{prefix}{name}({', '.join(parts)}){returned}"
     if len(line) <= _LINE:
         return line

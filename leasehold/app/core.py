@@ -536,7 +536,7 @@ class App(Home):
         used = named | {planned.job.queue for planned in self._planned.values()}
         return checked_queues(queues, used, self.settings.limits)
 
-    def _once_job(self, key: str, task: Task[[], Any]) -> JobRequest:
+    def _once_job(self, key: str, task: Task[[], Any]) -> JobRequest[Any]:
         # the task's name contains the release
         unique = once_key(self.settings.name, key)
         return task.using(unique=unique, unique_for=ONCE_KEPT_SECONDS).job()

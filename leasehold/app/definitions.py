@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import (
@@ -19,7 +18,7 @@ from typing import (
 )
 
 from leasehold.app.home import Home
-from leasehold.errors import BadDeadline, BadJob, BadSchedule, ConfigError, suggest
+from leasehold.errors import BadDeadline, BadJob, BadSchedule, suggest
 from leasehold.jobs.client import Job
 from leasehold.jobs.context import Context, SyncContext
 from leasehold.jobs.tasks import Registry, TaskFunction, Upcast
@@ -91,7 +90,7 @@ class Task(Generic[P, R]):
         given = self.function.with_options(self._options, dict(options))
         return Task(self.app, self.function, given, on)
 
-    def job(self, /, *args: P.args, **kwargs: P.kwargs) -> JobRequest:
+    def job(self, /, *args: P.args, **kwargs: P.kwargs) -> JobRequest[R]:
         """Return a job for :meth:`App.enqueue` or :meth:`App.enqueue_many`, which insert it::
 
             await app.enqueue_many([send.job(user_id=1), send.job(user_id=2)])
@@ -113,17 +112,8 @@ class Task(Generic[P, R]):
 
         Raises BadJob, BadPayload, Unavailable, or ConfigError if no event loop is running.
         """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            raise ConfigError(
-                f"{self.name}: enqueue() needs a running event loop, and none is running",
-                do="Call app.sync.enqueue(task.job(…)), or await enqueue() inside `async def`",
-            ) from None
-        return self._enqueue(self.function.job(args, kwargs, self._options))
-
-    async def _enqueue(self, job: JobRequest) -> Job[R]:
-        return (await self.app.enqueue(job, on=self._on)).reads(self.function.values.read_result)
+        job: JobRequest[R] = self.function.job(args, kwargs, self._options)
+        return self.app.enqueue(job, on=self._on)
 
     def upcast(self, version: int, /) -> Callable[[U], U]:
         """Register what brings arguments of ``version`` to the next version, for jobs that an

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from leasehold.env import Env
 from leasehold.loops.service import Service
@@ -19,7 +20,7 @@ class OncePerDeploy(Service):
     name = "once"
 
     def __init__(
-        self, requests: Sequence[JobRequest], store: JobStore, env: Env, payload_limit: int
+        self, requests: Sequence[JobRequest[Any]], store: JobStore, env: Env, payload_limit: int
     ) -> None:
         self._jobs = [(env.new_id(), request) for request in requests]
         self._store = store

@@ -30,7 +30,7 @@ class Planned:
 
     name: str
     spec: Spec
-    job: JobRequest
+    job: JobRequest[Any]
     missed: Missed
     grace_seconds: float
 

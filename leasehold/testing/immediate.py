@@ -98,7 +98,9 @@ class _EagerClient(Client):
     async def of_loop(self) -> Client:
         return self
 
-    async def enqueue_many(self, requests: Iterable[JobRequest], on: Any = None) -> list[Job[Any]]:
+    async def enqueue_many(
+        self, requests: Iterable[JobRequest[Any]], on: Any = None
+    ) -> list[Job[Any]]:
         runs = self._runs(requests, on)
         for run in runs:
             with self._failing(run):
@@ -112,7 +114,9 @@ class _EagerClient(Client):
 
         return await around(self._app.registry.middleware, run.outer, handler)
 
-    def enqueue_here(self, requests: Iterable[JobRequest], *, on: Any = None) -> list[SyncJob]:
+    def enqueue_here(
+        self, requests: Iterable[JobRequest[Any]], *, on: Any = None
+    ) -> list[SyncJob[Any]]:
         """The same for ``app.sync``. Plain handlers run in this thread, if there is no
         middleware."""
         sync = self._app.sync
@@ -124,7 +128,7 @@ class _EagerClient(Client):
                 self._ended(run, run() if here else sync.call(self._handled(run)))
         return [SyncJob(sync, job) for job in self._jobs(runs)]
 
-    def _runs(self, requests: Iterable[JobRequest], on: Any) -> list[_Run]:
+    def _runs(self, requests: Iterable[JobRequest[Any]], on: Any) -> list[_Run]:
         """Check all jobs before the first one runs."""
         if on is not None:
             raise _only_database("on=")
@@ -202,7 +206,10 @@ class _EagerClient(Client):
         self._records[job] = replace(self._records[job], **changes)
 
     def _jobs(self, runs: list[_Run]) -> list[Job[Any]]:
-        return [Job(run.claim.job.id.int, True, self.of_loop) for run in runs]
+        return [
+            Job(run.claim.job.id.int, True, self.of_loop, run.task.values.read_result)
+            for run in runs
+        ]
 
     async def get(self, job: UUID | str) -> JobRecord:
         record = self._records.get(job_id_of(job))

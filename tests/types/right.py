@@ -2,7 +2,18 @@
 
 from datetime import UTC, datetime, timedelta
 
-from leasehold import App, Cancel, Context, Deadline, Discard, Job, Snooze, SyncContext
+from leasehold import (
+    App,
+    Cancel,
+    Context,
+    Deadline,
+    Discard,
+    Job,
+    JobRequest,
+    Snooze,
+    SyncContext,
+    SyncJob,
+)
 
 app = App()
 
@@ -58,9 +69,17 @@ async def main(session: object) -> tuple[str, dict[str, int], int]:
     await crop.enqueue("p", width=3)
     await report.enqueue()
     await beat.enqueue()
-    await app.enqueue(send.job(1), on=session)
-    await app.enqueue_many(send.using(priority=1).job(n) for n in range(3))
-    app.sync.enqueue(send.job(1))
+    request: JobRequest[str] = send.using(priority=1).job(1)
+    sent: Job[str] = await app.enqueue(request, on=session)
+    many: list[Job[str]] = await app.enqueue_many(send.job(n) for n in range(3))
+    print((await sent.wait()).upper(), (await many[0].wait()).upper())
+    for mixed in await app.enqueue_many([send.job(1), resize.job("a")]):
+        await mixed.cancel()
+    plain: SyncJob[str] = app.sync.enqueue(send.job(1))
+    plains: list[SyncJob[int]] = app.sync.enqueue_many([resize.job("a")])
+    print(plain.wait(timeout=5).upper(), plains[0].wait() + 1)
+    app.sync.schedules.list(limit=3)[0].task_name.upper()
+    app.sync.deadline("books").met(on=session)
     app.every(seconds=60, missed="skip", queue="mail", arguments={"user_id": 1})
     await app.schedules.put("a", send, every=timedelta(hours=1), grace_seconds=1, on=session)
     app.lock("nightly", timeout=timedelta(seconds=5), cancel=False)

@@ -41,5 +41,12 @@ async def main() -> int:
     app.sync.advisory_lock("import", scop="session")  # wrong: the name of a lock's option
     app.sync.schedules.put("a", send, evry=60)  # wrong: the name of a schedule's option
     app.lock("nightly", timeout="5")  # wrong: the type of a lock's option
+    (await app.enqueue(send.job(1))).wait(timeot=3)  # wrong: the name of an argument
+    sent, many = await app.enqueue(send.job(1)), await app.enqueue_many([send.job(1)])
+    (await sent.wait()).bit_length()  # wrong: the type of the result
+    (await many[0].wait()).bit_length()  # wrong: the type of the result
+    app.sync.enqueue(send.job(1)).wait().bit_length()  # wrong: the type of the result
+    app.sync.enqueue_many([send.job(1)])[0].wait().bit_length()  # wrong: the type of the result
+    app.sync.get(3)  # wrong: the type of an id
     job: Job[str] = await send.enqueue(1)
     return await job.wait()  # wrong: the type of the result

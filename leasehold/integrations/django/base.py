@@ -78,7 +78,9 @@ class _SyncInDjango(SyncApp):
 
     _app: DjangoApp
 
-    def enqueue_many(self, requests: Iterable[JobRequest], *, on: Any = None) -> list[SyncJob]:
+    def enqueue_many(
+        self, requests: Iterable[JobRequest[Any]], *, on: Any = None
+    ) -> list[SyncJob[Any]]:
         database = self._app.database
         if on is not None or not database:
             return super().enqueue_many(requests, on=on)
