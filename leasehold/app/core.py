@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, Literal, TypeVar, Unpack, get_args, overload
 from uuid import UUID
 
-from leasehold.app.advisory import AdvisoryLock
-from leasehold.app.deadlines import StandingDeadline, standing_deadline
+from leasehold.app.advisory import AdvisoryLock, Scope
+from leasehold.app.deadlines import Due, OnBreach, StandingDeadline, standing_deadline
 from leasehold.app.definitions import (
     Async,
     AsyncWithContext,
@@ -29,7 +29,7 @@ from leasehold.app.definitions import (
     without_moment,
 )
 from leasehold.app.desk import guard_store
-from leasehold.app.diagnosis import Diagnosis, diagnose
+from leasehold.app.diagnosis import Diagnosis, Role, diagnose
 from leasehold.app.home import Home
 from leasehold.app.leader import Leader
 from leasehold.app.lock import Lock
@@ -56,7 +56,7 @@ from leasehold.watch.inspector import Inspector
 
 Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
 M = TypeVar("M", bound=Middleware)
-CLAIMS = ("rows", "advisory")
+Claim = Literal["rows", "advisory"]
 DEFAULT_SLOTS = 100
 ONCE_KEPT_SECONDS = 366 * 86400.0
 
@@ -181,7 +181,7 @@ class App(Home):
 
         return register(function) if function is not None else register
 
-    def queue(self, name: str, *, claim: str) -> None:
+    def queue(self, name: str, *, claim: Claim) -> None:
         """Choose how this application's workers claim the jobs of a queue::
 
             app.queue("mail", claim="advisory")
@@ -191,8 +191,9 @@ class App(Home):
         different claims can share a queue. Raises ConfigError.
         """
         check_text("a queue's name", name, self.settings.limits.text_chars)
-        if claim not in CLAIMS:
-            raise ConfigError(f"no claim is named {claim!r}", do=suggest(str(claim), CLAIMS))
+        if claim not in get_args(Claim):
+            do = suggest(str(claim), get_args(Claim))
+            raise ConfigError(f"no claim is named {claim!r}", do=do)
         self._check_in_time(f"queue({name!r})", for_jobs=True)
         self._claims[name] = claim
 
@@ -379,7 +380,7 @@ class App(Home):
         self,
         target: str | int | tuple[str | int, int],
         *,
-        scope: str = "transaction",
+        scope: Scope = "transaction",
         shared: bool = False,
         on: Any = None,
         timeout: Duration | None = None,
@@ -415,7 +416,7 @@ class App(Home):
         )  # fmt: skip
 
     async def deadline(
-        self, name: str, *, due: Any = None, on_breach: Any = None, on: Any = None
+        self, name: str, *, due: Due = None, on_breach: OnBreach = None, on: Any = None
     ) -> StandingDeadline:
         """Arm a deadline without a job::
 
@@ -443,7 +444,7 @@ class App(Home):
         """
         return Inspector(await self.store(), self.env, self.settings)
 
-    async def diagnose(self, seconds: Duration = 5.0, role: str = "worker") -> Diagnosis:
+    async def diagnose(self, seconds: Duration = 5.0, role: Role = "worker") -> Diagnosis:
         """Return the findings of ``leasehold doctor``, which watches clocks and renewals for
         ``seconds``. ``role`` is what the login is for: ``worker``, ``enqueue`` or ``observer``."""
         watched = checked_timeout(seconds) or 0.0

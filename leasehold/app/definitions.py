@@ -67,7 +67,12 @@ class Task(Generic[P, R]):
         """The task's name in the database: ``module.function``, or the ``name`` it was given."""
         return self.function.name
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    @overload
+    def __call__(self, ctx: Context, /, *args: P.args, **kwargs: P.kwargs) -> Any: ...
+    @overload
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Any: ...
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self.function.function(*args, **kwargs)
 
     def using(self, *, on: Any = _NOT_GIVEN, **options: Unpack[JobGiven]) -> Task[P, R]:

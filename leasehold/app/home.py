@@ -21,6 +21,7 @@ from leasehold.model.codec import Codec
 from leasehold.model.filter import JobFilter
 from leasehold.model.job import JobRecord, JobRequest, R
 from leasehold.model.lock_key import Noted
+from leasehold.model.states import State, StateName
 from leasehold.pg.schema import migrate, roles
 from leasehold.pg.stores.reports import PgReports
 from leasehold.pg.stores.store import PgStore
@@ -128,7 +129,7 @@ class Home:
     async def jobs(
         self,
         *,
-        state: str | None = None,
+        state: State | StateName | None = None,
         queue: str | None = None,
         task: str | None = None,
         tag: str | None = None,

@@ -21,7 +21,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 from uuid import UUID
 
 from leasehold.app.advisory import AdvisoryGiven, AdvisoryLock, not_acquired, note_name
-from leasehold.app.deadlines import StandingDeadline, standing_deadline
+from leasehold.app.deadlines import Due, OnBreach, StandingDeadline, standing_deadline
 from leasehold.app.held import VERIFY_IDLE_SECONDS, without_loop
 from leasehold.app.home import Home
 from leasehold.app.leader import Leader
@@ -164,7 +164,7 @@ class SyncApp(Twin):
         return self.call(wait())
 
     def deadline(
-        self, name: str, *, due: Any = None, on_breach: Any = None, on: Any = None
+        self, name: str, *, due: Due = None, on_breach: OnBreach = None, on: Any = None
     ) -> SyncStandingDeadline:
         """See :meth:`App.deadline`. ``on`` is a connection or session of a sync driver."""
         work = standing_deadline(self._app, name, due=due, on_breach=on_breach, on=on)

@@ -22,6 +22,7 @@ from leasehold.loops.service import Service
 from leasehold.model.begins import Begins
 from leasehold.model.job import ClaimedJob
 from leasehold.model.lease import Phase
+from leasehold.model.moments import in_seconds
 from leasehold.ports import NodeStore, Store
 from leasehold.telemetry import Emit
 
@@ -317,7 +318,7 @@ class Producer(Service):
         began = self._env.boot_now()
         if began >= self._look_at:
             poll = self._polling.listening if self._listening() else self._polling.blind
-            self._look_at = began + self._env.jitter(poll, 0.2)
+            self._look_at = began + self._env.jitter(in_seconds(poll), 0.2)
             self.look()
         limits, full = self._wanted()
         if limits:

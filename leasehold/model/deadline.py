@@ -9,20 +9,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 from uuid import UUID
 
 from leasehold.config import Limits
 from leasehold.errors import BadDeadline, storable, suggest
 from leasehold.model.moments import Duration, in_seconds
 
-SINCE = ("scheduled", "enqueued", "started", "tick", "fixed", "average")
-UNTIL = ("success", "finished")
-ON_CANCEL = ("cancel", "keep")
+Since = Literal["scheduled", "enqueued", "started", "tick", "fixed", "average"]
+Until = Literal["success", "finished"]
+OnCancel = Literal["cancel", "keep"]
 STATES = ("waiting", "armed", "met", "breached", "cancelled")
 MOST_LEVELS = 8
 MOST_RUNS = 1000
 LONGEST_SECONDS = 100 * 366 * 86400.0
+
+
+class AnyTask(Protocol):
+    """A task, which ``@app.task`` returns."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def function(self) -> Any: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,17 +49,17 @@ class Deadline:
     BadDeadline.
     """
 
-    on_breach: Any
+    on_breach: AnyTask | str
     days: float = 0
     hours: float = 0
     minutes: float = 0
     seconds: Duration = 0
     at: datetime | None = None
-    since: str | None = None
+    since: Since | None = None
     runs: int | None = None
     factor: float | None = None
-    until: str = "success"
-    on_cancel: str = "cancel"
+    until: Until = "success"
+    on_cancel: OnCancel = "cancel"
     name: str | None = None
     """The name that people see. The default is the task's name."""
 
@@ -78,8 +88,8 @@ class Deadline:
 
 
 def _check_words(deadline: Deadline) -> None:
-    for label, known in (("since", SINCE), ("until", UNTIL), ("on_cancel", ON_CANCEL)):
-        word = getattr(deadline, label)
+    for label, words in (("since", Since), ("until", Until), ("on_cancel", OnCancel)):
+        known, word = get_args(words), getattr(deadline, label)
         if word not in known and not (label == "since" and word is None):
             raise BadDeadline(
                 f"a deadline's {label} is not known", got=word, do=suggest(str(word), known)

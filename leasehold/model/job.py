@@ -14,7 +14,7 @@ from uuid import UUID
 
 from leasehold.config import Limits
 from leasehold.errors import BadJob, BadPayload, storable
-from leasehold.model.deadline import Callback, Deadline, Level
+from leasehold.model.deadline import AnyTask, Callback, Deadline, Level
 from leasehold.model.moments import Duration, in_seconds, storable_moment
 from leasehold.model.states import State
 
@@ -50,7 +50,7 @@ class SharedGiven(TypedDict, total=False):
     history: bool
     deadline: Deadline | Sequence[Deadline] | None
     tags: Sequence[str]
-    on_failure: Any
+    on_failure: AnyTask | str | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ its edges, and each edge here has a statement.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal
 
 
 class State(StrEnum):
@@ -28,6 +29,11 @@ class State(StrEnum):
     """Killed its node too often. A person decides what happens next."""
 
 
+StateName = Literal[
+    "scheduled", "available", "running", "retryable",
+    "completed", "cancelled", "discarded", "quarantined",
+]  # fmt: skip
+"""A state as text, which a type checker checks."""
 WAITING = frozenset({State.SCHEDULED, State.AVAILABLE, State.RETRYABLE})
 FINISHED = frozenset({State.COMPLETED, State.CANCELLED, State.DISCARDED, State.QUARANTINED})
 

@@ -16,6 +16,7 @@ from leasehold.jobs.context import Context, SyncContext
 from leasehold.jobs.running import Claim
 from leasehold.model.deadline import DueLevel
 from leasehold.model.job import ClaimedJob, encode
+from leasehold.model.moments import Duration, in_seconds
 
 _NODE = UUID(int=0)
 C = TypeVar("C", "FakeContext", "FakeSyncContext")
@@ -97,8 +98,8 @@ class ContextGiven(TypedDict, total=False):
     """From 1."""
     max_attempts: int
     token: int
-    timeout: float | None
-    """In seconds. Nothing limits the time of a handler that a test calls."""
+    timeout: Duration | None
+    """Nothing limits the time of a handler that a test calls."""
     scheduled_for: datetime
     schedule: str | None
     deadlines: tuple[DueLevel, ...]
@@ -150,7 +151,7 @@ def claim_for(given: ContextGiven, payload: Any = None) -> Claim:
         max_attempts=given.get("max_attempts", 5),
         crashes=0,
         claim_token=given.get("token", 1),
-        timeout=given.get("timeout"),
+        timeout=in_seconds(given.get("timeout")),
         requeue_after=None,
         scheduled_for=given.get("scheduled_for") or env.wall_now(),
         history=True,

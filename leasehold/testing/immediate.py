@@ -8,7 +8,6 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -23,6 +22,7 @@ from leasehold.jobs.tasks import TaskFunction
 from leasehold.model.codec import opened
 from leasehold.model.filter import JobFilter
 from leasehold.model.job import ClaimedJob, JobOptions, JobRecord, JobRequest
+from leasehold.model.moments import Duration
 from leasehold.model.outcome import PLAIN, Discard, Outcome, decide, outcome_of
 from leasehold.model.states import FINISHED, State
 from leasehold.testing.contexts import FakeContext, FakeSyncContext, claim_for, of_claim
@@ -236,7 +236,7 @@ class _EagerClient(Client):
     async def retry(self, job: UUID | str) -> bool:
         raise _only_database("retry")
 
-    async def wait(self, job: UUID | str, timeout: float | timedelta | None = None) -> Any:
+    async def wait(self, job: UUID | str, timeout: Duration | None = None) -> Any:
         record = await self.get(job)
         if record.state not in FINISHED:
             raise WaitTimeout(f"the job is {record.state}, and in eager mode it does not go on")

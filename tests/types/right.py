@@ -14,6 +14,9 @@ from leasehold import (
     SyncContext,
     SyncJob,
 )
+from leasehold.config import Polling, Retention
+from leasehold.model.states import State
+from leasehold.testing import context, sync_context
 
 app = App()
 
@@ -85,7 +88,17 @@ async def main(session: object) -> tuple[str, dict[str, int], int]:
     app.lock("nightly", timeout=timedelta(seconds=5), cancel=False)
     App("embedded", name="shop", release=None, recover_within=30, grace=timedelta(seconds=5))
     app.configure(dsn="embedded", listen=False)
-    await app.jobs(state="failed", queue="mail", task="send", tag="eu", limit=3)
+    await app.jobs(state="discarded", queue="mail", task="send", tag="eu", limit=3)
+    await app.jobs(state=State.RUNNING)
+    print(await send(1, subject="x"), resize("a"), await welcome(context(), 1, timeout=2.0))
+    crop(sync_context(timeout=timedelta(seconds=3)), "p", width=3)
+    app.queue("mail", claim="advisory")
+    await app.diagnose(timedelta(seconds=1), role="observer")
+    for due in (3, timedelta(hours=1), datetime.now(UTC)):
+        await app.deadline("books", due=due, on_breach=report, on=session)
+    await app.deadline("books", due=[Deadline(minutes=1, on_breach=report, until="finished")])
+    send.using(on_failure=report, deadline=Deadline(hours=1, on_breach="report", since="started"))
+    App(polling=Polling(stage=timedelta(seconds=1)), retention=Retention(catch_up_seconds=60))
     app.leader("engine", on_gain=lambda lead: print(lead.term), also_advisory_key=7)
     app.sync.leader("engine", on_loss=lambda lead: print(lead.name))
     app.sync.advisory_lock("import", scope="session", timeout=5)
