@@ -22,6 +22,7 @@ from leasehold.pg.users.advisory import LockSession
 from leasehold.pg.users.user_lock import lock_on
 
 Scope = Literal["transaction", "session"]
+"""How long an advisory lock lasts: see :meth:`App.advisory_lock`."""
 VERIFY_SECONDS = 1.0
 """The time between two queries of pg_locks."""
 LONGEST_WAIT_SECONDS = 86400.0
@@ -68,7 +69,7 @@ class AdvisoryLock:
         self.scope = scope
         self.shared = bool(shared)
         self.timeout: float | None = seconds
-        self.lost = asyncio.Event()
+        self.lost: asyncio.Event = asyncio.Event()
         """Set when the database no longer shows the lock, or does not answer."""
         self.why_lost: str | None = None
         """The reason, or None while the lock is not lost."""

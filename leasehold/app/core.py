@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Literal, TypeVar, Unpack, get_args, overload
 from uuid import UUID
 
+from leasehold import own
 from leasehold.app.advisory import AdvisoryLock, Scope
 from leasehold.app.deadlines import Due, OnBreach, StandingDeadline, standing_deadline
 from leasehold.app.definitions import (
@@ -55,8 +56,10 @@ from leasehold.version import VERSION
 from leasehold.watch.inspector import Inspector
 
 Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
+"""Makes the context manager around a process's jobs: see :class:`App`."""
 M = TypeVar("M", bound=Middleware)
 Claim = Literal["rows", "advisory"]
+"""How workers claim the jobs of a queue: see :meth:`App.queue`."""
 DEFAULT_SLOTS = 100
 ONCE_KEPT_SECONDS = 366 * 86400.0
 
@@ -103,8 +106,10 @@ class App(Home):
         self._claims: dict[str, str] = {}
         self._taking_part: list[tuple[int, bool]] = []
         """The process of each of this app's nodes, and whether the node runs jobs."""
-        self.schedules = StoredSchedules(self)
-        self.sync = SyncApp(self)
+        self.schedules: StoredSchedules = StoredSchedules(self)
+        """Schedules that are data."""
+        self.sync: SyncApp = SyncApp(self)
+        """The same calls for code without an event loop."""
 
     # -- definitions -----------------------------------------------------------------------------
     @overload
@@ -488,7 +493,7 @@ class App(Home):
                         yield node
                     finally:
                         stops()
-                        await _to_its_end(asyncio.ensure_future(node.stop()))
+                        await own.to_its_end(asyncio.ensure_future(node.stop()))
         finally:
             self._taking_part.remove(here)
 
@@ -580,17 +585,3 @@ class App(Home):
 
     def __repr__(self) -> str:
         return f"<App {self.settings.name}>"
-
-
-async def _to_its_end(stopping: asyncio.Future[None]) -> None:
-    """Wait until the node has stopped, even if this task is cancelled, as frameworks do. A stop
-    that ends halfway would leave jobs that no process runs. The stop has its own time limits."""
-    cancelled = False
-    while not stopping.done():
-        try:
-            await asyncio.shield(stopping)
-        except asyncio.CancelledError:
-            cancelled = True
-    stopping.result()
-    if cancelled:
-        raise asyncio.CancelledError

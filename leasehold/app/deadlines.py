@@ -16,7 +16,9 @@ from leasehold.model.moments import Duration
 
 T = TypeVar("T")
 Due = datetime | Duration | Deadline | Sequence[Deadline] | None
+"""When a standing deadline is due: see :meth:`App.deadline`."""
 OnBreach = AnyTask | str | None
+"""The task, or its name, to enqueue on a breach."""
 
 _TRIES = 4
 _FIRST_PAUSE = 0.1
@@ -29,6 +31,7 @@ class StandingDeadline:
     id: UUID
     """The id that the callback of a breach gets as ``breach["deadline"]``."""
     name: str
+    """The name under which it was armed."""
     created: bool
     """False: the deadline already existed."""
     _app: Home

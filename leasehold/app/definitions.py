@@ -176,7 +176,7 @@ class Schedules(Protocol):
 class StoredGiven(SharedGiven, total=False):
     """The options of ``app.schedules.put``, apart from the times."""
 
-    missed: Missed | Literal["latest", "skip", "all"]
+    missed: Literal["latest", "skip", "all"]
     grace_seconds: Duration
     arguments: dict[str, Any] | None
 

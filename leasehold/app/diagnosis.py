@@ -17,21 +17,25 @@ from leasehold.watch.finding import NOTE, WRONG, Finding
 from leasehold.watch.inspector import Inspector
 
 Role = Literal["worker", "enqueue", "observer"]
+"""What a login of the database is for."""
 _ELSEWHERE = ("versions_differ", "xmin_pinned", "wakeups_lost", "polling")
 """Problems of the application that the doctor reports itself."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The result of the doctor. ``ok`` is False if a finding is wrong."""
+    """The result of :meth:`App.diagnose`."""
 
     findings: list[Finding]
+    """In the order of the checks."""
     examination: Examination
     settings: Settings
     figures: dict[str, Any] = field(default_factory=dict)
+    """What was measured, by name."""
 
     @property
     def ok(self) -> bool:
+        """Whether no finding is wrong."""
         return all(finding.level != WRONG for finding in self.findings)
 
     @property

@@ -26,7 +26,8 @@ class Held:
         self._prefix = prefix
         self._bid: Bid | None = None
         self._guard: Guard | None = None
-        self.name = name
+        self.name: str = name
+        """The name, without a prefix."""
 
     @property
     def _full_name(self) -> str:

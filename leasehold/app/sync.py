@@ -38,6 +38,7 @@ from leasehold.model.moments import Duration
 P = ParamSpec("P")
 T = TypeVar("T")
 Callback = Callable[["SyncLeader"], Any]
+"""What ``app.sync.leader`` calls: see :meth:`App.leader`."""
 
 
 class Twin:
@@ -259,7 +260,8 @@ class SyncHeld:
     def __init__(self, sync: SyncApp, held: Lock | Leader) -> None:
         self._sync = sync
         self._held = held
-        self.name = held.name
+        self.name: str = held.name
+        """The name, without a prefix."""
 
     @property
     def lost(self) -> Lost:
@@ -444,7 +446,7 @@ class SyncAdvisoryLock:
     def __init__(self, sync: SyncApp, lock: AdvisoryLock) -> None:
         self._sync = sync
         self._lock = lock
-        self.lost = threading.Event()
+        self.lost: threading.Event = threading.Event()
         """Set when the database no longer shows the lock, or does not answer."""
         lock.on_lost(lambda why: self.lost.set())
 
@@ -507,9 +509,12 @@ class SyncStandingDeadline(Twin):
     of a sync driver."""
 
     def __init__(self, sync: SyncApp, deadline: StandingDeadline) -> None:
-        self.id = deadline.id
-        self.name = deadline.name
-        self.created = deadline.created
+        self.id: UUID = deadline.id
+        """See :class:`StandingDeadline`."""
+        self.name: str = deadline.name
+        """The name under which it was armed."""
+        self.created: bool = deadline.created
+        """False: the deadline already existed."""
         self._sync = sync
         self._async = deadline
 

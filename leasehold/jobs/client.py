@@ -28,8 +28,7 @@ _NOT_FOUND = (
 
 
 class Job(Generic[R]):
-    """An enqueued job. ``R`` is what its handler returns. ``created`` is False if its unique key
-    matched an existing job, which this is then."""
+    """An enqueued job. ``R`` is what its handler returns."""
 
     # The id stays a number until it is read: a bulk enqueue makes many jobs, and each UUID is
     # another object for the garbage collector.
@@ -44,7 +43,8 @@ class Job(Generic[R]):
         read: Callable[[Any], R] | None = None,
     ) -> None:
         self._number = number
-        self.created = created
+        self.created: bool = created
+        """False if its unique key matched an existing job, which this is then."""
         self._client = client  # the client of the calling event loop
         self._read = read  # converts the result from JSON
 

@@ -38,6 +38,7 @@ from leasehold.model.outcome import OUTCOMES
 from leasehold.model.values import Values
 
 Executor = Literal["async", "thread", "process"]
+"""Where a handler runs: in the event loop, in a thread or in a child process."""
 Upcast = Callable[[dict[str, Any]], dict[str, Any]]
 """Takes the arguments of one version as JSON values, and returns those of the next."""
 

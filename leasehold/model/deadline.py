@@ -17,8 +17,11 @@ from leasehold.errors import BadDeadline, storable, suggest
 from leasehold.model.moments import Duration, in_seconds
 
 Since = Literal["scheduled", "enqueued", "started", "tick", "fixed", "average"]
+"""The start of a deadline's interval: see :class:`Deadline`."""
 Until = Literal["success", "finished"]
+"""What meets a deadline: see :class:`Deadline`."""
 OnCancel = Literal["cancel", "keep"]
+"""What becomes of a deadline when its job is cancelled: see :class:`Deadline`."""
 STATES = ("waiting", "armed", "met", "breached", "cancelled")
 MOST_LEVELS = 8
 MOST_RUNS = 1000

@@ -82,7 +82,7 @@ class JobGiven(SharedGiven, total=False):
     run_in: Duration | None
     unique: str | None
     unique_for: Duration | None
-    on_conflict: OnConflict | Literal["return", "raise", "replace"]
+    on_conflict: Literal["return", "raise", "replace"]
 
 
 @dataclass(frozen=True)

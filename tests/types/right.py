@@ -10,12 +10,16 @@ from leasehold import (
     Discard,
     Job,
     JobRequest,
+    Leader,
+    Lock,
+    Polling,
+    Retention,
     Snooze,
+    State,
+    StoredSchedule,
     SyncContext,
     SyncJob,
 )
-from leasehold.config import Polling, Retention
-from leasehold.model.states import State
 from leasehold.testing import context, sync_context
 
 app = App()
@@ -85,7 +89,10 @@ async def main(session: object) -> tuple[str, dict[str, int], int]:
     app.sync.deadline("books").met(on=session)
     app.every(seconds=60, missed="skip", queue="mail", arguments={"user_id": 1})
     await app.schedules.put("a", send, every=timedelta(hours=1), grace_seconds=1, on=session)
-    app.lock("nightly", timeout=timedelta(seconds=5), cancel=False)
+    lock: Lock = app.lock("nightly", timeout=timedelta(seconds=5), cancel=False)
+    lead: Leader = app.leader("engine")
+    stored: StoredSchedule = await app.schedules.get("a")
+    print(lock.held, lead.term, stored.next_at)
     App("embedded", name="shop", release=None, recover_within=30, grace=timedelta(seconds=5))
     app.configure(dsn="embedded", listen=False)
     await app.jobs(state="discarded", queue="mail", task="send", tag="eu", limit=3)

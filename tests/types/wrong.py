@@ -1,7 +1,6 @@
 """Wrong calls, for type checkers: they find each of them. Nothing of this file is run."""
 
-from leasehold import App, Context, Deadline, Job, SyncContext
-from leasehold.config import Polling, Retention
+from leasehold import App, Context, Deadline, Job, Polling, Retention, SyncContext
 from leasehold.testing import context
 
 app = App()
