@@ -104,8 +104,6 @@ class App(Home):
         self._planned: dict[str, Planned] = {}
         self._once: dict[str, Task[Any, Any]] = {}
         self._claims: dict[str, str] = {}
-        self._taking_part: list[tuple[int, bool]] = []
-        """The process of each of this app's nodes, and whether the node runs jobs."""
         self.schedules: StoredSchedules = StoredSchedules(self)
         """Schedules that are data."""
         self.sync: SyncApp = SyncApp(self)
@@ -179,7 +177,7 @@ class App(Home):
             full_name = task_name(function) if name is None else name
             check_text("a task's name", full_name, self.settings.limits.text_chars)
             # a process that only enqueues may import a task at any time
-            self._check_in_time(f"the task {full_name!r}", for_jobs=True)
+            self.check_in_time(f"the task {full_name!r}", for_jobs=True)
             if options.executor == "process":
                 check_importable(function)
             return Task(self, self.registry.add(full_name, function, options))
@@ -199,7 +197,7 @@ class App(Home):
         if claim not in get_args(Claim):
             do = suggest(str(claim), get_args(Claim))
             raise ConfigError(f"no claim is named {claim!r}", do=do)
-        self._check_in_time(f"queue({name!r})", for_jobs=True)
+        self.check_in_time(f"queue({name!r})", for_jobs=True)
         self._claims[name] = claim
 
     def middleware(self, function: M, /) -> M:
@@ -220,7 +218,7 @@ class App(Home):
         is_async: bool = inspect.iscoroutinefunction(function)
         if not is_async:
             raise BadJob("middleware is a coroutine function", got=function, do="Write async def")
-        self._check_in_time("middleware", for_jobs=True)
+        self.check_in_time("middleware", for_jobs=True)
         self.registry.middleware.append(function)
         return function
 
@@ -286,7 +284,7 @@ class App(Home):
             )
 
         def register(target: Any) -> Task[Any, Any]:
-            self._check_in_time(f"once_per_deploy({key!r})")
+            self.check_in_time(f"once_per_deploy({key!r})")
             task = self._as_task(target)
             task.job()  # raises now, and not at the deployment, if the task needs arguments
             if any(level.since == "tick" for level in task.function.options.deadline):
@@ -314,7 +312,7 @@ class App(Home):
         without_moment(self.registry, given.get("deadline"), "a schedule")
 
         def register(target: Any) -> Task[Any, Any]:
-            self._check_in_time("a schedule")
+            self.check_in_time("a schedule")
             task = self._as_task(target)
             name = options.name or task.name
             check_text("a schedule's name", name, self.settings.limits.text_chars)
@@ -334,18 +332,6 @@ class App(Home):
             return target
         task: Task[Any, Any] = self.task(target)
         return task
-
-    def _check_in_time(self, what: str, *, for_jobs: bool = False) -> None:
-        """Raise ConfigError for a definition after a node was made, because the node would ignore
-        it. ``for_jobs``: the definition matters only to nodes that run jobs."""
-        for pid, executes in self._taking_part:
-            if pid == os.getpid() and (executes or not for_jobs):
-                raise ConfigError(
-                    f"{what} is defined too late: a node of this application runs in this process "
-                    "and has already read its tasks and schedules",
-                    do="Define it before app.node(), app.lifespan or the worker starts: import its "
-                    "module at the top of the application",
-                )
 
     # -- leaders, locks, deadlines ---------------------------------------------------------------
     def leader(
@@ -482,7 +468,7 @@ class App(Home):
         ConfigError for invalid queues, ServerError, or Unavailable.
         """
         here = os.getpid(), execute
-        self._taking_part.append(here)
+        self.taking_part.append(here)
         try:
             node = await self.make_node(queues, execute, hard_exit)
             node.on_drain = on_drain  # before a person can see the node and drain it
@@ -495,7 +481,7 @@ class App(Home):
                         stops()
                         await own.to_its_end(asyncio.ensure_future(node.stop()))
         finally:
-            self._taking_part.remove(here)
+            self.taking_part.remove(here)
 
     @asynccontextmanager
     async def state_for(self, node: Node, execute: bool = True) -> AsyncIterator[None]:

@@ -132,10 +132,11 @@ class Task(Generic[P, R]):
                 return {**arguments, "language": "en"}
 
         It gets and returns JSON values by name. Raises BadJob for a version that is not below the
-        task's, or that has an upcast already.
+        task's, or that has an upcast already, and ConfigError after a node has started.
         """
 
         def register(function: U) -> U:
+            self.app.check_in_time(f"the upcast of {self.name!r}", for_jobs=True)
             self.function.add_upcast(version, function)
             return function
 

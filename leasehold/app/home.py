@@ -88,6 +88,8 @@ class Home:
         """The names of advisory locks that the database has, and when they were written."""
         self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, Stores] = WeakKeyDictionary()
         self._embedded: Any = None
+        self.taking_part: list[tuple[int, bool]] = []
+        """The process of each of this app's nodes, and whether the node runs jobs."""
         self.in_test = False
         """A test has set the database, which the code of an extension leaves alone."""
         self._lock = threading.Lock()
@@ -155,6 +157,18 @@ class Home:
         running. A finished job that runs again loses its ``requeue_after``, unique key and trace,
         and stays in the history when it completes. Raises JobNotFound."""
         return await (await self.client()).retry(job)
+
+    def check_in_time(self, what: str, *, for_jobs: bool = False) -> None:
+        """Raise ConfigError for a definition after a node was made, because the node would ignore
+        it. ``for_jobs``: the definition matters only to nodes that run jobs."""
+        for pid, executes in self.taking_part:
+            if pid == os.getpid() and (executes or not for_jobs):
+                raise ConfigError(
+                    f"{what} is defined too late: a node of this application runs in this process "
+                    "and has already read its tasks and schedules",
+                    do="Define it before app.node(), app.lifespan or the worker starts: import its "
+                    "module at the top of the application",
+                )
 
     # -- access to the database -------------------------------------------------------------------
     async def client(self) -> Client:
