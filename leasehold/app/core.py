@@ -166,7 +166,9 @@ class App(Home):
 
         def register(function: Callable[..., Any]) -> Task[Any, Any]:
             if not callable(function):
-                raise BadJob("a task is a function", got=function)
+                raise BadJob(
+                    "a task is a function", got=function, do="Put @app.task above a function"
+                )
             if isinstance(function, Task):
                 raise BadJob(
                     "@app.task is above a decorator that has already made a task",

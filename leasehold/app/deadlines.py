@@ -58,7 +58,11 @@ class StandingDeadline:
                 app, lambda: store.end_deadline(self.id, verdict, app.env.due_now())
             )
         if state is None:
-            raise DeadlineNotFound("this deadline was deleted after its retention", got=self.name)
+            raise DeadlineNotFound(
+                "this deadline was deleted after its retention",
+                got=self.name,
+                do="Arm a new one, or raise Retention(ticks_days=…)",
+            )
         return state
 
 

@@ -209,10 +209,10 @@ class ScheduleOptions:
         missed = Missed.parse(given.get("missed", Missed.LATEST))
         grace = in_seconds(given.get("grace_seconds", default_grace(spec)))
         if isinstance(grace, bool) or not isinstance(grace, (int, float)) or not 0 <= grace < 1e9:
-            raise BadSchedule("grace_seconds must be a number of seconds", got=grace)
+            raise BadSchedule("grace_seconds must be seconds or a timedelta", got=grace)
         arguments = given.get("arguments")
         if not isinstance(arguments, dict | None):
-            raise BadSchedule("arguments must be a dict", got=arguments)
+            raise BadSchedule("arguments must be a dict, by name", got=arguments)
         job = {name: value for name, value in given.items() if name not in _OWN}
         return cls(given.get("name"), missed, float(grace), arguments or {}, job)
 

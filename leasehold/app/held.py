@@ -81,6 +81,7 @@ class Held:
         return LostLease(
             f"this process does not hold {self._full_name} at this moment",
             got=why or "its lease has expired",
+            do="Stop what needs it, and acquire it again",
         )
 
 
@@ -130,4 +131,7 @@ def without_loop(work: Coroutine[Any, Any, T]) -> T:
         result: T = done.value
         return result
     work.close()
-    raise BadJob("on= needs a connection of a sync driver in app.sync")
+    raise BadJob(
+        "on= needs a connection of a sync driver in app.sync",
+        do="Pass a sync connection, or leave out .sync inside an event loop",
+    )

@@ -121,7 +121,10 @@ class StoredSchedules:
         else:
             gone = await (await self._app.store()).delete_schedule(self._name, name)
         if not gone:
-            raise BadSchedule(f"no schedule was put under the name {name!r}")
+            raise BadSchedule(
+                f"no schedule was put under the name {name!r}",
+                do="See app.schedules.list(). Delete a schedule of the code in the code",
+            )
 
     @in_loop("app.sync.schedules.backfill(…)")
     async def backfill(self, name: str, start: datetime, end: datetime) -> Sequence[datetime]:

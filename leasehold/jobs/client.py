@@ -150,7 +150,9 @@ class Client:
                 if unknown and jobs.may_leave_nothing():
                     raise  # they may have run already, and a retry could not see that
                 await asyncio.sleep(self._env.jitter(Tuning.enqueue_first_pause * 3**attempt, 0.25))
-        raise errors.Unavailable("the database did not answer")
+        raise errors.Unavailable(
+            "the database did not answer", do="Try again. leasehold doctor examines the connection"
+        )
 
     async def _copied(self, jobs: Numbered) -> bool:
         """Insert the jobs by COPY. Return False if that is not possible or not permitted."""
@@ -171,7 +173,7 @@ class Client:
     async def get(self, job: UUID | str) -> JobRecord:
         record = await self._store.get(job_id_of(job))
         if record is None:
-            raise errors.JobNotFound("no such job", got=str(job), do=_NOT_FOUND)
+            raise no_such_job(job)
         return self._readable(record)
 
     async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
@@ -199,7 +201,7 @@ class Client:
         check_text("reason", reason, self._settings.limits.text_chars)
         where = await self._store.cancel(job_id_of(job), reason, self._env.due_now())
         if where is None:
-            raise errors.JobNotFound("no such job", got=str(job), do=_NOT_FOUND)
+            raise no_such_job(job)
         return where != "finished"
 
     async def retry(self, job: UUID | str) -> bool:
@@ -207,7 +209,7 @@ class Client:
         running. Raises JobNotFound."""
         where = await self._store.retry(job_id_of(job), self._env.due_now())
         if where is None:
-            raise errors.JobNotFound("no such job", got=str(job), do=_NOT_FOUND)
+            raise no_such_job(job)
         return where != "running"
 
     async def wait(self, job: UUID | str, timeout: Duration | None = None) -> Any:
@@ -226,7 +228,10 @@ class Client:
             left = None if limit is None else limit - (self._env.boot_now() - started)
             if left is not None and left <= 0:
                 if record is None:
-                    raise away or errors.Unavailable("the database did not answer")
+                    raise away or errors.Unavailable(
+                        "the database did not answer",
+                        do="Try again. leasehold doctor examines the connection",
+                    )
                 raise errors.WaitTimeout(
                     f"job {record.id} is {record.state} after {limit:g} s",
                     do="The job continues. Wait again, or check its state",
@@ -238,12 +243,17 @@ class Client:
 def _result(record: JobRecord) -> Any:
     if isinstance(record.result, Unreadable):
         raise errors.BadPayload(
-            f"the result of job {record.id} cannot be read: {record.result.why}"
+            f"the result of job {record.id} cannot be read: {record.result.why}",
+            do="Give this application the codec and the key with which the worker encoded it",
         )
     if record.state is State.COMPLETED:
         return record.result
     kind = errors.JobCancelled if record.state is State.CANCELLED else errors.JobFailed
     raise kind(f"job {record.id} was {record.state}", got=record.last_error or "no reason")
+
+
+def no_such_job(job: UUID | str) -> errors.JobNotFound:
+    return errors.JobNotFound("no such job", got=str(job), do=_NOT_FOUND)
 
 
 def job_id_of(job: UUID | str) -> UUID:
@@ -253,4 +263,6 @@ def job_id_of(job: UUID | str) -> UUID:
     try:
         return UUID(str(job))
     except ValueError:
-        raise errors.JobNotFound("a job's id is a UUID", got=job) from None
+        raise errors.JobNotFound(
+            "a job's id is a UUID", got=job, do="Pass job.id, or an id from a list of jobs"
+        ) from None

@@ -153,6 +153,9 @@ class _Store:
             raise kind(answer["text"])
         return cast("bool | None", answer.get("answer"))
 
+    async def get(self, job: UUID) -> None:
+        """None: the parent kills a cancelled run, which never reads the reason."""
+
 
 class _OnConnection:
     """The App's operations on a user's connection. It reports a completion to the parent."""
@@ -187,7 +190,10 @@ def _drive(work: Awaitable[Any]) -> Any:
         cast(Any, work).send(None)
     except StopIteration as end:
         return end.value
-    raise errors.BadJob("a plain function in a child process cannot wait in a loop")
+    raise errors.BadJob(
+        "a plain function in a child process cannot wait in a loop",
+        do="Use a sync driver there, or write `async def`",
+    )
 
 
 def _context(request: Message, link: ParentLink, app: Any, in_loop: bool) -> Context:

@@ -180,7 +180,9 @@ class TaskFunction:
                 do=f"Set @app.task(version={self.version + 1}) when the arguments change",
             )
         if version in self.upcasts:
-            raise BadJob(f"task {self.name} has two upcasts from version {version}")
+            raise BadJob(
+                f"task {self.name} has two upcasts from version {version}", do="Remove one of them"
+            )
         self.upcasts[version] = upcast
 
     def knows(self, version: int) -> bool:

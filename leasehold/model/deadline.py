@@ -101,7 +101,10 @@ def _check_words(deadline: Deadline) -> None:
     if name is not None:
         check_name(name)
     if deadline.on_breach is None:
-        raise BadDeadline("a deadline needs on_breach: the task to call on a breach")
+        raise BadDeadline(
+            "a deadline needs on_breach: the task to call on a breach",
+            do="Deadline(minutes=10, on_breach=page_oncall)",
+        )
 
 
 def _check_interval(deadline: Deadline) -> None:

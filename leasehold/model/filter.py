@@ -165,5 +165,6 @@ def _argument(key: str, value: str, masked: re.Pattern[str] | None) -> tuple[tup
     if not all(path):
         raise BadFilter("args. needs the name of an argument", do="Like args.user_id:42")
     if masked and any(masked.search(name) for name in path):
-        raise BadFilter(f"{key} is masked and cannot be in a filter")
+        do = "Filter by something else, such as task: or id:"
+        raise BadFilter(f"{key} is masked and cannot be in a filter", do=do)
     return path, value

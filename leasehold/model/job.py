@@ -418,9 +418,16 @@ def encode(label: str, value: Any, limit: int) -> str:
         text = _text(value)
         size = len(text) if text.isascii() else len(text.encode())
     except RecursionError:
-        raise BadPayload(f"{label}: nested too deeply, or contains itself") from None
+        raise BadPayload(
+            f"{label}: nested too deeply, or contains itself",
+            do="Pass plain data: text, numbers, lists and dicts",
+        ) from None
     except UnicodeEncodeError as error:
-        raise BadPayload(f"{label}: half of a surrogate pair", got=str(error)) from None
+        raise BadPayload(
+            f"{label}: half of a surrogate pair",
+            got=str(error),
+            do="Pass valid Unicode, or bytes for an argument that is annotated so",
+        ) from None
     except (TypeError, ValueError) as error:
         raise BadPayload(
             f"{label}: not JSON",
@@ -435,7 +442,13 @@ def encode(label: str, value: Any, limit: int) -> str:
         )
     depth = Limits.json_depth
     if len(text) > depth and text.count("[") + text.count("{") > depth and _deep(value):
-        raise BadPayload(f"{label}: nested deeper than {depth} levels")
+        raise BadPayload(
+            f"{label}: nested deeper than {depth} levels",
+            do="Store the data elsewhere and pass a reference",
+        )
     if "\\u0000" in text and _NUL.search(text):
-        raise BadPayload(f"{label}: text with a NUL, which PostgreSQL cannot store")
+        raise BadPayload(
+            f"{label}: text with a NUL, which PostgreSQL cannot store",
+            do="Remove it, or pass the data as base64",
+        )
     return text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 from uuid import UUID
 
@@ -34,6 +35,7 @@ class _Memory:
 
     def __init__(self, claim: Claim) -> None:
         self._claim = claim
+        self.reason = ""
         self.notes: list[Note] = []
         self.completion: Any = None
 
@@ -44,6 +46,9 @@ class _Memory:
             raise asyncio.CancelledError
         self.notes.append(Note(share, note))
         return False
+
+    async def get(self, job: UUID) -> SimpleNamespace:
+        return SimpleNamespace(last_error=self.reason)
 
     async def assert_mine(self, connection: Any, job: UUID, node: UUID, token: int) -> None: ...
 
@@ -74,9 +79,10 @@ class _Fake:
         """The result that the handler passed to ``ctx.complete``."""
         return self.memory.completion
 
-    def cancel(self) -> None:
+    def cancel(self, reason: str = "cancelled") -> None:
         """Cancel the job: ``ctx.cancelled`` is true from now on, and the next ``ctx.progress``
-        raises CancelledError, in a :class:`FakeSyncContext` JobCancelled."""
+        raises CancelledError, in a :class:`FakeSyncContext` JobCancelled with the reason."""
+        self.memory.reason = reason
         self.claim.end("cancel")
 
 

@@ -214,7 +214,11 @@ class _EagerClient(Client):
     async def get(self, job: UUID | str) -> JobRecord:
         record = self._records.get(job_id_of(job))
         if record is None:
-            raise JobNotFound("no such job in eager mode", got=str(job))
+            raise JobNotFound(
+                "no such job in eager mode",
+                got=str(job),
+                do="Ask only for jobs that were enqueued inside `with eager(app):`",
+            )
         return record
 
     async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
@@ -239,7 +243,10 @@ class _EagerClient(Client):
     async def wait(self, job: UUID | str, timeout: Duration | None = None) -> Any:
         record = await self.get(job)
         if record.state not in FINISHED:
-            raise WaitTimeout(f"the job is {record.state}, and in eager mode it does not go on")
+            raise WaitTimeout(
+                f"the job is {record.state}, and in eager mode it does not go on",
+                do="Test this on a database: use the fixture leasehold_app, and drain(app)",
+            )
         return await super().wait(job, timeout)
 
 
