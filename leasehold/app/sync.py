@@ -156,8 +156,8 @@ class SyncApp(Twin):
     dsn = blocking(Home.dsn)
 
     def wait(self, job: UUID | str, timeout: Duration | None = None) -> Any:
-        """Wait at most ``timeout`` seconds until a job has finished, and return its result. See
-        :meth:`Job.wait`."""
+        """Wait at most ``timeout`` seconds until a job has finished, and return its result as plain
+        JSON. Errors: see :meth:`Job.wait`."""
 
         async def wait() -> Any:
             return await (await self._app.client()).wait(job, timeout)
@@ -195,7 +195,8 @@ class SyncApp(Twin):
         return SyncLock(self, Lock(self._app, name, timeout=timeout, cancel=False))
 
     def close(self) -> None:
-        """Close the connections of these calls. The app opens new ones when it needs them."""
+        """Close the connections of these calls. The app opens new ones when it needs them. Raises
+        ConfigError inside an event loop."""
         if self._loop is not None and self._pid == os.getpid():
             self.call(self._app.close())
 
