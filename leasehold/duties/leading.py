@@ -39,11 +39,12 @@ GetTerm = Callable[[], Term]
 """Returns the term under which the duty runs. Raises LostLease if this process does not lead."""
 
 
-def term_of(guard: Guard, name: str) -> GetTerm:
+def term_of(guard: Guard) -> GetTerm:
     def get() -> Term:
-        term = guard.term(name)
+        term = guard.term()
         if term is None:
-            raise LostLease("this process does not lead at this moment", got=name)
+            app = guard.membership.identity.app
+            raise LostLease("this process does not lead at this moment", got=app)
         return term
 
     return get
@@ -373,7 +374,7 @@ def leader_duties(
 ) -> dict[str, Loop]:
     """All duties by name. Each works only while ``leads()``. ``on_deadline`` is called when a
     deadline has passed."""
-    term = term_of(guard, settings.name)
+    term = term_of(guard)
     limits, retention = settings.limits, settings.retention
     stager = Stager(store, limits, settings.polling, term, on_deadline)
     periodic = Periodic(settings.name, store, env, limits, retention, term, emit)

@@ -84,7 +84,7 @@ class Syncer(Service):
     async def tick(self, now: datetime | None) -> float:
         if not self._guard.membership.token:
             return 1.0  # the node wakes it after joining
-        newest = self._guard.newest_release(self._app)
+        newest = self._guard.newest_release()
         boot_now = self._env.boot_now()
         if newest == self._stands and boot_now < self._look_at:
             return self._look_at - boot_now

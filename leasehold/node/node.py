@@ -26,6 +26,7 @@ from leasehold.jobs.producer import ClaimDesk, Producer, Sleepers
 from leasehold.jobs.running import Claim, Running
 from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import Registry
+from leasehold.lease import news
 from leasehold.lease.guard import Guard
 from leasehold.loops.recorder import Recorder
 from leasehold.loops.service import Loop, Outage
@@ -114,10 +115,9 @@ class Node:
             self.wakeups,
         )
         host = self._make_host(parts)
-        self.guard = host.guard = Guard(
-            self._tools.guard_store, env, settings.timings, self._emit, host
+        self.guard = Guard(
+            self._tools.guard_store, env, settings.timings, self._emit, host, host.look_after_jobs
         )
-        self.guard.stand(settings.name)
         self._sleepers = Sleepers(self._store, self.guard)
         self._desk = ClaimDesk(self._store, env, self.guard, self.executor, self._emit)
         self._build_loops()
@@ -150,7 +150,14 @@ class Node:
 
     def _make_host(self, parts: Parts) -> GuardsHost:
         return GuardsHost(
-            self._plan, self._registry, self._settings, self._env, parts, self, self._in_loop
+            self._plan,
+            self._registry,
+            self._settings,
+            self._env,
+            parts,
+            self.hear,
+            lambda: self.on_drain is not None,
+            self._in_loop,
         )
 
     def _build_producer(self) -> Producer:
@@ -191,7 +198,7 @@ class Node:
 
     def leads(self) -> bool:
         """Return whether this process leads its application at this moment."""
-        return self.guard.leads(self._settings.name)
+        return self.guard.leads()
 
     # -- start and stop --------------------------------------------------------------------------
     async def start(self) -> None:
@@ -286,7 +293,8 @@ class Node:
         except BaseException as error:  # otherwise start() would wait for it forever
             text = errors.told(error)
             self._emit("service_failed", service="guard", error=text)
-            self._in_loop(self.on_refused, errors.Unavailable(f"the guard ended: {text}"))
+            refused = news.Refused(errors.Unavailable(f"the guard ended: {text}"))
+            self._in_loop(self.hear, refused)
 
     async def _in_guard(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something in the guard's loop and wait for it."""
@@ -301,35 +309,40 @@ class Node:
             self._loop.call_soon_threadsafe(call, *arguments)
 
     # -- in the user's loop ----------------------------------------------------------------------
-    def on_joined(self, identity: NodeIdentity) -> None:
+    def hear(self, item: news.News) -> None:
+        """What the guard told this node's host."""
+        match item:
+            case news.Joined(identity):
+                self._on_joined(identity)
+            case news.Refused(error):
+                if not self._joined.done():
+                    self._joined.set_exception(error)
+            case news.Fenced():
+                self.executor.take_waiting()
+                self.executor.end_all("lost")
+            case news.Leadership():
+                for loop in [*self._duties.values(), self._loops["deadlines"]]:
+                    loop.wake()
+            case news.NodesChanged():
+                self._duties["rescuer"].wake()
+                if "syncer" in self._loops:
+                    self._loops["syncer"].wake()
+            case news.Halted(halted):
+                self._desk.halted = halted
+                self._wake_all()
+            case news.FailedOver():
+                self._on_failed_over()
+            case news.Signalled(signals):
+                self._on_signals(signals)
+
+    def _on_joined(self, identity: NodeIdentity) -> None:
         self.attempts.worker_id = identity.worker_id
         self._sleepers.forget()
         if not self._joined.done():
             self._joined.set_result(None)
         self._wake_all()
 
-    def on_refused(self, error: errors.LeaseholdError) -> None:
-        if not self._joined.done():
-            self._joined.set_exception(error)
-
-    def on_fenced(self) -> None:
-        self.executor.take_waiting()
-        self.executor.end_all("lost")
-
-    def on_leadership(self) -> None:
-        for loop in [*self._duties.values(), self._loops["deadlines"]]:
-            loop.wake()
-
-    def on_nodes_changed(self) -> None:
-        self._duties["rescuer"].wake()
-        if "syncer" in self._loops:
-            self._loops["syncer"].wake()
-
-    def on_halted(self, halted: bool) -> None:
-        self._desk.halted = halted
-        self._wake_all()
-
-    def on_failed_over(self) -> None:
+    def _on_failed_over(self) -> None:
         """The failover may have lost acknowledged commits: completions, so that a finished job is
         this node's again; claims; and the sleeping queues in this node's row."""
         self._desk.doubt()
@@ -337,7 +350,7 @@ class Node:
         self._producer.look()
         self._claim_loop.wake()
 
-    def on_signals(self, signals: tuple[Signal, ...]) -> None:
+    def _on_signals(self, signals: tuple[Signal, ...]) -> None:
         for signal in signals:
             if signal.kind == "drain" and self.on_drain:
                 self._drained(self.on_drain, signal.token == 1)

@@ -119,7 +119,7 @@ class _Passing:
         self._ran = ran
         self._planned = planned
         self._name = app.settings.name
-        self._term = term_of(node.guard, self._name)
+        self._term = term_of(node.guard)
 
     async def until(self, end: datetime | timedelta) -> None:
         """Raises ConfigError for a moment in the past."""

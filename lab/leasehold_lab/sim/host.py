@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import Context
+from dataclasses import replace
 from typing import Any
 
 from leasehold.config import Settings
 from leasehold.env import Env
 from leasehold.jobs.tasks import Registry
+from leasehold.lease import news
+from leasehold.lease.host import Condition
 from leasehold.node.host import GuardsHost, Parts
 from leasehold.node.node import Node
 from leasehold.node.plan import NodePlan, Tools
@@ -76,7 +79,14 @@ class SimNode(Node):
 
     def _make_host(self, parts: Parts) -> GuardsHost:
         host = _SimHost(
-            self._plan, self._registry, self._settings, self._env, parts, self, self._in_loop
+            self._plan,
+            self._registry,
+            self._settings,
+            self._env,
+            parts,
+            self.hear,
+            lambda: self.on_drain is not None,
+            self._in_loop,
         )
         host.on_belief, host.exit, host.first = self._on_belief, self._exit, self._note_first
         return host
@@ -98,21 +108,18 @@ class _SimHost(GuardsHost):
             self.first(identity)
         return identity
 
-    def info(self) -> dict[str, Any]:
-        return {**super().info(), "assigned": self._assigned_as}
+    def condition(self) -> Condition:
+        condition = super().condition()
+        return replace(condition, info={**condition.info, "assigned": self._assigned_as})
 
-    def leadership(self, name: str, gained: bool) -> None:
-        if gained:
+    def tell(self, item: news.News) -> None:
+        if isinstance(item, news.Renewed) or item == news.Leadership(gained=True):
             self.on_belief()
-        super().leadership(name, gained)
+        super().tell(item)
 
-    def renewed(self) -> None:
-        self.on_belief()
-        super().renewed()
-
-    def grace_over(self) -> None:
+    def _grace_over(self) -> None:
         if self.exit is None:
-            super().grace_over()
+            super()._grace_over()
             return
         self._emit("node_exits", running=self._parts.running.started())
         self.exit()
