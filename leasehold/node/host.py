@@ -7,8 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from leasehold.config import Settings
-from leasehold.env import Env, assigned_node_id, take_assigned_node_id
+from leasehold.env import assigned_node_id, take_assigned_node_id
 from leasehold.jobs.acker import Acker
 from leasehold.jobs.executor import Executor
 from leasehold.jobs.overdue import Overdue
@@ -20,6 +19,7 @@ from leasehold.jobs.tasks import Registry
 from leasehold.lease import news
 from leasehold.lease.host import Condition
 from leasehold.loops.recorder import Recorder
+from leasehold.loops.service import ServiceContext
 from leasehold.model.states import State
 from leasehold.node.plan import EXIT_FENCED, NodePlan
 from leasehold.node.watchdog import Watchdog
@@ -51,20 +51,17 @@ class GuardsHost:
     def __init__(
         self,
         plan: NodePlan,
+        context: ServiceContext,
         registry: Registry,
-        settings: Settings,
-        env: Env,
         parts: Parts,
         hear: Callable[[news.News], None],
         drains: Callable[[], bool],
         in_loop: Callable[..., None],
     ) -> None:
         self._plan = plan
+        self._settings, self._env, self._emit = context.settings, context.env, context.emit
         self._registry = registry
-        self._settings = settings
-        self._env = env
         self._parts = parts
-        self._emit = parts.recorder.emit
         self._hear = hear
         self._drains = drains
         self._in_loop = in_loop
