@@ -8,18 +8,16 @@ from datetime import datetime
 from uuid import UUID
 
 from leasehold import errors
-from leasehold.config import Limits, Tuning
-from leasehold.env import Env
+from leasehold.config import Tuning
 from leasehold.errors import storable
 from leasehold.jobs.running import Claim, Running
 from leasehold.jobs.tasks import Registry
-from leasehold.loops.service import Service
+from leasehold.loops.service import Service, ServiceContext
 from leasehold.model.backoff import Backoff
 from leasehold.model.batch import BatchSize
 from leasehold.model.outcome import COMPLETED, PLAIN, Decision, Outcome, decide
 from leasehold.model.states import State
-from leasehold.ports import Acked, AckItem, JobStore
-from leasehold.telemetry import Emit
+from leasehold.ports import Acked, AckItem
 
 _DEFAULT_BACKOFF = Backoff()
 _BRIEF_SECONDS, _LONG_SECONDS = 0.0005, 0.02
@@ -39,26 +37,20 @@ class Acker(Service):
 
     def __init__(
         self,
-        store: JobStore,
-        env: Env,
-        limits: Limits,
+        context: ServiceContext,
         registry: Registry,
         running: Running,
-        emit: Emit,
         on_written: Callable[[], None],
     ) -> None:
-        self._store = store
-        self._env = env
-        self._limits = limits
+        super().__init__(context)
         self._registry = registry
         self._running = running
-        self._emit = emit
         self._on_written = on_written
         self._queue: deque[Pair] = deque()
         self._locked: list[Pair] = []
         """Outcomes whose rows were locked. They wait here and do not delay others."""
         self._locked_until = 0.0
-        self._bytes = BatchSize(limits.batch_bytes)
+        self._bytes = BatchSize(self._limits.batch_bytes)
         self._suspects = 0
         """The number of outcomes at the head of the queue that are written one at a time."""
         self._unknown: set[int] = set()

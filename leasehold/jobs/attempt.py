@@ -14,14 +14,14 @@ from functools import partial
 from typing import Any, TypeVar
 
 from leasehold import errors, own
-from leasehold.config import Limits, Tuning
-from leasehold.env import Env
+from leasehold.config import Tuning
 from leasehold.jobs.context import Context, OnConnection, SyncContext
 from leasehold.jobs.middleware import around
 from leasehold.jobs.running import Claim, timed_out
 from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import Registry, TaskFunction
 from leasehold.jobs.tracing import running, traces
+from leasehold.loops.service import ServiceContext
 from leasehold.model.codec import ENCODED, opened, sealed
 from leasehold.model.job import ClaimedJob, Unreadable, needs
 from leasehold.model.outcome import (
@@ -37,8 +37,7 @@ from leasehold.model.outcome import (
     Unknown,
     outcome_of,
 )
-from leasehold.ports import Completion, Store
-from leasehold.telemetry import Emit
+from leasehold.ports import Completion
 
 T = TypeVar("T")
 _ENDS = (errors.JobCancelled, errors.JobTimeout, errors.LostClaim, asyncio.CancelledError)
@@ -60,26 +59,19 @@ class Attempts:
 
     def __init__(
         self,
-        store: Store,
-        users: Store,
-        env: Env,
-        limits: Limits,
+        context: ServiceContext,
         registry: Registry,
-        emit: Emit,
         on: OnConnection,
         may_start: Callable[[Claim, float], bool],
         in_process: Run,
         slots: int,
         starts: Starts,
     ) -> None:
+        self._store, self._users = context.store, context.users
+        self._env, self._limits = context.env, context.settings.limits
+        self._emit = context.emit
         self._starts = starts
-        self._store = store
-        self._users = users
-        """The store for operations that a handler calls."""
-        self._env = env
-        self._limits = limits
         self._registry = registry
-        self._emit = emit
         self._on = on
         self._may_start = may_start
         self._executors: dict[str, Run] = {

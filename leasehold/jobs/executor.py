@@ -14,13 +14,12 @@ from uuid import UUID
 
 from leasehold import own
 from leasehold.config import Limits, Tuning
-from leasehold.env import Env
 from leasehold.jobs.attempt import Attempts
 from leasehold.jobs.drive import drive
 from leasehold.jobs.running import Claim, Running
+from leasehold.loops.service import ServiceContext
 from leasehold.model.batch import BatchSize
 from leasehold.model.outcome import Outcome, Unable
-from leasehold.telemetry import Emit
 
 
 class Lane:
@@ -69,18 +68,15 @@ class Executor:
 
     def __init__(
         self,
-        env: Env,
-        limits: Limits,
+        context: ServiceContext,
         running: Running,
-        emit: Emit,
         put: Callable[[Claim, Outcome, float], None],
         may_start: Callable[[Claim, float], bool],
         attempts: Attempts,
     ) -> None:
-        self._env = env
-        self._limits = limits
+        self._env, self._limits = context.env, context.settings.limits
+        self._emit = context.emit
         self._claims = running
-        self._emit = emit
         self._put = put
         self._may_start = may_start
         self._attempts = attempts

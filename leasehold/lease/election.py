@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from leasehold import errors
+from leasehold.lease import news
 from leasehold.lease.host import Host
 from leasehold.lease.named_lease import LeaseContext, NamedLease, Turn
 from leasehold.model.lease import Phase
@@ -53,7 +54,7 @@ class Election:
             return True
         self._not_before = 0.0
         if won:
-            self._host.leadership(named.name, gained=True)
+            self._host.tell(news.Leadership(gained=True))
             if not self._stands():  # we were stopped meanwhile
                 await self.resign("stopped")
         return True
@@ -65,10 +66,10 @@ class Election:
         if lease.phase is Phase.STEPPING_DOWN:
             self.named.report_lost()
             lease.stopped()
-            self._host.leadership(self.named.name, gained=False)
+            self._host.tell(news.Leadership(gained=False))
 
     async def resign(self, why: str) -> None:
         if self.named.lease.phase is Phase.HOLDER:
             self.named.lease.step_down(why)
-            self._host.leadership(self.named.name, gained=False)
+            self._host.tell(news.Leadership(gained=False))
             await self.named.resign()

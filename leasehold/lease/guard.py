@@ -8,7 +8,7 @@ this file asks the database, tells the host, and sleeps.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from uuid import UUID
 from leasehold import errors
 from leasehold.config import Timings
 from leasehold.env import Env
+from leasehold.lease import news
 from leasehold.lease.bids import Bid
 from leasehold.lease.clock_watch import ClockWatch
 from leasehold.lease.contests import Contests
@@ -27,7 +28,6 @@ from leasehold.lease.membership import Membership, Others
 from leasehold.lease.named_lease import LeaseContext, NamedLease
 from leasehold.loops.waiting import Bell
 from leasehold.model.lease import Lease, Phase, Timeline
-from leasehold.model.states import State
 from leasehold.ports import Heartbeat, NodeSeen, Store, Term
 from leasehold.telemetry import Emit
 
@@ -36,7 +36,13 @@ class Guard:
     """One process's heartbeat. ``run`` lasts until ``stop``; ``poke`` makes it look at once."""
 
     def __init__(
-        self, make_store: Callable[[str], Store], env: Env, timings: Timings, emit: Emit, host: Host
+        self,
+        make_store: Callable[[str], Store],
+        env: Env,
+        timings: Timings,
+        emit: Emit,
+        host: Host,
+        look_after_jobs: Callable[[Store, float], Awaitable[None]] | None = None,
     ) -> None:
         self._make_store = make_store
         """Called in the guard's own loop, to which connections belong, with the store's role:
@@ -45,6 +51,9 @@ class Guard:
         self._timings = timings
         self.emit = emit
         self._host = host
+        self._look_after_jobs = look_after_jobs
+        """Called in each step with the guard's own store. It returns soon after the given moment
+        (boot clock), and the next call goes on."""
         self._others = Others()
         self._heard: list[UUID] = []
         self._halted = False
@@ -66,35 +75,33 @@ class Guard:
         """Those that the node's row counts."""
         self.membership = self._new_membership()
         self._context = LeaseContext(env, timings, emit, lambda: self.membership, self._timeline)
-        self._elections: dict[str, Election] = {}
+        self._election: Election | None = None
+        if app := self.membership.identity.app:
+            self._election = Election(
+                app, self._context, lambda: nullcontext(self._store), host, self._stands
+            )
         self.contests = Contests(partial(make_store, "lease"), self._context, self._stir.ring)
 
     def _new_membership(self) -> Membership:
         identity = self._host.new_identity()
         return Membership(identity, Lease(identity.id, self._timings))
 
-    def stand(self, name: str) -> None:
-        """Be a candidate for the leader of an application. Before ``run``."""
-        self._elections[name] = Election(
-            name, self._context, lambda: nullcontext(self._store), self._host, self._stands
-        )
-
     def _leases(self) -> list[NamedLease]:
         """The application's leader, and what users hold or want."""
-        return [*(each.named for each in self._elections.values()), *self.contests.leases()]
+        own = [self._election.named] if self._election else []
+        return [*own, *self.contests.leases()]
 
     # -- asked from other threads ----------------------------------------------------------------
-    def term(self, name: str) -> Term | None:
+    def term(self) -> Term | None:
         """The application's leadership, if this process may use it at this moment."""
-        now = self._env.boot_now()
-        election = self._elections.get(name)
+        now, election = self._env.boot_now(), self._election
         return election.named.term(now) if election and self.membership.valid(now) else None
 
-    def leads(self, name: str) -> bool:
+    def leads(self) -> bool:
         """Each duty asks this before it begins."""
-        return self.term(name) is not None
+        return self.term() is not None
 
-    def held(self) -> dict[str, int]:
+    def _held(self) -> dict[str, int]:
         """Name and term of each leader that this process believes to be, for people. There are too
         many locks."""
         leaders = [each for each in self._leases() if not each.is_lock]
@@ -104,8 +111,10 @@ class Guard:
         """Nodes that this process itself has seen unchanged for their whole lease."""
         return self._others.silent(self._env.boot_now())
 
-    def newest_release(self, app: str) -> int:
-        """The number of the newest release of which another node has a row; 0 for none."""
+    def newest_release(self) -> int:
+        """The number of our application's newest release of which another node has a row; 0 for
+        none."""
+        app = self.membership.identity.app
         nodes = [node for node, _ in self._others.watches.values()]
         return max((node.release_number for node in nodes if node.app == app), default=0)
 
@@ -171,12 +180,12 @@ class Guard:
             if poked or self._env.boot_now() >= self._next_beat:
                 await self._beat()
             self._note_silence()
-            for election in self._elections.values():
-                if await election.seek():  # see soon what came of it
-                    soon = self._env.boot_now() + self._timings.renew
-                    self._next_beat = min(self._next_beat, soon)
-            # many jobs, or a slow link, must not keep us from the next heartbeat
-            await self._host.look_after_jobs(self._env.boot_now() + self._pause())
+            if self._election and await self._election.seek():  # see soon what came of it
+                soon = self._env.boot_now() + self._timings.renew
+                self._next_beat = min(self._next_beat, soon)
+            if self._look_after_jobs:
+                # many jobs, or a slow link, must not keep us from the next heartbeat
+                await self._look_after_jobs(self._store, self._env.boot_now() + self._pause())
         except errors.Unavailable as error:
             self._no_answer(error)
             return self._troubled()
@@ -223,7 +232,8 @@ class Guard:
         now = self._env.boot_now()
         moments = [self._next_beat, self.membership.lease.deadline]
         moments += [each.next_moment() for each in self._leases()]
-        moments += [election.next_attempt() for election in self._elections.values()]
+        if self._election:
+            moments.append(self._election.next_attempt())
         silent_soon = [w.silent_at() for _, w in self._others.watches.values()]
         moments += [at for at in silent_soon if at > now]
         return max(0.0, min(moments) - now)
@@ -233,7 +243,7 @@ class Guard:
             await self._bury_own()
             await self._join()
         except errors.ServerError as error:
-            self._host.refused(error)  # a start fails; later on the guard tries again
+            self._host.tell(news.Refused(error))  # a start fails; later on the guard tries again
             raise
 
     async def _join(self) -> None:
@@ -252,7 +262,7 @@ class Guard:
             self._rejoin()  # the answer came too late, and a row of this id is there
             return
         self._next_beat = 0.0
-        self._host.joined(me.identity)
+        self._host.tell(news.Joined(me.identity))
 
     async def _bury_own(self) -> None:
         """Certify the death of our own identities under which nothing runs any more. So their jobs
@@ -260,7 +270,9 @@ class Guard:
         first, if the database answers in time."""
         give_up_at = self._env.boot_now() + self._timings.call_timeout
         # the counter belongs to another thread: there is no event to wait for
-        while self._ended and self._host.unrecorded() and self._env.boot_now() < give_up_at:  # noqa: ASYNC110
+        while self._ended and self._host.condition().unrecorded:
+            if self._env.boot_now() >= give_up_at:
+                break
             await asyncio.sleep(0.02)
         while self._ended:
             await self._store.certify(self._ended[0], self._timings.call_timeout)
@@ -273,12 +285,13 @@ class Guard:
         held = [(each, term) for each in asked if (term := each.term(now))]
         timeout = min(self._timings.call_timeout, max(me.lease.deadline - now, 0.05))
         failed = self._unanswered_told + self._unanswered
+        condition = self._host.condition()
         answer = await self._store.heartbeat(
             me.identity.id,
             me.token,
             [term for _, term in held],
             [each.name for each in asked],
-            {**self._host.info(), "renew_failed": failed},
+            {**condition.info, "leads": self._held(), "renew_failed": failed},
             self._heard,
             timeout,
             self._env.due_now(),
@@ -297,23 +310,23 @@ class Guard:
         self._expire()
         if me.lease.phase is not Phase.HOLDER:
             return
-        self._host.renewed()
+        self._host.tell(news.Renewed(me.lease.deadline))
         for each, term in held:
             each.answered(term, each.name in answer.led, now, received_at)
         self._see_nodes(answer, received_at)
         await self._see_leases(asked, answer, received_at)
         self._watch_clock(answer, now, received_at)
         self._take_orders(answer)
-        await self._watch_loops()
+        await self._watch_loops(condition.loop_lag)
 
     def _see_nodes(self, answer: Heartbeat, received_at: float) -> None:
         for node in answer.nodes:
             self._timeline.saw(node.seen.timeline, received_at)
         self._timeline.longest = max((n.seen.lease_seconds for n in answer.nodes), default=0.0)
         if self.membership.failed_over(self._timeline.number):
-            self._host.failed_over()
+            self._host.tell(news.FailedOver())
         if self._others.observe(answer.nodes, self.membership.identity.id, received_at):
-            self._host.nodes_changed()
+            self._host.tell(news.NodesChanged())
 
     async def _see_leases(
         self, asked: list[NamedLease], answer: Heartbeat, received_at: float
@@ -322,7 +335,7 @@ class Guard:
             seen = answer.leaders.get(each.name)
             if seen:
                 each.observe(seen, received_at, renewed=each.name in answer.led)
-            elif each.name in self._elections:
+            elif self._election and each is self._election.named:
                 await each.remake()
                 self._next_beat = 0.0
             else:
@@ -334,28 +347,28 @@ class Guard:
         """What people ask of this process."""
         if answer.halted != self._halted:
             self._halted = answer.halted
-            self._host.halted(answer.halted)
+            self._host.tell(news.Halted(answer.halted))
         fresh = tuple(s for s in answer.signals if s.job not in self._heard)
         self._heard = [s.job for s in answer.signals]
         if fresh:
-            self._host.signals(fresh)
+            self._host.tell(news.Signalled(fresh))
 
     def _watch_clock(self, answer: Heartbeat, sent_at: float, received_at: float) -> None:
         """Every process sees a jump; the leader reports it."""
         step = self._clock.step(answer.at.timestamp(), sent_at, received_at)
-        if step and any(self.leads(name) for name in self._elections):
+        if step and self.leads():
             self.emit("clock_jumped", by=round(step, 1))
 
-    async def _watch_loops(self) -> None:
+    async def _watch_loops(self, lag: float) -> None:
         """A stuck loop does no duties: let a process lead whose loop runs."""
         self.contests.watch_loops()
-        if self._loop_watch.look(self._host.loop_lag()):
+        if self._loop_watch.look(lag):
             await self._resign("its event loop is stuck")
 
     def _note_silence(self) -> None:
         silent = frozenset(node.id for node in self.silent_nodes())
         if silent - self._was_silent:
-            self._host.nodes_changed()
+            self._host.tell(news.NodesChanged())
         self._was_silent = silent
 
     def _stands(self) -> bool:
@@ -369,8 +382,8 @@ class Guard:
             self._fence()
 
     def _settle(self) -> None:
-        for election in self._elections.values():
-            election.settle()
+        if self._election:
+            self._election.settle()
         self.contests.settle()
 
     def _fence(self) -> None:
@@ -378,17 +391,17 @@ class Guard:
         for each in self._leases():
             each.lease.step_down("the node was fenced")
         self._settle()
-        self._host.fenced(self.membership.lease.why_down)
+        self._host.tell(news.Fenced(self.membership.lease.why_down))
 
     def _wait_for_quiet(self) -> float:
         lease = self.membership.lease
-        quiet = self._host.quiet()
+        quiet = self._host.condition().quiet
         if quiet and self.contests.quiet():
             self._ended.append(self.membership.identity.id)
         elif not lease.overdue(self._env.boot_now()):
             return 0.05
         elif not quiet:  # the loss of a user's leader or lock never ends a process
-            self._host.grace_over()
+            self._host.tell(news.GraceOver())
         self._rejoin()
         return 0.0
 
@@ -396,8 +409,8 @@ class Guard:
         """A fenced identity never comes back. Take part under a new one."""
         self.membership = self._new_membership()
         self._unanswered_told = 0
-        for election in self._elections.values():
-            election.start_anew()
+        if self._election:
+            self._election.start_anew()
         self.contests.start_anew()
 
     # -- leaving ---------------------------------------------------------------------------------
@@ -409,18 +422,8 @@ class Guard:
         await self._resign(why)
 
     async def _resign(self, why: str) -> None:
-        for election in self._elections.values():
-            await election.resign(why)
-
-    async def requeue(self, job: UUID, token: int) -> State | None:
-        """Take a job away from its run. None: it is not ours any more; RUNNING: its row is locked,
-        try again."""
-        return await self._store.requeue(job, token, self._env.due_now())
-
-    async def answer_stack(self, request: UUID, says: str) -> None:
-        """Somebody asked for the stack of a handler here."""
-        me = self.membership.identity.id
-        await self._store.answer_stack(me, request, says, self._env.due_now())
+        if self._election:
+            await self._election.resign(why)
 
     def stop(self) -> None:
         """End ``run``, which then leaves. From any thread."""

@@ -13,7 +13,7 @@ from leasehold.env import Env
 from leasehold.errors import Unavailable
 from leasehold.loops.service import Service
 from leasehold.model.batch import BatchSize
-from leasehold.ports import NodeIdentity, OperatorStore
+from leasehold.ports import NodeIdentity, Store
 
 _ROW_BYTES = 200
 """Bytes of an event without its texts."""
@@ -30,7 +30,7 @@ class Recorder(Service):
 
     name = "recorder"
 
-    def __init__(self, env: Env, store: OperatorStore) -> None:
+    def __init__(self, env: Env, store: Store) -> None:
         self._env = env
         self._store = store
         self._buffer: deque[Entry] = deque(maxlen=Tuning.event_buffer)

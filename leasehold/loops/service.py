@@ -10,14 +10,28 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
 from leasehold import errors, own
-from leasehold.config import Tuning
+from leasehold.config import Settings, Tuning
 from leasehold.env import Env
 from leasehold.loops.waiting import Bell
+from leasehold.ports import Store
 from leasehold.telemetry import Emit
+
+
+@dataclass(frozen=True)
+class ServiceContext:
+    """What all services of one node have in common."""
+
+    settings: Settings
+    env: Env
+    emit: Emit
+    store: Store
+    users: Store
+    """For operations that may wait for a user's transaction."""
 
 
 class Service(ABC):
@@ -25,6 +39,10 @@ class Service(ABC):
 
     name: ClassVar[str]
     pause: ClassVar[float] = 1.0
+
+    def __init__(self, context: ServiceContext) -> None:
+        self._settings, self._limits = context.settings, context.settings.limits
+        self._env, self._emit, self._store = context.env, context.emit, context.store
 
     @abstractmethod
     async def tick(self, now: datetime | None) -> float:

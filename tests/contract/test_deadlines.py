@@ -11,6 +11,7 @@ from leasehold.config import Limits, Settings
 from leasehold.duties.deadlines import DeadlineSweeper
 from leasehold.env import Env
 from leasehold.errors import BadDeadline
+from leasehold.loops.service import ServiceContext
 from leasehold.model.deadline import Breach, Callback, Level
 from leasehold.model.filter import JobFilter
 from leasehold.model.job import ClaimedJob
@@ -478,8 +479,8 @@ async def test_old_verdicts_are_deleted_batch_after_batch_without_a_pause(world:
     await sweep(world)
     world.now = at(100 * 86400)
     settings = Settings(limits=Limits(batch_rows=2))
-    sweeper = DeadlineSweeper(
-        world.a.store, Env(), settings, lambda: True, lambda kind, **fields: None
-    )
+    store = world.a.store
+    context = ServiceContext(settings, Env(), lambda kind, **fields: None, store, store)
+    sweeper = DeadlineSweeper(context, lambda: True)
     assert [await sweeper.tick(world.now) > 0 for _ in range(3)] == [False, False, True]
     assert await states(world) == []

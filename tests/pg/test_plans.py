@@ -7,15 +7,12 @@ of a node's give themselves: as behind a pooler.
 
 from __future__ import annotations
 
-import asyncio
-from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
 from leasehold.config import Settings
-from leasehold.pg.connection.link import settle
 from leasehold.pg.connection.session import Session
 from leasehold.pg.sql import statement
 from tests.pg.bench import Bench
@@ -113,10 +110,8 @@ async def test_the_outcome_of_one_job_is_not_planned_each_time(
     await sql(READY.replace("2000", "1"))
     session = await Session.open(Settings(dsn=migrated), "work")
     for _ in range(20):
-        ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         params = outcomes(uuid4(), [(uuid4(), 1)])
-        session.send(f"job/{name}", params, 5.0, partial(settle, ended))
-        await ended
+        await session.fetch_fast(f"job/{name}", params, 5.0, lambda: None)
     cursor = await session.connection.execute(
         "select generic_plans, custom_plans from pg_prepared_statements"
         " where statement like '%gone%'"

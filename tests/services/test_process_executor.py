@@ -13,12 +13,13 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from leasehold.config import Limits, Tuning
+from leasehold.config import Limits, Settings, Tuning
 from leasehold.env import Env
 from leasehold.errors import BadJob, Unavailable
 from leasehold.jobs import process_handle
@@ -28,6 +29,7 @@ from leasehold.jobs.process import ProcessPool, check_importable
 from leasehold.jobs.running import Claim, Running
 from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import Registry, TaskOptions
+from leasehold.loops.service import ServiceContext
 from leasehold.model.job import ClaimedJob
 from leasehold.model.outcome import (
     Cancel,
@@ -76,29 +78,17 @@ class Bench:
         self._outcomes: dict[UUID, Outcome] = {}
         env, self._registry = Env(), Registry()
         self.starts = Starts(env, self._emit)
-        self.pool = ProcessPool(
-            env, Limits(**limits), slots, self._progress, self.starts, lambda: "worker-7"
-        )
+        nobody: Any = SimpleNamespace(progress=self._progress)
+        context = ServiceContext(Settings(limits=Limits(**limits)), env, self._emit, nobody, nobody)
+        self.pool = ProcessPool(context, slots, self.starts, lambda: "worker-7")
         self.attempts = Attempts(
-            None,  # type: ignore[arg-type]
-            None,  # type: ignore[arg-type]
-            env,
-            Limits(**limits),
-            self._registry,
-            self._emit,
-            None,  # type: ignore[arg-type]
-            lambda claim, now: True,
-            self.pool.run,
-            slots,
-            self.starts,
+            context, self._registry, nobody, lambda *_: True, self.pool.run, slots, self.starts
         )
         self.executor = Executor(
-            env,
-            Limits(**limits),
+            context,
             Running(),
-            self._emit,
             lambda claim, outcome, ended: self._outcomes.update({claim.job.id: outcome}),
-            lambda claim, now: True,
+            lambda *_: True,
             self.attempts,
         )
         self.lane = Lane("default", 100)

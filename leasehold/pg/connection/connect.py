@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-from leasehold.pg.connection.link import Link
+from leasehold.pg.connection.fast.link import Link
 
 HEAD_START_SECONDS = 0.25
 """How long a host may be silent before the next one is tried too."""

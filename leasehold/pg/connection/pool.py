@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from leasehold import errors, own
 from leasehold.config import Settings
-from leasehold.pg.connection.exchange import Answer, Row
-from leasehold.pg.connection.link import Ear, settle
-from leasehold.pg.connection.session import BYTE_SECONDS, Params, ServerFacts, Session, read
+from leasehold.pg.connection.fast.exchange import Row
+from leasehold.pg.connection.fast.link import Ear, Link, settle
+from leasehold.pg.connection.session import BYTE_SECONDS, Params, ServerFacts, Session
 from leasehold.pg.schema.migrate import SCHEMA_NUMBER
 
 T = TypeVar("T")
@@ -53,10 +53,10 @@ class Pool:
         seconds = self._settings.call_timeout if timeout is None else timeout
         if aside:
             return await self._detached(self._fetch_aside(name, params, seconds))
-        if self._turn.locked() or not self._idle or not self._idle[-1].usable:
+        if Link.plain or self._turn.locked() or not self._idle or not self._idle[-1].usable:
             return await self._detached(self._fetch(name, params, seconds))
         await self._turn.acquire()  # does not wait
-        return await self._sent(self._idle.pop(), name, params, seconds)
+        return await self._fetch_on(self._idle.pop(), name, params, seconds)
 
     def now(self) -> float:
         """Return the time of the loop's clock, in seconds."""
@@ -103,24 +103,19 @@ class Pool:
         """Wait for a session, and run one statement on it."""
         give_up_at = self.now() + seconds
         session = await self._session(give_up_at, seconds)
-        return await self._sent(session, name, params, give_up_at - self.now())
+        return await self._fetch_on(session, name, params, give_up_at - self.now())
 
-    async def _sent(self, session: Session, name: str, params: Params, left: float) -> list[Row]:
-        """Run one statement on the session, and give the session back when the statement ends, even
-        if the caller was cancelled. The next caller can use it while this one reads its rows."""
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-
-        def ended(came: Answer | None, error: BaseException | None) -> None:
-            self._give_back(session)
-            settle(answer, came, error)
-
+    async def _fetch_on(
+        self, session: Session, name: str, params: Params, left: float
+    ) -> list[Row]:
+        """Run one statement on the session, and give the session back."""
         self.statements += 1
+        if not Link.plain:
+            return await session.fetch_fast(name, params, left, lambda: self._give_back(session))
         try:
-            session.send(name, params, left, ended)
-        except BaseException:
+            return await session.fetch(name, params, left)
+        finally:
             self._give_back(session)
-            raise
-        return read(await answer)
 
     async def _fetch_aside(self, name: str, params: Params, seconds: float) -> list[Row]:
         give_up_at = self.now() + seconds

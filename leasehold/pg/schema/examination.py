@@ -20,9 +20,9 @@ from leasehold.config import Settings
 from leasehold.env import Env
 from leasehold.pg.connection.connect import connect, read_iso
 from leasehold.pg.connection.dsn import read_dsn
-from leasehold.pg.connection.exchange import Row
+from leasehold.pg.connection.fast.exchange import Row
+from leasehold.pg.connection.fast.link import Link
 from leasehold.pg.connection.faults import translate
-from leasehold.pg.connection.link import Link
 from leasehold.pg.connection.session import TCP
 from leasehold.pg.schema import migrate
 from leasehold.pg.schema.roles import ADMIN, ROLES, rights
