@@ -101,6 +101,11 @@ detection: .venv/.has-test  ## cause twenty problems and time how soon status, d
 	@scripts/test-setup
 	@$(BIN)/python -m tests.detection $(if $(PAGE),--page "$(PAGE)") $(ARGS)
 
+.PHONY: rolling
+rolling: .venv/.has-test  ## release an application forward and back under load, with kill -9; no job may fail or get lost (SECONDS=60)
+	@scripts/test-setup
+	@ROLLING_SECONDS="$(or $(SECONDS),60)" $(BIN)/python -m pytest -q -s tests/e2e/test_rolling.py
+
 .PHONY: django-own
 django-own: .venv/.has-test  ## run Django's own tests of task backends on leasehold's (VENV=.venv-3.12, which has Django 6)
 	@scripts/test-setup
