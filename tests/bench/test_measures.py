@@ -96,6 +96,14 @@ def test_statements_of_idle_workers_are_those_of_the_leader_and_of_the_followers
     assert rows(result)["leasehold"]["leader_statements"] > 0
 
 
+def test_moments_are_spread_over_some_seconds(bench):
+    [result] = bench("schedules", "--count=60", "--due=40", "--spread=2", "--idle=0.1", "--lead=8")
+    assert "40 of them due with moments spread over 2 s" in result["setting"]
+    figures = rows(result)["leasehold"]
+    assert 0 < figures["late_p50"] <= figures["late_p99"] <= figures["late_max"]
+    assert figures["ran_late"] > -0.1, "the last one ran before its moment: at the first one's"
+
+
 def test_a_heartbeat_is_measured_among_few_and_among_many_nodes(bench):
     [result] = bench("heartbeats", "--nodes=2", "--nodes=40", "--count=20", "--pause=0.001")
     assert set(rows(result)) == {"2 nodes", "40 nodes"}
