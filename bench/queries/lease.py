@@ -86,10 +86,12 @@ def done(watcher: Any, jobs: list[UUID]) -> int:
     return int(one(watcher, "select count(*) from leasehold.job_done where id = any (%s)", jobs))
 
 
-def multiply(watcher: Any, table: str, due: int, later: int) -> None:
-    """The rows of the samples ``due`` and ``later``, so many times; the samples go."""
+def multiply(watcher: Any, table: str, due: int, later: int, spread: float) -> None:
+    """The rows of the samples ``due`` and ``later``, so many times; the samples go. The moments are
+    spread over so many seconds."""
     for name, count in (("due", due), ("later", later)):
-        watcher.execute(_COPIES[table], {"name": name, "count": count})
+        step = spread / max(1, count)
+        watcher.execute(_COPIES[table], {"name": name, "count": count, "step": step})
     watcher.execute(f"delete from leasehold.{table} where name in ('due', 'later')")
     watcher.execute(f"vacuum analyze leasehold.{table}")
 
@@ -99,14 +101,15 @@ _COPIES = {
 insert into leasehold.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
                                 release, next_at)
 select s.app, s.name || '-' || n, s.spec, s.described, 'noop',
-       jsonb_set(s.job, '{payload,n}', to_jsonb(n)), s.missed, s.grace_seconds, s.release, s.next_at
+       jsonb_set(s.job, '{payload,n}', to_jsonb(n)), s.missed, s.grace_seconds, s.release,
+       s.next_at + n * make_interval(secs => %(step)s)
 from leasehold.schedule s, generate_series(0, %(count)s - 1) n where s.name = %(name)s
 """,
     "deadline": """
 insert into leasehold.deadline (id, level, of_job, name, state, since, seconds, until, on_cancel,
                                 due_at, callback, made_at)
 select leasehold.new_id(), d.level, d.of_job, d.name || '-' || n, d.state, d.since, d.seconds,
-       d.until, d.on_cancel, d.due_at, d.callback, d.made_at
+       d.until, d.on_cancel, d.due_at + n * make_interval(secs => %(step)s), d.callback, d.made_at
 from leasehold.deadline d, generate_series(0, %(count)s - 1) n where d.name = %(name)s
 """,
 }
