@@ -80,10 +80,16 @@ class StoredSchedules:
             raise no_such_schedule(name)
         return found
 
-    async def list(self, limit: int = 1000) -> list[StoredSchedule]:
+    async def list(
+        self, *, prefix: str = "", after: str = "", limit: int = 1000
+    ) -> list[StoredSchedule]:
         """Return at most ``limit`` schedules of this application, by name, also those that the
-        code defines."""
-        return await (await self._app.store()).list_schedules(self._name, limit)
+        code defines. ``prefix``: how their names begin. ``after``: the last name of the
+        list before, to continue there."""
+        app = self._name
+        return await (await self._app.store()).schedules(
+            limit, app=app, prefix=prefix, after_app=app, after=after
+        )
 
     async def pause(self, name: str) -> None:
         """Stop deciding the moments of a schedule, also of one that the code defines. Raises

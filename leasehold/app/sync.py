@@ -551,9 +551,9 @@ class SyncSchedules:
         """See :meth:`StoredSchedules.get`."""
         return self._sync.call(self._stored.get(name))
 
-    def list(self, limit: int = 1000) -> list[StoredSchedule]:
+    def list(self, *, prefix: str = "", after: str = "", limit: int = 1000) -> list[StoredSchedule]:
         """See :meth:`StoredSchedules.list`."""
-        return self._sync.call(self._stored.list(limit))
+        return self._sync.call(self._stored.list(prefix=prefix, after=after, limit=limit))
 
     def pause(self, name: str) -> None:
         """See :meth:`StoredSchedules.pause`."""
