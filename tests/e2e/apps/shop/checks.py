@@ -12,12 +12,12 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from django.test import Client, TestCase, TransactionTestCase, override_settings
 
-from leasehold.errors import ConfigError, WrongConnection
+from leasehold.errors import BadSchedule, ConfigError, WrongConnection
 from leasehold.integrations.django import app, views
 from leasehold.integrations.django.models import Job
 from leasehold.testing import drain, eager, sync, sync_context
 from leasehold.testing.databases import connected_to
-from tests.e2e.apps.shop.tasks import add_user, read_users
+from tests.e2e.apps.shop.tasks import add_user, late, read_users
 from tests.support.wait import until
 
 PASSWORD = "correct horse"
@@ -37,6 +37,35 @@ class Transactions(TestCase):
             app.sync.enqueue(add_user.job(name="gone"))
             raise LookupError
         self.assertEqual([row.payload for row in Job.objects.all()], [{"name": "kept"}])
+
+    def test_schedules_and_deadlines_go_with_the_block_that_is_rolled_back(self):
+        def stored():
+            with connection.cursor() as cursor:
+                cursor.execute("select name, paused from leasehold.schedule order by name")
+                schedules = cursor.fetchall()
+                cursor.execute("select name, state from leasehold.deadline order by name")
+                return schedules, cursor.fetchall()
+
+        schedules, before = app.sync.schedules, ([("kept", False)], [("books", "armed")])
+        schedules.put("kept", add_user, every=60, arguments={"name": "ada"})
+        books = app.sync.deadline("books", due=60, on_breach=late)
+        self.assertEqual(stored(), before)
+        with self.assertRaises(LookupError), transaction.atomic():
+            schedules.put("gone", add_user, every=60, arguments={"name": "eve"})
+            schedules.pause("kept")
+            app.sync.deadline("taxes", due=60, on_breach=late)
+            self.assertTrue(books.met())
+            changed = ([("gone", False), ("kept", True)], [("books", "met"), ("taxes", "armed")])
+            self.assertEqual(stored(), changed)
+            schedules.resume("kept")
+            schedules.delete("gone")
+            self.assertTrue(app.sync.deadline("taxes").cancel())
+            changed = ([("kept", False)], [("books", "met"), ("taxes", "cancelled")])
+            self.assertEqual(stored(), changed)
+            raise LookupError
+        self.assertEqual(stored(), before)
+        with self.assertRaisesRegex(BadSchedule, "no schedule is named 'gone'"):
+            schedules.pause("gone")
 
     def test_jobs_are_enqueued_in_bulk(self):
         app.sync.enqueue_many(add_user.job(name=str(n)) for n in range(30))
