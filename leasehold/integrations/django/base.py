@@ -31,7 +31,8 @@ class DjangoApp(App):
     ``database`` names one of Django's DATABASES. Inside ``transaction.atomic``, what ``app.sync``
     enqueues is part of that transaction, and so are the changes of ``app.sync.schedules`` and
     ``app.sync.deadline``. Before and after each job in a thread, leasehold closes the thread's old
-    and broken database connections, as Django does around a request. An ``async def`` task has connections of its own.
+    and broken database connections, as Django does around a request. An ``async def`` task has
+    connections of its own.
 
     ``options`` are those of :class:`leasehold.App`. With ``dsn``, jobs are in that database, over
     connections of leasehold's own, and not part of Django's transactions.
