@@ -30,6 +30,15 @@ class Transactions(TestCase):
         self.assertEqual((row.id, row.payload, row.priority), (job.id, {"name": "ada"}, 3))
         self.assertEqual((row.state, str(row)), ("available", f"add_user {job.id}"))
 
+    def test_assert_enqueued_says_that_it_cannot_see_the_tests_transaction(self):
+        app.sync.enqueue(add_user.job(name="ada"))
+        with self.assertRaisesRegex(ConfigError, r"Job\.objects.*TransactionTestCase"):
+            sync.assert_enqueued(app, add_user, name="ada")
+        with connection.cursor() as cursor:
+            cursor.execute("""select application_name from pg_stat_activity
+                              where datname = current_database() and pid <> pg_backend_pid()""")
+            self.assertEqual(cursor.fetchall(), [], "the test database can be dropped")
+
     def test_a_job_goes_with_the_block_that_is_rolled_back(self):
         with transaction.atomic():
             app.sync.enqueue(add_user.job(name="kept"))
@@ -133,6 +142,7 @@ class Committed(TransactionTestCase):
 
     def test_jobs_run_in_the_test_database(self):
         app.sync.enqueue(add_user.job(name="ada"))
+        sync.assert_enqueued(app, add_user, name="ada")
 
         async def run():
             try:
