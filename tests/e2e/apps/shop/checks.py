@@ -14,7 +14,7 @@ from django.test import Client, TestCase, TransactionTestCase, override_settings
 
 from leasehold.errors import BadSchedule, ConfigError, WrongConnection
 from leasehold.integrations.django import app, views
-from leasehold.integrations.django.models import Job
+from leasehold.integrations.django.models import Job, Schedule
 from leasehold.testing import drain, eager, sync, sync_context
 from leasehold.testing.databases import connected_to
 from tests.e2e.apps.shop.tasks import add_user, late, read_users
@@ -59,6 +59,8 @@ class Transactions(TestCase):
         schedules.put("kept", add_user, every=60, arguments={"name": "ada"})
         books = app.sync.deadline("books", due=60, on_breach=late)
         self.assertEqual(stored(), before)
+        [row] = Schedule.objects.all()
+        self.assertEqual((str(row), row.task_name, row.last_state), ("kept", "add_user", None))
         with self.assertRaises(LookupError), transaction.atomic():
             schedules.put("gone", add_user, every=60, arguments={"name": "eve"})
             schedules.pause("kept")
@@ -288,8 +290,9 @@ class Dashboard(TransactionTestCase):
     def test_the_admin_leads_to_it(self):
         client, _ = self.client_of(is_staff=True)
         index = client.get("/admin/")
-        self.assertContains(index, "/admin/leasehold/job/")
-        entry = client.get("/admin/leasehold/job/")
-        self.assertRedirects(entry, "/ops/jobs/jobs", fetch_redirect_response=False)
-        self.assertEqual(client.get("/admin/leasehold/job/add/").status_code, 403)
-        self.assertIn(Job, site._registry)
+        for entry, model in ("job", Job), ("schedule", Schedule):
+            self.assertContains(index, f"/admin/leasehold/{entry}/")
+            page = client.get(f"/admin/leasehold/{entry}/")
+            self.assertRedirects(page, f"/ops/jobs/{entry}s", fetch_redirect_response=False)
+            self.assertEqual(client.get(f"/admin/leasehold/{entry}/add/").status_code, 403)
+            self.assertIn(model, site._registry)
