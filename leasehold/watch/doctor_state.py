@@ -21,7 +21,7 @@ def connections(found: Examination, settings: Settings) -> Iterator[Finding]:
     server = found.server
     ours = sum(int(row["count"]) for row in found.connections)
     each = 1 + settings.work_connections  # the guard's
-    takes = f"a node holds {each}, and up to {settings.user_connections + 1} more on demand"
+    takes = f"a node holds {each}, and up to {settings.user_connections + 2} more on demand"
     words = (
         f"{server['used']} of {server['most']} connections are in use, {ours} of them by nodes; "
         f"{takes}"
