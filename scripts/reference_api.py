@@ -92,7 +92,7 @@ MODULES = (
         "pre_fork post_worker_init worker_exit child_exit",
     ),
     Module("leasehold.integrations.django.backend", "", "LeaseholdBackend"),
-    Module("leasehold.integrations.django.models", "", "Job"),
+    Module("leasehold.integrations.django.models", "", "Job Schedule"),
     Module("leasehold.integrations.django.urls", ""),
     Module(
         "leasehold.integrations.gunicorn",
@@ -141,6 +141,7 @@ FROM_SOURCE = (
     "leasehold.integrations.django.app",
     "leasehold.integrations.django.backend.LeaseholdBackend",
     "leasehold.integrations.django.models.Job",
+    "leasehold.integrations.django.models.Schedule",
 )
 """Read from the text of the module, for the same reason."""
 IN_ERRORS = ("LeaseholdError",)

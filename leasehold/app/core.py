@@ -174,7 +174,7 @@ class App(Home):
             full_name = task_name(function) if name is None else name
             check_text("a task's name", full_name, self.settings.limits.text_chars)
             # a process that only enqueues may import a task at any time
-            self._check_in_time(f"the task {full_name!r}", for_jobs=True)
+            self.check_in_time(f"the task {full_name!r}", for_jobs=True)
             if options.executor == "process":
                 check_importable(function)
             return Task(self, self.registry.add(full_name, function, options))
@@ -193,7 +193,7 @@ class App(Home):
         check_text("a queue's name", name, self.settings.limits.text_chars)
         if claim not in CLAIMS:
             raise ConfigError(f"no claim is named {claim!r}", do=suggest(str(claim), CLAIMS))
-        self._check_in_time(f"queue({name!r})", for_jobs=True)
+        self.check_in_time(f"queue({name!r})", for_jobs=True)
         self._claims[name] = claim
 
     def middleware(self, function: M, /) -> M:
@@ -214,7 +214,7 @@ class App(Home):
         is_async: bool = inspect.iscoroutinefunction(function)
         if not is_async:
             raise BadJob("middleware is a coroutine function", got=function, do="Write async def")
-        self._check_in_time("middleware", for_jobs=True)
+        self.check_in_time("middleware", for_jobs=True)
         self.registry.middleware.append(function)
         return function
 
@@ -280,7 +280,7 @@ class App(Home):
             )
 
         def register(target: Any) -> Task[Any, Any]:
-            self._check_in_time(f"once_per_deploy({key!r})")
+            self.check_in_time(f"once_per_deploy({key!r})")
             task = self._as_task(target)
             task.job()  # raises now, and not at the deployment, if the task needs arguments
             if any(level.since == "tick" for level in task.function.options.deadline):
@@ -308,7 +308,7 @@ class App(Home):
         without_moment(self.registry, given.get("deadline"), "a schedule")
 
         def register(target: Any) -> Task[Any, Any]:
-            self._check_in_time("a schedule")
+            self.check_in_time("a schedule")
             task = self._as_task(target)
             name = options.name or task.name
             check_text("a schedule's name", name, self.settings.limits.text_chars)
@@ -329,7 +329,7 @@ class App(Home):
         task: Task[Any, Any] = self.task(target)
         return task
 
-    def _check_in_time(self, what: str, *, for_jobs: bool = False) -> None:
+    def check_in_time(self, what: str, *, for_jobs: bool = False) -> None:
         """Raise ConfigError for a definition after a node was made, because the node would ignore
         it. ``for_jobs``: the definition matters only to nodes that run jobs."""
         for pid, executes in self._taking_part:

@@ -108,6 +108,7 @@ class SyncApp:
 
     def enqueue_many(self, requests: Iterable[JobRequest], *, on: Any = None) -> list[SyncJob]:
         """See :meth:`App.enqueue_many`. A generator runs in the calling thread."""
+        on = self.joined(on)
         if on is not None:
             jobs = self._here(on, self._enqueue_on(requests, on))
         else:
@@ -160,6 +161,7 @@ class SyncApp:
         self, name: str, *, due: Any = None, on_breach: Any = None, on: Any = None
     ) -> SyncStandingDeadline:
         """See :meth:`App.deadline`. ``on`` is a connection or session of a sync driver."""
+        on = self.joined(on)
         work = standing_deadline(self._app, name, due=due, on_breach=on_breach, on=on)
         return SyncStandingDeadline(self, self._over(on, work))
 
@@ -209,6 +211,10 @@ class SyncApp:
             return running.result()
         finally:
             running.cancel()  # does nothing if it has ended
+
+    def joined(self, on: Any) -> Any:
+        """The connection whose transaction a call is part of: ``on``, for all but Django."""
+        return on
 
     def _here(self, on: Any, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in this thread, on the caller's connection."""
@@ -511,10 +517,12 @@ class SyncStandingDeadline:
 
     def met(self, *, on: Any = None) -> bool:
         """See :meth:`StandingDeadline.met`."""
+        on = self._sync.joined(on)
         return self._sync._over(on, self._deadline.met(on=on))
 
     def cancel(self, *, on: Any = None) -> bool:
         """See :meth:`StandingDeadline.cancel`."""
+        on = self._sync.joined(on)
         return self._sync._over(on, self._deadline.cancel(on=on))
 
 
@@ -542,6 +550,7 @@ class SyncSchedules:
         **options: Unpack[StoredGiven],
     ) -> None:
         """See :meth:`StoredSchedules.put`. ``on`` is a connection or session of a sync driver."""
+        on = self._sync.joined(on)
         work = self._stored.put(
             name, task, cron=cron, every=every, at=at, timezone=timezone, anchor=anchor, on=on,
             **options,
@@ -552,17 +561,20 @@ class SyncSchedules:
         """See :meth:`StoredSchedules.get`."""
         return self._sync.call(self._stored.get(name))
 
-    def list(self, limit: int = 1000) -> list[StoredSchedule]:
+    def list(self, *, prefix: str = "", after: str = "", limit: int = 1000) -> list[StoredSchedule]:
         """See :meth:`StoredSchedules.list`."""
-        return self._sync.call(self._stored.list(limit))
+        return self._sync.call(self._stored.list(prefix=prefix, after=after, limit=limit))
 
-    def pause(self, name: str) -> None:
-        """See :meth:`StoredSchedules.pause`."""
-        self._sync.call(self._stored.pause(name))
+    def pause(self, name: str, *, on: Any = None) -> None:
+        """See :meth:`StoredSchedules.pause`. ``on`` is a connection or session of a sync driver."""
+        on = self._sync.joined(on)
+        self._sync._over(on, self._stored.pause(name, on=on))
 
-    def resume(self, name: str) -> None:
-        """See :meth:`StoredSchedules.resume`."""
-        self._sync.call(self._stored.resume(name))
+    def resume(self, name: str, *, on: Any = None) -> None:
+        """See :meth:`StoredSchedules.resume`. ``on`` is a connection or session of a sync
+        driver."""
+        on = self._sync.joined(on)
+        self._sync._over(on, self._stored.resume(name, on=on))
 
     def run_now(self, name: str) -> UUID:
         """See :meth:`StoredSchedules.run_now`."""
@@ -571,6 +583,7 @@ class SyncSchedules:
     def delete(self, name: str, *, on: Any = None) -> None:
         """See :meth:`StoredSchedules.delete`. ``on`` is a connection or session of a sync
         driver."""
+        on = self._sync.joined(on)
         self._sync._over(on, self._stored.delete(name, on=on))
 
     def backfill(self, name: str, start: datetime, end: datetime) -> Sequence[datetime]:

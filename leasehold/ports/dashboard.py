@@ -13,7 +13,7 @@ from leasehold.model.filter import JobFilter
 from leasehold.model.job import JobRecord
 from leasehold.ports.common import Now, Rows
 from leasehold.ports.operation import Operations, first, named, operation, value
-from leasehold.ports.rows import AttemptView, EventView, ScheduleDetail, TermView, TickView
+from leasehold.ports.rows import AttemptView, EventView, TermView, TickView
 
 SERIES = 20_000
 """The most series that are read of one metric."""
@@ -126,13 +126,12 @@ class Reports(Operations):
         self, job: UUID, since: datetime, until: datetime, limit: int
     ) -> list[EventView]: ...
 
-    @operation("web/schedules")
-    async def schedules(self, limit: int, longest: int = 8_192) -> list[ScheduleDetail]:
-        """Return schedules by name. ``longest``: the most bytes of arguments to return of one."""
-
     @operation("web/ticks")
-    async def ticks(self, each: int, now: Now = None) -> list[TickView]:
-        """Return the newest ticks of every schedule."""
+    async def ticks(
+        self, apps: Sequence[str], names: Sequence[str], each: int, now: Now = None
+    ) -> list[TickView]:
+        """Return the newest ticks of each schedule: of the first name in the first of ``apps``, and
+        so on."""
 
     @operation("web/lease_events")
     async def lease_events(self, since: datetime, limit: int) -> list[EventView]: ...

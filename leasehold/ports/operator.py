@@ -14,7 +14,6 @@ from leasehold.ports.rows import (
     FailingSchedule,
     LeaderView,
     NodeView,
-    ScheduleView,
     TermView,
     TickView,
 )
@@ -65,9 +64,6 @@ class OperatorStore(Operations):
 
     @operation("leader/terms")
     async def terms(self, name: str | None, limit: int) -> list[TermView]: ...
-
-    @operation("schedule/list")
-    async def schedules(self, limit: int) -> list[ScheduleView]: ...
 
     @operation("schedule/ticks")
     async def ticks(self, schedule: str | None, limit: int, now: Now = None) -> list[TickView]:

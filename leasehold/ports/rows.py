@@ -69,12 +69,13 @@ class DeathView(NamedTuple):
     """The number of jobs that were freed."""
 
 
-class ScheduleView(NamedTuple):
-    """A schedule, with its last tick."""
+class StoredSchedule(NamedTuple):
+    """A schedule as it is stored, with its last tick."""
 
     app: str
     name: str
     described: str
+    """The moments in words."""
     task_name: str
     missed: str
     """The policy for missed moments."""
@@ -87,26 +88,14 @@ class ScheduleView(NamedTuple):
     release: str
     high_water: datetime | None
     """The newest decided moment."""
-
-
-class ScheduleDetail(NamedTuple):
-    """A schedule with its definition."""
-
-    app: str
-    name: str
-    spec: dict[str, Any]
-    described: str
-    task_name: str
-    missed: str
-    paused: bool
-    next_at: datetime | None
-    last_fire_at: datetime | None
-    last_state: str | None
-    release: str
     in_code: bool
     """False: it was put at run time."""
-    arguments: dict[str, Any] | None
-    """None: the code defines the schedule, or they are long."""
+    spec: dict[str, Any]
+    """The moments as JSON."""
+    job: dict[str, Any]
+    """The options of its jobs, and ``payload``, their arguments."""
+    grace_seconds: float
+    """A moment that is later than this is missed."""
 
 
 class TickView(NamedTuple):

@@ -13,7 +13,7 @@ from leasehold.ports import (
     LeaderView,
     NodeView,
     Rows,
-    ScheduleView,
+    StoredSchedule,
     Summary,
 )
 
@@ -28,7 +28,7 @@ class Facts:
     summary: Summary
     nodes: list[NodeView]
     leaders: list[LeaderView]
-    schedules: list[ScheduleView]
+    schedules: list[StoredSchedule]
     events: list[EventView]
     """The newest, in any order."""
     unhandled: Rows = field(default_factory=list)

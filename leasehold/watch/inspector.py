@@ -14,8 +14,8 @@ from leasehold.ports import (
     NodeView,
     Now,
     Rows,
-    ScheduleView,
     Store,
+    StoredSchedule,
     TermView,
     TickView,
 )
@@ -66,8 +66,13 @@ class Inspector:
         """Leases and advisory locks that are held or waited for."""
         return await self._store.locks(_checked(limit))
 
-    async def schedules(self, limit: int = 1000) -> list[ScheduleView]:
-        return await self._store.schedules(_checked(limit))
+    async def schedules(
+        self, app: str | None = None, prefix: str = "", limit: int = 1000
+    ) -> list[StoredSchedule]:
+        """Schedules by application and name, without their arguments. ``prefix``: how their names
+        begin."""
+        limit = _checked(limit)
+        return await self._store.schedules(limit, app=app, prefix=prefix, longest=0)
 
     async def ticks(self, schedule: str | None = None, limit: int = 50) -> list[TickView]:
         """The newest entries of the ledger: what became of each due moment."""
@@ -109,7 +114,7 @@ class Inspector:
             summary=await store.summary(now),
             nodes=await store.nodes(MOST_ROWS),
             leaders=await store.leaders(MOST_ROWS),
-            schedules=await store.schedules(MOST_ROWS),
+            schedules=await store.schedules(MOST_ROWS, longest=0),
             events=await store.lately(LATELY, TROUBLE_SECONDS, 500, now),
             unhandled=await store.unhandled_breaches(UNHANDLED_DAYS, 100, now),
             pins=await store.pins(0.0, 20, now),
@@ -151,8 +156,7 @@ class Inspector:
     async def app_of(self, name: str, app: str | None = None) -> str:
         """The application that the schedule belongs to. Raises BadSchedule."""
         check_text("a schedule's name", name, self._settings.limits.text_chars)
-        rows = await self._store.schedules(MOST_ROWS)
-        apps = sorted(row.app for row in rows if row.name == name)
+        apps = [row.app for row in await self._store.schedules(MOST_ROWS, name=name, longest=0)]
         if app is None and len(apps) > 1:
             raise errors.BadSchedule(
                 f"{len(apps)} applications have a schedule {name!r}: {', '.join(apps)}",
@@ -160,7 +164,7 @@ class Inspector:
             )
         chosen = app if app is not None else next(iter(apps), "")
         if chosen not in apps:
-            known = [row.name for row in rows if app is None or row.app == app]
+            known = [row.name for row in await self._store.schedules(MOST_ROWS, app=app, longest=0)]
             where = f" in the application {app!r}" if app is not None else ""
             raise errors.BadSchedule(
                 f"no schedule is named {name!r}{where}", do=errors.suggest(name, known)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from leasehold.ports import DeathView, EventView, LeaderView, NodeView, ScheduleView, TickView
+from leasehold.ports import DeathView, EventView, LeaderView, NodeView, StoredSchedule, TickView
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -36,7 +36,7 @@ LEADER = LeaderView(
     node=NODE.id,
 )
 DEATH = DeathView(node=UUID(int=7), worker_id="web7:7:abcdef", app="shop", died_at=NOW, rescued=2)
-SCHEDULE = ScheduleView(
+SCHEDULE = StoredSchedule(
     app="shop",
     name="nightly",
     described="every day at 13:00",
@@ -48,6 +48,10 @@ SCHEDULE = ScheduleView(
     last_state="fired",
     release="",
     high_water=NOW - timedelta(hours=23),
+    in_code=True,
+    spec={},
+    job={},
+    grace_seconds=5.0,
 )
 TICK = TickView(
     app="shop",

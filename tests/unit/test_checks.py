@@ -16,7 +16,7 @@ from leasehold.ports import (
     FailingSchedule,
     LeaderView,
     NodeView,
-    ScheduleView,
+    StoredSchedule,
     Summary,
 )
 from leasehold.watch.checks import CHECKS, KINDS, Problem, database_problem, problems
@@ -41,7 +41,7 @@ def leader(**changes: Any) -> LeaderView:
     return LEADER._replace(**changes)
 
 
-def schedule(**changes: Any) -> ScheduleView:
+def schedule(**changes: Any) -> StoredSchedule:
     return SCHEDULE._replace(**changes)
 
 

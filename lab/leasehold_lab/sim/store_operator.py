@@ -15,7 +15,6 @@ from leasehold.ports import (
     Now,
     OperatorStore,
     Rows,
-    ScheduleView,
     Summary,
     TermView,
     TickView,
@@ -202,27 +201,6 @@ class SimOperators(OperatorStore):
         rows = [row for row in self.db.terms.values() if name is None or row.name == name]
         rows.sort(key=lambda row: row.acquired_at, reverse=True)
         return [TermView(r.name, r.token, r.worker_id, r.acquired_at) for r in rows[:limit]]
-
-    async def schedules(self, limit: int) -> list[ScheduleView]:
-        return [self._schedule(key) for key in sorted(self.db.schedules)[:limit]]
-
-    def _schedule(self, key: tuple[str, str]) -> ScheduleView:
-        row = self.db.schedules[key]
-        ticks = [(at, tick) for (*of, at), tick in self.db.ticks.items() if tuple(of) == key]
-        at, last = max(ticks, default=(None, None), key=lambda pair: pair[0])
-        return ScheduleView(
-            app=row.app,
-            name=row.name,
-            described=row.described,
-            task_name=row.task_name,
-            missed=row.missed,
-            paused=row.paused,
-            next_at=row.next_at,
-            last_fire_at=at,
-            last_state=last.state if last else None,
-            release=row.release,
-            high_water=row.high_water,
-        )
 
     async def ticks(self, schedule: str | None, limit: int, now: Now = None) -> list[TickView]:
         keys = [key for key in self.db.ticks if schedule is None or key[1] == schedule]

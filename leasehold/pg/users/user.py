@@ -120,6 +120,11 @@ class UserConnections:
         params = {"app": json.dumps(app), "name": json.dumps(name)}
         return bool(await self.fetch(connection, "user/schedule_delete", params))
 
+    async def pause_schedule(self, connection: Any, app: str, name: str, paused: bool) -> bool:
+        """Pause a schedule, or resume it, if the user's transaction commits."""
+        params = {"app": json.dumps(app), "name": json.dumps(name), "paused": paused}
+        return bool(await self.fetch(connection, "user/schedule_pause", params))
+
     async def verify(self, connection: Any, name: str, token: int, idle_seconds: float) -> None:
         """Hold a lease's fence until the user's transaction ends. Raises LostLease."""
         idle_ms = max(1, round(idle_seconds * 1000))

@@ -11,7 +11,7 @@ from typing import Any
 from leasehold import errors
 from leasehold.config import TROUBLE_SECONDS
 from leasehold.errors import shorten
-from leasehold.ports import EventView, FailingSchedule, LeaderView, NodeView, ScheduleView
+from leasehold.ports import EventView, FailingSchedule, LeaderView, NodeView, StoredSchedule
 from leasehold.watch.facts import Facts, duration
 
 PROBLEM, INFO = "problem", "info"
@@ -141,7 +141,7 @@ def since(facts: Facts, event: EventView) -> str:
     return duration(facts.ago(event.at))
 
 
-def schedule_named(row: ScheduleView | FailingSchedule) -> str:
+def schedule_named(row: StoredSchedule | FailingSchedule) -> str:
     return f"{row.name!r} of {row.app!r}"
 
 
