@@ -224,6 +224,9 @@ class Tuning:
     """A batch of this many outcomes is written without waiting for more."""
     at_risk_jobs: int = 100
     """The most short jobs that run or wait to be recorded, unless there are more slots."""
+    brief_run_seconds: float = 0.0005
+    lasting_run_seconds: float = 0.02
+    """Average run times between these limit how many jobs are at risk (see ``at_risk_jobs``)."""
     locked_row_seconds: float = 0.1
     """The pause before an outcome is written again whose row a transaction holds."""
     unknown_version_seconds: float = 1.0
@@ -265,6 +268,10 @@ class Tuning:
     """The longest time between two sweeps of deadlines by one node."""
     rescue_idle_seconds: float = 10.0
     """Between two looks for jobs of dead nodes while nothing says that there are any."""
+    rescue_page: int = 100
+    """Dead nodes in one page of such a look."""
+    rescue_pages: int = 10
+    """The most pages of one look."""
     follower_behind_seconds: float = 3.0
     """A follower looks this long after the next deadline. By then, a leader has decided it."""
     deadline_prune_seconds: float = 600.0
@@ -306,6 +313,22 @@ class Tuning:
     handovers: int = 10
     """How often in a row a lock passes between waiters of one process. Then it is the turn of other
     processes, so a process waits for at most this many holders in each of them."""
+    listen_retry_seconds: float = 2.0
+    """The pause before a process listens again after an error."""
+    host_head_start_seconds: float = 0.25
+    """The time that a host of the DSN has to answer before the next one is asked too."""
+    quick_death_seconds: float = 10.0
+    """A worker that lived for less time than this died at once."""
+    restart_first_pause: float = 1.0
+    """Seconds before the supervisor starts such a worker again. It doubles with each death."""
+    restart_longest_pause: float = 30.0
+    """The longest such pause."""
+    stop_margin_seconds: float = 5.0
+    """Added to the workers' own grace before the supervisor kills the remaining ones."""
+    dead_group_seconds: float = 5.0
+    """How long the killed children of a dead worker may take to disappear."""
+    probe_exit_seconds: float = 10.0
+    """How long a probe that could not load the application may take to exit."""
     clock_step_seconds: float = 1.0
     """The database's clock was set if it moved by more than this. Time services make smaller
     corrections."""

@@ -22,7 +22,7 @@ from uuid import UUID
 from leasehold.app.advisory import AdvisoryGiven, AdvisoryLock, not_acquired, note_name
 from leasehold.app.deadlines import StandingDeadline, standing_deadline
 from leasehold.app.definitions import StoredGiven, Task
-from leasehold.app.held import VERIFY_IDLE_SECONDS, without_loop
+from leasehold.app.held import VERIFY_IDLE_SECONDS
 from leasehold.app.home import Home
 from leasehold.app.leader import Leader
 from leasehold.app.lock import Lock
@@ -30,6 +30,7 @@ from leasehold.app.schedules import StoredSchedules
 from leasehold.env import LOOP_FACTORY
 from leasehold.errors import ConfigError, LeaseholdError, told
 from leasehold.jobs.client import Client, Job
+from leasehold.jobs.drive import without_loop
 from leasehold.lease.bids import Lost
 from leasehold.lease.guard import Guard
 from leasehold.model.job import JobRecord, JobRequest

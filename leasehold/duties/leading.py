@@ -29,9 +29,6 @@ from leasehold.ports import (
 )
 from leasehold.telemetry import Emit
 
-_PAGE, _PAGES = 100, 10
-"""Dead nodes in one page, and pages in one round."""
-
 GetTerm = Callable[[], Term]
 """Returns the term under which the duty runs. Raises LostLease if this process does not lead."""
 
@@ -109,8 +106,8 @@ async def free_the_dead(store: Store, limits: Limits, emit: Emit, now: datetime 
     any time, because nobody can hold those jobs. Nodes with a locked row are skipped, so that they
     do not hide nodes that died later."""
     count = held = 0
-    for _ in range(_PAGES):
-        deaths = dict(await store.deaths(_PAGE, held))
+    for _ in range(Tuning.rescue_pages):
+        deaths = dict(await store.deaths(Tuning.rescue_page, held))
         if not deaths:
             break
         nodes = list(deaths)
@@ -122,7 +119,7 @@ async def free_the_dead(store: Store, limits: Limits, emit: Emit, now: datetime 
         if len(freed) >= limits.batch_rows:
             break  # they may have more
         held += len(nodes) - await store.settle(nodes)
-        if len(nodes) < _PAGE:
+        if len(nodes) < Tuning.rescue_page:
             break
     return count
 

@@ -20,9 +20,6 @@ from leasehold.model.states import State
 from leasehold.ports import Acked, AckItem, JobStore
 
 _DEFAULT_BACKOFF = Backoff()
-_BRIEF_SECONDS, _LONG_SECONDS = 0.0005, 0.02
-"""Average run times between these limit how many jobs are at risk (see ``has_room``)."""
-
 _ROW_BYTES = 100
 """Bytes of an outcome without its result or error."""
 
@@ -73,7 +70,7 @@ class Acker(Service):
 
     @property
     def _careful(self) -> bool:
-        return _BRIEF_SECONDS < self._usual < _LONG_SECONDS
+        return Tuning.brief_run_seconds < self._usual < Tuning.lasting_run_seconds
 
     def has_room(self, running: Callable[[], int], slots: int) -> bool:
         """Return whether another job may start. A kill repeats every job that runs or is

@@ -249,7 +249,7 @@ class Attempts:
         job = claim.job
         process = self._process
         context = self._context(SyncContext, claim)
-        context._run = lambda work: asyncio.run_coroutine_threadsafe(work, loop).result()  # type: ignore[arg-type]
+        context._run = lambda work: asyncio.run_coroutine_threadsafe(work, loop).result()
         arguments = (context,) if task.takes_context else ()
 
         def call() -> tuple[Any, BaseException | None]:

@@ -11,7 +11,7 @@ from leasehold.config import Settings
 from leasehold.pg.connection.fast.exchange import Row
 from leasehold.pg.connection.fast.link import Ear, Link, settle
 from leasehold.pg.connection.session import BYTE_SECONDS, Params, ServerFacts, Session
-from leasehold.pg.schema.migrate import SCHEMA_NUMBER
+from leasehold.pg.schema.migrate import SCHEMA_NUMBER, check_known
 
 T = TypeVar("T")
 
@@ -285,9 +285,4 @@ def check_numbers(number: int | None, min_known: int) -> None:
             f"the schema has {number} migrations, this version needs {SCHEMA_NUMBER}",
             do="Run: leasehold schema apply",
         )
-    if min_known > SCHEMA_NUMBER:
-        raise errors.SchemaTooNew(
-            f"the schema needs a version of leasehold that knows migration {min_known}, "
-            f"this version knows {SCHEMA_NUMBER}",
-            do="Upgrade leasehold in this process",
-        )
+    check_known(min_known)
