@@ -108,7 +108,7 @@ class ScheduleStore(Operations):
         self, app: str, now: Now, without: Sequence[LeftOut] = ()
     ) -> tuple[float | None, float]:
         """Return the seconds until the next moment (None: there is none), and how many seconds the
-        furthest decided moment is ahead of the clock (0 or less: it is not)."""
+        newest decision is ahead of the clock (0 or less: it is not)."""
 
     @operation("schedule/fire")
     async def fire(

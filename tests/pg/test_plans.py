@@ -27,6 +27,13 @@ insert into leasehold.job (id, queue, task_name, payload)
 select gen_random_uuid(), 'default', 't', '{}' from generate_series(1, 2000)
 """
 
+SCHEDULES = """
+insert into leasehold.schedule
+    (app, name, spec, described, task_name, job, missed, grace_seconds, release, next_at)
+select 'shop', n, '{}', 'd', 't', '{}', 'all', 1, '1', now() + n * interval '1 s'
+from generate_series(1, 5000) n
+"""
+
 
 async def plan_of(sql: Any, name: str, params: dict[str, Any]) -> str:
     rows = await sql(f"explain {statement(name, 'leasehold')}", params)
@@ -119,3 +126,14 @@ async def test_the_outcome_of_one_job_is_not_planned_each_time(
     [(kept, planned)] = await cursor.fetchall()
     await session.close()
     assert kept > 0 and planned <= 5
+
+
+async def test_the_next_moment_is_found_without_reading_all_schedules(
+    migrated: str, sql: Any
+) -> None:
+    """The leader looks after each batch of ticks."""
+    await sql(SCHEDULES)
+    await sql("analyze leasehold.schedule")
+    params = {"app": "shop", "now": None, "without": "[]"}
+    plan = await plan_of(sql, "schedule/next", params)
+    assert "Seq Scan" not in plan and "using schedule_next" in plan, plan

@@ -65,13 +65,10 @@ class SimSchedules(ScheduleStore):
         self, app: str, now: Now, without: Sequence[LeftOut] = ()
     ) -> tuple[float | None, float]:
         moment = self.db.at(now)
-        going = [row for row in self._going(app, without) if row.next_at is not None]
-        if not going:
-            return None, 0.0
-        next_at = min(row.next_at for row in going if row.next_at is not None)
-        marks = [row.high_water for row in going if row.high_water is not None]
-        ahead = (max(marks) - moment).total_seconds() if marks else 0.0
-        return (next_at - moment).total_seconds(), ahead
+        going = [row.next_at for row in self._going(app, without) if row.next_at is not None]
+        next_in = (min(going) - moment).total_seconds() if going else None
+        newest = max((tick.decided_at for tick in self.db.ticks.values()), default=moment)
+        return next_in, (newest - moment).total_seconds()
 
     def _going(self, app: str, without: Sequence[LeftOut]) -> list[ScheduleRow]:
         left_out = [(given.name, given.mark, given.missed) for given in without]
