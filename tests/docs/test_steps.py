@@ -49,7 +49,7 @@ def test_what_a_page_shows_to_begin_with_goes_as_it_says(page, steps, migrated, 
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("page", "commands"), [("flask.md", 9), ("fastapi.md", 11)])
+@pytest.mark.parametrize(("page", "commands"), [("flask.md", 9), ("fastapi.md", 12)])
 def test_the_page_of_a_web_framework_goes_as_it_says(migrated, tmp_path, page, commands):
     """On a socket of its own instead of port 8000."""
     socket = tmp_path / "web.sock"
