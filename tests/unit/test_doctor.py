@@ -58,7 +58,7 @@ def test_what_is_sound_is_found_sound():
 def test_the_connections_that_a_node_holds_are_told_apart_from_those_on_demand(listen):
     settings = replace(SETTINGS, listen=listen, work_connections=2, user_connections=5)
     [finding] = connections(sound(), settings)
-    assert finding.sentence.endswith("a node holds 3, and up to 6 more on demand")
+    assert finding.sentence.endswith("a node holds 3, and up to 7 more on demand")
 
 
 def looks(seconds: float, offset: Any, trip: float = 0.001) -> list[Any]:
