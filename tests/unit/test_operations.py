@@ -133,10 +133,7 @@ async def test_a_store_without_an_executor_says_which_declaration_it_lacks():
 
 
 def test_the_simulated_store_has_a_handler_for_every_operation():
-    declared = {
-        name
-        for name in dir(Store)
-        if not name.startswith("_") and name not in ("execute", "close", "shut")
-    }
+    others = ("execute", "close", "shut", "get_schedule")  # the last one is made of another one
+    declared = {name for name in dir(Store) if not name.startswith("_") and name not in others}
     missing = [name for name in declared if getattr(SimStore, name) is getattr(Store, name)]
     assert len(declared) > 60 and not missing

@@ -122,7 +122,7 @@ class UserConnections:
 
     async def pause_schedule(self, connection: Any, app: str, name: str, paused: bool) -> bool:
         """Pause a schedule, or resume it, if the user's transaction commits."""
-        params = {"app": json.dumps(app), "name": json.dumps(name), "paused": paused}
+        params = {"app": json.dumps(app), "name": json.dumps(name), "paused": paused, "now": None}
         return bool(await self.fetch(connection, "user/schedule_pause", params))
 
     async def verify(self, connection: Any, name: str, token: int, idle_seconds: float) -> None:
