@@ -17,40 +17,72 @@ from typing import TYPE_CHECKING, Any
 from leasehold.version import VERSION
 
 if TYPE_CHECKING:
-    from leasehold.app import App, Task
-    from leasehold.app.sync import SyncJob
+    from leasehold.app import App, SyncApp, Task
+    from leasehold.app.advisory import AdvisoryLock
+    from leasehold.app.deadlines import StandingDeadline
+    from leasehold.app.diagnosis import Diagnosis
+    from leasehold.app.leader import Leader
+    from leasehold.app.lock import Lock
+    from leasehold.app.schedules import StoredSchedules
+    from leasehold.app.sync import (
+        SyncAdvisoryLock,
+        SyncJob,
+        SyncLeader,
+        SyncLock,
+        SyncSchedules,
+        SyncStandingDeadline,
+    )
+    from leasehold.config import Limits, Polling, Retention
     from leasehold.errors import LeaseholdError
     from leasehold.jobs.client import Job
     from leasehold.jobs.context import Context, SyncContext
-    from leasehold.jobs.middleware import CallNext
+    from leasehold.jobs.middleware import CallNext, Middleware
+    from leasehold.lease.bids import Lost
     from leasehold.model.backoff import Backoff
     from leasehold.model.codec import Codec
-    from leasehold.model.deadline import Deadline
+    from leasehold.model.deadline import Deadline, DueLevel
     from leasehold.model.job import JobRecord, JobRequest
+    from leasehold.model.moments import Duration
     from leasehold.model.outcome import Cancel, Discard, Snooze
+    from leasehold.model.states import State
+    from leasehold.node import Node
+    from leasehold.ports import StoredSchedule
+    from leasehold.watch.finding import Finding
 
 __version__ = VERSION
 
+_MODULES = {
+    "app": "App SyncApp Task",
+    "app.advisory": "AdvisoryLock",
+    "app.deadlines": "StandingDeadline",
+    "app.diagnosis": "Diagnosis",
+    "app.leader": "Leader",
+    "app.lock": "Lock",
+    "app.schedules": "StoredSchedules",
+    "app.sync": "SyncAdvisoryLock SyncJob SyncLeader SyncLock SyncSchedules SyncStandingDeadline",
+    "config": "Limits Polling Retention",
+    "errors": "LeaseholdError",
+    "jobs.client": "Job",
+    "jobs.context": "Context SyncContext",
+    "jobs.middleware": "CallNext Middleware",
+    "lease.bids": "Lost",
+    "model.backoff": "Backoff",
+    "model.codec": "Codec",
+    "model.deadline": "Deadline DueLevel",
+    "model.job": "JobRecord JobRequest",
+    "model.moments": "Duration",
+    "model.outcome": "Cancel Discard Snooze",
+    "model.states": "State",
+    "node": "Node",
+    "ports": "StoredSchedule",
+    "watch.finding": "Finding",
+}
 _WHERE = {
-    "App": "leasehold.app",
-    "Task": "leasehold.app",
-    "Backoff": "leasehold.model.backoff",
-    "Codec": "leasehold.model.codec",
-    "CallNext": "leasehold.jobs.middleware",
-    "Cancel": "leasehold.model.outcome",
-    "Deadline": "leasehold.model.deadline",
-    "Context": "leasehold.jobs.context",
-    "Discard": "leasehold.model.outcome",
-    "Job": "leasehold.jobs.client",
-    "JobRecord": "leasehold.model.job",
-    "JobRequest": "leasehold.model.job",
-    "LeaseholdError": "leasehold.errors",
-    "Snooze": "leasehold.model.outcome",
-    "SyncContext": "leasehold.jobs.context",
-    "SyncJob": "leasehold.app.sync",
+    name: f"leasehold.{module}" for module, names in _MODULES.items() for name in names.split()
 }
 
 __all__ = [
+    "AdvisoryLock",
     "App",
     "Backoff",
     "CallNext",
@@ -58,14 +90,36 @@ __all__ = [
     "Codec",
     "Context",
     "Deadline",
+    "Diagnosis",
     "Discard",
+    "DueLevel",
+    "Duration",
+    "Finding",
     "Job",
     "JobRecord",
     "JobRequest",
+    "Leader",
     "LeaseholdError",
+    "Limits",
+    "Lock",
+    "Lost",
+    "Middleware",
+    "Node",
+    "Polling",
+    "Retention",
     "Snooze",
+    "StandingDeadline",
+    "State",
+    "StoredSchedule",
+    "StoredSchedules",
+    "SyncAdvisoryLock",
+    "SyncApp",
     "SyncContext",
     "SyncJob",
+    "SyncLeader",
+    "SyncLock",
+    "SyncSchedules",
+    "SyncStandingDeadline",
     "Task",
 ]
 

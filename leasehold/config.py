@@ -184,13 +184,13 @@ class Limits:
 class Polling:
     """Seconds between two polls of the database when no notification arrives."""
 
-    listening: float = 10.0
+    listening: float | timedelta = 10.0
     """While LISTEN is known to work."""
-    blind: float = 0.5
+    blind: float | timedelta = 0.5
     """While LISTEN does not work (a pooler, a lost connection, a full queue of notifications)."""
-    stage: float = 1.0
+    stage: float | timedelta = 1.0
     """How late a delayed job may become available."""
-    listen_check: float = 120.0
+    listen_check: float | timedelta = 120.0
     """Between two self-tests of LISTEN."""
 
     def __post_init__(self) -> None:
@@ -348,7 +348,7 @@ class Retention:
     """Failed attempts."""
     history_days: int = 14
     """The counts for each minute. With 0, none are made."""
-    catch_up_seconds: float = 86400.0
+    catch_up_seconds: float | timedelta = 86400.0
     """Seconds. A tick that is later than this never fires; it is recorded as missed."""
 
     def __post_init__(self) -> None:
@@ -450,11 +450,11 @@ class Settings:
             raise ConfigError("dsn must be text without NUL or half of a surrogate pair")
         if self.log not in ("text", "json"):
             raise ConfigError("log must be 'text' or 'json'", got=self.log)
-        if self.retention.ticks_days * 86400 <= self.retention.catch_up_seconds:
+        catch_up: Any = self.retention.catch_up_seconds
+        if self.retention.ticks_days * 86400 <= catch_up:
             raise ConfigError(
                 "the tick ledger must be kept longer than the catch-up window",
-                got=f"{self.retention.ticks_days} days kept, "
-                f"{self.retention.catch_up_seconds:g} s catch-up",
+                got=f"{self.retention.ticks_days} days kept, {catch_up:g} s catch-up",
                 do="Raise retention.ticks_days or lower retention.catch_up_seconds",
             )
         Timings.derive(self.recover_within)
@@ -544,9 +544,16 @@ def _parse(name: str, text: str, kind: type) -> Any:
     try:
         return kind(text)
     except ValueError:
-        raise ConfigError(
-            f"LEASEHOLD_{name.upper()} must be a number ({kind.__name__})", got=text
-        ) from None
+        wanted = "a whole number" if kind is int else "a number of seconds"
+        raise ConfigError(f"LEASEHOLD_{name.upper()} must be {wanted}", got=text) from None
+
+
+_IN_WORDS = {
+    float: "seconds, as a number or a timedelta",
+    int: "a whole number",
+    str: "text",
+    bool: "True or False",
+}
 
 
 def _typed(name: str, value: Any, kind: type) -> Any:
@@ -555,7 +562,8 @@ def _typed(name: str, value: Any, kind: type) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value) if abs(value) < 1 << 53 else math.inf
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise ConfigError(f"{name} must be of type {kind.__name__}", got=value)
+        wanted = _IN_WORDS.get(kind) or f"an object of leasehold.{kind.__name__}"
+        raise ConfigError(f"{name} must be {wanted}", got=value)
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{name} must be a finite number", got=value)
     return value

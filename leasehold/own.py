@@ -169,3 +169,17 @@ def _leave(error: BaseException | None = None) -> NoReturn:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+async def to_its_end(stopping: asyncio.Future[None]) -> None:
+    """Wait until the node has stopped, even if this task is cancelled, as frameworks do. A stop
+    that ends halfway would leave jobs that no process runs. The stop has its own time limits."""
+    cancelled = False
+    while not stopping.done():
+        try:
+            await asyncio.shield(stopping)
+        except asyncio.CancelledError:
+            cancelled = True
+    stopping.result()
+    if cancelled:
+        raise asyncio.CancelledError

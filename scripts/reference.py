@@ -77,17 +77,28 @@ def settings_page() -> str:
         for f in plain
     ]  # fmt: skip
     groups = []
-    for kind in (config.Limits, config.Polling, config.Retention):
+    examples = {
+        config.Limits: "max_crashes=5",
+        config.Polling: "stage=0.5",
+        config.Retention: "finished_days=30",
+    }
+    for kind in examples:
         name = kind.__name__.lower()
         lines = [
             [f"`{f.name}`", _default(f.default), _prose(told[kind.__name__, f.name])]
             for f in fields(kind)
         ]
-        intro = f"`App({name}={kind.__name__}(…))`. {_prose(kind.__doc__)}"
-        groups += [f"## {kind.__name__}", intro, table(["name", "default", "meaning"], lines)]
+        groups += [
+            f"## {kind.__name__}",
+            _prose(kind.__doc__),
+            f"```python\nfrom leasehold import App, {kind.__name__}\n\n"
+            f"app = App({name}={kind.__name__}({examples[kind]}))\n```",
+            table(["name", "default", "meaning"], lines),
+        ]
     return page(
         "Settings",
-        "Each setting is an argument of `App` and an environment variable. The argument wins. An "
+        "Each setting is an argument of `App` and an environment variable. The argument wins. "
+        "Where a setting is in seconds, the argument may be a `timedelta`. An "
         "unknown argument, or an unknown variable whose name begins with `LEASEHOLD_`, raises "
         "ConfigError, which names the nearest known one.",
         table(["argument", "environment", "default", "meaning"], rows),

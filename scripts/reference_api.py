@@ -10,39 +10,46 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from types import FunctionType
 from typing import Any, NamedTuple, get_overloads, is_typeddict
 
 import leasehold
+import leasehold.app.sync
 import leasehold.testing
-from leasehold.app.advisory import AdvisoryLock
-from leasehold.app.deadlines import StandingDeadline
-from leasehold.app.leader import Leader
-from leasehold.app.lock import Lock
-from leasehold.app.schedules import StoredSchedules
-from leasehold.app.sync import SyncApp, SyncSchedules
 from leasehold.integrations.django.base import DjangoApp
 from leasehold.integrations.gunicorn import Certificates, node
-from leasehold.ports import StoredSchedule
 
 INTRO = (
-    "The names in `leasehold` are public: `from leasehold import App`. The classes after them are "
-    "what `App` has and its methods return: `app.schedules` is a `StoredSchedules`. After these, "
-    "the page describes the other modules from which you import. [Errors](errors.md) lists the "
-    "errors, and [Settings](settings.md) the arguments of `App`. [Jobs](../howto/jobs.md#options) "
-    "explains the options of jobs."
+    "The names in `leasehold` are public: `from leasehold import App`. After these, the page "
+    "describes the other modules from which you import. [Errors](errors.md) lists the errors, and "
+    "[Settings](settings.md) the arguments of `App`. [Jobs](../howto/jobs.md#options) explains the "
+    "options of jobs."
 )
 TESTING = (
     "[Tests of your application](../howto/testing.md) explains these and the fixtures of the "
     "pytest plugin."
 )
 ROOT = Path(__file__).parents[1]
-FIRST = ("App", "Task", "Job", "JobRecord", "JobRequest", "Context", "SyncContext")
-RETURNED = (
-    StoredSchedules, StoredSchedule, Leader, Lock, AdvisoryLock, StandingDeadline, SyncApp,
-    SyncSchedules,
+FIRST = (
+    "App", "Task", "Job", "JobRecord", "JobRequest", "Context", "SyncContext", "StoredSchedules",
+    "StoredSchedule", "Leader", "Lock", "AdvisoryLock", "StandingDeadline", "SyncApp",
+    "SyncSchedules",
 )  # fmt: skip
+IN_SIGNATURES = {
+    "leasehold.app.advisory": "Scope",
+    "leasehold.app.core": "Claim Lifespan",
+    "leasehold.app.deadlines": "Due OnBreach",
+    "leasehold.app.definitions": "Registers Schedules",
+    "leasehold.app.diagnosis": "Role",
+    "leasehold.app.sync": "Callback",
+    "leasehold.jobs.tasks": "Executor Upcast",
+    "leasehold.model.deadline": "AnyTask Since Until OnCancel",
+    "leasehold.model.states": "StateName",
+    "leasehold.testing.contexts": "Note",
+}
+"""Names of types that stand in signatures and that nobody imports."""
 CONSTRUCTED = (
     "App", "Backoff", "Cancel", "Deadline", "Discard", "Snooze", "Login", "BackgroundNode",
     "Leasehold", "DjangoApp",
@@ -144,13 +151,19 @@ FROM_SOURCE = (
     "leasehold.integrations.django.models.Schedule",
 )
 """Read from the text of the module, for the same reason."""
-IN_ERRORS = ("LeaseholdError",)
-"""Names of ``leasehold`` that another page describes."""
+ELSEWHERE = ("LeaseholdError", "Limits", "Polling", "Retention")
+"""Names of ``leasehold`` that the pages on errors and settings describe."""
 HIDDEN = {
-    "App": "client store work_store located operator make_node state_for inspect loops",
+    "App": "noted_locks taking_part check_in_time given client store work_store located "
+    "operator make_node state_for inspect loops",
     "Backoff": "seconds",
+    "Context": "claim worker_id",
+    "Diagnosis": "examination settings as_json",
+    "Finding": "as_json",
+    "Lost": "set call forget",
+    "Node": "start stop on_joined on_refused on_fenced on_leadership on_nodes_changed on_halted "
+    "on_failed_over on_signals on_drain",
     "Deadline": "average interval_seconds",
-    "Job": "reads",
     "JobRequest": "as_request",
     "AdvisoryLock": "acquire_on",
     "SyncApp": "call background",
@@ -167,9 +180,8 @@ _MODULE = re.compile(r"^(?:[a-z_]+\.)+(?=[A-Z])")
 
 def sections() -> list[tuple[str, Any]]:
     """The classes in the order of the page."""
-    names = sorted(leasehold.__all__, key=lambda n: (n not in FIRST, n))
-    names = [*FIRST, *[n for n in names if n not in FIRST and n not in IN_ERRORS]]
-    return [(n, getattr(leasehold, n)) for n in names] + [(k.__name__, k) for k in RETURNED]
+    names = [*FIRST, *[n for n in leasehold.__all__ if n not in (*FIRST, *ELSEWHERE)]]
+    return [(name, getattr(leasehold, name)) for name in names]
 
 
 def of_modules() -> list[tuple[str, Any]]:
@@ -183,18 +195,26 @@ def _imported(full: str) -> Any:
     return NOT_IMPORTED.get(full) or getattr(import_module(module), name)
 
 
+def _owners(kind: Any) -> list[Any]:
+    """The class and its bases that are leasehold's, except what the page has under its own name."""
+    owners = [kind]
+    for owner in kind.__mro__[1:]:
+        if owner.__name__ in leasehold.__all__:
+            break
+        if owner.__module__.startswith("leasehold"):
+            owners.append(owner)
+    return owners
+
+
 def members(kind: Any) -> dict[str, Any]:
     """The public methods and properties, in the order of the source."""
     hidden = HIDDEN.get(kind.__name__, "").split()
     found: dict[str, Any] = {}
-    for owner in kind.__mro__:
-        if owner is not kind and owner.__name__ in leasehold.__all__:
-            break  # the page has it
-        if owner.__module__.startswith("leasehold"):
-            for name, value in vars(owner).items():
-                public = not name.startswith("_") and name not in hidden
-                if public and isinstance(value, FunctionType | property | classmethod):
-                    found.setdefault(name, value)
+    for owner in _owners(kind):
+        for name, value in vars(owner).items():
+            public = not name.startswith("_") and name not in hidden
+            if public and isinstance(value, FunctionType | property | classmethod):
+                found.setdefault(name, value)
     return found
 
 
@@ -202,6 +222,7 @@ def body(first_level: int = 2) -> list[str]:
     """The paragraphs of the page."""
     mark = "#" * first_level
     made = [part for name, kind in sections() for part in _class(name, kind, mark)]
+    made += [f"{mark} Types in signatures", *_in_signatures(mark)]
     made += [f"{mark} leasehold.testing", TESTING, *_testing(mark)]
     return [*made, *[part for module in MODULES for part in _module(module, mark)]]
 
@@ -245,7 +266,18 @@ def _from_source(module: str, name: str) -> list[str]:
                 ) if found == name:
                     shown = f"{name}: {ast.unparse(line.annotation)}"
                     return [f"```python\n{shown}\n```", markdown(text)]
+                case (
+                    ast.Assign(targets=[ast.Name(id=found)]),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ) if found == name:
+                    return [f"```python\n{ast.unparse(line)}\n```", markdown(text)]
     raise LookupError(f"{module} has no {name} with a text")
+
+
+def _in_signatures(mark: str) -> Iterator[str]:
+    for module, names in IN_SIGNATURES.items():
+        for name in names.split():
+            yield "\n\n".join([f"{mark}# {name}", *_from_source(module, name)])
 
 
 def _testing(mark: str) -> Iterator[str]:
@@ -261,14 +293,13 @@ def _testing(mark: str) -> Iterator[str]:
 def _class(name: str, kind: Any, mark: str, title: str = "") -> Iterator[str]:
     yield f"{mark} {title or name}"
     if not inspect.isclass(kind):  # the alias of a type
-        yield f"```python\n{name} = {str(kind).replace('collections.abc.', '')}\n```"
+        yield from _from_source(leasehold._WHERE[name], name)
         return
     if name in CONSTRUCTED:  # its fields are the arguments
         yield f"```python\n{signature(name, kind.__init__, '')}\n```"
     yield markdown(kind.__doc__)
-    plain = dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")
-    if plain and not members(kind) and name not in CONSTRUCTED:
-        yield _fields(kind)
+    if fields := _fields(kind, told_only=name in CONSTRUCTED):
+        yield fields
     for member, value in members(kind).items():
         yield f"{mark}# {name}.{member}"
         yield from _member(member, value)
@@ -310,7 +341,8 @@ def signature(name: str, function: Any, prefix: str = "def ") -> str:
         if parameter.kind is parameter.POSITIONAL_ONLY and after is not parameter.kind:
             parts.append("/")
     returned = f" -> {given.return_annotation}" if prefix else ""
-    prefix = f"async {prefix}" if inspect.iscoroutinefunction(plain) else prefix
+    waits = shown.__globals__ is vars(leasehold.app.sync)  # made by ``blocking``
+    prefix = f"async {prefix}" if inspect.iscoroutinefunction(plain) and not waits else prefix
     line = f"{prefix}{name}({', '.join(parts)}){returned}"
     if len(line) <= _LINE:
         return line
@@ -338,34 +370,55 @@ def _options(parameter: inspect.Parameter, function: Any) -> list[str]:
     return [f"{key}: {getattr(value, '__forward_arg__', value)} = ..." for key, value in known]
 
 
-def _fields(kind: Any) -> str:
-    """The fields of a dataclass or a named tuple, with the text below each."""
-    lines = []
-    told = {name: text for owner in kind.__mro__ for name, text in _told(owner).items()}
+def fields_of(kind: Any) -> dict[str, tuple[Any, Any, str]]:
+    """The fields of a class: annotation, default, and the text below. Of a class that is neither a
+    dataclass nor a named tuple, those that have a text."""
+    found: dict[str, tuple[Any, Any, str]] = {}
     if hasattr(kind, "_fields"):
-        kinds = {name: getattr(t, "__forward_arg__", t) for name, t in kind.__annotations__.items()}
-        given = [(name, kinds[name], dataclasses.MISSING) for name in kind._fields]
-    else:
-        given = [(field.name, field.type, field.default) for field in dataclasses.fields(kind)]
-    for name, annotation, standard in given:
-        text = told.get(name, "")
-        default = "" if standard is dataclasses.MISSING else f" = {_value(standard)}"
-        shown = f"`{name}: {annotation}{default}`"
+        for name, value in kind.__annotations__.items():
+            found[name] = getattr(value, "__forward_arg__", value), dataclasses.MISSING, ""
+    elif dataclasses.is_dataclass(kind):
+        here = {name for owner in _owners(kind) for name in owner.__annotations__}
+        given = [each for each in dataclasses.fields(kind) if each.name in here]
+        found = {each.name: (each.type, each.default, "") for each in given}
+    for owner in reversed(_owners(kind)):
+        for name, (annotation, text) in _told(owner).items():
+            known, default, _ = found.get(name, (annotation, dataclasses.MISSING, ""))
+            found[name] = known, default, text
+    return found
+
+
+def _fields(kind: Any, *, told_only: bool) -> str:
+    hidden = HIDDEN.get(kind.__name__, "").split()
+    lines = []
+    for name, (annotation, default, text) in fields_of(kind).items():
+        if name.startswith("_") or name in hidden or (told_only and not text):
+            continue
+        shown = f"`{name}: {annotation}"
+        shown += "`" if default is dataclasses.MISSING else f" = {_value(default)}`"
         lines.append(f"- {shown}" + (f": {' '.join(markdown(text).split())}" if text else ""))
     return "\n".join(lines)
 
 
-def _told(owner: Any) -> dict[str, str]:
-    """Field -> the string below it."""
-    if not owner.__module__.startswith("leasehold"):
-        return {}
+def _told(owner: Any) -> dict[str, tuple[str, str]]:
+    """The fields of a class that have a text below them, also in ``__init__``: annotation, text."""
     [tree] = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
     assert isinstance(tree, ast.ClassDef)
+    begins = [f for f in tree.body if isinstance(f, ast.FunctionDef) and f.name == "__init__"]
     found = {}
-    for line, after in zip(tree.body, tree.body[1:], strict=False):
-        match line, after:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=text)):
-                found[name] = str(text)
+    for lines in [tree.body, *[begin.body for begin in begins]]:
+        for line, after in pairwise(lines):
+            match line, after:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name) | ast.Attribute(attr=name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    found[name] = ast.unparse(line.annotation), text
+                case (
+                    ast.Assign(targets=[ast.Name(id=name)]),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):  # of an enumeration
+                    found[name] = f"str = {ast.unparse(line.value)}", text
     return found
 
 

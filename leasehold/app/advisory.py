@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 from uuid import UUID
 
 from leasehold import errors, telemetry
@@ -21,6 +21,8 @@ from leasehold.model.moments import Duration, in_seconds
 from leasehold.pg.users.advisory import LockSession
 from leasehold.pg.users.user_lock import lock_on
 
+Scope = Literal["transaction", "session"]
+"""How long an advisory lock lasts: see :meth:`App.advisory_lock`."""
 VERIFY_SECONDS = 1.0
 """The time between two queries of pg_locks."""
 LONGEST_WAIT_SECONDS = 86400.0
@@ -33,7 +35,7 @@ TRUST_SECONDS = 2.5
 class AdvisoryGiven(TypedDict, total=False):
     """The options of ``app.sync.advisory_lock``. See :meth:`App.advisory_lock`."""
 
-    scope: str
+    scope: Scope
     shared: bool
     on: Any
     timeout: Duration | None
@@ -51,7 +53,7 @@ class AdvisoryLock:
         app: Home,
         target: str | int | tuple[str | int, int],
         *,
-        scope: str = "transaction",
+        scope: Scope = "transaction",
         shared: bool = False,
         on: Any = None,
         timeout: Duration | None = None,
@@ -67,7 +69,7 @@ class AdvisoryLock:
         self.scope = scope
         self.shared = bool(shared)
         self.timeout: float | None = seconds
-        self.lost = asyncio.Event()
+        self.lost: asyncio.Event = asyncio.Event()
         """Set when the database no longer shows the lock, or does not answer."""
         self.why_lost: str | None = None
         """The reason, or None while the lock is not lost."""
@@ -313,8 +315,9 @@ class AdvisoryLock:
 
 def _check_options(scope: str, on: Any, timeout: float | None, job: UUID | None) -> None:
     """Raise ConfigError for invalid options, or for options that exclude each other."""
-    if scope not in ("transaction", "session"):
-        raise errors.ConfigError("scope must be 'transaction' or 'session'", got=scope)
+    if scope not in get_args(Scope):
+        do = errors.suggest(str(scope), get_args(Scope))
+        raise errors.ConfigError("scope must be 'transaction' or 'session'", got=scope, do=do)
     if on is not None and scope == "session":
         raise errors.ConfigError(
             'scope="session" cannot be used with on=, because your pool would release the lock or '

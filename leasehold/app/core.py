@@ -9,11 +9,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, Literal, TypeVar, Unpack, get_args, overload
 from uuid import UUID
 
-from leasehold.app.advisory import AdvisoryLock
-from leasehold.app.deadlines import StandingDeadline, standing_deadline
+from leasehold import own
+from leasehold.app.advisory import AdvisoryLock, Scope
+from leasehold.app.deadlines import Due, OnBreach, StandingDeadline, standing_deadline
 from leasehold.app.definitions import (
     Async,
     AsyncWithContext,
@@ -29,7 +30,7 @@ from leasehold.app.definitions import (
     without_moment,
 )
 from leasehold.app.desk import guard_store
-from leasehold.app.diagnosis import Diagnosis, diagnose
+from leasehold.app.diagnosis import Diagnosis, Role, diagnose
 from leasehold.app.home import Home
 from leasehold.app.leader import Leader
 from leasehold.app.lock import Lock
@@ -55,8 +56,10 @@ from leasehold.version import VERSION
 from leasehold.watch.inspector import Inspector
 
 Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
+"""Makes the context manager around a process's jobs: see :class:`App`."""
 M = TypeVar("M", bound=Middleware)
-CLAIMS = ("rows", "advisory")
+Claim = Literal["rows", "advisory"]
+"""How workers claim the jobs of a queue: see :meth:`App.queue`."""
 DEFAULT_SLOTS = 100
 ONCE_KEPT_SECONDS = 366 * 86400.0
 
@@ -101,10 +104,10 @@ class App(Home):
         self._planned: dict[str, Planned] = {}
         self._once: dict[str, Task[Any, Any]] = {}
         self._claims: dict[str, str] = {}
-        self._taking_part: list[tuple[int, bool]] = []
-        """The process of each of this app's nodes, and whether the node runs jobs."""
-        self.schedules = StoredSchedules(self)
-        self.sync = SyncApp(self)
+        self.schedules: StoredSchedules = StoredSchedules(self)
+        """Schedules that are data."""
+        self.sync: SyncApp = SyncApp(self)
+        """The same calls for code without an event loop."""
 
     # -- definitions -----------------------------------------------------------------------------
     @overload
@@ -163,7 +166,9 @@ class App(Home):
 
         def register(function: Callable[..., Any]) -> Task[Any, Any]:
             if not callable(function):
-                raise BadJob("a task is a function", got=function)
+                raise BadJob(
+                    "a task is a function", got=function, do="Put @app.task above a function"
+                )
             if isinstance(function, Task):
                 raise BadJob(
                     "@app.task is above a decorator that has already made a task",
@@ -181,7 +186,7 @@ class App(Home):
 
         return register(function) if function is not None else register
 
-    def queue(self, name: str, *, claim: str) -> None:
+    def queue(self, name: str, *, claim: Claim) -> None:
         """Choose how this application's workers claim the jobs of a queue::
 
             app.queue("mail", claim="advisory")
@@ -191,8 +196,9 @@ class App(Home):
         different claims can share a queue. Raises ConfigError.
         """
         check_text("a queue's name", name, self.settings.limits.text_chars)
-        if claim not in CLAIMS:
-            raise ConfigError(f"no claim is named {claim!r}", do=suggest(str(claim), CLAIMS))
+        if claim not in get_args(Claim):
+            do = suggest(str(claim), get_args(Claim))
+            raise ConfigError(f"no claim is named {claim!r}", do=do)
         self.check_in_time(f"queue({name!r})", for_jobs=True)
         self._claims[name] = claim
 
@@ -329,18 +335,6 @@ class App(Home):
         task: Task[Any, Any] = self.task(target)
         return task
 
-    def check_in_time(self, what: str, *, for_jobs: bool = False) -> None:
-        """Raise ConfigError for a definition after a node was made, because the node would ignore
-        it. ``for_jobs``: the definition matters only to nodes that run jobs."""
-        for pid, executes in self._taking_part:
-            if pid == os.getpid() and (executes or not for_jobs):
-                raise ConfigError(
-                    f"{what} is defined too late: a node of this application runs in this process "
-                    "and has already read its tasks and schedules",
-                    do="Define it before app.node(), app.lifespan or the worker starts: import its "
-                    "module at the top of the application",
-                )
-
     # -- leaders, locks, deadlines ---------------------------------------------------------------
     def leader(
         self,
@@ -379,7 +373,7 @@ class App(Home):
         self,
         target: str | int | tuple[str | int, int],
         *,
-        scope: str = "transaction",
+        scope: Scope = "transaction",
         shared: bool = False,
         on: Any = None,
         timeout: Duration | None = None,
@@ -415,7 +409,7 @@ class App(Home):
         )  # fmt: skip
 
     async def deadline(
-        self, name: str, *, due: Any = None, on_breach: Any = None, on: Any = None
+        self, name: str, *, due: Due = None, on_breach: OnBreach = None, on: Any = None
     ) -> StandingDeadline:
         """Arm a deadline without a job::
 
@@ -443,7 +437,7 @@ class App(Home):
         """
         return Inspector(await self.store(), self.env, self.settings)
 
-    async def diagnose(self, seconds: Duration = 5.0, role: str = "worker") -> Diagnosis:
+    async def diagnose(self, seconds: Duration = 5.0, role: Role = "worker") -> Diagnosis:
         """Return the findings of ``leasehold doctor``, which watches clocks and renewals for
         ``seconds``. ``role`` is what the login is for: ``worker``, ``enqueue`` or ``observer``."""
         watched = checked_timeout(seconds) or 0.0
@@ -476,7 +470,7 @@ class App(Home):
         ConfigError for invalid queues, ServerError, or Unavailable.
         """
         here = os.getpid(), execute
-        self._taking_part.append(here)
+        self.taking_part.append(here)
         try:
             node = await self.make_node(queues, execute, hard_exit)
             node.on_drain = on_drain  # before a person can see the node and drain it
@@ -487,9 +481,9 @@ class App(Home):
                         yield node
                     finally:
                         stops()
-                        await _to_its_end(asyncio.ensure_future(node.stop()))
+                        await own.to_its_end(asyncio.ensure_future(node.stop()))
         finally:
-            self._taking_part.remove(here)
+            self.taking_part.remove(here)
 
     @asynccontextmanager
     async def state_for(self, node: Node, execute: bool = True) -> AsyncIterator[None]:
@@ -537,7 +531,7 @@ class App(Home):
         used = named | {planned.job.queue for planned in self._planned.values()}
         return checked_queues(queues, used, self.settings.limits)
 
-    def _once_job(self, key: str, task: Task[[], Any]) -> JobRequest:
+    def _once_job(self, key: str, task: Task[[], Any]) -> JobRequest[Any]:
         # the task's name contains the release
         unique = once_key(self.settings.name, key)
         return task.using(unique=unique, unique_for=ONCE_KEPT_SECONDS).job()
@@ -580,17 +574,3 @@ class App(Home):
 
     def __repr__(self) -> str:
         return f"<App {self.settings.name}>"
-
-
-async def _to_its_end(stopping: asyncio.Future[None]) -> None:
-    """Wait until the node has stopped, even if this task is cancelled, as frameworks do. A stop
-    that ends halfway would leave jobs that no process runs. The stop has its own time limits."""
-    cancelled = False
-    while not stopping.done():
-        try:
-            await asyncio.shield(stopping)
-        except asyncio.CancelledError:
-            cancelled = True
-    stopping.result()
-    if cancelled:
-        raise asyncio.CancelledError

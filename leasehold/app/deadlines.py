@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -11,9 +11,14 @@ from uuid import UUID
 
 from leasehold.app.home import Home
 from leasehold.errors import BadDeadline, DeadlineNotFound, Unavailable
-from leasehold.model.deadline import Deadline, Level, as_levels, check_name
+from leasehold.model.deadline import AnyTask, Deadline, Level, as_levels, check_name
+from leasehold.model.moments import Duration
 
 T = TypeVar("T")
+Due = datetime | Duration | Deadline | Sequence[Deadline] | None
+"""When a standing deadline is due: see :meth:`App.deadline`."""
+OnBreach = AnyTask | str | None
+"""The task, or its name, to enqueue on a breach."""
 
 _TRIES = 4
 _FIRST_PAUSE = 0.1
@@ -26,6 +31,7 @@ class StandingDeadline:
     id: UUID
     """The id that the callback of a breach gets as ``breach["deadline"]``."""
     name: str
+    """The name under which it was armed."""
     created: bool
     """False: the deadline already existed."""
     _app: Home
@@ -52,12 +58,16 @@ class StandingDeadline:
                 app, lambda: store.end_deadline(self.id, verdict, app.env.due_now())
             )
         if state is None:
-            raise DeadlineNotFound("this deadline was deleted after its retention", got=self.name)
+            raise DeadlineNotFound(
+                "this deadline was deleted after its retention",
+                got=self.name,
+                do="Arm a new one, or raise Retention(ticks_days=…)",
+            )
         return state
 
 
 async def standing_deadline(
-    app: Home, name: str, *, due: object = None, on_breach: Any = None, on: Any = None
+    app: Home, name: str, *, due: Due = None, on_breach: OnBreach = None, on: Any = None
 ) -> StandingDeadline:
     """See ``App.deadline``."""
     check_name(name)
@@ -86,7 +96,7 @@ async def standing_deadline(
     return StandingDeadline(armed, name, armed == new_id, app)
 
 
-def _levels(app: Home, due: object, on_breach: Any) -> tuple[Level, ...]:
+def _levels(app: Home, due: Due, on_breach: Any) -> tuple[Level, ...]:
     if isinstance(due, datetime):
         due = Deadline(at=due, on_breach=on_breach)
     elif isinstance(due, timedelta):

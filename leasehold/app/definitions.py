@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import (
@@ -19,7 +18,7 @@ from typing import (
 )
 
 from leasehold.app.home import Home
-from leasehold.errors import BadDeadline, BadJob, BadSchedule, ConfigError, suggest
+from leasehold.errors import BadDeadline, BadJob, BadSchedule, suggest
 from leasehold.jobs.client import Job
 from leasehold.jobs.context import Context, SyncContext
 from leasehold.jobs.tasks import Registry, TaskFunction, Upcast
@@ -68,7 +67,12 @@ class Task(Generic[P, R]):
         """The task's name in the database: ``module.function``, or the ``name`` it was given."""
         return self.function.name
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    @overload
+    def __call__(self, ctx: Context, /, *args: P.args, **kwargs: P.kwargs) -> Any: ...
+    @overload
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Any: ...
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self.function.function(*args, **kwargs)
 
     def using(self, *, on: Any = _NOT_GIVEN, **options: Unpack[JobGiven]) -> Task[P, R]:
@@ -91,7 +95,7 @@ class Task(Generic[P, R]):
         given = self.function.with_options(self._options, dict(options))
         return Task(self.app, self.function, given, on)
 
-    def job(self, /, *args: P.args, **kwargs: P.kwargs) -> JobRequest:
+    def job(self, /, *args: P.args, **kwargs: P.kwargs) -> JobRequest[R]:
         """Return a job for :meth:`App.enqueue` or :meth:`App.enqueue_many`, which insert it::
 
             await app.enqueue_many([send.job(user_id=1), send.job(user_id=2)])
@@ -113,17 +117,8 @@ class Task(Generic[P, R]):
 
         Raises BadJob, BadPayload, Unavailable, or ConfigError if no event loop is running.
         """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            raise ConfigError(
-                f"{self.name}: enqueue() needs a running event loop, and none is running",
-                do="Call app.sync.enqueue(task.job(…)), or await enqueue() inside `async def`",
-            ) from None
-        return self._enqueue(self.function.job(args, kwargs, self._options))
-
-    async def _enqueue(self, job: JobRequest) -> Job[R]:
-        return (await self.app.enqueue(job, on=self._on)).reads(self.function.values.read_result)
+        job: JobRequest[R] = self.function.job(args, kwargs, self._options)
+        return self.app.enqueue(job, on=self._on)
 
     def upcast(self, version: int, /) -> Callable[[U], U]:
         """Register what brings arguments of ``version`` to the next version, for jobs that an
@@ -137,10 +132,11 @@ class Task(Generic[P, R]):
                 return {**arguments, "language": "en"}
 
         It gets and returns JSON values by name. Raises BadJob for a version that is not below the
-        task's, or that has an upcast already.
+        task's, or that has an upcast already, and ConfigError after a node has started.
         """
 
         def register(function: U) -> U:
+            self.app.check_in_time(f"the upcast of {self.name!r}", for_jobs=True)
             self.function.add_upcast(version, function)
             return function
 
@@ -181,7 +177,7 @@ class Schedules(Protocol):
 class StoredGiven(SharedGiven, total=False):
     """The options of ``app.schedules.put``, apart from the times."""
 
-    missed: Missed | Literal["latest", "skip", "all"]
+    missed: Literal["latest", "skip", "all"]
     grace_seconds: Duration
     arguments: dict[str, Any] | None
 
@@ -213,10 +209,10 @@ class ScheduleOptions:
         missed = Missed.parse(given.get("missed", Missed.LATEST))
         grace = in_seconds(given.get("grace_seconds", default_grace(spec)))
         if isinstance(grace, bool) or not isinstance(grace, (int, float)) or not 0 <= grace < 1e9:
-            raise BadSchedule("grace_seconds must be a number of seconds", got=grace)
+            raise BadSchedule("grace_seconds must be seconds or a timedelta", got=grace)
         arguments = given.get("arguments")
         if not isinstance(arguments, dict | None):
-            raise BadSchedule("arguments must be a dict", got=arguments)
+            raise BadSchedule("arguments must be a dict, by name", got=arguments)
         job = {name: value for name, value in given.items() if name not in _OWN}
         return cls(given.get("name"), missed, float(grace), arguments or {}, job)
 

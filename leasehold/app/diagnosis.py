@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 from leasehold import errors
 from leasehold.config import Settings, wait_seconds
@@ -16,21 +16,26 @@ from leasehold.watch.doctor import findings
 from leasehold.watch.finding import NOTE, WRONG, Finding
 from leasehold.watch.inspector import Inspector
 
+Role = Literal["worker", "enqueue", "observer"]
+"""What a login of the database is for."""
 _ELSEWHERE = ("versions_differ", "xmin_pinned", "wakeups_lost", "polling")
 """Problems of the application that the doctor reports itself."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The result of the doctor. ``ok`` is False if a finding is wrong."""
+    """The result of :meth:`App.diagnose`."""
 
     findings: list[Finding]
+    """In the order of the checks."""
     examination: Examination
     settings: Settings
     figures: dict[str, Any] = field(default_factory=dict)
+    """What was measured, by name."""
 
     @property
     def ok(self) -> bool:
+        """Whether no finding is wrong."""
         return all(finding.level != WRONG for finding in self.findings)
 
     @property
@@ -54,8 +59,11 @@ class Diagnosis:
         }
 
 
-async def diagnose(settings: Settings, env: Env, seconds: float, role: str) -> Diagnosis:
-    """Examine for ``seconds``. ``role`` is what the login is for."""
+async def diagnose(settings: Settings, env: Env, seconds: float, role: Role) -> Diagnosis:
+    """Examine for ``seconds``. ``role`` is what the login is for. Raises ConfigError."""
+    if role not in get_args(Role):
+        do = errors.suggest(str(role), get_args(Role))
+        raise errors.ConfigError("no such role", got=role, do=do)
     examination = await examine(settings, env, seconds)
     found = findings(examination, settings, role, VERSION)
     if examination.schema_number and "tables" not in examination.skipped:

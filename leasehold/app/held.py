@@ -25,7 +25,8 @@ class Held:
         self._prefix = prefix
         self._bid: Bid | None = None
         self._guard: Guard | None = None
-        self.name = name
+        self.name: str = name
+        """The name, without a prefix."""
 
     @property
     def _full_name(self) -> str:
@@ -79,6 +80,7 @@ class Held:
         return LostLease(
             f"this process does not hold {self._full_name} at this moment",
             got=why or "its lease has expired",
+            do="Stop what needs it, and acquire it again",
         )
 
 

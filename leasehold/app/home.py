@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Iterable
-from typing import Any, Unpack
+from collections.abc import Callable, Coroutine, Iterable
+from functools import wraps
+from typing import Any, TypeVar, Unpack, cast
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
@@ -18,13 +19,37 @@ from leasehold.jobs.client import Client, Job
 from leasehold.jobs.tasks import Registry
 from leasehold.model.codec import Codec
 from leasehold.model.filter import JobFilter
-from leasehold.model.job import JobRecord, JobRequest
+from leasehold.model.job import JobRecord, JobRequest, R
 from leasehold.model.lock_key import Noted
+from leasehold.model.states import State, StateName
 from leasehold.pg.schema import migrate, roles
 from leasehold.pg.stores.reports import PgReports
 from leasehold.pg.stores.store import PgStore
 from leasehold.pg.users.user import UserConnections
 from leasehold.watch.operator import Operator
+
+C = TypeVar("C", bound=Callable[..., Coroutine[Any, Any, Any]])
+
+
+def in_loop(instead: str) -> Callable[[C], C]:
+    """Make a coroutine method raise ConfigError when it is called without a running event loop,
+    where the call would do nothing. ``instead`` is the call for code without an event loop."""
+
+    def decorate(method: C) -> C:
+        @wraps(method)
+        def checked(*args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+            try:
+                asyncio.get_running_loop()
+            except RuntimeError:
+                raise ConfigError(
+                    f"{method.__name__}() needs a running event loop, and none is running",
+                    do=f"Call {instead}, or await {method.__name__}() inside `async def`",
+                ) from None
+            return method(*args, **kwargs)
+
+        return cast(C, checked)
+
+    return decorate
 
 
 class Stores:
@@ -64,13 +89,16 @@ class Home:
         """The names of advisory locks that the database has, and when they were written."""
         self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, Stores] = WeakKeyDictionary()
         self._embedded: Any = None
+        self.taking_part: list[tuple[int, bool]] = []
+        """The process of each of this app's nodes, and whether the node runs jobs."""
         self.in_test = False
         """A test has set the database, which the code of an extension leaves alone."""
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
     # -- jobs ------------------------------------------------------------------------------------
-    async def enqueue(self, request: JobRequest, *, on: Any = None) -> Job[Any]:
+    @in_loop("app.sync.enqueue(task.job(…))")
+    async def enqueue(self, request: JobRequest[R], *, on: Any = None) -> Job[R]:
         """Enqueue one job::
 
             job = await app.enqueue(send.job(user_id=42), on=session)
@@ -82,9 +110,10 @@ class Home:
         """
         return await (await self.client()).enqueue(request, on)
 
+    @in_loop("app.sync.enqueue_many(…)")
     async def enqueue_many(
-        self, requests: Iterable[JobRequest], *, on: Any = None
-    ) -> list[Job[Any]]:
+        self, requests: Iterable[JobRequest[R]], *, on: Any = None
+    ) -> list[Job[R]]:
         """Enqueue up to 100,000 jobs: all of them or none::
 
             jobs = await app.enqueue_many(send.job(user_id=n) for n in user_ids)
@@ -103,7 +132,7 @@ class Home:
     async def jobs(
         self,
         *,
-        state: str | None = None,
+        state: State | StateName | None = None,
         queue: str | None = None,
         task: str | None = None,
         tag: str | None = None,
@@ -129,6 +158,18 @@ class Home:
         running. A finished job that runs again loses its ``requeue_after``, unique key and trace,
         and stays in the history when it completes. Raises JobNotFound."""
         return await (await self.client()).retry(job)
+
+    def check_in_time(self, what: str, *, for_jobs: bool = False) -> None:
+        """Raise ConfigError for a definition after a node was made, because the node would ignore
+        it. ``for_jobs``: the definition matters only to nodes that run jobs."""
+        for pid, executes in self.taking_part:
+            if pid == os.getpid() and (executes or not for_jobs):
+                raise ConfigError(
+                    f"{what} is defined too late: a node of this application runs in this process "
+                    "and has already read its tasks and schedules",
+                    do="Define it before app.node(), app.lifespan or the worker starts: import its "
+                    "module at the top of the application",
+                )
 
     # -- access to the database -------------------------------------------------------------------
     async def client(self) -> Client:

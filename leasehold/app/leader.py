@@ -133,7 +133,9 @@ class Leader(Held):
         except asyncio.CancelledError as error:
             if scope.leave(type(error)):
                 raise LostLease(
-                    f"the leadership {self.name!r} was lost", got=bid.lost.why
+                    f"the leadership {self.name!r} was lost",
+                    got=bid.lost.why,
+                    do="Another process may lead now: roll back what is not committed",
                 ) from None
             raise
         finally:

@@ -90,7 +90,10 @@ def _failed(what: str, error: Exception) -> ConfigError:
     while trace and trace.tb_frame.f_code.co_filename.startswith(ours):
         trace = trace.tb_next
     traceback.print_exception(type(error), error, trace)
-    return ConfigError(f"{what} failed: {told(error)}")
+    return ConfigError(
+        f"{what} failed: {told(error)}",
+        do="Its traceback is above. Correct the code of the application",
+    )
 
 
 def _near(name: str) -> str:

@@ -72,7 +72,10 @@ class Lock(Held):
         then raise LockNotAcquired. Also raises ServerError or Unavailable."""
         seconds = checked_timeout(timeout)
         if not await self._win(*patience_of(seconds)):
-            raise LockNotAcquired(f"the lock {self.name!r} was not free within {seconds:g} s")
+            raise LockNotAcquired(
+                f"the lock {self.name!r} was not free within {seconds:g} s",
+                do="Try again later, or pass a longer timeout",
+            )
 
     async def try_acquire(self, *, sure: bool = False) -> bool:
         """Make one attempt, and return whether it acquired the lock. With ``sure``, return False
@@ -137,4 +140,8 @@ class Lock(Held):
         self._scope = None
         await self._let_go()
         if lost and (error is None or ours):
-            raise LostLease(f"the lock {self.name!r} was lost while it was held", got=lost.got)
+            raise LostLease(
+                f"the lock {self.name!r} was lost while it was held",
+                got=lost.got,
+                do="Another process may hold it now: roll back what is not committed",
+            )

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 from uuid import UUID
 
 from leasehold.app.definitions import ScheduleOptions, StoredGiven, Task, without_moment
-from leasehold.app.home import Home
+from leasehold.app.home import Home, in_loop
 from leasehold.config import check_text
 from leasehold.duties.syncer import Planned
 from leasehold.errors import BadSchedule
@@ -35,6 +35,7 @@ class StoredSchedules:
     def __init__(self, app: Home) -> None:
         self._app = app
 
+    @in_loop("app.sync.schedules.put(…)")
     async def put(
         self,
         name: str,
@@ -91,12 +92,14 @@ class StoredSchedules:
             limit, app=app, prefix=prefix, after_app=app, after=after
         )
 
+    @in_loop("app.sync.schedules.pause(…)")
     async def pause(self, name: str, *, on: Any = None) -> None:
         """Stop deciding the moments of a schedule, also of one that the code defines. With ``on``,
         a connection or session, the change is part of your transaction. Raises BadSchedule if no
         schedule has this name."""
         await self._pause(name, True, on)
 
+    @in_loop("app.sync.schedules.resume(…)")
     async def resume(self, name: str, *, on: Any = None) -> None:
         """Decide the moments of a paused schedule again. ``missed`` says what happens to those
         since the pause. ``on`` and errors: see :meth:`pause`."""
@@ -110,6 +113,7 @@ class StoredSchedules:
         if not found:
             raise no_such_schedule(name)
 
+    @in_loop("app.sync.schedules.run_now(…)")
     async def run_now(self, name: str) -> UUID:
         """Enqueue a job of a schedule now, outside its moments. Return the job's id. Raises
         BadSchedule if no schedule has this name."""
@@ -118,6 +122,7 @@ class StoredSchedules:
             raise no_such_schedule(name)
         return job
 
+    @in_loop("app.sync.schedules.delete(…)")
     async def delete(self, name: str, *, on: Any = None) -> None:
         """Delete a schedule that was put. Its ledger and its jobs stay. With ``on``, a connection
         or session, the change is part of your transaction. Raises BadSchedule, also for a schedule
@@ -127,8 +132,12 @@ class StoredSchedules:
         else:
             gone = await (await self._app.store()).delete_schedule(self._name, name)
         if not gone:
-            raise BadSchedule(f"no schedule was put under the name {name!r}")
+            raise BadSchedule(
+                f"no schedule was put under the name {name!r}",
+                do="See app.schedules.list(). Delete a schedule of the code in the code",
+            )
 
+    @in_loop("app.sync.schedules.backfill(…)")
     async def backfill(self, name: str, start: datetime, end: datetime) -> Sequence[datetime]:
         """Run the job of a schedule for each of its moments from ``start`` until before ``end``
         that did not fire: because it was missed, or because the schedule did not exist yet.

@@ -7,21 +7,21 @@ cancel a thread: check ``lost``, ``held`` or ``is_leader``, and use ``verify`` w
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import queue
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
-from datetime import datetime
+from functools import wraps
 from itertools import islice
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 from uuid import UUID
 
 from leasehold.app.advisory import AdvisoryGiven, AdvisoryLock, not_acquired, note_name
-from leasehold.app.deadlines import StandingDeadline, standing_deadline
-from leasehold.app.definitions import StoredGiven, Task
+from leasehold.app.deadlines import Due, OnBreach, StandingDeadline, standing_deadline
 from leasehold.app.held import VERIFY_IDLE_SECONDS
 from leasehold.app.home import Home
 from leasehold.app.leader import Leader
@@ -33,21 +33,48 @@ from leasehold.jobs.client import Client, Job
 from leasehold.jobs.drive import without_loop
 from leasehold.lease.bids import Lost
 from leasehold.lease.guard import Guard
-from leasehold.model.job import JobRecord, JobRequest
+from leasehold.model.job import JobRecord, JobRequest, R
 from leasehold.model.moments import Duration
-from leasehold.ports import StoredSchedule
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Callback = Callable[["SyncLeader"], Any]
+"""What ``app.sync.leader`` calls: see :meth:`App.leader`."""
 
 
-class SyncJob:
+class Twin:
+    """An object whose methods call those of an asyncio object and wait for them."""
+
+    _sync: SyncApp
+    _async: Any
+
+
+def blocking(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Twin, P], T]:
+    """Return a method of a :class:`Twin` that calls ``method`` and waits for its result."""
+    begin = inspect.unwrap(method)  # without its check for an event loop
+    takes_on = "on" in inspect.signature(begin).parameters
+
+    @wraps(begin)
+    def call(self: Twin, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        on = None
+        if takes_on:
+            kwargs["on"] = on = self._sync.joined(kwargs.get("on"))
+        result: T = self._sync._over(on, begin(self._async, *args, **kwargs))
+        return result
+
+    call.__doc__ = f"See :meth:`{begin.__qualname__.replace('Home.', 'App.')}`."
+    return call
+
+
+class SyncJob(Generic[R]):
     """An enqueued job, as :class:`Job`, whose calls wait for their answer here."""
 
     __slots__ = ("_job", "_sync")
     __match_args__ = ("id", "created")
 
-    def __init__(self, sync: SyncApp, job: Job[Any]) -> None:
+    def __init__(self, sync: SyncApp, job: Job[R]) -> None:
         self._sync = sync
         self._job = job
 
@@ -63,15 +90,15 @@ class SyncJob:
 
     def get(self) -> JobRecord:
         """See :meth:`Job.get`."""
-        return self._sync.get(self.id)
+        return self._sync.call(self._job.get())
 
-    def wait(self, timeout: Duration | None = None) -> Any:
-        """See :meth:`Job.wait`. The result is plain JSON."""
-        return self._sync.wait(self.id, timeout)
+    def wait(self, timeout: Duration | None = None) -> R:
+        """See :meth:`Job.wait`."""
+        return self._sync.call(self._job.wait(timeout))
 
     def cancel(self, reason: str = "cancelled") -> bool:
         """See :meth:`Job.cancel`."""
-        return self._sync.cancel(self.id, reason)
+        return self._sync.call(self._job.cancel(reason))
 
     def __eq__(self, other: object) -> bool:
         return self._job == other._job if isinstance(other, SyncJob) else NotImplemented
@@ -83,7 +110,7 @@ class SyncJob:
         return repr(self._job)
 
 
-class SyncApp:
+class SyncApp(Twin):
     """The calls of :class:`App` for code without an event loop, safe from any thread::
 
         job = app.sync.enqueue(send.job(user_id=42))
@@ -94,7 +121,8 @@ class SyncApp:
     """
 
     def __init__(self, app: Home) -> None:
-        self._app = app
+        self._app = self._async = app
+        self._sync = self
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
         self._thread: int | None = None
@@ -102,51 +130,36 @@ class SyncApp:
         self._lock = threading.Lock()
         self.schedules = SyncSchedules(self, app)
 
-    def enqueue(self, request: JobRequest, *, on: Any = None) -> SyncJob:
+    def enqueue(self, request: JobRequest[R], *, on: Any = None) -> SyncJob[R]:
         """See :meth:`App.enqueue`. ``on`` is a connection or session of a sync driver."""
         return self.enqueue_many([request], on=on)[0]
 
-    def enqueue_many(self, requests: Iterable[JobRequest], *, on: Any = None) -> list[SyncJob]:
+    def enqueue_many(
+        self, requests: Iterable[JobRequest[R]], *, on: Any = None
+    ) -> list[SyncJob[R]]:
         """See :meth:`App.enqueue_many`. A generator runs in the calling thread."""
         on = self.joined(on)
         if on is not None:
-            jobs = self._here(on, self._enqueue_on(requests, on))
+            jobs = self._here(on, self._enqueue(requests, on))
         else:
             self._need_no_loop()
             given = list(islice(requests, self._app.settings.limits.enqueue_rows + 1))
-            jobs = self.call(self._app.enqueue_many(given))
+            jobs = self.call(self._enqueue(given, None))
         return [SyncJob(self, job) for job in jobs]
 
-    async def _enqueue_on(self, requests: Iterable[JobRequest], on: Any) -> list[Job[Any]]:
+    async def _enqueue(self, requests: Iterable[JobRequest[R]], on: Any) -> list[Job[R]]:
         app = self._app
+        if on is None:
+            return await app.enqueue_many(requests)
         # this uses neither a store nor one of leasehold's connections
         client = Client(_NO_STORE, app.env, app.settings, app.on_connection, app.client, app.codec)
         return await client.enqueue_many(requests, on)
 
-    def get(self, job: UUID | str) -> JobRecord:
-        """See :meth:`App.get`."""
-        return self.call(self._app.get(job))
-
-    def jobs(
-        self,
-        *,
-        state: str | None = None,
-        queue: str | None = None,
-        task: str | None = None,
-        tag: str | None = None,
-        limit: int = 100,
-    ) -> list[JobRecord]:
-        """See :meth:`App.jobs`."""
-        found = self._app.jobs(state=state, queue=queue, task=task, tag=tag, limit=limit)
-        return self.call(found)
-
-    def cancel(self, job: UUID | str, reason: str = "cancelled") -> bool:
-        """See :meth:`App.cancel`."""
-        return self.call(self._app.cancel(job, reason))
-
-    def retry(self, job: UUID | str) -> bool:
-        """See :meth:`App.retry`."""
-        return self.call(self._app.retry(job))
+    get = blocking(Home.get)
+    jobs = blocking(Home.jobs)
+    cancel = blocking(Home.cancel)
+    retry = blocking(Home.retry)
+    dsn = blocking(Home.dsn)
 
     def wait(self, job: UUID | str, timeout: Duration | None = None) -> Any:
         """Wait at most ``timeout`` seconds until a job has finished, and return its result. See
@@ -158,7 +171,7 @@ class SyncApp:
         return self.call(wait())
 
     def deadline(
-        self, name: str, *, due: Any = None, on_breach: Any = None, on: Any = None
+        self, name: str, *, due: Due = None, on_breach: OnBreach = None, on: Any = None
     ) -> SyncStandingDeadline:
         """See :meth:`App.deadline`. ``on`` is a connection or session of a sync driver."""
         on = self.joined(on)
@@ -187,10 +200,6 @@ class SyncApp:
     def lock(self, name: str, *, timeout: Duration | None = None) -> SyncLock:
         """See :meth:`App.lock`. In threads: ``with app.sync.lock("nightly") as lock:``."""
         return SyncLock(self, Lock(self._app, name, timeout=timeout, cancel=False))
-
-    def dsn(self) -> str:
-        """See :meth:`leasehold.App.dsn`."""
-        return self.call(self._app.dsn())
 
     def close(self) -> None:
         """Close the connections of these calls. The app opens new ones when it needs them."""
@@ -262,7 +271,8 @@ class SyncHeld:
     def __init__(self, sync: SyncApp, held: Lock | Leader) -> None:
         self._sync = sync
         self._held = held
-        self.name = held.name
+        self.name: str = held.name
+        """The name, without a prefix."""
 
     @property
     def lost(self) -> Lost:
@@ -447,7 +457,7 @@ class SyncAdvisoryLock:
     def __init__(self, sync: SyncApp, lock: AdvisoryLock) -> None:
         self._sync = sync
         self._lock = lock
-        self.lost = threading.Event()
+        self.lost: threading.Event = threading.Event()
         """Set when the database no longer shows the lock, or does not answer."""
         lock.on_lost(lambda why: self.lost.set())
 
@@ -505,87 +515,40 @@ class SyncAdvisoryLock:
             self._sync.call(self._lock.__aexit__(kind, error, trace))
 
 
-class SyncStandingDeadline:
-    """A :class:`StandingDeadline` for code without an event loop."""
+class SyncStandingDeadline(Twin):
+    """A :class:`StandingDeadline` for code without an event loop. ``on`` is a connection or session
+    of a sync driver."""
 
     def __init__(self, sync: SyncApp, deadline: StandingDeadline) -> None:
-        self.id = deadline.id
-        self.name = deadline.name
-        self.created = deadline.created
+        self.id: UUID = deadline.id
+        """See :class:`StandingDeadline`."""
+        self.name: str = deadline.name
+        """The name under which it was armed."""
+        self.created: bool = deadline.created
+        """False: the deadline already existed."""
         self._sync = sync
-        self._deadline = deadline
+        self._async = deadline
 
-    def met(self, *, on: Any = None) -> bool:
-        """See :meth:`StandingDeadline.met`."""
-        on = self._sync.joined(on)
-        return self._sync._over(on, self._deadline.met(on=on))
-
-    def cancel(self, *, on: Any = None) -> bool:
-        """See :meth:`StandingDeadline.cancel`."""
-        on = self._sync.joined(on)
-        return self._sync._over(on, self._deadline.cancel(on=on))
+    met = blocking(StandingDeadline.met)
+    cancel = blocking(StandingDeadline.cancel)
 
 
 _NO_STORE: Any = None
 
 
-class SyncSchedules:
-    """``app.sync.schedules``: :class:`StoredSchedules` for code without an event loop."""
+class SyncSchedules(Twin):
+    """``app.sync.schedules``: :class:`StoredSchedules` for code without an event loop. ``on`` is a
+    connection or session of a sync driver."""
 
     def __init__(self, sync: SyncApp, app: Home) -> None:
         self._sync = sync
-        self._stored = StoredSchedules(app)
+        self._async = StoredSchedules(app)
 
-    def put(
-        self,
-        name: str,
-        task: Task[Any, Any] | str,
-        *,
-        cron: str | None = None,
-        every: Duration | None = None,
-        at: datetime | None = None,
-        timezone: str = "UTC",
-        anchor: datetime | None = None,
-        on: Any = None,
-        **options: Unpack[StoredGiven],
-    ) -> None:
-        """See :meth:`StoredSchedules.put`. ``on`` is a connection or session of a sync driver."""
-        on = self._sync.joined(on)
-        work = self._stored.put(
-            name, task, cron=cron, every=every, at=at, timezone=timezone, anchor=anchor, on=on,
-            **options,
-        )  # fmt: skip
-        self._sync._over(on, work)
-
-    def get(self, name: str) -> StoredSchedule:
-        """See :meth:`StoredSchedules.get`."""
-        return self._sync.call(self._stored.get(name))
-
-    def list(self, *, prefix: str = "", after: str = "", limit: int = 1000) -> list[StoredSchedule]:
-        """See :meth:`StoredSchedules.list`."""
-        return self._sync.call(self._stored.list(prefix=prefix, after=after, limit=limit))
-
-    def pause(self, name: str, *, on: Any = None) -> None:
-        """See :meth:`StoredSchedules.pause`. ``on`` is a connection or session of a sync driver."""
-        on = self._sync.joined(on)
-        self._sync._over(on, self._stored.pause(name, on=on))
-
-    def resume(self, name: str, *, on: Any = None) -> None:
-        """See :meth:`StoredSchedules.resume`. ``on`` is a connection or session of a sync
-        driver."""
-        on = self._sync.joined(on)
-        self._sync._over(on, self._stored.resume(name, on=on))
-
-    def run_now(self, name: str) -> UUID:
-        """See :meth:`StoredSchedules.run_now`."""
-        return self._sync.call(self._stored.run_now(name))
-
-    def delete(self, name: str, *, on: Any = None) -> None:
-        """See :meth:`StoredSchedules.delete`. ``on`` is a connection or session of a sync
-        driver."""
-        on = self._sync.joined(on)
-        self._sync._over(on, self._stored.delete(name, on=on))
-
-    def backfill(self, name: str, start: datetime, end: datetime) -> Sequence[datetime]:
-        """See :meth:`StoredSchedules.backfill`."""
-        return self._sync.call(self._stored.backfill(name, start, end))
+    put = blocking(StoredSchedules.put)
+    get = blocking(StoredSchedules.get)
+    list = blocking(StoredSchedules.list)
+    pause = blocking(StoredSchedules.pause)
+    resume = blocking(StoredSchedules.resume)
+    run_now = blocking(StoredSchedules.run_now)
+    delete = blocking(StoredSchedules.delete)
+    backfill = blocking(StoredSchedules.backfill)

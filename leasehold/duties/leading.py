@@ -18,6 +18,7 @@ from leasehold.lease.guard import Guard
 from leasehold.loops.service import Loop, Service, ServiceContext
 from leasehold.model.former import redefined
 from leasehold.model.missed import STEP_TOLERANCE_SECONDS, Missed, Moments, plan
+from leasehold.model.moments import in_seconds
 from leasehold.model.schedule import Spec
 from leasehold.ports import (
     DueSchedule,
@@ -66,7 +67,7 @@ class Stager(Service):
             self.on_dead()
         if staged.schedules:
             self.on_schedule()
-        soon = self._settings.polling.stage
+        soon: float = in_seconds(self._settings.polling.stage)
         if staged.deadline_in is not None:
             if staged.deadline_in <= 0:
                 self._on_deadline()
@@ -225,7 +226,7 @@ class Periodic(Service):
             now=schedule.now,
             missed=Missed(schedule.missed),
             grace_seconds=schedule.grace_seconds,
-            catch_up_seconds=self._settings.retention.catch_up_seconds,
+            catch_up_seconds=in_seconds(self._settings.retention.catch_up_seconds),
             limit=share,
         )
         ticks = [TickDecision(at, "missed") for at in decided.missed]

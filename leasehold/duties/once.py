@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from leasehold.loops.service import Service, ServiceContext
 from leasehold.model.job import JobRequest
@@ -16,7 +17,7 @@ from leasehold.model.job import JobRequest
 class OncePerDeploy(Service):
     name = "once"
 
-    def __init__(self, context: ServiceContext, requests: Sequence[JobRequest]) -> None:
+    def __init__(self, context: ServiceContext, requests: Sequence[JobRequest[Any]]) -> None:
         super().__init__(context)
         self._users = context.users
         self._jobs = [(self._env.new_id(), request) for request in requests]

@@ -28,7 +28,7 @@ class Planned:
 
     name: str
     spec: Spec
-    job: JobRequest
+    job: JobRequest[Any]
     missed: Missed
     grace_seconds: float
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Generic, Protocol, TypeVar, cast
+from itertools import repeat
+from typing import Any, Generic, Protocol
 from uuid import UUID
 
 from leasehold import errors
@@ -15,12 +16,10 @@ from leasehold.jobs.numbered import CannotCopy, Numbered
 from leasehold.jobs.tracing import enqueueing
 from leasehold.model.codec import Codec, opened
 from leasehold.model.filter import JobFilter
-from leasehold.model.job import JobRecord, JobRequest, Unreadable
+from leasehold.model.job import JobRecord, JobRequest, R, Unreadable
 from leasehold.model.moments import Duration, checked_timeout
 from leasehold.model.states import FINISHED, State
 from leasehold.ports import Store
-
-R = TypeVar("R")
 
 _NOT_FOUND = (
     "A job exists once the transaction that enqueued it has committed, and until its retention "
@@ -29,24 +28,25 @@ _NOT_FOUND = (
 
 
 class Job(Generic[R]):
-    """An enqueued job. ``R`` is what its handler returns. ``created`` is False if its unique key
-    matched an existing job, which this is then."""
+    """An enqueued job. ``R`` is what its handler returns."""
 
     # The id stays a number until it is read: a bulk enqueue makes many jobs, and each UUID is
     # another object for the garbage collector.
     __slots__ = ("_client", "_number", "_read", "created")
     __match_args__ = ("id", "created")
 
-    def __init__(self, number: int, created: bool, client: Callable[[], Awaitable[Client]]) -> None:
+    def __init__(
+        self,
+        number: int,
+        created: bool,
+        client: Callable[[], Awaitable[Client]],
+        read: Callable[[Any], R] | None = None,
+    ) -> None:
         self._number = number
-        self.created = created
+        self.created: bool = created
+        """False if its unique key matched an existing job, which this is then."""
         self._client = client  # the client of the calling event loop
-        self._read: Callable[[Any], R] | None = None
-
-    def reads(self, read: Callable[[Any], R]) -> Job[R]:
-        """The same job, whose result is converted from JSON by ``read``."""
-        self._read = read
-        return self
+        self._read = read  # converts the result from JSON
 
     @property
     def id(self) -> UUID:
@@ -74,7 +74,7 @@ class Job(Generic[R]):
         then. While the database is unavailable it retries, and raises Unavailable after
         ``timeout``."""
         result = await (await self._client()).wait(self.id, timeout)
-        return self._read(result) if self._read else cast(R, result)
+        return self._read(result) if self._read else result
 
     async def cancel(self, reason: str = "cancelled") -> bool:
         """Cancel the job. See ``App.cancel``."""
@@ -83,7 +83,7 @@ class Job(Generic[R]):
 
 class EnqueueOn(Protocol):
     async def enqueue(
-        self, connection: Any, jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int
+        self, connection: Any, jobs: Sequence[tuple[UUID, JobRequest[Any]]], payload_limit: int
     ) -> list[tuple[UUID, bool]]: ...
 
 
@@ -106,11 +106,13 @@ class Client:
         self._of_loop = of_loop
         self._codec = codec
 
-    async def enqueue(self, request: JobRequest, on: Any = None) -> Job[Any]:
+    async def enqueue(self, request: JobRequest[Any], on: Any = None) -> Job[Any]:
         """Enqueue one job. ``on`` is a connection of the user's: the job joins its transaction."""
         return (await self.enqueue_many([request], on=on))[0]
 
-    async def enqueue_many(self, requests: Iterable[JobRequest], on: Any = None) -> list[Job[Any]]:
+    async def enqueue_many(
+        self, requests: Iterable[JobRequest[Any]], on: Any = None
+    ) -> list[Job[Any]]:
         """Enqueue all of them or none. The ids are made here, so that a try with an unknown result
         can be repeated without duplicates. That is not possible for jobs with ``history`` off."""
         limits, env = self._settings.limits, self._env
@@ -125,10 +127,11 @@ class Client:
                 answers = await self._on.enqueue(on, jobs, self._settings.payload_limit)
             else:
                 answers = await self._persist(jobs)
-        of_loop = self._of_loop
+        reads = [options.read_result for options in jobs.options()]
         if answers is None:
-            return [Job(number, True, of_loop) for number in jobs.numbers()]
-        return [Job(job_id.int, created, of_loop) for job_id, created in answers]
+            return list(map(Job, jobs.numbers(), repeat(True), repeat(self._of_loop), reads))
+        numbers, created = [job.int for job, _ in answers], [created for _, created in answers]
+        return list(map(Job, numbers, created, repeat(self._of_loop), reads))
 
     async def _persist(self, jobs: Numbered) -> list[tuple[UUID, bool]] | None:
         """Insert the jobs; retry while the database is unavailable. None: all were created."""
@@ -147,7 +150,9 @@ class Client:
                 if unknown and jobs.may_leave_nothing():
                     raise  # they may have run already, and a retry could not see that
                 await asyncio.sleep(self._env.jitter(Tuning.enqueue_first_pause * 3**attempt, 0.25))
-        raise errors.Unavailable("the database did not answer")
+        raise errors.Unavailable(
+            "the database did not answer", do="Try again. leasehold doctor examines the connection"
+        )
 
     async def _copied(self, jobs: Numbered) -> bool:
         """Insert the jobs by COPY. Return False if that is not possible or not permitted."""
@@ -168,7 +173,7 @@ class Client:
     async def get(self, job: UUID | str) -> JobRecord:
         record = await self._store.get(job_id_of(job))
         if record is None:
-            raise errors.JobNotFound("no such job", got=str(job), do=_NOT_FOUND)
+            raise no_such_job(job)
         return self._readable(record)
 
     async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
@@ -196,7 +201,7 @@ class Client:
         check_text("reason", reason, self._settings.limits.text_chars)
         where = await self._store.cancel(job_id_of(job), reason, self._env.due_now())
         if where is None:
-            raise errors.JobNotFound("no such job", got=str(job), do=_NOT_FOUND)
+            raise no_such_job(job)
         return where != "finished"
 
     async def retry(self, job: UUID | str) -> bool:
@@ -204,7 +209,7 @@ class Client:
         running. Raises JobNotFound."""
         where = await self._store.retry(job_id_of(job), self._env.due_now())
         if where is None:
-            raise errors.JobNotFound("no such job", got=str(job), do=_NOT_FOUND)
+            raise no_such_job(job)
         return where != "running"
 
     async def wait(self, job: UUID | str, timeout: Duration | None = None) -> Any:
@@ -223,7 +228,10 @@ class Client:
             left = None if limit is None else limit - (self._env.boot_now() - started)
             if left is not None and left <= 0:
                 if record is None:
-                    raise away or errors.Unavailable("the database did not answer")
+                    raise away or errors.Unavailable(
+                        "the database did not answer",
+                        do="Try again. leasehold doctor examines the connection",
+                    )
                 raise errors.WaitTimeout(
                     f"job {record.id} is {record.state} after {limit:g} s",
                     do="The job continues. Wait again, or check its state",
@@ -235,12 +243,17 @@ class Client:
 def _result(record: JobRecord) -> Any:
     if isinstance(record.result, Unreadable):
         raise errors.BadPayload(
-            f"the result of job {record.id} cannot be read: {record.result.why}"
+            f"the result of job {record.id} cannot be read: {record.result.why}",
+            do="Give this application the codec and the key with which the worker encoded it",
         )
     if record.state is State.COMPLETED:
         return record.result
     kind = errors.JobCancelled if record.state is State.CANCELLED else errors.JobFailed
     raise kind(f"job {record.id} was {record.state}", got=record.last_error or "no reason")
+
+
+def no_such_job(job: UUID | str) -> errors.JobNotFound:
+    return errors.JobNotFound("no such job", got=str(job), do=_NOT_FOUND)
 
 
 def job_id_of(job: UUID | str) -> UUID:
@@ -250,4 +263,6 @@ def job_id_of(job: UUID | str) -> UUID:
     try:
         return UUID(str(job))
     except ValueError:
-        raise errors.JobNotFound("a job's id is a UUID", got=job) from None
+        raise errors.JobNotFound(
+            "a job's id is a UUID", got=job, do="Pass job.id, or an id from a list of jobs"
+        ) from None

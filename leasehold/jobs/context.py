@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
 from leasehold.config import Limits
-from leasehold.errors import BadJob, JobCancelled, LostClaim, shorten, storable
+from leasehold.errors import BadJob, JobCancelled, LeaseholdError, LostClaim, shorten, storable
 from leasehold.jobs.drive import without_loop
 from leasehold.jobs.running import Claim, timed_out
 from leasehold.model.deadline import DueLevel
 from leasehold.ports import JobStore
 
+_RETURN = "Leave the handler, and write nothing more"
 _logger = logging.getLogger("leasehold.job")
 
 
@@ -126,7 +128,7 @@ class Context:
         """Record the progress: ``share`` from 0 to 1. Raises LostClaim if the claim was lost. If
         the job was cancelled, the handler is stopped here as it would be anywhere."""
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
-            raise BadJob("progress takes a share from 0 to 1", got=share)
+            raise BadJob("progress takes a share from 0 to 1", got=share, do="Say done / all")
         job = self.claim.job
         if self.claim.completed_elsewhere:
             return  # its row stays locked until the handler's transaction ends
@@ -135,7 +137,7 @@ class Context:
             self.claim.node, job.id, job.claim_token, float(share), text
         )
         if answer is None:
-            raise LostClaim("the job was taken away", got=str(job.id))
+            raise LostClaim("the job was taken away", got=str(job.id), do=_RETURN)
         if answer:  # the job was cancelled, and the signal is late or lost
             self.claim.end("cancel")
 
@@ -159,8 +161,9 @@ class SyncContext(Context):
     """The context of a handler in a thread. Its methods are plain functions that block."""
 
     def progress(self, share: float, note: str | None = None) -> None:  # type: ignore[override]
-        """See :meth:`Context.progress`. Also raises JobCancelled (the job was cancelled, or the
-        worker is stopping), JobTimeout or LostClaim if the handler should stop."""
+        """See :meth:`Context.progress`. Also raises JobCancelled (with the reason of the person who
+        cancelled the job, or because the worker is stopping), JobTimeout or LostClaim if the
+        handler should stop."""
         assert self._run
         self._go_on()
         self._run(super().progress(share, note))
@@ -171,12 +174,21 @@ class SyncContext(Context):
             return
         match self.claim.stop_reason:
             case "cancel":
-                raise JobCancelled("the job was cancelled")
+                assert self._run
+                why = self._run(self._reason())
+                raise JobCancelled("the job was cancelled", got=why, do=_RETURN)
             case "lost":
-                raise LostClaim("the job was taken away", got=str(self.job_id))
+                raise LostClaim("the job was taken away", got=str(self.job_id), do=_RETURN)
             case "":
                 raise timed_out(self.claim)
-        raise JobCancelled("the worker is stopping; the job runs again")
+        raise JobCancelled("the worker is stopping, and the job runs again", do=_RETURN)
+
+    async def _reason(self) -> str:
+        """The reason of the person who cancelled the job."""
+        with suppress(LeaseholdError):  # the handler ends, whether or not the database answers
+            if record := await self._store.get(self.job_id):
+                return record.last_error or "no reason"
+        return "a reason that could not be read"
 
     def assert_mine(self, connection: Any) -> None:  # type: ignore[override]
         """See :meth:`Context.assert_mine`. ``connection`` belongs to a sync driver."""

@@ -17,6 +17,7 @@ class CallNext(Protocol):
 
 
 Middleware = Callable[[Context, CallNext], Awaitable[Any]]
+"""A function for :meth:`App.middleware`."""
 
 
 async def around(middleware: Sequence[Middleware], context: Context, handler: CallNext) -> Any:

@@ -25,7 +25,7 @@ _LONGEST_SECONDS = 0.5
 _LONGEST_SECONDS_A_JOB = 20e-6
 """A transaction waits this long for a generator in total: several times what making jobs takes."""
 
-Pair = tuple[UUID, JobRequest]
+Pair = tuple[UUID, JobRequest[Any]]
 
 
 class CannotCopy(Exception):
@@ -43,7 +43,7 @@ class Numbered(Sequence[Pair]):
 
     def __init__(
         self,
-        requests: Iterable[JobRequest],
+        requests: Iterable[JobRequest[Any]],
         new_numbers: Callable[[int], list[int]],
         most: int,
         clock: Callable[[], float],
@@ -107,6 +107,11 @@ class Numbered(Sequence[Pair]):
         self.all()
         self._make_numbers(self._known)
         return self._numbers
+
+    def options(self) -> list[JobOptions]:
+        """The options of all jobs."""
+        self.all()
+        return self._options
 
     def copied(self) -> Iterator[BulkJob]:
         """Yield the rows for a COPY. Raises CannotCopy."""
@@ -174,7 +179,7 @@ class Numbered(Sequence[Pair]):
             raise
         return len(given)
 
-    def _add(self, given: list[JobRequest]) -> None:
+    def _add(self, given: list[JobRequest[Any]]) -> None:
         for job in given:
             if not isinstance(job, JobRequest):
                 raise errors.BadJob("not a job", got=job, do="Make one with task.job(...)")
@@ -207,5 +212,5 @@ class Numbered(Sequence[Pair]):
                 return
 
 
-def _listed(source: Iterator[JobRequest], count: int) -> list[JobRequest]:
+def _listed(source: Iterator[JobRequest[Any]], count: int) -> list[JobRequest[Any]]:
     return list(islice(source, count))

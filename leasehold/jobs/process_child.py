@@ -154,6 +154,9 @@ class _Store:
             raise kind(answer["text"])
         return cast("bool | None", answer.get("answer"))
 
+    async def get(self, job: UUID) -> None:
+        """None: the parent kills a cancelled run, which never reads the reason."""
+
 
 class _OnConnection:
     """The App's operations on a user's connection. It reports a completion to the parent."""

@@ -22,6 +22,7 @@ from leasehold.loops.service import Service, ServiceContext
 from leasehold.model.begins import Begins
 from leasehold.model.job import ClaimedJob
 from leasehold.model.lease import Phase
+from leasehold.model.moments import in_seconds
 from leasehold.ports import NodeStore
 
 
@@ -309,7 +310,7 @@ class Producer(Service):
         if began >= self._look_at:
             polling = self._settings.polling
             poll = polling.listening if self._listening() else polling.blind
-            self._look_at = began + self._env.jitter(poll, 0.2)
+            self._look_at = began + self._env.jitter(in_seconds(poll), 0.2)
             self.look()
         limits, full = self._wanted()
         if limits:

@@ -38,6 +38,7 @@ from leasehold.model.outcome import OUTCOMES
 from leasehold.model.values import Values
 
 Executor = Literal["async", "thread", "process"]
+"""Where a handler runs: in the event loop, in a thread or in a child process."""
 Upcast = Callable[[dict[str, Any]], dict[str, Any]]
 """Takes the arguments of one version as JSON values, and returns those of the next."""
 
@@ -89,11 +90,13 @@ class TaskFunction:
         self.executor = self._executor()
         # check the defaults now, not at the first job
         shared = {option.name: getattr(options, option.name) for option in fields(SharedOptions)}
-        self.job_options = JobOptions(name, version=options.version, **shared)
+        self.values = values_of(function, self.takes_context)
+        self.job_options = JobOptions(
+            name, version=options.version, read_result=self.values.read_result, **shared
+        )
         self.version = options.version
         self.upcasts: dict[int, Upcast] = {}
         """By the version of the arguments that each takes; it returns those of the next."""
-        self.values = values_of(function, self.takes_context)
         self._positional = [
             p.name
             for p in self._signature.parameters.values()
@@ -140,7 +143,7 @@ class TaskFunction:
         arguments: tuple[Any, ...] = (),
         given: dict[str, Any] | None = None,
         options: JobOptions | None = None,
-    ) -> JobRequest:
+    ) -> JobRequest[Any]:
         """Make a job with the handler's arguments, by position and by name.
 
         Raises BadJob for arguments that do not fit, and BadPayload for arguments that are not JSON.
@@ -160,7 +163,7 @@ class TaskFunction:
             )
         return JobRequest.of(options or self.job_options, payload)
 
-    def scheduled_job(self, given: dict[str, Any], options: JobOptions) -> JobRequest:
+    def scheduled_job(self, given: dict[str, Any], options: JobOptions) -> JobRequest[Any]:
         """Make the job of a schedule. No codec encodes its arguments: they belong to the
         definition, and an encoded text that differs each time would redefine the schedule."""
         self._check_arguments((), given)
@@ -177,7 +180,9 @@ class TaskFunction:
                 do=f"Set @app.task(version={self.version + 1}) when the arguments change",
             )
         if version in self.upcasts:
-            raise BadJob(f"task {self.name} has two upcasts from version {version}")
+            raise BadJob(
+                f"task {self.name} has two upcasts from version {version}", do="Remove one of them"
+            )
         self.upcasts[version] = upcast
 
     def knows(self, version: int) -> bool:

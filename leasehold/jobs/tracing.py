@@ -38,7 +38,7 @@ def traces() -> bool:
 
 
 @contextmanager
-def enqueueing(jobs: Sequence[tuple[UUID, JobRequest]]) -> Iterator[str | None]:
+def enqueueing(jobs: Sequence[tuple[UUID, JobRequest[Any]]]) -> Iterator[str | None]:
     """Open the span of one enqueueing call. Yield the ``traceparent`` for its jobs, or None if
     there is no tracing."""
     if not traces():

@@ -12,6 +12,7 @@ from enum import Enum
 from leasehold.env import Env
 from leasehold.lease.membership import Membership
 from leasehold.model.lease import Lease
+from leasehold.model.moments import Duration, checked_timeout
 
 
 class Patience(Enum):
@@ -21,19 +22,19 @@ class Patience(Enum):
 
 
 class Lost:
-    """Set when a term is lost, before anybody else can have the next one.
-
-    ``is_set`` also asks the clock: a process that was stopped knows it as soon as it asks.
-    """
+    """Set when a term is lost, before anybody else can have the next one."""
 
     def __init__(self, valid: Callable[[], bool]) -> None:
         self._valid = valid
         self._lock = threading.Lock()
         self._set = False
         self._calls: list[Callable[[], None]] = []
-        self.why = ""
+        self.why: str = ""
+        """The reason, or empty while it is not set."""
 
     def is_set(self) -> bool:
+        """Return whether the term is lost. This also reads the clock: a process that was stopped
+        finds out as soon as it asks."""
         return self._set or not self._valid()
 
     def set(self, why: str) -> None:
@@ -73,12 +74,13 @@ class Lost:
         finally:
             self.forget(tell)
 
-    def wait_in_thread(self, timeout: float | None = None) -> bool:
-        """The same for a thread. ``timeout`` in seconds; False if it ended first."""
+    def wait_in_thread(self, timeout: Duration | None = None) -> bool:
+        """The same for a thread. Return False after ``timeout`` seconds. Raises ConfigError."""
+        seconds = checked_timeout(timeout)
         event = threading.Event()
         self.call(event.set)
         try:
-            return event.wait(timeout)
+            return event.wait(seconds)
         finally:
             self.forget(event.set)
 

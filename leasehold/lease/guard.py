@@ -146,7 +146,10 @@ class Guard:
             with suppress(RuntimeError):  # it is closed
                 self._loop.call_soon_threadsafe(call, *arguments)
                 return
-        raise errors.Unavailable("this process does not take part any more")
+        raise errors.Unavailable(
+            "this process does not take part any more",
+            do="Start a node again, or restart the process",
+        )
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:

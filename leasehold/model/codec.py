@@ -46,7 +46,10 @@ def sealed(codec: Codec | None, label: str, text: str, limit: int) -> str:
         data = codec.encode(text.encode())
         stored = {ENCODED: b64encode(data).decode()}
     except Exception as error:
-        raise BadPayload(f"{label}: the codec failed to encode: {told(error)}") from error
+        raise BadPayload(
+            f"{label}: the codec failed to encode: {told(error)}",
+            do="Correct the codec: encode takes bytes and returns bytes",
+        ) from error
     return encode(label, stored, limit)
 
 
@@ -60,6 +63,12 @@ def opened(codec: Codec | None, stored: Any) -> Any:
     try:
         return decode(codec.decode(b64decode(stored[ENCODED], validate=True)))
     except (binascii.Error, TypeError) as error:
-        raise BadPayload(f"its encoded text is damaged: {error}") from None
+        raise BadPayload(
+            f"its encoded text is damaged: {error}",
+            do="Restore the row from a backup, or discard the job",
+        ) from None
     except Exception as error:
-        raise BadPayload(f"the codec failed to decode it: {told(error)}") from error
+        raise BadPayload(
+            f"the codec failed to decode it: {told(error)}",
+            do="Give this process the codec and the key with which it was encoded",
+        ) from error

@@ -9,20 +9,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 from uuid import UUID
 
 from leasehold.config import Limits
 from leasehold.errors import BadDeadline, storable, suggest
 from leasehold.model.moments import Duration, in_seconds
 
-SINCE = ("scheduled", "enqueued", "started", "tick", "fixed", "average")
-UNTIL = ("success", "finished")
-ON_CANCEL = ("cancel", "keep")
+Since = Literal["scheduled", "enqueued", "started", "tick", "fixed", "average"]
+"""The start of a deadline's interval: see :class:`Deadline`."""
+Until = Literal["success", "finished"]
+"""What meets a deadline: see :class:`Deadline`."""
+OnCancel = Literal["cancel", "keep"]
+"""What becomes of a deadline when its job is cancelled: see :class:`Deadline`."""
 STATES = ("waiting", "armed", "met", "breached", "cancelled")
 MOST_LEVELS = 8
 MOST_RUNS = 1000
 LONGEST_SECONDS = 100 * 366 * 86400.0
+
+
+class AnyTask(Protocol):
+    """A task, which ``@app.task`` returns."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def function(self) -> Any: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,17 +52,17 @@ class Deadline:
     BadDeadline.
     """
 
-    on_breach: Any
+    on_breach: AnyTask | str
     days: float = 0
     hours: float = 0
     minutes: float = 0
     seconds: Duration = 0
     at: datetime | None = None
-    since: str | None = None
+    since: Since | None = None
     runs: int | None = None
     factor: float | None = None
-    until: str = "success"
-    on_cancel: str = "cancel"
+    until: Until = "success"
+    on_cancel: OnCancel = "cancel"
     name: str | None = None
     """The name that people see. The default is the task's name."""
 
@@ -78,8 +91,8 @@ class Deadline:
 
 
 def _check_words(deadline: Deadline) -> None:
-    for label, known in (("since", SINCE), ("until", UNTIL), ("on_cancel", ON_CANCEL)):
-        word = getattr(deadline, label)
+    for label, words in (("since", Since), ("until", Until), ("on_cancel", OnCancel)):
+        known, word = get_args(words), getattr(deadline, label)
         if word not in known and not (label == "since" and word is None):
             raise BadDeadline(
                 f"a deadline's {label} is not known", got=word, do=suggest(str(word), known)
@@ -88,7 +101,10 @@ def _check_words(deadline: Deadline) -> None:
     if name is not None:
         check_name(name)
     if deadline.on_breach is None:
-        raise BadDeadline("a deadline needs on_breach: the task to call on a breach")
+        raise BadDeadline(
+            "a deadline needs on_breach: the task to call on a breach",
+            do="Deadline(minutes=10, on_breach=page_oncall)",
+        )
 
 
 def _check_interval(deadline: Deadline) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from string import hexdigits
+from typing import get_args
 from uuid import UUID
 
 from leasehold.config import Limits
 from leasehold.errors import BadFilter, BadJob, storable, suggest
-from leasehold.model.states import State
+from leasehold.model.states import StateName
 
 LONGEST = 1000
 """The most characters of a filter."""
@@ -22,7 +23,7 @@ LEAST_DIGITS = 8
 SIMPLE = {"state": "state", "queue": "queue", "task": "task_name", "tag": "tags"}
 """The filters that ``app.jobs`` and ``leasehold jobs`` also have, and their fields of JobRecord."""
 KEYS = (*SIMPLE, "node", "id", "args.")
-STATES = tuple(str(state) for state in State if state is not State.NEW)
+STATES: tuple[str, ...] = get_args(StateName)
 _WORD = re.compile(r"""\s*(?:([A-Za-z_][^\s:"]*):)?("(?:[^"\\]|\\.)*"|[^\s"]\S*|)""")
 _LOWEST, _HIGHEST = UUID(int=0), UUID(int=(1 << 128) - 1)
 
@@ -164,5 +165,6 @@ def _argument(key: str, value: str, masked: re.Pattern[str] | None) -> tuple[tup
     if not all(path):
         raise BadFilter("args. needs the name of an argument", do="Like args.user_id:42")
     if masked and any(masked.search(name) for name in path):
-        raise BadFilter(f"{key} is masked and cannot be in a filter")
+        do = "Filter by something else, such as task: or id:"
+        raise BadFilter(f"{key} is masked and cannot be in a filter", do=do)
     return path, value

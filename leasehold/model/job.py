@@ -9,15 +9,16 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 from uuid import UUID
 
 from leasehold.config import Limits
 from leasehold.errors import BadJob, BadPayload, storable
-from leasehold.model.deadline import Callback, Deadline, Level
+from leasehold.model.deadline import AnyTask, Callback, Deadline, Level
 from leasehold.model.moments import Duration, in_seconds, storable_moment
 from leasehold.model.states import State
 
+R = TypeVar("R", covariant=True)
 MOST_TAGS = 10
 TAG_CHARS = 50
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
@@ -49,7 +50,7 @@ class SharedGiven(TypedDict, total=False):
     history: bool
     deadline: Deadline | Sequence[Deadline] | None
     tags: Sequence[str]
-    on_failure: Any
+    on_failure: AnyTask | str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +82,7 @@ class JobGiven(SharedGiven, total=False):
     run_in: Duration | None
     unique: str | None
     unique_for: Duration | None
-    on_conflict: OnConflict | Literal["return", "raise", "replace"]
+    on_conflict: Literal["return", "raise", "replace"]
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,8 @@ class JobOptions(SharedOptions):
     on_conflict: OnConflict = OnConflict.RETURN
     version: int = 1
     """The version of the task whose arguments these are."""
+    read_result: Callable[[Any], Any] | None = field(default=None, repr=False, compare=False)
+    """Converts the stored result to what the handler returned. The database does not have it."""
     plain: bool = field(init=False, repr=False, compare=False)
     """Due at once, without a key, a deadline or a callback, so that COPY can insert the job."""
 
@@ -113,7 +116,7 @@ class JobOptions(SharedOptions):
     @cached_property
     def as_json(self) -> dict[str, Any]:
         """The options that differ from their defaults, as ``leasehold.enqueue`` takes them."""
-        values = {f.name: (getattr(self, f.name), f.default) for f in fields(self) if f.init}
+        values = {f.name: (getattr(self, f.name), f.default) for f in fields(self) if f.compare}
         return {name: _as_json(value) for name, (value, usual) in values.items() if value != usual}
 
 
@@ -124,7 +127,7 @@ COLUMNS = {
 }  # fmt: skip
 """The options that COPY inserts, and their columns."""
 JOB_OPTIONS = tuple(
-    f.name for f in fields(JobOptions) if f.init and f.name not in ("task", "version")
+    f.name for f in fields(JobOptions) if f.compare and f.name not in ("task", "version")
 )
 """The options that ``task.using(...)`` takes, except ``on``."""
 
@@ -140,9 +143,9 @@ def _as_json(value: Any) -> Any:
 
 
 @dataclass(init=False, slots=True, frozen=True)
-class JobRequest:
-    """A job to enqueue, made by ``task.job(...)``. Jobs with the same options share one object,
-    because a bulk enqueue makes many."""
+class JobRequest(Generic[R]):
+    """A job to enqueue, made by ``task.job(...)``. ``R`` is what its handler returns. Jobs with
+    the same options share one object, because a bulk enqueue makes many."""
 
     options: JobOptions
     payload: str
@@ -165,7 +168,7 @@ class JobRequest:
         return getattr(self.options, name)
 
     @staticmethod
-    def of(options: JobOptions, payload: str, trace: str | None = None) -> JobRequest:
+    def of(options: JobOptions, payload: str, trace: str | None = None) -> JobRequest[Any]:
         """Make a request of options that were already checked."""
         made = _new_request(JobRequest)
         _set_options(made, options)
@@ -282,8 +285,8 @@ def decode(text: str | bytes) -> Any:
 
 
 def plain_first_try(
-    jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int, retried: bool
-) -> tuple[UUID, JobRequest] | None:
+    jobs: Sequence[tuple[UUID, JobRequest[Any]]], payload_limit: int, retried: bool
+) -> tuple[UUID, JobRequest[Any]] | None:
     """Return the job if it is the only one, plain and surely small: it has a faster statement."""
     if retried or len(jobs) != 1:
         return None
@@ -415,9 +418,16 @@ def encode(label: str, value: Any, limit: int) -> str:
         text = _text(value)
         size = len(text) if text.isascii() else len(text.encode())
     except RecursionError:
-        raise BadPayload(f"{label}: nested too deeply, or contains itself") from None
+        raise BadPayload(
+            f"{label}: nested too deeply, or contains itself",
+            do="Pass plain data: text, numbers, lists and dicts",
+        ) from None
     except UnicodeEncodeError as error:
-        raise BadPayload(f"{label}: half of a surrogate pair", got=str(error)) from None
+        raise BadPayload(
+            f"{label}: half of a surrogate pair",
+            got=str(error),
+            do="Pass valid Unicode, or bytes for an argument that is annotated so",
+        ) from None
     except (TypeError, ValueError) as error:
         raise BadPayload(
             f"{label}: not JSON",
@@ -432,7 +442,13 @@ def encode(label: str, value: Any, limit: int) -> str:
         )
     depth = Limits.json_depth
     if len(text) > depth and text.count("[") + text.count("{") > depth and _deep(value):
-        raise BadPayload(f"{label}: nested deeper than {depth} levels")
+        raise BadPayload(
+            f"{label}: nested deeper than {depth} levels",
+            do="Store the data elsewhere and pass a reference",
+        )
     if "\\u0000" in text and _NUL.search(text):
-        raise BadPayload(f"{label}: text with a NUL, which PostgreSQL cannot store")
+        raise BadPayload(
+            f"{label}: text with a NUL, which PostgreSQL cannot store",
+            do="Remove it, or pass the data as base64",
+        )
     return text

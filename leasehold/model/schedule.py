@@ -365,7 +365,8 @@ def _nearest_zone(name: str) -> str:
 
 def _utc(what: str, moment: object) -> datetime:
     if not isinstance(moment, datetime):
-        raise BadSchedule(f"{what} is not a datetime", got=moment)
+        do = "Pass a datetime with a time zone"
+        raise BadSchedule(f"{what} is not a datetime", got=moment, do=do)
     if moment.utcoffset() is None:
         raise BadSchedule(
             f"{what} has no time zone",

@@ -58,7 +58,9 @@ class Values:
                 pass
             except (TypeError, NotImplementedError) as error:
                 raise BadJob(
-                    f"the annotation of {name!r} cannot be converted from JSON: {error}", got=hint
+                    f"the annotation of {name!r} cannot be converted from JSON: {error}",
+                    got=hint,
+                    do="Use a type that JSON or msgspec knows, or leave the annotation out",
                 ) from None
 
     def write(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -158,7 +160,10 @@ def _write_model(value: Any) -> Any:
     """Convert a pydantic model, although pydantic may not be installed."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
-    raise BadPayload(f"a {type(value).__name__} has no form in JSON")
+    raise BadPayload(
+        f"a {type(value).__name__} has no form in JSON",
+        do="Use a type that JSON or msgspec knows, or a pydantic model",
+    )
 
 
 def _read_model(kind: type, value: Any) -> Any:

@@ -79,9 +79,7 @@ class Node:
         self._overdue = Overdue(env, self.running, emit)
         starts = self._starts = Starts(env, emit)
         self.processes = ProcessPool(context, slots, starts, lambda: self.attempts.worker_id)
-        self.acker = Acker(
-            context, tools.outcomes, self._registry, self.running, self._on_written
-        )
+        self.acker = Acker(context, tools.outcomes, self._registry, self.running, self._on_written)
         self.attempts = Attempts(
             context,
             self._registry,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from leasehold.duties.syncer import Planned
 from leasehold.jobs.context import OnConnection
@@ -30,7 +31,7 @@ class NodePlan:
     queues: dict[str, int]
     """Queue → slots. Empty: stand for election and schedule, but run no jobs."""
     planned: Sequence[Planned] = ()
-    once: Sequence[JobRequest] = ()
+    once: Sequence[JobRequest[Any]] = ()
     """Jobs to enqueue when the node has joined. Their unique keys admit only the first of each."""
     claims: Mapping[str, str] = field(default_factory=dict)
     """Queue → how it is claimed: ``rows`` (default) or ``advisory``."""

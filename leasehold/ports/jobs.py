@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from leasehold.model.begins import Begins
@@ -69,7 +69,11 @@ class Staged:
 
 class JobStore(Operations):
     async def enqueue(
-        self, jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int, retried: bool, now: Now
+        self,
+        jobs: Sequence[tuple[UUID, JobRequest[Any]]],
+        payload_limit: int,
+        retried: bool,
+        now: Now,
     ) -> list[tuple[UUID, bool]]:
         """Enqueue jobs. Return (id, created) in order. ``retried``: a try may have committed."""
 

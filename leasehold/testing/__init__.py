@@ -25,6 +25,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from leasehold.pg.users.rival import RivalSession
     from leasehold.testing.asserting import assert_enqueued
     from leasehold.testing.contexts import FakeContext, FakeSyncContext, context, sync_context
     from leasehold.testing.databases import clear, open_rival_session, postgres_dsn
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "FakeContext": "contexts",
     "FakeSyncContext": "contexts",
+    "RivalSession": "databases",
     "assert_enqueued": "asserting",
     "clear": "databases",
     "context": "contexts",
@@ -48,6 +50,7 @@ _WHERE = {
 __all__ = [
     "FakeContext",
     "FakeSyncContext",
+    "RivalSession",
     "assert_enqueued",
     "clear",
     "context",

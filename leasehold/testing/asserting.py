@@ -36,4 +36,5 @@ async def assert_enqueued(app: App, task: Task[Any, Any] | str, /, **arguments: 
     raise NotEnqueued(
         f"no job of {name} has the arguments {json.dumps(wanted)}",
         got=f"{len(records)} with other arguments: {seen}" if records else "none at all",
+        do="Compare the arguments, or see what the code under test enqueued",
     )

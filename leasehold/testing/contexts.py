@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from leasehold.jobs.drive import without_loop
 from leasehold.jobs.running import Claim
 from leasehold.model.deadline import DueLevel
 from leasehold.model.job import ClaimedJob, encode
+from leasehold.model.moments import Duration, in_seconds
 
 _NODE = UUID(int=0)
 C = TypeVar("C", "FakeContext", "FakeSyncContext")
@@ -33,6 +35,7 @@ class _Memory:
 
     def __init__(self, claim: Claim) -> None:
         self._claim = claim
+        self.reason = ""
         self.notes: list[Note] = []
         self.completion: Any = None
 
@@ -43,6 +46,9 @@ class _Memory:
             raise asyncio.CancelledError
         self.notes.append(Note(share, note))
         return False
+
+    async def get(self, job: UUID) -> SimpleNamespace:
+        return SimpleNamespace(last_error=self.reason)
 
     async def assert_mine(self, connection: Any, job: UUID, node: UUID, token: int) -> None: ...
 
@@ -73,9 +79,10 @@ class _Fake:
         """The result that the handler passed to ``ctx.complete``."""
         return self.memory.completion
 
-    def cancel(self) -> None:
+    def cancel(self, reason: str = "cancelled") -> None:
         """Cancel the job: ``ctx.cancelled`` is true from now on, and the next ``ctx.progress``
-        raises CancelledError, in a :class:`FakeSyncContext` JobCancelled."""
+        raises CancelledError, in a :class:`FakeSyncContext` JobCancelled with the reason."""
+        self.memory.reason = reason
         self.claim.end("cancel")
 
 
@@ -97,8 +104,8 @@ class ContextGiven(TypedDict, total=False):
     """From 1."""
     max_attempts: int
     token: int
-    timeout: float | None
-    """In seconds. Nothing limits the time of a handler that a test calls."""
+    timeout: Duration | None
+    """Nothing limits the time of a handler that a test calls."""
     scheduled_for: datetime
     schedule: str | None
     deadlines: tuple[DueLevel, ...]
@@ -150,7 +157,7 @@ def claim_for(given: ContextGiven, payload: Any = None) -> Claim:
         max_attempts=given.get("max_attempts", 5),
         crashes=0,
         claim_token=given.get("token", 1),
-        timeout=given.get("timeout"),
+        timeout=in_seconds(given.get("timeout")),
         requeue_after=None,
         scheduled_for=given.get("scheduled_for") or env.wall_now(),
         history=True,

@@ -8,7 +8,6 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -23,6 +22,7 @@ from leasehold.jobs.tasks import TaskFunction
 from leasehold.model.codec import opened
 from leasehold.model.filter import JobFilter
 from leasehold.model.job import ClaimedJob, JobOptions, JobRecord, JobRequest
+from leasehold.model.moments import Duration
 from leasehold.model.outcome import PLAIN, Discard, Outcome, decide, outcome_of
 from leasehold.model.states import FINISHED, State
 from leasehold.testing.contexts import FakeContext, FakeSyncContext, claim_for, of_claim
@@ -98,7 +98,9 @@ class _EagerClient(Client):
     async def of_loop(self) -> Client:
         return self
 
-    async def enqueue_many(self, requests: Iterable[JobRequest], on: Any = None) -> list[Job[Any]]:
+    async def enqueue_many(
+        self, requests: Iterable[JobRequest[Any]], on: Any = None
+    ) -> list[Job[Any]]:
         runs = self._runs(requests, on)
         for run in runs:
             with self._failing(run):
@@ -112,7 +114,9 @@ class _EagerClient(Client):
 
         return await around(self._app.registry.middleware, run.outer, handler)
 
-    def enqueue_here(self, requests: Iterable[JobRequest], *, on: Any = None) -> list[SyncJob]:
+    def enqueue_here(
+        self, requests: Iterable[JobRequest[Any]], *, on: Any = None
+    ) -> list[SyncJob[Any]]:
         """The same for ``app.sync``. Plain handlers run in this thread, if there is no
         middleware."""
         sync = self._app.sync
@@ -124,7 +128,7 @@ class _EagerClient(Client):
                 self._ended(run, run() if here else sync.call(self._handled(run)))
         return [SyncJob(sync, job) for job in self._jobs(runs)]
 
-    def _runs(self, requests: Iterable[JobRequest], on: Any) -> list[_Run]:
+    def _runs(self, requests: Iterable[JobRequest[Any]], on: Any) -> list[_Run]:
         """Check all jobs before the first one runs."""
         if on is not None:
             raise _only_database("on=")
@@ -202,12 +206,19 @@ class _EagerClient(Client):
         self._records[job] = replace(self._records[job], **changes)
 
     def _jobs(self, runs: list[_Run]) -> list[Job[Any]]:
-        return [Job(run.claim.job.id.int, True, self.of_loop) for run in runs]
+        return [
+            Job(run.claim.job.id.int, True, self.of_loop, run.task.values.read_result)
+            for run in runs
+        ]
 
     async def get(self, job: UUID | str) -> JobRecord:
         record = self._records.get(job_id_of(job))
         if record is None:
-            raise JobNotFound("no such job in eager mode", got=str(job))
+            raise JobNotFound(
+                "no such job in eager mode",
+                got=str(job),
+                do="Ask only for jobs that were enqueued inside `with eager(app):`",
+            )
         return record
 
     async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
@@ -229,10 +240,13 @@ class _EagerClient(Client):
     async def retry(self, job: UUID | str) -> bool:
         raise _only_database("retry")
 
-    async def wait(self, job: UUID | str, timeout: float | timedelta | None = None) -> Any:
+    async def wait(self, job: UUID | str, timeout: Duration | None = None) -> Any:
         record = await self.get(job)
         if record.state not in FINISHED:
-            raise WaitTimeout(f"the job is {record.state}, and in eager mode it does not go on")
+            raise WaitTimeout(
+                f"the job is {record.state}, and in eager mode it does not go on",
+                do="Test this on a database: use the fixture leasehold_app, and drain(app)",
+            )
         return await super().wait(job, timeout)
 
 

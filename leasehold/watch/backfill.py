@@ -34,7 +34,9 @@ async def backfill(
             do="Begin later, or raise retention.ticks_days",
         )
     if end > at:
-        raise BadSchedule("end must be in the past", got=end.isoformat())
+        raise BadSchedule(
+            "end must be in the past", got=end.isoformat(), do="End at the present time or earlier"
+        )
     spec = Spec.from_json(schedule.spec)
     moments = list(islice(_moments(spec, start, end), MOST_BACKFILLED + 1))
     if not moments:

@@ -9,13 +9,16 @@ OK, NOTE, WRONG = "ok", "note", "wrong"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``check`` is stable, for tools; ``do`` is what to type, or empty when all is well."""
+    """One finding of the doctor."""
 
     check: str
+    """The name of the check, which tools can rely on."""
     level: str
     """``ok``, ``note`` (worth knowing) or ``wrong``."""
     sentence: str
+    """What was found."""
     do: str = ""
+    """What to type. Empty: nothing."""
 
     def as_json(self) -> dict[str, str]:
         return {

@@ -20,6 +20,7 @@ from leasehold.ports import (
     TickView,
 )
 from leasehold.telemetry import CATALOGUE
+from leasehold.watch.backfill import no_such_schedule
 from leasehold.watch.checks import Problem, problems
 from leasehold.watch.facts import Facts
 
@@ -150,7 +151,7 @@ class Inspector:
     async def _switch(self, name: str, app: str | None, paused: bool) -> str:
         chosen = await self.app_of(name, app)
         if not await self._store.pause_schedule(chosen, name, paused):
-            raise errors.BadSchedule(f"no schedule is named {name!r}")
+            raise no_such_schedule(name)
         return chosen
 
     async def app_of(self, name: str, app: str | None = None) -> str:

@@ -11,13 +11,13 @@ from uuid import UUID
 from leasehold import errors
 from leasehold.config import Settings, check_text
 from leasehold.env import Env
-from leasehold.jobs.client import job_id_of
+from leasehold.jobs.client import job_id_of, no_such_job
 from leasehold.model.filter import JobFilter, ids_that_begin
 from leasehold.model.missed import Missed
 from leasehold.model.schedule import Spec
 from leasehold.ports import NodeView, Now, Reports, ScheduleDefinition, Store
 from leasehold.telemetry import log, make_event
-from leasehold.watch.backfill import backfill, code_defines
+from leasehold.watch.backfill import backfill, code_defines, no_such_schedule
 from leasehold.watch.inspector import Inspector
 from leasehold.watch.terms import EndedTerm, with_ends
 
@@ -55,7 +55,9 @@ class Operator:
         if len(found) == 1:
             return found[0]
         if not found:
-            raise errors.JobNotFound("no job's id begins like this", got=given)
+            raise errors.JobNotFound(
+                "no job's id begins like this", got=given, do="leasehold jobs lists them"
+            )
         raise errors.JobNotFound(
             "the ids of several jobs begin like this",
             got=given,
@@ -86,7 +88,7 @@ class Operator:
                 return await self._told("discard", job, "given up")
             record = await self.store.get(job)
             if record is None:
-                raise errors.JobNotFound("no such job", got=str(job))
+                raise no_such_job(job)
             if record.state == "running" or record.completed_at is not None:
                 return str(record.state)
         raise errors.Conflict(
@@ -99,14 +101,14 @@ class Operator:
         job = job_id_of(given)
         asked = await self.store.ask_stack(job, self._env.new_id(), self._now())
         if not asked and await self.store.get(job) is None:
-            raise errors.JobNotFound("no such job", got=str(job))
+            raise no_such_job(job)
         if asked:
             await self._record("look at the stack", f"job {job}", 1)
         return asked
 
     async def _told(self, act: str, job: UUID, where: str | None, unchanged: str = "") -> str:
         if where is None:
-            raise errors.JobNotFound("no such job", got=str(job))
+            raise no_such_job(job)
         if where != unchanged:
             await self._record(act, f"job {job}", 1)
         return where
@@ -185,7 +187,7 @@ class Operator:
         chosen = await self.inspector.app_of(name, app)
         job = self._env.new_id()
         if not await self.store.run_schedule(chosen, name, job, self._now()):
-            raise errors.BadSchedule(f"no schedule is named {name!r}")
+            raise no_such_schedule(name)
         await self._record("run now", f"schedule {name} of {chosen}", 1)
         return job
 
@@ -194,7 +196,7 @@ class Operator:
         still defines it brings it back within a minute. Raises BadSchedule."""
         chosen = await self.inspector.app_of(name, app)
         if not await self.store.remove_schedule(chosen, name):
-            raise errors.BadSchedule(f"no schedule is named {name!r}")
+            raise no_such_schedule(name)
         await self._record("remove", f"schedule {name} of {chosen}", 1)
         return chosen
 
@@ -249,7 +251,9 @@ class Operator:
         node = await self._node(given)
         worker_id = await self.store.halt(node.id, halted)
         if worker_id is None:
-            raise errors.BadNode("this node is gone", got=given)
+            raise errors.BadNode(
+                "this node is gone", got=given, do="leasehold nodes lists those that are alive"
+            )
         await self._record(act, f"node {worker_id}", 1)
         return worker_id
 
@@ -263,7 +267,11 @@ class Operator:
             raise errors.BadNode("no such node", got=given, do=errors.suggest(given, names))
         if len(found) > 1:
             several = ", ".join(node.worker_id for node in found[:5])
-            raise errors.BadNode(f"{len(found)} nodes match this name: {several}", got=given)
+            raise errors.BadNode(
+                f"{len(found)} nodes match this name: {several}",
+                got=given,
+                do="Give more of the name of one of them",
+            )
         return found[0]
 
     # -- the record ------------------------------------------------------------------------------

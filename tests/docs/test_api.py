@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import collections.abc
+import contextlib
+import logging
 import re
+import typing
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -73,8 +79,9 @@ def lacking(page: str) -> list[str]:
     """The names of a page that neither the page on the API nor that on errors describes."""
     kinds = [kind for kind in vars(known_errors).values() if isinstance(kind, type)]
     there = [kind for kind in kinds if issubclass(kind, known_errors.LeaseholdError)]
-    at_errors = {f"leasehold.errors.{kind.__name__}" for kind in there}
-    return sorted(set(named(page)) - headings() - at_errors)
+    elsewhere = {f"leasehold.errors.{kind.__name__}" for kind in there}
+    elsewhere |= {f"leasehold.{name}" for name in reference_api.ELSEWHERE}
+    return sorted(set(named(page)) - headings() - elsewhere)
 
 
 @pytest.mark.parametrize("page", HOWTO, ids=lambda page: page.stem)
@@ -117,17 +124,56 @@ def test_the_stand_ins_are_what_the_modules_have():
     assert "child_exit = _certificates.child_exit" in source
 
 
+def test_fields_are_described_with_their_texts():
+    shown = {name: reference_api._fields(kind, told_only=False) for name, kind in sections()
+             if isinstance(kind, type)}  # fmt: skip
+    assert "`state: Any = None`: What `App(lifespan=…)` yielded" in shown["Context"]
+    assert "`created: bool`: False if its unique key" in shown["Job"]
+    assert "`id: UUID`: The id that the callback" in shown["StandingDeadline"]
+    assert "`lost: threading.Event`: Set when" in shown["SyncAdvisoryLock"]
+    assert "`schedules: StoredSchedules`: " in shown["App"] and "noted_locks" not in shown["App"]
+    assert "claim" not in shown["Context"] and shown["SyncContext"] == ""
+
+
 def test_what_is_hidden_is_there_and_nothing_else_is_left_out():
     kinds = {kind.__name__: kind for _, kind in of_modules() if isinstance(kind, type)}
     kinds |= dict(sections())
     shown = {name: members(kind) for name, kind in kinds.items() if isinstance(kind, type)}
     for name, hidden in reference_api.HIDDEN.items():
         kind = kinds[name]
-        assert all(hasattr(kind, one) for one in hidden.split())
+        known = {*dir(kind), *reference_api.fields_of(kind)}
+        assert known >= set(hidden.split())
     assert {"enqueue", "enqueue_many", "task", "periodic", "lifespan"} <= shown["App"].keys()
-    assert "reads" not in shown["Job"] and "wait" in shown["Job"]
+    assert "seconds" not in shown["Backoff"] and "wait" in shown["Job"]
     assert {"put", "pause", "backfill"} <= shown["StoredSchedules"].keys()
     assert "start" in shown["EmbeddedServer"] and "located" not in shown["DjangoApp"]
+
+
+STANDARD = {*dir(builtins), *dir(typing), *dir(collections.abc), *dir(contextlib), *dir(logging)}
+STANDARD |= {"UUID", "P", "R", "M", "U"}
+
+
+def not_described(page: list[str]) -> set[str]:
+    """The types in the signatures of a page that the page on the API does not describe."""
+    shown = [one for head, one in pairwise(page) if head[0] == "#" and one[:3] == "```"]
+    shown = [re.sub(r"'.*?'", "", one) for one in shown]
+    words = set(re.findall(r"\b[A-Z]\w*", "\n".join(shown)))
+    known = {name.rpartition(".")[2] for name in headings()} | set(reference_api.ELSEWHERE)
+    return words - known - STANDARD
+
+
+def test_every_type_in_a_signature_is_described():
+    page = reference_api.body()
+    last = page.index("## leasehold.testing.sync")
+    assert not_described(page[:last]) == set()
+
+
+def test_a_type_that_the_page_lacks_is_caught():
+    page = [
+        "## f",
+        "```python\nasync def f(a: App, b: Schedule | None, c: Literal['X']) -> Iterator[Y]\n```",
+    ]
+    assert not_described(page) == {"Schedule", "Y"}
 
 
 def test_every_example_is_python():

@@ -88,6 +88,32 @@ async def test_progress_ends_a_run_whose_signal_got_lost(app: App, sql: Sql) -> 
     assert after == [True]
 
 
+async def test_a_thread_hears_why_its_job_was_cancelled(app: App) -> None:
+    heard: list[JobCancelled] = []
+
+    @app.task()
+    def thread(ctx: SyncContext) -> None:
+        ctx.progress(0.1)
+        ctx.claim.cancelled.wait()
+        try:
+            ctx.progress(0.2)
+        except JobCancelled as error:
+            heard.append(error)
+            raise
+
+    async with app.node():
+        job = await thread.enqueue()
+        await until_async(lambda: progressed(app, job.id))
+        await job.cancel("the order was withdrawn")
+        with pytest.raises(JobCancelled, match="the order was withdrawn"):
+            await job.wait(30)
+    assert [error.got for error in heard] == ["the order was withdrawn"]
+
+
+async def progressed(app: App, job: UUID) -> bool:
+    return (await app.get(job)).progress is not None
+
+
 @pytest.mark.parametrize("way", ["looks", "progresses", "neither"])
 async def test_a_thread_whose_time_is_over_has_failed_if_it_ended_for_that(
     app: App, way: str

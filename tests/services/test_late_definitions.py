@@ -30,8 +30,10 @@ def too_late(what: str):
 
 
 async def test_what_is_defined_while_a_node_runs_is_refused(app: App):
-    task = app.task(name="early")(work)
+    task = app.task(name="early", version=2)(work)
     async with app.node():
+        with too_late("the upcast of 'early'"):
+            task.upcast(1)(dict)
         with too_late("the task 'late'"):
             app.task(name="late")(work)
         for schedule in (app.periodic("* * * * *"), app.every(seconds=1)):

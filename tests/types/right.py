@@ -2,7 +2,25 @@
 
 from datetime import UTC, datetime, timedelta
 
-from leasehold import App, Cancel, Context, Deadline, Discard, Job, Snooze, SyncContext
+from leasehold import (
+    App,
+    Cancel,
+    Context,
+    Deadline,
+    Discard,
+    Job,
+    JobRequest,
+    Leader,
+    Lock,
+    Polling,
+    Retention,
+    Snooze,
+    State,
+    StoredSchedule,
+    SyncContext,
+    SyncJob,
+)
+from leasehold.testing import context, sync_context
 
 app = App()
 
@@ -58,15 +76,36 @@ async def main(session: object) -> tuple[str, dict[str, int], int]:
     await crop.enqueue("p", width=3)
     await report.enqueue()
     await beat.enqueue()
-    await app.enqueue(send.job(1), on=session)
-    await app.enqueue_many(send.using(priority=1).job(n) for n in range(3))
-    app.sync.enqueue(send.job(1))
+    request: JobRequest[str] = send.using(priority=1).job(1)
+    sent: Job[str] = await app.enqueue(request, on=session)
+    many: list[Job[str]] = await app.enqueue_many(send.job(n) for n in range(3))
+    print((await sent.wait()).upper(), (await many[0].wait()).upper())
+    for mixed in await app.enqueue_many([send.job(1), resize.job("a")]):
+        await mixed.cancel()
+    plain: SyncJob[str] = app.sync.enqueue(send.job(1))
+    plains: list[SyncJob[int]] = app.sync.enqueue_many([resize.job("a")])
+    print(plain.wait(timeout=5).upper(), plains[0].wait() + 1)
+    app.sync.schedules.list(limit=3)[0].task_name.upper()
+    app.sync.deadline("books").met(on=session)
     app.every(seconds=60, missed="skip", queue="mail", arguments={"user_id": 1})
     await app.schedules.put("a", send, every=timedelta(hours=1), grace_seconds=1, on=session)
-    app.lock("nightly", timeout=timedelta(seconds=5), cancel=False)
+    lock: Lock = app.lock("nightly", timeout=timedelta(seconds=5), cancel=False)
+    lead: Leader = app.leader("engine")
+    stored: StoredSchedule = await app.schedules.get("a")
+    print(lock.held, lead.term, stored.next_at)
     App("embedded", name="shop", release=None, recover_within=30, grace=timedelta(seconds=5))
     app.configure(dsn="embedded", listen=False)
-    await app.jobs(state="failed", queue="mail", task="send", tag="eu", limit=3)
+    await app.jobs(state="discarded", queue="mail", task="send", tag="eu", limit=3)
+    await app.jobs(state=State.RUNNING)
+    print(await send(1, subject="x"), resize("a"), await welcome(context(), 1, timeout=2.0))
+    crop(sync_context(timeout=timedelta(seconds=3)), "p", width=3)
+    app.queue("mail", claim="advisory")
+    await app.diagnose(timedelta(seconds=1), role="observer")
+    for due in (3, timedelta(hours=1), datetime.now(UTC)):
+        await app.deadline("books", due=due, on_breach=report, on=session)
+    await app.deadline("books", due=[Deadline(minutes=1, on_breach=report, until="finished")])
+    send.using(on_failure=report, deadline=Deadline(hours=1, on_breach="report", since="started"))
+    App(polling=Polling(stage=timedelta(seconds=1)), retention=Retention(catch_up_seconds=60))
     app.leader("engine", on_gain=lambda lead: print(lead.term), also_advisory_key=7)
     app.sync.leader("engine", on_loss=lambda lead: print(lead.name))
     app.sync.advisory_lock("import", scope="session", timeout=5)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from leasehold import App
 from leasehold.config import Settings, Timings
-from leasehold.errors import UnsafeServer
+from leasehold.errors import ConfigError, UnsafeServer
 from leasehold.pg.schema.examination import compare
 from leasehold.ports.doctor import TRANSACTION, Clocks, Examination, Gaps, Tokens
 from leasehold.watch.advice import recommended
@@ -181,3 +182,8 @@ def test_a_slow_network_and_late_renewals_ask_for_a_longer_recover_within():
 
 def test_a_node_that_fenced_itself_asks_for_the_next_longer_one():
     assert recommended(sound(trouble={"node_fenced": 2}), 15).seconds == 20
+
+
+async def test_an_unknown_role_is_refused_with_the_nearest_one():
+    with pytest.raises(ConfigError, match=r"no such role.*Did you mean 'worker'"):
+        await App("postgresql://").diagnose(role="workr")  # type: ignore[arg-type]

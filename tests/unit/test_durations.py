@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from leasehold import App, Backoff, Snooze
-from leasehold.config import Settings
+from leasehold.config import Polling, Retention, Settings
 from leasehold.errors import BadJob, BadSchedule, ConfigError
 from leasehold.model.moments import checked_timeout
 from leasehold.model.schedule import every
+from leasehold.testing import context
 
 MINUTE = timedelta(minutes=1)
 
@@ -60,6 +61,14 @@ def test_an_interval_and_its_grace_may_be_timedeltas():
 
 def test_a_setting_may_be_a_timedelta():
     assert Settings.load({"recover_within": MINUTE}, {}).recover_within == 60.0
+
+
+def test_polling_and_retention_take_timedeltas():
+    assert Polling(stage=MINUTE).stage == Retention(catch_up_seconds=MINUTE).catch_up_seconds == 60
+
+
+def test_the_timeout_of_a_context_in_a_test_may_be_a_timedelta():
+    assert context(timeout=MINUTE).claim.job.timeout == 60.0
 
 
 @pytest.mark.parametrize(("given", "seconds"), [(MINUTE, 60.0), (2, 2), (0, 0), (None, None)])

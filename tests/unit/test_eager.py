@@ -243,8 +243,8 @@ async def test_a_cancelled_context_stops_the_handler_at_its_next_progress() -> N
         await ctx.progress(0.1)
     plain = sync_context()
     plain.progress(0.1)
-    plain.cancel()
-    with pytest.raises(JobCancelled):
+    plain.cancel("no longer wanted")
+    with pytest.raises(JobCancelled, match="no longer wanted"):
         plain.progress(0.2)
     assert (ctx.notes, plain.notes) == ([], [(0.1, None)])
 

@@ -8,8 +8,9 @@ from uuid import UUID
 import pytest
 
 from leasehold.errors import BadFilter
-from leasehold.model.filter import JobFilter, parse
+from leasehold.model.filter import STATES, JobFilter, parse
 from leasehold.model.history import added, class_of, class_seconds, percentile
+from leasehold.model.states import State
 
 A, B = UUID(int=1 << 90), UUID(int=1 << 91)
 
@@ -92,3 +93,7 @@ def test_a_filter_has_a_limit_in_length_in_arguments_and_in_each_value():
     ):
         with pytest.raises(BadFilter):
             parse(text)
+
+
+def test_the_names_of_states_are_those_of_stored_jobs():
+    assert set(STATES) == {str(state) for state in State} - {"new"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from leasehold.errors import LeaseholdError
 from leasehold.model.job import JobRequest
@@ -68,13 +69,13 @@ class _Producer:
         else:
             self._writer.note("ack", refs=refs, how=kind)
 
-    async def _within(self, jobs: list[JobRequest]) -> None:
+    async def _within(self, jobs: list[JobRequest[Any]]) -> None:
         """Enqueue in our own transaction, which nobody repeats."""
         async with self._chaos.sessions.one() as session, session.transaction(_CALL_SECONDS):
             for job in jobs:
                 await self._chaos.app.enqueue(job, on=session.connection)
 
-    def _job(self, ref: str, kind: str) -> JobRequest:
+    def _job(self, ref: str, kind: str) -> JobRequest[Any]:
         draw = self._env.rng.random()
         task = "note" if kind == "many" else next(n for n, most in _MIX if draw < most)
         seconds = round(0.1 + _NAP_SECONDS * self._env.rng.random() ** 1.5, 2)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
+from typing import Any
 from uuid import UUID
 
 from leasehold.errors import BadPayload, LeaseholdError, UniqueConflict
@@ -18,7 +19,7 @@ LATE = timedelta(hours=2)
 """How far back a first try looks for its own id."""
 
 
-def new_row(job_id: UUID, job: JobRequest, due: datetime, moment: datetime) -> JobRow:
+def new_row(job_id: UUID, job: JobRequest[Any], due: datetime, moment: datetime) -> JobRow:
     return JobRow(
         id=job_id,
         options=job.options,
@@ -58,7 +59,7 @@ class Enqueue:
         self._undo: list[Callable[[], object]] = []
         self._woken: list[str] = []
 
-    def run(self, jobs: Sequence[tuple[UUID, JobRequest]]) -> list[tuple[UUID, bool]]:
+    def run(self, jobs: Sequence[tuple[UUID, JobRequest[Any]]]) -> list[tuple[UUID, bool]]:
         self._alone = len(jobs) == 1
         self._plain = bool(plain_first_try(jobs, self._payload_limit, self._retried))
         try:
@@ -70,7 +71,7 @@ class Enqueue:
         self._db.wake(self._woken)
         return answers
 
-    def _one(self, job_id: UUID, job: JobRequest) -> tuple[UUID, bool]:
+    def _one(self, job_id: UUID, job: JobRequest[Any]) -> tuple[UUID, bool]:
         size = _size(job.payload)
         if size > self._payload_limit:
             limit = self._payload_limit
@@ -114,7 +115,7 @@ class Enqueue:
         self._undo.append(lambda: setattr(self._db, "repeated", before))
         self._db.repeated[job_id] = self._moment
 
-    def _take_key(self, key: str, job_id: UUID, job: JobRequest) -> UUID | None:
+    def _take_key(self, key: str, job_id: UUID, job: JobRequest[Any]) -> UUID | None:
         """None if the key is taken for this job; else the job that has it."""
         keys = self._db.keys
         until = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from leasehold.env import id_of
@@ -29,7 +30,11 @@ class SimJobs(JobStore):
 
     # -- in --------------------------------------------------------------------------------------
     async def enqueue(
-        self, jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int, retried: bool, now: Now
+        self,
+        jobs: Sequence[tuple[UUID, JobRequest[Any]]],
+        payload_limit: int,
+        retried: bool,
+        now: Now,
     ) -> list[tuple[UUID, bool]]:
         return Enqueue(self.db, payload_limit, retried, self.db.at(now)).run(jobs)
 

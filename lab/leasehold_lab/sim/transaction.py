@@ -68,7 +68,7 @@ class Transaction:
 class LateEnqueue:
     """A user's transaction that enqueues a job and commits some time later."""
 
-    def __init__(self, db: SimDatabase, link: Link, job_id: UUID, request: JobRequest) -> None:
+    def __init__(self, db: SimDatabase, link: Link, job_id: UUID, request: JobRequest[Any]) -> None:
         self._db = db
         self._link = link
         self._job_id = job_id

@@ -207,7 +207,7 @@ class Workload:
     def _some_job(self) -> UUID:
         return self._rng.choice(self._known)
 
-    def _request(self, *, plain: bool) -> JobRequest:
+    def _request(self, *, plain: bool) -> JobRequest[Any]:
         rng = self._rng
         if plain:
             return JobRequest("plain", "{}")

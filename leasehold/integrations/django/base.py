@@ -85,7 +85,9 @@ class _SyncInDjango(SyncApp):
             return connections[database]
         return on
 
-    def enqueue_many(self, requests: Iterable[JobRequest], *, on: Any = None) -> list[SyncJob]:
+    def enqueue_many(
+        self, requests: Iterable[JobRequest[Any]], *, on: Any = None
+    ) -> list[SyncJob[Any]]:
         database = self._app.database
         if self.joined(on) is not None or not database:
             return super().enqueue_many(requests, on=on)

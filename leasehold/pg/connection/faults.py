@@ -68,7 +68,9 @@ def translate(error: Exception, *, sent: bool) -> errors.LeaseholdError:
     state = getattr(error, "sqlstate", None) or ""
     text = " ".join(str(error).split())
     if state.startswith(("08", "57P", "53", "58")) or state == "XX000":
-        return errors.Unavailable("the database cannot do this now", got=text, sent=sent)
+        return errors.Unavailable(
+            "the database cannot do this now", got=text, sent=sent, do="Try again"
+        )
     if state == "54000" and _source(error) == "PreCommit_Notify":
         return errors.Unavailable(
             "the server's notification queue is full",
@@ -76,7 +78,11 @@ def translate(error: Exception, *, sent: bool) -> errors.LeaseholdError:
             do="End the listening session that has been in a transaction for a long time",
         )
     if state == "23505" and "job_key" in text + _constraint(error):
-        return errors.UniqueConflict("another job holds the unique key", got=text)
+        return errors.UniqueConflict(
+            "another job holds the unique key",
+            got=text,
+            do="Wait for that job, or enqueue with on_conflict='return'",
+        )
     if state == "55000" and "recovery" in text:
         state = "25006"
     if state == "22P05":
@@ -99,10 +105,23 @@ def translate(error: Exception, *, sent: bool) -> errors.LeaseholdError:
         return kind(_what(kind), got=text, do=_WHAT_TO_DO.get(kind, ""))
     if isinstance(error, (psycopg.DataError, UnicodeEncodeError)) and not state:
         # the driver cannot send it: text with a NUL or half of a surrogate pair
-        return errors.BadPayload("a value that PostgreSQL cannot store", got=text)
+        return errors.BadPayload(
+            "a value that PostgreSQL cannot store",
+            got=text,
+            do="Remove NULs and halves of surrogate pairs",
+        )
     if isinstance(error, psycopg.OperationalError) or not state:
-        return errors.Unavailable("the database did not answer", got=text, sent=sent)
-    return errors.QueryFailed(f"the database refused a statement ({state})", got=text)
+        return errors.Unavailable(
+            "the database did not answer",
+            got=text,
+            sent=sent,
+            do="Try again. leasehold doctor examines the connection",
+        )
+    return errors.QueryFailed(
+        f"the database refused a statement ({state})",
+        got=text,
+        do="leasehold doctor examines the server",
+    )
 
 
 def _source(error: Exception) -> str:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from leasehold import errors, own
 from leasehold.config import Settings, Tuning
 from leasehold.env import Env
+from leasehold.model.moments import in_seconds
 from leasehold.pg.stores.store import PgStore
 from leasehold.ports import Wake
 from leasehold.telemetry import Emit
@@ -119,7 +120,8 @@ class Listener:
                 self._healthy, self._said = True, False
                 self._emit("listen_works")
                 self._on_wake(Wake("q"))  # all queues, since earlier wake-ups were missed
-            await self._pause(self._env.jitter(self._settings.polling.listen_check, 0.2))
+            check = in_seconds(self._settings.polling.listen_check)
+            await self._pause(self._env.jitter(check, 0.2))
         return "the connection was lost"
 
     async def _pause(self, seconds: float) -> None:

@@ -192,7 +192,10 @@ class Pool:
             async with asyncio.timeout_at(give_up_at):
                 await self._turn.acquire()
         except TimeoutError:
-            raise errors.Unavailable(f"no connection was free within {seconds:.3g} s") from None
+            raise errors.Unavailable(
+                f"no connection was free within {seconds:.3g} s",
+                do="Raise user_connections, or make fewer calls at once",
+            ) from None
 
     async def _take(self, seconds: float) -> Session:
         while self._idle:

@@ -102,11 +102,16 @@ class Session:
             async with asyncio.timeout_at(give_up_at):
                 connection = await connect({**defaults, **given})
         except TimeoutError:
-            raise errors.Unavailable("the database did not answer in time") from None
+            raise errors.Unavailable(
+                "the database did not answer in time",
+                do="Try again. leasehold doctor examines the connection",
+            ) from None
         except _DRIVERS as error:
             raise translate(error, sent=False) from None
         except UnicodeError:
-            raise errors.WrongDsn("a host in the DSN is not a valid host name") from None
+            raise errors.WrongDsn(
+                "a host in the DSN is not a valid host name", do="Correct the DSN"
+            ) from None
         try:
             facts = await _learn(connection, settings, role, give_up_at - loop.time())
         except BaseException:
@@ -268,7 +273,9 @@ async def _learn(connection: Link, settings: Settings, role: str, timeout: float
                 do="Use the primary's address, or target_session_attrs=read-write",
             )
         if version < 150000:
-            raise errors.UnsafeServer("PostgreSQL 15 or newer is needed", got=version)
+            raise errors.UnsafeServer(
+                "PostgreSQL 15 or newer is needed", got=version, do="Upgrade the server"
+            )
         if pooled:
             _check_defaults(commit, isolation)
             connection.prepare_threshold = None

@@ -38,7 +38,11 @@ class PgJobs(JobStore, AdvisoryClaimStore):
     """False if the login may only call leasehold.enqueue, not write the table itself."""
 
     async def enqueue(
-        self, jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int, retried: bool, now: Now
+        self,
+        jobs: Sequence[tuple[UUID, JobRequest[Any]]],
+        payload_limit: int,
+        retried: bool,
+        now: Now,
     ) -> list[tuple[UUID, bool]]:
         plain = plain_first_try(jobs, payload_limit, retried) if self._may_insert else None
         if plain:
@@ -55,7 +59,7 @@ class PgJobs(JobStore, AdvisoryClaimStore):
         rows = await self._pool.fetch("job/enqueue", params, self._pool.seconds_for(len(text)))
         return [(job_id, created) for job_id, created in rows]
 
-    async def _enqueue_plain(self, job_id: UUID, job: JobRequest, now: Now) -> bool:
+    async def _enqueue_plain(self, job_id: UUID, job: JobRequest[Any], now: Now) -> bool:
         options = job.options
         params = {
             "id": job_id.hex,

@@ -15,12 +15,13 @@ _WHO = "select pg_backend_pid()"
 
 
 class RivalSession:
-    """A second session. ``connection`` is psycopg's, in autocommit. ``pid`` is that of its server
-    process."""
+    """A second session, which :func:`open_rival_session` opens."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self.connection = connection
-        self.pid = connection.info.backend_pid
+        self.connection: psycopg.Connection[Any] = connection
+        """In autocommit."""
+        self.pid: int = connection.info.backend_pid
+        """Of its server process."""
 
     def execute(self, query: str, parameters: Any = None) -> list[Any]:
         """Run one statement in its own transaction and return the rows."""

@@ -58,7 +58,7 @@ class UserConnections:
         self._codec = codec
 
     async def enqueue(
-        self, connection: Any, jobs: Sequence[tuple[UUID, JobRequest]], payload_limit: int
+        self, connection: Any, jobs: Sequence[tuple[UUID, JobRequest[Any]]], payload_limit: int
     ) -> list[tuple[UUID, bool]]:
         """(id, created) per job. Commits with the user's transaction, or not at all."""
         requests = [job.as_request(job_id, payload_limit) for job_id, job in jobs]
