@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 from leasehold import errors, own
 from leasehold.config import Tuning
 from leasehold.jobs.context import Context, OnConnection, SyncContext
+from leasehold.jobs.failed_starts import Starts
 from leasehold.jobs.middleware import around
 from leasehold.jobs.running import Claim, timed_out
-from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import Registry, TaskFunction
 from leasehold.jobs.tracing import running, traces
 from leasehold.loops.service import ServiceContext

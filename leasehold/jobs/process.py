@@ -19,10 +19,10 @@ from uuid import UUID
 from leasehold import errors, own
 from leasehold.config import Tuning
 from leasehold.jobs.attempt import describe
+from leasehold.jobs.failed_starts import Starts
 from leasehold.jobs.process_child import Message, find
 from leasehold.jobs.process_handle import ChildHandle, Gone
 from leasehold.jobs.running import Claim, timed_out
-from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import TaskFunction
 from leasehold.loops.service import ServiceContext
 from leasehold.model.outcome import Cancel, Complete, Discard, Fail, Outcome, Snooze, Stopped

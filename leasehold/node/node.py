@@ -20,11 +20,11 @@ from leasehold.env import LOOP_FACTORY, Env
 from leasehold.jobs.acker import Acker
 from leasehold.jobs.attempt import Attempts
 from leasehold.jobs.executor import Executor, Lane
+from leasehold.jobs.failed_starts import Starts
 from leasehold.jobs.overdue import Overdue
 from leasehold.jobs.process import ProcessPool
 from leasehold.jobs.producer import ClaimDesk, Producer, Sleepers
 from leasehold.jobs.running import Claim, Running
-from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import Registry
 from leasehold.lease import news
 from leasehold.lease.guard import Guard
