@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from leasehold import errors, own
+from leasehold import errors, own_tasks
 from leasehold.config import Tuning
 from leasehold.jobs.attempt import describe
 from leasehold.jobs.failed_starts import Starts
@@ -270,7 +270,7 @@ class ProcessPool:
             del self._busy[child]
 
     def _dismiss(self, child: ChildHandle) -> None:
-        task = own.start(child.end(Tuning.child_leave_seconds))
+        task = own_tasks.start(child.end(Tuning.child_leave_seconds))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
