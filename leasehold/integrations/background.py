@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
-from leasehold import own
+from leasehold import own_tasks
 from leasehold.app import App
 from leasehold.env import LOOP_FACTORY
 from leasehold.errors import told
@@ -68,7 +68,7 @@ class BackgroundNode:
 
     def _run(self) -> None:
         try:
-            own.run(self._take_part(), "leasehold-node", _on_error, LOOP_FACTORY)
+            own_tasks.run(self._take_part(), "leasehold-node", _on_error, LOOP_FACTORY)
         except BaseException as error:
             if self._started.done():
                 raise

@@ -13,12 +13,12 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
 
-from leasehold import errors, own
+from leasehold import errors, own_tasks
 from leasehold.config import Tuning
 from leasehold.jobs.context import Context, OnConnection, SyncContext
+from leasehold.jobs.failed_starts import Starts
 from leasehold.jobs.middleware import around
 from leasehold.jobs.running import Claim, timed_out
-from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import Registry, TaskFunction
 from leasehold.jobs.tracing import running, traces
 from leasehold.loops.service import ServiceContext
@@ -80,7 +80,7 @@ class Attempts:
             "process": in_process,
         }
         self._slots = slots
-        self._process = own.generation()
+        self._process = own_tasks.generation()
         self._threads: ThreadPoolExecutor | None = None
         self.worker_id = ""
         self.state: Any = None
@@ -200,9 +200,9 @@ class Attempts:
         try:
             outcome = await running
         except BaseException as error:  # SystemExit and foreign subclasses too
-            own.leave_if_copy(self._process, error)
+            own_tasks.leave_if_copy(self._process, error)
             return self._raised(error, claim)
-        own.leave_if_copy(self._process)  # the handler forked, and this is the child
+        own_tasks.leave_if_copy(self._process)  # the handler forked, and this is the child
         return outcome
 
     def _raised(self, error: BaseException, claim: Claim) -> Outcome:
@@ -258,9 +258,9 @@ class Attempts:
             try:
                 returned = task.handler(*arguments, **task.values.read(job.payload))
             except BaseException as error:
-                own.leave_if_copy(process, error)
+                own_tasks.leave_if_copy(process, error)
                 return None, error
-            own.leave_if_copy(process)  # the handler forked, and this is the child
+            own_tasks.leave_if_copy(process)  # the handler forked, and this is the child
             return returned, None
 
         timer = loop.call_later(job.timeout, claim.cancelled.set) if job.timeout else None
@@ -292,7 +292,7 @@ class Attempts:
         threads: list[asyncio.Future[tuple[Any, BaseException | None]]] = []
 
         async def handler() -> Any:
-            threads.append(own.start(self._in_thread(call)))
+            threads.append(own_tasks.start(self._in_thread(call)))
             returned, error = await asyncio.shield(threads[-1])
             if error is not None:
                 raise error
@@ -304,7 +304,7 @@ class Attempts:
         except _NoThread:
             raise
         except BaseException as error:
-            own.leave_if_copy(self._process, error)
+            own_tasks.leave_if_copy(self._process, error)
             return None, error
         finally:
             if threads:  # nothing can end a thread: the job runs until the thread has ended

@@ -16,13 +16,13 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from leasehold import errors, own
+from leasehold import errors, own_tasks
 from leasehold.config import Tuning
 from leasehold.jobs.attempt import describe
+from leasehold.jobs.failed_starts import Starts
 from leasehold.jobs.process_child import Message, find
 from leasehold.jobs.process_handle import ChildHandle, Gone
 from leasehold.jobs.running import Claim, timed_out
-from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import TaskFunction
 from leasehold.loops.service import ServiceContext
 from leasehold.model.outcome import Cancel, Complete, Discard, Fail, Outcome, Snooze, Stopped
@@ -270,7 +270,7 @@ class ProcessPool:
             del self._busy[child]
 
     def _dismiss(self, child: ChildHandle) -> None:
-        task = own.start(child.end(Tuning.child_leave_seconds))
+        task = own_tasks.start(child.end(Tuning.child_leave_seconds))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 

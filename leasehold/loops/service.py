@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
-from leasehold import errors, own
+from leasehold import errors, own_tasks
 from leasehold.config import Settings, Tuning
 from leasehold.env import Env
 from leasehold.loops.waiting import Bell
@@ -94,7 +94,7 @@ class Loop:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = own.start(self._run(), name=f"leasehold-{self.service.name}")
+        self._task = own_tasks.start(self._run(), name=f"leasehold-{self.service.name}")
 
     def wake(self) -> None:
         """Tick now. Call it only in the loop's own thread."""

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from leasehold.env import assigned_node_id, take_assigned_node_id
 from leasehold.jobs.acker import Acker
 from leasehold.jobs.executor import Executor
+from leasehold.jobs.failed_starts import Starts
 from leasehold.jobs.overdue import Overdue
 from leasehold.jobs.process import ProcessPool
 from leasehold.jobs.running import Running
 from leasehold.jobs.stacks import stack_of
-from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import Registry
 from leasehold.lease import news
 from leasehold.lease.host import Condition

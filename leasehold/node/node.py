@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, ClassVar
 from uuid import UUID
 
-from leasehold import errors, own
+from leasehold import errors, own_tasks
 from leasehold.config import Settings
 from leasehold.duties.deadlines import DeadlineSweeper
 from leasehold.duties.leading import leader_duties
@@ -20,11 +20,11 @@ from leasehold.env import LOOP_FACTORY, Env
 from leasehold.jobs.acker import Acker
 from leasehold.jobs.attempt import Attempts
 from leasehold.jobs.executor import Executor, Lane
+from leasehold.jobs.failed_starts import Starts
 from leasehold.jobs.overdue import Overdue
 from leasehold.jobs.process import ProcessPool
 from leasehold.jobs.producer import ClaimDesk, Producer, Sleepers
 from leasehold.jobs.running import Claim, Running
-from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import Registry
 from leasehold.lease import news
 from leasehold.lease.guard import Guard
@@ -174,7 +174,7 @@ class Node:
         Raises ServerError if leasehold cannot work with the database, and Unavailable if the
         database does not answer within ``call_timeout``. A node that has started outlives both.
         """
-        own.works_here()
+        own_tasks.works_here()
         await reach_database(self._store, self._settings, self._env, self._emit)
         self._start_guard()
         try:

@@ -15,8 +15,8 @@ from leasehold.config import Settings
 from leasehold.env import Env
 from leasehold.jobs.attempt import Attempts
 from leasehold.jobs.executor import Executor, Lane
+from leasehold.jobs.failed_starts import Starts
 from leasehold.jobs.running import Claim, Running
-from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import Registry, TaskOptions
 from leasehold.loops.service import ServiceContext
 from leasehold.model.job import ClaimedJob

@@ -25,9 +25,9 @@ from leasehold.errors import BadJob, Unavailable
 from leasehold.jobs import process_handle
 from leasehold.jobs.attempt import Attempts
 from leasehold.jobs.executor import Executor, Lane
+from leasehold.jobs.failed_starts import Starts
 from leasehold.jobs.process import ProcessPool, check_importable
 from leasehold.jobs.running import Claim, Running
-from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import Registry, TaskOptions
 from leasehold.loops.service import ServiceContext
 from leasehold.model.job import ClaimedJob

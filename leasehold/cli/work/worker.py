@@ -14,7 +14,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from leasehold import errors, own
+from leasehold import errors, own_tasks
 from leasehold.app.load import load_app
 from leasehold.cli.work.logs import set_up_logging
 from leasehold.env import ASSIGNED_NODE
@@ -128,7 +128,7 @@ def _run(app: App, queues: dict[str, int] | None, execute: bool) -> int:
             raise error
         emits[0]("loop_stopped", error=errors.told(error))
 
-    return own.run(_serve(app, queues, execute, emits), "leasehold-worker", on_error)
+    return own_tasks.run(_serve(app, queues, execute, emits), "leasehold-worker", on_error)
 
 
 def _collect_seldom() -> None:

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from leasehold import errors, own
+from leasehold import errors, own_tasks
 from leasehold.config import Settings, Tuning
 from leasehold.env import Env
 from leasehold.model.moments import in_seconds
@@ -66,7 +66,7 @@ class Listener:
 
     def start(self) -> None:
         if self._settings.listen:
-            self._task = own.start(self._run(), name="leasehold-listen")
+            self._task = own_tasks.start(self._run(), name="leasehold-listen")
 
     async def stop(self) -> None:
         if self._task:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
-from leasehold import errors, own
+from leasehold import errors, own_tasks
 from leasehold.config import Settings
 from leasehold.pg.connection.fast.exchange import Row
 from leasehold.pg.connection.fast.link import Ear, Link, settle
@@ -34,7 +34,7 @@ class Pool:
         self._size = size
         self._idle_seconds = idle_seconds
         self._trimming: asyncio.TimerHandle | None = None
-        self._process = own.generation()
+        self._process = own_tasks.generation()
         self._turn = asyncio.Semaphore(size)
         self._running: set[asyncio.Task[Any]] = set()
         self._closing = asyncio.Lock()
@@ -83,7 +83,7 @@ class Pool:
         self._ears.discard(ear)
 
     def _check_process(self) -> None:
-        if self._process != own.generation():
+        if self._process != own_tasks.generation():
             raise errors.WrongConnection(
                 "a forked child cannot use the connections of its parent",
                 do="End the child with os._exit(), or start a new process instead of forking",
@@ -95,7 +95,7 @@ class Pool:
         return await answer
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = own.start(work)
+        task = own_tasks.start(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
+from leasehold.pg.connection.encodings import fetch_told, has_words
 from leasehold.pg.connection.fast.exchange import Row
 from leasehold.pg.connection.pool import Pool
 from leasehold.pg.connection.session import Params
-from leasehold.pg.connection.words import fetch_told, has_words
 from leasehold.ports import Operation, Term
 from leasehold.ports.operation import Operations
 

@@ -22,10 +22,10 @@ from leasehold.model.job import (
     plain_first_try,
 )
 from leasehold.model.states import State
+from leasehold.pg.connection.encodings import fetch_told
 from leasehold.pg.connection.fast.copying import NULL, field, text
 from leasehold.pg.connection.fast.exchange import Row
 from leasehold.pg.connection.pool import Pool
-from leasehold.pg.connection.words import fetch_told
 from leasehold.ports import Acked, AckItem, AdvisoryClaimStore, Completion, JobStore, Now
 
 _LOOKS = 8

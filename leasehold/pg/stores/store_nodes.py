@@ -9,8 +9,8 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from leasehold.model.lease import Seen
+from leasehold.pg.connection.encodings import fetch_told
 from leasehold.pg.connection.pool import Pool
-from leasehold.pg.connection.words import fetch_told
 from leasehold.ports import (
     Heartbeat,
     LockSeen,

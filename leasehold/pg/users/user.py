@@ -32,8 +32,8 @@ from leasehold.errors import (
 from leasehold.model.codec import Codec, sealed
 from leasehold.model.deadline import Level
 from leasehold.model.job import JobRequest, encode
+from leasehold.pg.connection.encodings import json_in_ascii
 from leasehold.pg.connection.faults import translate
-from leasehold.pg.connection.words import json_in_ascii
 from leasehold.pg.sql import statement
 
 _IDLE_MS = 10_000
