@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from leasehold.model.deadline import Breach, DueLevel, Level
-from leasehold.ports.common import Now, Rows
-from leasehold.ports.operation import Operations, named, operation
+from leasehold.ports.common import Now
+from leasehold.ports.operation import Operations, operation
+from leasehold.ports.rows import DeadlineView, UnhandledBreach
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +51,11 @@ class DeadlineStore(Operations):
     @operation("deadline/prune")
     async def prune_deadlines(self, days: int, limit: int, now: Now) -> int: ...
 
-    @operation(
-        "deadline/list",
-        answer=named(
-            "id level name state due_at closed_at late_seconds job_id schedule since until "
-            "job_state on_breach callback_job key"
-        ),
-    )
-    async def deadlines(self, state: str | None, name: str | None, limit: int) -> Rows: ...
+    @operation("deadline/list")
+    async def deadlines(
+        self, state: str | None, name: str | None, limit: int
+    ) -> list[DeadlineView]: ...
 
-    @operation("deadline/unhandled", answer=named("id level name task callback_job why"))
-    async def unhandled_breaches(self, days: int, limit: int, now: Now) -> Rows:
-        """Return breaches whose callback waits for a task that no live node knows (``why`` is
-        ``unknown``) or ended without success (``why`` is its state)."""
+    @operation("deadline/unhandled")
+    async def unhandled_breaches(self, days: int, limit: int, now: Now) -> list[UnhandledBreach]:
+        """Return recent breaches whose callback has not succeeded, the newest first."""

@@ -93,18 +93,6 @@ def value(rows: list[Row]) -> Any:
     return rows[0][0]
 
 
-def named(columns: str) -> Callable[[list[Row]], list[dict[str, Any]]]:
-    """Read each row as a dictionary. ``columns``: their names, separated by spaces."""
-    keys = columns.split()
-    return lambda rows: [dict(zip(keys, row, strict=True)) for row in rows]
-
-
-def first(columns: str) -> Answer:
-    """Read only the first row as a dictionary; None if there is none."""
-    read = named(columns)
-    return lambda rows: read(rows[:1])[0] if rows else None
-
-
 def operation(
     sql: str, *, answer: Answer | None = None, aside: bool = False
 ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:

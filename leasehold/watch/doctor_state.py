@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from leasehold.config import Settings
+from leasehold.ports import TransactionView
 from leasehold.ports.doctor import Examination
 from leasehold.watch.advice import recommended, worst_gap, worst_trip
 from leasehold.watch.facts import duration
@@ -19,7 +19,7 @@ _DEAD_ROWS = 100_000
 
 def connections(found: Examination, settings: Settings) -> Iterator[Finding]:
     server = found.server
-    ours = sum(int(row["count"]) for row in found.connections)
+    ours = sum(found.connections.values())
     each = 1 + settings.work_connections  # the guard's
     takes = f"a node holds {each}, and up to {settings.user_connections + 1} more on demand"
     words = (
@@ -61,13 +61,13 @@ def _nearly(used: int, most: int) -> bool:
 
 def pins(found: Examination) -> Iterator[Finding]:
     pins = 0
-    for row in found.pins:
-        age, seconds = row["xmin_age"], row["open_seconds"]
-        if age is None or (seconds is None and row["what"] != "replication slot"):
+    for row in found.transactions:
+        age, seconds = row.xmin_age, row.open_seconds
+        if seconds is None and row.what != "replication slot":
             continue
         if seconds is not None and seconds < PIN_SECONDS:
             continue
-        if row["what"] == "replication slot" and (row["state"] == "active" or age < _DEAD_ROWS):
+        if row.what == "replication slot" and (row.state == "active" or age < _DEAD_ROWS):
             continue
         pins += 1
         yield pin_finding(row)
@@ -75,24 +75,23 @@ def pins(found: Examination) -> Iterator[Finding]:
         yield Finding("xmin", OK, "No open transaction blocks vacuum")
 
 
-def pin_finding(row: dict[str, Any]) -> Finding:
-    """``row``: from :meth:`leasehold.ports.Reports.transactions`."""
-    age = row["open_seconds"]
+def pin_finding(row: TransactionView) -> Finding:
+    age = row.open_seconds
     state = "is not in use" if age is None else f"has been open for {duration(age)}"
-    who = f"{row['what']} {row['pid']}"
-    if row["what"] == "transaction":
-        who = f"the transaction of pid {row['pid']} ({row['role']}"
-        who += f", {row['application']}" if row["application"] else ""
-        who += f", {row['client']}, {row['state']})"
+    who = f"{row.what} {row.pid}"
+    if row.what == "transaction":
+        who = f"the transaction of pid {row.pid} ({row.role}"
+        who += f", {row.application}" if row.application else ""
+        who += f", {row.client}, {row.state})"
     do = {
-        "prepared transaction": f"In psql: rollback prepared '{row['pid']}'",
-        "replication slot": f"In psql: select pg_drop_replication_slot('{row['pid']}')",
-    }.get(row["what"], f"In psql: select pg_terminate_backend({row['pid']})")
+        "prepared transaction": f"In psql: rollback prepared '{row.pid}'",
+        "replication slot": f"In psql: select pg_drop_replication_slot('{row.pid}')",
+    }.get(row.what, f"In psql: select pg_terminate_backend({row.pid})")
     return Finding(
         "xmin",
         WRONG,
         f"Vacuum cannot remove dead rows: {who} {state}; its xmin is "
-        f"{row['xmin_age']:,} transactions old",
+        f"{row.xmin_age:,} transactions old",
         do,
     )
 
@@ -109,15 +108,15 @@ def vacuum(found: Examination, settings: Settings) -> Iterator[Finding]:
     late = [
         row
         for row in found.tables
-        if row["dead"] > _DEAD_ROWS and row["dead"] > row["live"] and row["name"] != "job_done"
+        if row.dead > _DEAD_ROWS and row.dead > row.live and row.name != "job_done"
     ]
     for row in late:
         yield Finding(
             "autovacuum",
             WRONG,
-            f"Table {row['name']} has {row['dead']:,} dead rows beside {row['live']:,} live ones: "
+            f"Table {row.name} has {row.dead:,} dead rows beside {row.live:,} live ones: "
             "autovacuum does not keep up, or is held back by an open transaction",
-            f"In psql: vacuum (verbose) {settings.schema}.{row['name']}; and see the finding xmin",
+            f"In psql: vacuum (verbose) {settings.schema}.{row.name}; and see the finding xmin",
         )
     if found.tables and not late:
         yield Finding("autovacuum", OK, "autovacuum is on and keeps up")

@@ -12,9 +12,11 @@ from leasehold.ports import (
     FailingSchedule,
     LeaderView,
     NodeView,
-    Rows,
     ScheduleView,
     Summary,
+    TaskFailures,
+    TransactionView,
+    UnhandledBreach,
 )
 
 
@@ -31,11 +33,11 @@ class Facts:
     schedules: list[ScheduleView]
     events: list[EventView]
     """The newest, in any order."""
-    unhandled: Rows = field(default_factory=list)
+    unhandled: list[UnhandledBreach] = field(default_factory=list)
     """Breaches whose callback waits for an unknown task, or ended without success."""
-    pins: Rows = field(default_factory=list)
-    """Transactions and others that block vacuum, the oldest first."""
-    failures: Rows = field(default_factory=list)
+    transactions: list[TransactionView] = field(default_factory=list)
+    """What blocks vacuum."""
+    failures: list[TaskFailures] = field(default_factory=list)
     """Failed attempts and discarded jobs, by task."""
     failing: list[FailingSchedule] = field(default_factory=list)
     """Schedules whose jobs fail."""

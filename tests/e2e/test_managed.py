@@ -121,4 +121,4 @@ async def _locks(dsn: str) -> None:
 
 
 async def _waits(app: App) -> bool:
-    return any(not row["granted"] for row in await (await app.inspect()).locks())
+    return any(not row.granted for row in await (await app.inspect()).locks())

@@ -251,7 +251,7 @@ async def test_a_completion_races_the_sweep_and_there_is_one_verdict(
     races = RACES
     async with _racers(direct_dsn) as (bench, sweeper):
         jobs = await _running(bench, races)
-        due = {row["id"]: row["due_at"] for row in await sweeper.deadlines("armed", None, 10_000)}
+        due = {row.id: row.due_at for row in await sweeper.deadlines("armed", None, 10_000)}
         told: set[UUID] = set()
         delay = 0.0
         for number, job in enumerate(jobs):

@@ -18,10 +18,11 @@ from leasehold.ports import (
     NodeView,
     ScheduleView,
     Summary,
+    TaskFailures,
 )
 from leasehold.watch.checks import CHECKS, KINDS, Problem, database_problem, problems
 from leasehold.watch.facts import Facts, duration
-from tests.support.rows import DEATH, EVENT, LEADER, NODE, NOW, SCHEDULE
+from tests.support.rows import DEATH, EVENT, LEADER, NODE, NOW, SCHEDULE, TRANSACTION
 
 CALM = Summary(
     ready=0,
@@ -330,23 +331,18 @@ def test_polling_behind_a_pooler_is_a_note_for_all_nodes_together():
 
 
 def test_who_pins_is_named_with_what_to_type():
-    pin = {
-        "pid": "77", "what": "transaction", "role": "ada", "application": "psql",
-        "state": "idle in transaction", "seconds": 301.0,
-    }  # fmt: skip
-    problem = only(wrong(pins=[pin]), "xmin_pinned")
+    problem = only(wrong(transactions=[TRANSACTION]), "xmin_pinned")
     assert "ada psql" in problem.sentence and "5 min 1 s" in problem.sentence
     assert problem.do == "End it: select pg_terminate_backend(77)"
-    assert wrong(pins=[{**pin, "seconds": 299.0}]) == []
-    assert wrong(pins=[pin], pin_seconds=400.0) == []
-    prepared = {**pin, "what": "prepared transaction", "pid": "gid-1"}
-    assert only(wrong(pins=[prepared]), "xmin_pinned").do == "rollback prepared 'gid-1'"
+    assert wrong(transactions=[TRANSACTION._replace(open_seconds=299.0)]) == []
+    assert wrong(transactions=[TRANSACTION], pin_seconds=400.0) == []
+    prepared = TRANSACTION._replace(what="prepared transaction", pid="gid-1")
+    assert only(wrong(transactions=[prepared]), "xmin_pinned").do == "rollback prepared 'gid-1'"
 
 
 # -- failures, crashes, schedules that fail ------------------------------------------------------
-def failing_task(**changes: Any) -> dict[str, Any]:
-    row = {"task": "send", "discarded": 0, "failed": 0, "finished": 0, "error": "ValueError: no"}
-    return {**row, **changes}
+def failing_task(**changes: Any) -> TaskFailures:
+    return TaskFailures("send", 0, 0, 0, NOW, "ValueError: no")._replace(**changes)
 
 
 @pytest.mark.parametrize(

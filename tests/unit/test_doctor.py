@@ -10,11 +10,13 @@ import pytest
 from leasehold.config import Settings, Timings
 from leasehold.errors import UnsafeServer
 from leasehold.pg.schema.examination import compare
+from leasehold.ports import TableView
 from leasehold.ports.doctor import TRANSACTION, Clocks, Examination, Gaps, Tokens
 from leasehold.watch.advice import recommended
 from leasehold.watch.doctor import findings
 from leasehold.watch.doctor_state import connections
 from leasehold.watch.finding import Finding
+from tests.support import rows
 
 SETTINGS = Settings(dsn="postgresql://x", schema="leasehold")
 SERVER: dict[str, Any] = {
@@ -129,20 +131,22 @@ def test_a_missing_row_of_the_incarnation_is_told():
 
 
 def test_a_slot_and_a_prepared_transaction_that_pin_xmin_are_told_with_their_end():
-    slot = {
-        "pid": "old", "what": "replication slot", "role": "", "application": "", "client": "",
-        "state": "inactive", "open_seconds": None, "xmin_age": 200_000, "query": None,
-    }  # fmt: skip
-    prepared = {**slot, "pid": "gid", "what": "prepared transaction", "open_seconds": 4000.0}
-    assert worst(sound(pins=[slot]))["xmin"] == "In psql: select pg_drop_replication_slot('old')"
-    assert worst(sound(pins=[prepared]))["xmin"] == "In psql: rollback prepared 'gid'"
-    assert worst(sound(pins=[{**slot, "state": "active"}])) == {}
-    assert worst(sound(pins=[{**prepared, "open_seconds": 5.0}])) == {}
+    slot = rows.TRANSACTION._replace(
+        pid="old", what="replication slot", state="inactive", open_seconds=None
+    )
+    prepared = slot._replace(pid="gid", what="prepared transaction", open_seconds=4000.0)
+    assert (
+        worst(sound(transactions=[slot]))["xmin"]
+        == "In psql: select pg_drop_replication_slot('old')"
+    )
+    assert worst(sound(transactions=[prepared]))["xmin"] == "In psql: rollback prepared 'gid'"
+    assert worst(sound(transactions=[slot._replace(state="active")])) == {}
+    assert worst(sound(transactions=[prepared._replace(open_seconds=5.0)])) == {}
 
 
 def test_autovacuum_that_is_off_or_cannot_keep_up_is_told():
     assert "autovacuum" in worst(sound(settings={**GOOD, "autovacuum": "off"}))
-    table = {"name": "job", "dead": 900_000, "live": 1000}
+    table = TableView("job", 1000, 900_000, 0, 0, None, 0, 0, 1)
     assert "vacuum (verbose) leasehold.job" in worst(sound(tables=[table]))["autovacuum"]
 
 

@@ -12,7 +12,7 @@ from leasehold_lab.sim.store import SimStore
 
 from leasehold.errors import QueryFailed
 from leasehold.ports import Store
-from leasehold.ports.operation import Operation, Operations, Row, count, named, operation, value
+from leasehold.ports.operation import Operation, Operations, Row, count, operation, value
 
 
 class Colour(StrEnum):
@@ -77,9 +77,6 @@ class Shop(Operations):
     @operation("shop/said", answer=value)
     async def said(self) -> bool: ...
 
-    @operation("shop/rows", answer=named("x y"))
-    async def by_name(self) -> list[dict[str, Any]]: ...
-
     @operation("shop/sent")
     async def sent(
         self, ids: Sequence[int], record: dict[str, Any], records: Sequence[Record]
@@ -115,7 +112,6 @@ async def test_the_annotation_says_what_becomes_of_the_rows():
 async def test_an_answer_may_read_the_rows_in_another_way():
     assert await Shop((1,), (1,)).counted() == 2
     assert await Shop((False,)).said() is False
-    assert await Shop((1, 2)).by_name() == [{"x": 1, "y": 2}]
 
 
 async def test_dictionaries_and_records_are_documents_and_other_sequences_are_not():

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from leasehold.errors import Conflict
 from leasehold.model.history import class_of
-from leasehold.ports import AttemptView, Now, Rows
+from leasehold.ports import AttemptView, MinuteView, Now, StackView
 from leasehold_lab.sim.rows import DoneRow, SimDatabase, StackRow, TickRow
 from leasehold_lab.sim.store_control import ControlOperations
 from leasehold_lab.sim.store_schedules import insert_scheduled
@@ -80,12 +80,11 @@ class SimDashboards(ControlOperations):
                 return True
         return False
 
-    async def stack(self, job: UUID) -> dict[str, Any] | None:
+    async def stack(self, job: UUID) -> StackView | None:
         row = self.db.stacks.get(job)
         if row is None:
             return None
-        names = ("request", "claim_token", "asked_at", "answered_at", "says")
-        return {name: getattr(row, name) for name in names}
+        return StackView(row.request, row.claim_token, row.asked_at, row.answered_at, row.says)
 
     async def run_schedule(self, app: str, name: str, job: UUID, now: Now) -> bool:
         db, row = self.db, self.db.schedules.get((app, name))
@@ -130,14 +129,11 @@ class SimDashboards(ControlOperations):
         self.db.tallies -= folded
         return folded
 
-    async def history(self, since: datetime, queue: str | None, limit: int) -> Rows:
+    async def history(self, since: datetime, queue: str | None, limit: int) -> list[MinuteView]:
         found = sorted(
             key for key in self.db.history if key[0] >= since and queue in (None, key[1])
         )
-        names = ("at", "queue", "task_name")
-        return [
-            {**dict(zip(names, key, strict=True)), **self.db.history[key]} for key in found[:limit]
-        ]
+        return [MinuteView(*key, **self.db.history[key]) for key in found[:limit]]
 
 
 def _minute(moment: datetime) -> datetime:

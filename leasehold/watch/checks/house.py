@@ -88,15 +88,15 @@ def _cannot_start(facts: Facts) -> Iterator[str | Said]:
     page="database", shared=True,
 )  # fmt: skip
 def _xmin_pinned(facts: Facts) -> Iterator[str | Said]:
-    old = [row for row in facts.pins if (row["seconds"] or 0.0) > facts.pin_seconds]
-    if old:
-        row = old[0]
-        named = " ".join(str(row[key]) for key in ("role", "application") if row[key])
-        end = f"End it: select pg_terminate_backend({row['pid']})"
+    opened = [(row.open_seconds or 0.0, row) for row in facts.transactions]
+    seconds, row = max(opened, key=lambda one: one[0], default=(0.0, None))
+    if row and seconds > facts.pin_seconds:
+        named = " ".join(name for name in (row.role, row.application) if name)
+        end = f"End it: select pg_terminate_backend({row.pid})"
         yield Said(
-            f"A {row['what']} ({row['pid']}: {shorten(named)}, {row['state']}) has been open for "
-            f"{duration(row['seconds'])}: vacuum cannot remove dead rows, and tables grow",
-            {"do": end if row["what"] == "transaction" else f"rollback prepared '{row['pid']}'"},
+            f"A {row.what} ({row.pid}: {shorten(named)}, {row.state}) has been open for "
+            f"{duration(seconds)}: vacuum cannot remove dead rows, and tables grow",
+            {"do": end if row.what == "transaction" else f"rollback prepared '{row.pid}'"},
         )
 
 

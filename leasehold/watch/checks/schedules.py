@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from leasehold.config import RESTART_SECONDS
 from leasehold.errors import error_line, shorten
-from leasehold.ports import EventView, Rows
+from leasehold.ports import EventView, UnhandledBreach
 from leasehold.watch.checks.registry import (
     INFO,
     Said,
@@ -145,12 +145,12 @@ def _deadline_breached(facts: Facts) -> Iterator[str | Said]:
     page="deadlines?state=breached", shared=True, alert="critical",
 )  # fmt: skip
 def _breach_unhandled(facts: Facts) -> Iterator[str | Said]:
-    by_task: dict[tuple[str, str], Rows] = {}
+    by_task: dict[tuple[str, str], list[UnhandledBreach]] = {}
     for row in facts.unhandled:
-        by_task.setdefault((row["task"], row["why"]), []).append(row)
+        by_task.setdefault((row.task, row.why), []).append(row)
     for (task, why), rows in sorted(by_task.items()):
-        named = f"{rows[0]['name']!r}" + (f" and {len(rows) - 1} more" if len(rows) > 1 else "")
-        ids = ", ".join(str(row["callback_job"]) for row in rows[:3])
+        named = f"{rows[0].name!r}" + (f" and {len(rows) - 1} more" if len(rows) > 1 else "")
+        ids = ", ".join(str(row.callback_job) for row in rows[:3])
         if why == "unknown":
             yield Said(
                 f"No callback ran for a missed deadline ({named}): "
