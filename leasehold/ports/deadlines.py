@@ -8,7 +8,7 @@ from uuid import UUID
 
 from leasehold.model.deadline import Breach, DueLevel, Level
 from leasehold.ports.common import Now
-from leasehold.ports.operation import Operations, operation
+from leasehold.ports.operation import Operations, Row, operation
 from leasehold.ports.rows import DeadlineView, UnhandledBreach
 
 
@@ -21,7 +21,12 @@ class Swept:
     """Seconds until the next deadline is due; None: none is armed."""
 
 
+def _swept(rows: list[Row]) -> Swept:
+    return Swept(tuple(Breach(*row[1:]) for row in rows if row[1] is not None), rows[0][0])
+
+
 class DeadlineStore(Operations):
+    @operation("deadline/sweep", answer=_swept)
     async def sweep(self, limit: int, now: Now) -> Swept:
         """Decide at most ``limit`` passed deadlines, and enqueue their callbacks. Any process may
         do this at any time."""
@@ -33,6 +38,7 @@ class DeadlineStore(Operations):
         """Note that the claim's job starts: arm the levels that count from its first start. Return
         all levels, or none if the claim was lost."""
 
+    @operation("deadline/arm")
     async def arm_deadline(
         self, deadline: UUID, name: str, levels: Sequence[Level], now: Now
     ) -> tuple[UUID, bool]:

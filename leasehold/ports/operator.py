@@ -53,6 +53,7 @@ class OperatorStore(Operations):
         dropped. Raises Conflict while a long reader locks them. Retry later then, because it takes
         locks behind which all others wait."""
 
+    @operation("prune/rows")
     async def prune(self, days: dict[str, int], limit: int, now: Now) -> int:
         """Delete rows older than ``days`` (events, ticks, attempts, history). Return how many."""
 

@@ -27,6 +27,13 @@ class Point(NamedTuple):
 @dataclass
 class Record:
     name: str
+    more: dict[str, int]
+
+
+class Line(NamedTuple):
+    begin: Point
+    end: Point
+    colour: str
 
 
 class Shop(Operations):
@@ -62,6 +69,9 @@ class Shop(Operations):
     @operation("shop/points")
     async def points(self) -> list[Point]: ...
 
+    @operation("shop/line")
+    async def line(self) -> Line | None: ...
+
     @operation("shop/ids")
     async def ids(self) -> set[int]: ...
 
@@ -80,6 +90,11 @@ class Shop(Operations):
     @operation("shop/sent")
     async def sent(
         self, ids: Sequence[int], record: dict[str, Any], records: Sequence[Record]
+    ) -> None: ...
+
+    @operation("shop/several")
+    async def several(
+        self, one: Record, points: Sequence[Point], pairs: Sequence[tuple[int, str]]
     ) -> None: ...
 
 
@@ -104,6 +119,8 @@ async def test_the_annotation_says_what_becomes_of_the_rows():
     assert await Shop().maybe() is None and await Shop(("x",)).maybe() == "x"
     assert await Shop((None,)).colour() is None and await Shop(("red",)).colour() is Colour.RED
     assert await Shop((1, 2, "beside"), (3, 4)).points() == [Point(1, 2), Point(3, 4)]
+    line = await Shop((1, 2, 3, 4, "red", "beside")).line()
+    assert line == Line(Point(1, 2), Point(3, 4), "red") and await Shop().line() is None
     assert await Shop((1,), (2,)).ids() == {1, 2}
     assert await Shop((1, "a"), (2, "b")).pairs() == [(1, "a"), (2, "b")]
     assert await Shop((1, "a")).pair() == (1, "a")
@@ -118,6 +135,18 @@ async def test_dictionaries_and_records_are_documents_and_other_sequences_are_no
     shop = Shop()
     await shop.sent([1], {}, [])
     assert shop.documents == {"record", "records"}
+
+
+async def test_a_record_is_sent_as_its_fields_and_tuples_as_one_array_for_each_column():
+    shop = Shop()
+    await shop.several(Record("a", {"x": 1}), [Point(1, 2), Point(3, 4)], [(5, "b")])
+    assert shop.asked and shop.asked[1] == {
+        "one_name": "a", "one_more": {"x": 1}, "points_x": (1, 3), "points_y": (2, 4),
+        "pairs_1": (5,), "pairs_2": ("b",),
+    }  # fmt: skip
+    assert shop.documents == {"one_more"}
+    await shop.several(Record("a", {}), [], [])
+    assert shop.asked[1] | {"points_x": (), "pairs_2": ()} == shop.asked[1]
 
 
 async def test_a_store_without_an_executor_says_which_declaration_it_lacks():

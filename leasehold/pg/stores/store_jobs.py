@@ -26,7 +26,7 @@ from leasehold.pg.connection.copying import NULL, field, text
 from leasehold.pg.connection.exchange import Row
 from leasehold.pg.connection.pool import Pool
 from leasehold.pg.connection.words import fetch_told
-from leasehold.ports import Acked, AckItem, AdvisoryClaimStore, Completion, JobStore, Now
+from leasehold.ports import Acked, AckItem, AdvisoryClaimStore, JobStore, Now
 
 _LOOKS = 8
 _FIRST_PAUSE = 0.01
@@ -113,14 +113,6 @@ class PgJobs(JobStore, AdvisoryClaimStore):
                     begins.saw(job.queue, Seen._make(job.seen))
         return jobs
 
-    async def claim_candidates(
-        self, node: UUID, epoch: int, jobs: Sequence[UUID], limit: int, now: Now
-    ) -> list[ClaimedJob]:
-        params = {"node": node, "epoch": epoch, "ids": list(jobs), "limit": limit, "now": now}
-        rows = await self._pool.fetch("job/claim_candidates", params)
-        claimed = {row[0]: ClaimedJob(*row) for row in rows}
-        return [claimed[job] for job in jobs if job in claimed]
-
     async def ack(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
         """Record outcomes. A batch in which every job succeeded uses a shorter statement."""
         items = sorted(items, key=_job_number)  # rows are locked in this order
@@ -155,24 +147,6 @@ class PgJobs(JobStore, AdvisoryClaimStore):
         taken = {row[0] for row in await self._pool.fetch("job/was_taken", params)}
         before = {item.job for item in rest if item.job not in taken}
         return Acked(acked.written | before, acked.locked)
-
-    async def completion(self, node: UUID, job: UUID, token: int) -> Completion:
-        params = {"node": node, "job": job, "token": token}
-        free, there = (await self._pool.fetch("job/completion", params))[0]
-        if free:
-            return Completion.ROLLED_BACK
-        return Completion.OPEN if there else Completion.OVER
-
-    async def give_back(
-        self, node: UUID, claims: Sequence[tuple[UUID, int]], now: Now = None
-    ) -> int:
-        params = {
-            "node": node,
-            "ids": [job for job, _ in claims],
-            "tokens": [token for _, token in claims],
-            "now": now,
-        }
-        return len(await self._pool.fetch("job/give_back", params))
 
     async def cancel(self, job: UUID, reason: str, now: Now) -> str | None:
         return await self._control("job/cancel", {"job": job, "reason": reason, "now": now})

@@ -6,7 +6,7 @@
 -- index: job_pkey, job_key_pkey
 with mine as materialized (
     select l.id, l.unwanted
-    from unnest((select %(ids)s::uuid[]), (select %(tokens)s::bigint[])) as a (id, claim_token),
+    from unnest((select %(claims_1)s::uuid[]), (select %(claims_2)s::bigint[])) as a (id, claim_token),
          lateral (select j.id, j.cancel_requested as unwanted from leasehold.job j
                   where j.id = a.id and j.claim_token = a.claim_token and j.node = %(node)s
                   for update skip locked) l
