@@ -40,13 +40,15 @@ class DashboardStore(Operations):
     async def discard(self, jobs: Sequence[UUID], reason: str, now: Now) -> set[UUID]:
         """Discard waiting and quarantined jobs. Return those discarded. Others are not changed."""
 
-    @operation("job/cancel_many")
-    async def cancel_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> set[UUID]:
-        """Cancel waiting jobs, and signal running ones. Return these. Others are not changed."""
+    @operation("job/cancel", answer=dict)
+    async def cancel_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> dict[UUID, str]:
+        """Cancel waiting jobs, and flag running ones for their workers. Return where each known job
+        was: ``waiting``, ``running``, ``finished``, or ``locked`` and so left alone."""
 
-    @operation("job/retry_many")
-    async def retry_many(self, jobs: Sequence[UUID], now: Now) -> set[UUID]:
-        """Run finished jobs again, and make waiting ones due now. Return these."""
+    @operation("job/retry", answer=dict)
+    async def retry_many(self, jobs: Sequence[UUID], now: Now) -> dict[UUID, str]:
+        """Run finished jobs again, and make waiting ones due now. Return where each known job was,
+        as above. Running ones are left alone."""
 
     @operation("job/attempts")
     async def attempts(self, job: UUID, limit: int) -> list[AttemptView]:

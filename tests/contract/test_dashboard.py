@@ -53,7 +53,7 @@ async def test_a_quarantined_job_can_be_discarded_and_retried(world: World):
     await world.a.store.rescue([world.b.id], 1, 100, world.now)
     assert [await world.state(job) for job in jobs] == ["quarantined"] * 2
     assert await world.a.store.discard(jobs[:1], "why", world.now) == set(jobs[:1])
-    assert await world.a.store.retry_many(jobs[1:], world.now) == set(jobs[1:])
+    assert await world.a.store.retry_many(jobs[1:], world.now) == {jobs[1]: "finished"}
     record = await world.get(jobs[0])
     assert record.state == "discarded" and "worker died" in (record.last_error or "")
     assert await world.state(jobs[1]) == "available"
@@ -67,7 +67,9 @@ async def test_many_are_cancelled_and_running_ones_are_asked(world: World):
     waiting = await world.enqueue(3)
     asked = [claimed.id, *waiting, done.id, uuid4()]
     changed = await world.b.store.cancel_many(asked, "enough", world.now)
-    assert changed == {claimed.id, *waiting}
+    assert changed == {
+        claimed.id: "running", **dict.fromkeys(waiting, "waiting"), done.id: "finished"
+    }  # fmt: skip
     assert (await world.get(claimed.id)).cancel_requested
     assert (await world.get(waiting[0])).last_error == "enough"
     assert [s.job for s in (await world.a.beat()).signals] == [claimed.id]
@@ -81,7 +83,7 @@ async def test_many_are_retried_and_running_ones_are_left(world: World):
     await world.b.ack(done, Decision(State.DISCARDED, error="no"))
     [later] = await world.enqueue(run_in=60)
     changed = await world.a.store.retry_many([claimed.id, done.id, later], world.now)
-    assert changed == {done.id, later}
+    assert changed == {claimed.id: "running", done.id: "finished", later: "waiting"}
     assert await world.state(claimed.id) == "running"
     record = await world.get(done.id)
     assert (record.state, record.attempt, record.last_error) == ("available", 0, "no")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -34,19 +34,22 @@ class SimDashboards(ControlOperations):
                 given_up.add(job)
         return given_up
 
-    async def cancel_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> set[UUID]:
-        acts = {job: await self._tried(self.cancel(job, reason, now)) for job in jobs}
-        return {job for job, where in acts.items() if where in ("waiting", "running")}
+    async def cancel_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> dict[UUID, str]:
+        return await self._each(jobs, lambda job: self.cancel(job, reason, now))
 
-    async def retry_many(self, jobs: Sequence[UUID], now: Now) -> set[UUID]:
-        acts = {job: await self._tried(self.retry(job, now)) for job in jobs}
-        return {job for job, where in acts.items() if where in ("waiting", "finished")}
+    async def retry_many(self, jobs: Sequence[UUID], now: Now) -> dict[UUID, str]:
+        return await self._each(jobs, lambda job: self.retry(job, now))
 
-    async def _tried(self, act: Awaitable[str | None]) -> str | None:
-        try:
-            return await act
-        except Conflict:
-            return None  # like SKIP LOCKED
+    async def _each(
+        self, jobs: Sequence[UUID], act: Callable[[UUID], Awaitable[str | None]]
+    ) -> dict[UUID, str]:
+        found = {}
+        for job in jobs:
+            try:
+                found[job] = await act(job)
+            except Conflict:
+                found[job] = "locked"
+        return {job: where for job, where in found.items() if where}
 
     async def attempts(self, job: UUID, limit: int) -> list[AttemptView]:
         rows = [(token, row) for (of, token), row in self.db.attempts.items() if of == job]

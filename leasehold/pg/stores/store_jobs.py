@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from typing import Any
@@ -26,13 +26,13 @@ from leasehold.pg.connection.copying import NULL, field, text
 from leasehold.pg.connection.exchange import Row
 from leasehold.pg.connection.pool import Pool
 from leasehold.pg.connection.words import fetch_told
-from leasehold.ports import Acked, AckItem, AdvisoryClaimStore, JobStore, Now
+from leasehold.ports import Acked, AckItem, DashboardStore, JobStore, Now
 
 _LOOKS = 8
 _FIRST_PAUSE = 0.01
 
 
-class PgJobs(JobStore, AdvisoryClaimStore):
+class PgJobs(JobStore, DashboardStore):
     _pool: Pool
     _may_insert = True
     """False if the login may only call leasehold.enqueue, not write the table itself."""
@@ -149,29 +149,10 @@ class PgJobs(JobStore, AdvisoryClaimStore):
         return Acked(acked.written | before, acked.locked)
 
     async def cancel(self, job: UUID, reason: str, now: Now) -> str | None:
-        return await self._control("job/cancel", {"job": job, "reason": reason, "now": now})
+        return await _control(job, lambda: self.cancel_many([job], reason, now))
 
     async def retry(self, job: UUID, now: Now) -> str | None:
-        return await self._control("job/retry", {"job": job, "now": now})
-
-    async def _control(self, name: str, params: dict[str, object]) -> str | None:
-        """Run an operation on one job. A job that is moving between its tables may be visible in
-        neither: try again with a fresh snapshot before reporting that it does not exist."""
-        where: str | None = None
-        for look in range(_LOOKS):
-            where = (await fetch_told(self._pool, name, params))[0][0]
-            if where is not None and where != "locked":
-                return where
-            if where is None and look >= 2:
-                return None
-            # wait here: in the database, later calls would queue behind this one
-            await asyncio.sleep(_FIRST_PAUSE * 2**look if where else 0)
-        raise Conflict(
-            "a transaction holds a lock on the job's row: its handler completes it there, or "
-            "another session has locked it",
-            got=str(params["job"]),
-            do="Try again when that transaction has ended",
-        )
+        return await _control(job, lambda: self.retry_many([job], now))
 
     async def get(self, job: UUID) -> JobRecord | None:
         for _ in range(2):  # as in _control
@@ -183,6 +164,25 @@ class PgJobs(JobStore, AdvisoryClaimStore):
     async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
         params = {**wanted.params(), "nodes": None, "limit": limit}
         return [JobRecord(*row) for row in await self._pool.fetch("job/list", params)]
+
+
+async def _control(job: UUID, act: Callable[[], Awaitable[dict[UUID, str]]]) -> str | None:
+    """Act on one job. A job that is moving between its tables may be visible in neither: try again
+    with a fresh snapshot before reporting that it does not exist."""
+    for look in range(_LOOKS):
+        where = (await act()).get(job)
+        if where is not None and where != "locked":
+            return where
+        if where is None and look >= 2:
+            return None
+        # wait here: in the database, later calls would queue behind this one
+        await asyncio.sleep(_FIRST_PAUSE * 2**look if where else 0)
+    raise Conflict(
+        "a transaction holds a lock on the job's row: its handler completes it there, or "
+        "another session has locked it",
+        got=str(job),
+        do="Try again when that transaction has ended",
+    )
 
 
 _SHARED = attrgetter(*COLUMNS)
