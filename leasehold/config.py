@@ -49,6 +49,20 @@ DEATH_SECONDS = 86_400.0
 RESTART_SECONDS = 60.0
 """If no process ran for at most this long, the moments that a schedule missed are only a note: it
 was a deployment. A longer stop is a problem."""
+SILENT_SCHEDULE_SECONDS = 10.0
+"""A schedule is silent if a due moment has been undecided for this long."""
+DEAF_SECONDS = 6.0
+"""A node that has had no wake-ups for longer than this is not just starting."""
+DEAD_ROWS = 100_000
+"""Vacuum does not keep up if a table has more dead rows than this, and more than live ones."""
+SLOT_TRANSACTIONS = 100_000
+"""An unused replication slot is a problem if it is more than this many transactions old."""
+FULL_SHARE = 0.8
+"""Few connections are left if this share of them is in use."""
+OFFSET_SECONDS, FAR_OFFSET_SECONDS = 2.0, 60.0
+"""If the server's clock differs from ours by more, the doctor notes it, or finds it wrong."""
+JUMP_SECONDS = 0.05
+"""A larger step of the server's clock is wrong."""
 
 ON_DEMAND_SECONDS = 60.0
 """A connection that was opened on demand is closed after this time without use."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from leasehold import errors
@@ -10,14 +10,11 @@ from leasehold.config import Settings, wait_seconds
 from leasehold.env import Env
 from leasehold.pg.schema.examination import examine
 from leasehold.ports.doctor import Examination
-from leasehold.version import VERSION
 from leasehold.watch.advice import recommended, worst_gap, worst_trip
+from leasehold.watch.checks import CHECKS
 from leasehold.watch.doctor import findings
 from leasehold.watch.finding import NOTE, WRONG, Finding
 from leasehold.watch.inspector import Inspector
-
-_ELSEWHERE = ("versions_differ", "xmin_pinned", "wakeups_lost", "polling")
-"""Problems of the application that the doctor reports itself."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +54,14 @@ class Diagnosis:
 async def diagnose(settings: Settings, env: Env, seconds: float, role: str) -> Diagnosis:
     """Examine for ``seconds``. ``role`` is what the login is for."""
     examination = await examine(settings, env, seconds)
-    found = findings(examination, settings, role, VERSION)
+    found = findings(examination, settings, role)
     if examination.schema_number and "tables" not in examination.skipped:
         found += await _running(settings, env)
     return Diagnosis(found, examination, settings, _figures(examination, settings))
 
 
 async def _running(settings: Settings, env: Env) -> list[Finding]:
-    """Return a finding that points to ``leasehold status`` if the application has problems."""
+    """Return the application's problems. What is not about the database is only a note here."""
     from leasehold.pg.stores.store import PgStore
 
     store = PgStore(settings, "doctor")
@@ -74,11 +71,7 @@ async def _running(settings: Settings, env: Env) -> list[Finding]:
         return []  # the examination has reported the error
     finally:
         await store.close()
-    wrong = [p for p in problems if not p.info and p.kind not in _ELSEWHERE]
-    if not wrong:
-        return []
-    words = f"leasehold status reports problems: {len(wrong)}. The first: {wrong[0].sentence}"
-    return [Finding("application", NOTE, words, "leasehold status")]
+    return [p if CHECKS[p.kind].doctor else replace(p, level=NOTE) for p in problems if not p.info]
 
 
 def _figures(found: Examination, settings: Settings) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from leasehold.config import DEAD_ROWS
 from leasehold.ports import (
     DeathView,
     EventView,
@@ -14,6 +15,7 @@ from leasehold.ports import (
     NodeView,
     ScheduleView,
     Summary,
+    TableView,
     TaskFailures,
     TransactionView,
     UnhandledBreach,
@@ -87,6 +89,11 @@ def duration(seconds: float) -> str:
     if whole >= 60:
         return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
     return f"{whole} s"
+
+
+def bloated(table: TableView) -> bool:
+    """Has vacuum not kept up? Rows of job_done are dropped by the day."""
+    return table.dead > max(DEAD_ROWS, table.live) and table.name != "job_done"
 
 
 def stale(row: NodeView | LeaderView) -> bool:

@@ -1,29 +1,31 @@
-"""A finding of the doctor, and helpers that write its commands."""
+"""What a check or the doctor found, and helpers that write commands."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 OK, NOTE, WRONG = "ok", "note", "wrong"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``check`` is stable, for tools; ``do`` is what to type, or empty when all is well."""
+    """``kind`` is stable, for tools; ``do`` is what helps, or empty when all is well."""
 
-    check: str
+    kind: str
     level: str
     """``ok``, ``note`` (worth knowing) or ``wrong``."""
     sentence: str
     do: str = ""
+    docs: str = "howto/doctor.md"
+    """The page of the documentation, relative to its root."""
+
+    @property
+    def info(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.level != WRONG
 
     def as_json(self) -> dict[str, str]:
-        return {
-            "check": self.check,
-            "level": self.level,
-            "sentence": self.sentence,
-            "do": self.do,
-        }
+        return asdict(self)
 
 
 def quoted(name: str) -> str:

@@ -23,8 +23,9 @@ from leasehold.ports import (
     UnhandledBreach,
 )
 from leasehold.telemetry import CATALOGUE
-from leasehold.watch.checks import Problem, problems
+from leasehold.watch.checks import problems
 from leasehold.watch.facts import Facts
+from leasehold.watch.finding import Finding
 
 MOST_ROWS = 10_000
 UNHANDLED_DAYS = 7
@@ -129,7 +130,7 @@ class Inspector:
         newer = await self._store.finished(rows[0].counted_until) if rows else {}
         return [row._replace(finished=row.finished + newer.get(row.task, 0)) for row in rows]
 
-    async def problems(self) -> list[Problem]:
+    async def problems(self) -> list[Finding]:
         """What is wrong now, in sentences; see :mod:`leasehold.watch.checks`."""
         return problems(await self.facts())
 

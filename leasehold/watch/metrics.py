@@ -9,8 +9,9 @@ from leasehold.errors import LeaseholdError
 from leasehold.model.history import Counts, class_bound, class_seconds
 from leasehold.ports import CountView, LeaseCounts, QueueView, Reports, Store
 from leasehold.telemetry import CATALOGUE
-from leasehold.watch.checks import KINDS, Problem, claimants, database_problem, problems
+from leasehold.watch.checks import KINDS, claimants, database_problem, problems
 from leasehold.watch.facts import Facts
+from leasehold.watch.finding import Finding
 from leasehold.watch.inspector import Inspector
 from leasehold.watch.metric_names import METRICS
 
@@ -81,7 +82,7 @@ async def read_metrics(inspector: Inspector, store: Store, reports: Reports) -> 
     return sheet
 
 
-def _problems(sheet: Sheet, found: Iterable[Problem]) -> None:
+def _problems(sheet: Sheet, found: Iterable[Finding]) -> None:
     for problem in found:
         sheet.add("leasehold_notes" if problem.info else "leasehold_problems", 1, problem.kind)
 

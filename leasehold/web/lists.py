@@ -7,20 +7,14 @@ from starlette.responses import Response
 
 from leasehold import errors
 from leasehold.model.deadline import STATES
-from leasehold.ports import TableView
 from leasehold.telemetry import CATALOGUE
-from leasehold.watch.facts import stale
+from leasehold.watch.facts import bloated, stale
 from leasehold.watch.inspector import check_kind
 from leasehold.web.site import Site
 
 LEVELS = ("info", "warning", "error")
 _EVENTS = 100
 _ROWS = 200
-OLD_SECONDS = 60.0
-"""A transaction that is open longer is shown as a problem."""
-DEAD_SHARE = 0.5
-"""From DEAD_ROWS on, more dead rows than this per live row are too many."""
-DEAD_ROWS = 5000
 
 
 async def nodes(site: Site, request: Request) -> Response:
@@ -58,6 +52,7 @@ async def deadlines(site: Site, request: Request) -> Response:
 
 async def database(site: Site, request: Request) -> Response:
     operator = await site.operator(request)
+    old = site.app.settings.pin_seconds
     transactions = await operator.store.transactions(20)
     pinning = max(transactions, key=lambda one: one.open_seconds or 0.0, default=None)
     return await site.render(
@@ -65,16 +60,12 @@ async def database(site: Site, request: Request) -> Response:
         "database.html",
         page="database",
         now=await operator.store.database_now(None),
-        tables=[(table, _bloated(table)) for table in await operator.reports.tables()],
+        tables=[(table, bloated(table)) for table in await operator.reports.tables()],
         transactions=transactions,
-        pinning=pinning if pinning and (pinning.open_seconds or 0) > OLD_SECONDS else None,
+        pinning=pinning if pinning and (pinning.open_seconds or 0) > old else None,
         waits=await operator.reports.waits(50),
-        old=OLD_SECONDS,
+        old=old,
     )
-
-
-def _bloated(table: TableView) -> bool:
-    return table.dead > DEAD_ROWS and table.dead > DEAD_SHARE * max(table.live, 1)
 
 
 async def events(site: Site, request: Request) -> Response:

@@ -20,8 +20,9 @@ from leasehold.ports import (
     Summary,
     TaskFailures,
 )
-from leasehold.watch.checks import CHECKS, KINDS, Problem, database_problem, problems
+from leasehold.watch.checks import CHECKS, KINDS, database_problem, problems
 from leasehold.watch.facts import Facts, duration
+from leasehold.watch.finding import Finding
 from tests.support.rows import DEATH, EVENT, LEADER, NODE, NOW, SCHEDULE, TRANSACTION
 
 CALM = Summary(
@@ -49,11 +50,11 @@ def schedule(**changes: Any) -> ScheduleView:
 WELL = Facts(NOW, CALM, [node()], [leader()], [schedule()], [])
 
 
-def wrong(**changes: Any) -> list[Problem]:
+def wrong(**changes: Any) -> list[Finding]:
     return problems(replace(WELL, **changes))
 
 
-def only(found: list[Problem], kind: str) -> Problem:
+def only(found: list[Finding], kind: str) -> Finding:
     assert [p.kind for p in found] == [kind], found
     assert found[0].do
     return found[0]
@@ -340,6 +341,14 @@ def test_who_pins_is_named_with_what_to_type():
     assert only(wrong(transactions=[prepared]), "xmin_pinned").do == "rollback prepared 'gid-1'"
 
 
+def test_a_slot_that_nobody_uses_is_a_problem_once_it_is_old():
+    changes: dict[str, Any] = {"pid": "old", "what": "replication slot", "open_seconds": None}
+    slot = TRANSACTION._replace(**changes, state="inactive")
+    assert "pg_drop_replication_slot('old')" in only(wrong(transactions=[slot]), "xmin_pinned").do
+    assert wrong(transactions=[slot._replace(xmin_age=100_000)]) == []
+    assert wrong(transactions=[slot._replace(state="active")]) == []
+
+
 # -- failures, crashes, schedules that fail ------------------------------------------------------
 def failing_task(**changes: Any) -> TaskFailures:
     return TaskFailures("send", 0, 0, 0, NOW, "ValueError: no")._replace(**changes)
@@ -429,7 +438,7 @@ def test_every_check_is_declared_in_full():
     for kind, check in CHECKS.items():
         assert check.kind == kind and check.meaning.endswith(".") and check.hint, kind
         assert (check.find is None) != (check.error is None), kind
-        assert check.severity in ("problem", "info"), kind
+        assert check.level in ("wrong", "note"), kind
         assert check.alert in ("critical", "warning", "info"), kind
     assert tuple(CHECKS) == KINDS
 

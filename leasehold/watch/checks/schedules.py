@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leasehold.config import RESTART_SECONDS
+from leasehold.config import RESTART_SECONDS, SILENT_SCHEDULE_SECONDS
 from leasehold.errors import error_line, shorten
 from leasehold.ports import EventView, UnhandledBreach
 from leasehold.watch.checks.registry import (
-    INFO,
     Said,
     check,
     lately,
@@ -16,9 +15,7 @@ from leasehold.watch.checks.registry import (
     since,
 )
 from leasehold.watch.facts import Facts, duration
-
-SILENT_SCHEDULE_SECONDS = 10.0
-"""A schedule is silent if a due moment has been undecided for this long."""
+from leasehold.watch.finding import NOTE
 
 
 # -- schedules and deadlines -----------------------------------------------------------------------
@@ -112,7 +109,7 @@ def _excused(event: EventView) -> str:
     "schedule_paused",
     "A person paused a schedule.",
     "To resume it: leasehold schedules resume {name}",
-    severity=INFO, page="schedules",
+    level=NOTE, page="schedules",
 )  # fmt: skip
 def _schedule_paused(facts: Facts) -> Iterator[str | Said]:
     for schedule in facts.schedules:
