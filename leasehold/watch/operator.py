@@ -12,6 +12,7 @@ from leasehold import errors
 from leasehold.config import Settings, check_text
 from leasehold.env import Env
 from leasehold.jobs.client import job_id_of
+from leasehold.loops.recorder import as_row
 from leasehold.model.filter import JobFilter, ids_that_begin
 from leasehold.model.missed import Missed
 from leasehold.model.schedule import Spec
@@ -280,17 +281,9 @@ class Operator:
         """Write a log line and a row. A row that cannot be written does not undo the action."""
         event = make_event(kind, fields, self._env.boot_now())
         log(event, self.via)
-        row = {
-            "age": 0.0,
-            "kind": event.kind,
-            "level": event.level,
-            "node": None,
-            "worker_id": None,
-            "fields": event.fields,
-        }
         # with a database role that only reads, the log line remains
         with suppress(errors.Unavailable, errors.PermissionDenied):
-            await self.store.record([row], self._now())
+            await self.store.record([as_row(event, None)], self._now())
 
     def _reason(self, verb: str, given: str) -> str:
         if given:
