@@ -295,6 +295,24 @@ class Tuning:
     """The pause before a schedule is tried again that the database refused."""
     schedule_ticks: int = 10
     """Ticks of one schedule in one statement, however many schedules are due."""
+    page_call_seconds: float = 5.0
+    """The longest time limit of a query for people."""
+    page_rows: int = 5000
+    """Jobs that one page examines to find those that match."""
+    page_bad_rows: int = 3000
+    """The same for jobs that did not complete. Each is on another page of the table."""
+    page_head_rows: int = 10_000
+    """Jobs at the heads of all queues that are examined to find the running ones."""
+    page_event_rows: int = 10_000
+    """Events that one page examines."""
+    bulk_rows: int = 1_000_000
+    """Jobs that a bulk action examines, in several steps."""
+    locked_tries: int = 8
+    """Tries of a cancel or a retry of one job whose row a transaction holds."""
+    locked_first_pause: float = 0.01
+    """Seconds before the second of these tries."""
+    unhandled_days: int = 7
+    """How many days back a breach without its callback is a problem."""
     prune_held_seconds: float = 60.0
     """The pause of the pruner while another transaction locks a day of the history."""
     prune_held_tries: int = 5

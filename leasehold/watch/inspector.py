@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from leasehold import errors
-from leasehold.config import DEATH_SECONDS, TROUBLE_SECONDS, Settings, check_text
+from leasehold.config import DEATH_SECONDS, TROUBLE_SECONDS, Settings, Tuning, check_text
 from leasehold.env import Env
 from leasehold.model.deadline import STATES
 from leasehold.ports import (
@@ -28,8 +28,6 @@ from leasehold.watch.facts import Facts
 from leasehold.watch.finding import Finding
 
 MOST_ROWS = 10_000
-UNHANDLED_DAYS = 7
-"""How many days back a breach without its callback counts."""
 LATELY = (
     "service_failed",
     "lock_lost",
@@ -89,7 +87,7 @@ class Inspector:
         """Recent breaches whose callback waits for a task that no live node knows, or ended
         without success."""
         now = self._env.due_now()
-        return await self._store.unhandled_breaches(UNHANDLED_DAYS, _checked(limit), now)
+        return await self._store.unhandled_breaches(Tuning.unhandled_days, _checked(limit), now)
 
     async def events(
         self, kind: str | None = None, after: int | None = None, limit: int = 50
@@ -115,7 +113,7 @@ class Inspector:
             leaders=await store.leaders(MOST_ROWS),
             schedules=await store.schedules(MOST_ROWS),
             events=await store.lately(LATELY, TROUBLE_SECONDS, 500, now),
-            unhandled=await store.unhandled_breaches(UNHANDLED_DAYS, 100, now),
+            unhandled=await store.unhandled_breaches(Tuning.unhandled_days, 100, now),
             transactions=await store.transactions(20, now),
             failures=await self._failures(now),
             failing=await store.failing_schedules(TROUBLE_SECONDS, _SCHEDULES, now),

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
+from leasehold.config import Tuning
 from leasehold.errors import Conflict, PermissionDenied, Unavailable
 from leasehold.model.begins import Begins, Seen
 from leasehold.model.filter import JobFilter
@@ -27,9 +28,6 @@ from leasehold.pg.connection.exchange import Row
 from leasehold.pg.connection.pool import Pool
 from leasehold.pg.connection.words import fetch_told
 from leasehold.ports import Acked, AckItem, DashboardStore, JobStore, Now
-
-_LOOKS = 8
-_FIRST_PAUSE = 0.01
 
 
 class PgJobs(JobStore, DashboardStore):
@@ -169,14 +167,14 @@ class PgJobs(JobStore, DashboardStore):
 async def _control(job: UUID, act: Callable[[], Awaitable[dict[UUID, str]]]) -> str | None:
     """Act on one job. A job that is moving between its tables may be visible in neither: try again
     with a fresh snapshot before reporting that it does not exist."""
-    for look in range(_LOOKS):
+    for look in range(Tuning.locked_tries):
         where = (await act()).get(job)
         if where is not None and where != "locked":
             return where
         if where is None and look >= 2:
             return None
         # wait here: in the database, later calls would queue behind this one
-        await asyncio.sleep(_FIRST_PAUSE * 2**look if where else 0)
+        await asyncio.sleep(Tuning.locked_first_pause * 2**look if where else 0)
     raise Conflict(
         "a transaction holds a lock on the job's row: its handler completes it there, or "
         "another session has locked it",
