@@ -49,6 +49,20 @@ DEATH_SECONDS = 86_400.0
 RESTART_SECONDS = 60.0
 """If no process ran for at most this long, the moments that a schedule missed are only a note: it
 was a deployment. A longer stop is a problem."""
+SILENT_SCHEDULE_SECONDS = 10.0
+"""A schedule is silent if a due moment has been undecided for this long."""
+DEAF_SECONDS = 6.0
+"""A node that has had no wake-ups for longer than this is not just starting."""
+DEAD_ROWS = 100_000
+"""Vacuum does not keep up if a table has more dead rows than this, and more than live ones."""
+SLOT_TRANSACTIONS = 100_000
+"""An unused replication slot is a problem if it is more than this many transactions old."""
+FULL_SHARE = 0.8
+"""Few connections are left if this share of them is in use."""
+OFFSET_SECONDS, FAR_OFFSET_SECONDS = 2.0, 60.0
+"""If the server's clock differs from ours by more, the doctor notes it, or finds it wrong."""
+JUMP_SECONDS = 0.05
+"""A larger step of the server's clock is wrong."""
 
 ON_DEMAND_SECONDS = 60.0
 """A connection that was opened on demand is closed after this time without use."""
@@ -288,6 +302,24 @@ class Tuning:
     """The pause before a schedule is tried again that the database refused."""
     schedule_ticks: int = 10
     """Ticks of one schedule in one statement, however many schedules are due."""
+    page_call_seconds: float = 5.0
+    """The longest time limit of a query for people."""
+    page_rows: int = 5000
+    """Jobs that one page examines to find those that match."""
+    page_bad_rows: int = 3000
+    """The same for jobs that did not complete. Each is on another page of the table."""
+    page_head_rows: int = 10_000
+    """Jobs at the heads of all queues that are examined to find the running ones."""
+    page_event_rows: int = 10_000
+    """Events that one page examines."""
+    bulk_rows: int = 1_000_000
+    """Jobs that a bulk action examines, in several steps."""
+    locked_tries: int = 8
+    """Tries of a cancel or a retry of one job whose row a transaction holds."""
+    locked_first_pause: float = 0.01
+    """Seconds before the second of these tries."""
+    unhandled_days: int = 7
+    """How many days back a breach without its callback is a problem."""
     prune_held_seconds: float = 60.0
     """The pause of the pruner while another transaction locks a day of the history."""
     prune_held_tries: int = 5

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Literal, TypeVar, Unpack, get_args, overload
 from uuid import UUID
 
-from leasehold import own
+from leasehold import own_tasks
 from leasehold.app.advisory import AdvisoryLock, Scope
 from leasehold.app.deadlines import Due, OnBreach, StandingDeadline, standing_deadline
 from leasehold.app.definitions import (
@@ -481,7 +481,7 @@ class App(Home):
                         yield node
                     finally:
                         stops()
-                        await own.to_its_end(asyncio.ensure_future(node.stop()))
+                        await own_tasks.to_its_end(asyncio.ensure_future(node.stop()))
         finally:
             self.taking_part.remove(here)
 

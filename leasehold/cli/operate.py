@@ -29,12 +29,19 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from leasehold.app import App
-    from leasehold.ports import EventView, LeaderView, NodeView, StoredSchedule, TickView
+    from leasehold.ports import (
+        EventView,
+        LeaderView,
+        LockView,
+        NodeView,
+        StoredSchedule,
+        TickView,
+    )
     from leasehold.watch.terms import EndedTerm
 
 
 def _show(found: Sequence[Any], columns: list[Column], empty: str) -> None:
-    rows = [row if isinstance(row, dict) else row._asdict() for row in found]
+    rows = [row._asdict() for row in found]
     if given("as_json"):
         show_json(rows)
     else:
@@ -305,7 +312,7 @@ def leaders(terms: bool, limit: int, **_: Any) -> None:
 def locks(limit: int, **_: Any) -> None:
     """List leases and advisory locks, their holders and waiters."""
 
-    async def work(app: App) -> list[dict[str, Any]]:
+    async def work(app: App) -> list[LockView]:
         return await (await app.inspect()).locks(limit)
 
     _show(ask(work), tables.LOCKS, "No locks are held.")

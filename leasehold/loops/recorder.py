@@ -21,6 +21,14 @@ _ROW_BYTES = 200
 Entry = tuple[telemetry.Event, str, str | None]
 
 
+def as_row(
+    event: telemetry.Event, worker_id: str | None, node: str | None = None, age: float = 0.0
+) -> dict[str, Any]:
+    """The event as ``record`` takes it. ``age``: in seconds."""
+    row = {"kind": event.kind, "level": event.level, "fields": event.fields}
+    return {**row, "worker_id": worker_id, "node": node, "age": age}
+
+
 class Recorder(Service):
     """Writes events. ``emit`` may be called from any thread; the loop's thread writes the rows.
 
@@ -69,14 +77,7 @@ class Recorder(Service):
         batch, size = self._batch()
         boot_now = self._env.boot_now()
         rows = [
-            {
-                "age": max(0.0, boot_now - event.boot_at),
-                "kind": event.kind,
-                "level": event.level,
-                "node": node,
-                "worker_id": worker_id,
-                "fields": event.fields,
-            }
+            as_row(event, worker_id, node, max(0.0, boot_now - event.boot_at))
             for event, worker_id, node in batch
         ]
         try:

@@ -172,11 +172,11 @@ async def test_the_deadlines_of_a_backfill_count_from_now(world: World):
     store = world.b.store
     await store.backfill(ELECTION, "mine", [at(1)], [uuid4()], at(2), world.now)
     rows = await store.deadlines(None, None, 10)
-    assert sorted((row["state"], row["due_at"]) for row in rows if row["due_at"]) == [
+    assert sorted((row.state, row.due_at) for row in rows if row.due_at) == [
         ("armed", at(105)),
         ("armed", at(107)),
     ]
-    assert [row["state"] for row in rows if not row["due_at"]] == ["waiting"]
+    assert [row.state for row in rows if not row.due_at] == ["waiting"]
 
 
 async def test_they_are_listed_page_by_page_and_by_the_beginning_of_their_names(world: World):

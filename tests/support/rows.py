@@ -5,7 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from leasehold.ports import DeathView, EventView, LeaderView, NodeView, StoredSchedule, TickView
+from leasehold.ports import (
+    DeathView,
+    EventView,
+    LeaderView,
+    NodeView,
+    StoredSchedule,
+    TickView,
+    TransactionView,
+)
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -68,4 +76,15 @@ TICK = TickView(
 )
 EVENT = EventView(
     id=1, at=NOW, kind="node_started", level="info", worker_id=NODE.worker_id, fields={}
+)
+TRANSACTION = TransactionView(
+    pid="77",
+    what="transaction",
+    role="ada",
+    application="psql",
+    client="local",
+    state="idle in transaction",
+    open_seconds=301.0,
+    xmin_age=200_000,
+    query="",
 )

@@ -29,7 +29,6 @@ from leasehold.pg.schema.roles import ADMIN, ROLES, rights
 from leasehold.pg.sql import statement
 from leasehold.pg.stores.reports import PgReports
 from leasehold.ports.doctor import NEVER, SESSION, TRANSACTION, Clocks, Examination, Gaps, Tokens
-from leasehold.ports.operation import named
 
 _SETTINGS = (
     "synchronous_commit default_transaction_isolation fsync full_page_writes autovacuum "
@@ -210,14 +209,13 @@ class _Examiner:
         reports = PgReports(self._settings, connections=1)
         try:
             self._found.tables = await reports.tables()
-            self._found.pins = await reports.transactions(_PINS)
+            self._found.transactions = await reports.store.transactions(_PINS)
             self._found.nodes = await reports.store.nodes(1000)
         finally:
             await reports.close()
 
     async def _nodes(self) -> None:
-        rows = await self._ask("doctor/connections", {})
-        self._found.connections = named("application count")(rows)
+        self._found.connections = dict(await self._ask("doctor/connections", {}))
         self._found.trouble = dict(await self._ask("doctor/trouble", {"now": None}))
 
     # -- over some time --------------------------------------------------------------------------
