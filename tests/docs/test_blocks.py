@@ -1,0 +1,207 @@
+"""The blocks of how-to pages run on a database. Those of one page are one module, in their order.
+
+Blocks that are files of the application run in test_steps.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+from textwrap import dedent
+from types import ModuleType
+
+import pytest
+
+from tests.pg.test_alembic import url
+
+HOWTO = Path(__file__).parents[2] / "docs" / "howto"
+_WRONG = re.compile(r"^## What goes wrong without it\n.*?(?=^## |\Z)", re.M | re.S)
+_BLOCK = re.compile(r'^( *)```python(?: title="shop.py")?\n(.*?)^\1```', re.M | re.S)
+
+START, END = "start", "end"
+APP = """
+from datetime import UTC, date, datetime, timedelta
+from leasehold import App, Backoff, Context
+from leasehold.testing import drain
+
+app = App()
+"""
+TABLES = """
+from sqlalchemy import insert, select
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+class Base(DeclarativeBase):
+    pass
+
+class Order(Base):
+    __tablename__ = "orders"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    email: Mapped[str]
+
+class payment(Base):
+    __tablename__ = "payment"
+    order: Mapped[int] = mapped_column(primary_key=True)
+
+engine = create_async_engine(url)
+stack.push_async_callback(engine.dispose)
+async with engine.begin() as connection:
+    await connection.run_sync(Base.metadata.create_all)
+session = await stack.enter_async_context(AsyncSession(engine))
+order = Order(id=1, email="kim@example.org")
+"""
+GIVEN: dict[str, dict[str, str]] = {
+    "jobs.md": {
+        START: TABLES + APP,
+        "class Line": """
+stack.push_async_callback(app.close)
+assert {record.result for record in await drain(app)} == {"sent to kim@example.org"}
+assert len(await app.jobs(task=send_mail.name)) == 3, "one of them is due later"
+
+from asyncio import create_task
+from dataclasses import dataclass
+from decimal import Decimal
+from types import SimpleNamespace
+from uuid import UUID, uuid4
+from tests.support.wait import until_async
+
+async def work():
+    await until_async(lambda: app.jobs(task="jobs.charge"))
+    await drain(app)
+
+worker = create_task(work())
+order, Receipt = SimpleNamespace(id=uuid4()), None
+lines = [{"article": uuid4(), "price": Decimal(1)}]
+""",
+        "class Encrypted": """
+from cryptography.fernet import Fernet
+
+await worker
+stack.push_async_callback(app.close)
+new_key, old_key = Fernet.generate_key(), Fernet.generate_key()
+""",
+        "sync_account": """
+@app.task
+async def sync_account(account: int) -> None: ...
+""",
+        "await app.cancel": """
+job_id = (await sync_account.using(run_in=60).enqueue(account=42)).id
+""",
+        "lifespan=clients": """
+found = await app.get(job_id)
+assert found.state == "cancelled" and found.payload == {"account": 42}
+await app.close()
+""",
+        "with seconds.labels": """
+from contextlib import nullcontext
+
+seconds = SimpleNamespace(labels=lambda task: SimpleNamespace(time=nullcontext))
+""",
+        END: """
+ran = await drain(app)
+assert list(ran[-1].tags) == ["billing", "customer-7"]
+""",
+    },
+    "schedules.md": {
+        START: TABLES,
+        "put(": """
+@app.task
+async def report(customer: int) -> int:
+    return customer
+""",
+        "once_per_deploy": """
+await session.commit()
+[put] = [one for one in await app.schedules.list() if not one.in_code]
+assert put.name == "report-42" and put.described == "At 07:00 every day (Asia/Seoul)"
+await app.close()
+app.configure(release="1")
+""",
+    },
+    "locks.md": {
+        START: APP
+        + """
+synced = []
+
+async def sync():
+    synced.append(lock.token)
+""",
+        END: "assert len(synced) == 1 and not lock.held",
+    },
+    "leaders.md": {
+        START: APP
+        + TABLES
+        + """
+from psycopg import AsyncConnection
+
+terms = []
+
+async def engine(lead):
+    terms.append(lead.term)
+""",
+        "lead.verify": """
+lead = await stack.enter_async_context(app.leader("content-engine"))
+await lead.wait()
+connection = await stack.enter_async_context(await AsyncConnection.connect(dsn))
+await connection.execute("create table engine (beat timestamptz)")
+""",
+        END: "assert terms == [lead.term - 1]",
+    },
+    "deadlines.md": {
+        "very slow": """
+from datetime import timedelta
+from leasehold.testing import drain
+
+@app.task
+async def warn(breach: dict) -> None: ...
+""",
+        END: """
+assert not await promise.cancel(), "it was met"
+assert len(await drain(app)) == 3
+""",
+    },
+    "tokens.md": {
+        START: APP + TABLES,
+        END: """
+await pay.enqueue(order=7)
+[record] = await drain(app)
+assert record.state == "completed"
+assert (await session.scalars(select(payment.order))).all() == [7]
+""",
+    },
+}
+
+
+def blocks(page: str) -> list[str]:
+    """The page's code, without what it advises against."""
+    text = _WRONG.sub("", (HOWTO / page).read_text("utf-8"))
+    return [dedent(found[2]).replace("…", "...") for found in _BLOCK.finditer(text)]
+
+
+async def run(code: str, module: ModuleType) -> None:
+    """Run code that awaits outside functions too."""
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    done = eval(compile(code, module.__name__, "exec", flags), vars(module))
+    if inspect.iscoroutine(done):
+        await done
+
+
+@pytest.mark.parametrize("page", GIVEN)
+async def test_the_blocks_of_a_page_run(page, migrated, monkeypatch):
+    monkeypatch.setenv("LEASEHOLD_DSN", migrated)
+    module, given = ModuleType(page.removesuffix(".md")), dict(GIVEN[page])
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    async with AsyncExitStack() as stack:
+        vars(module).update(url=url(migrated), dsn=migrated, stack=stack)
+        await run(given.pop(START, ""), module)
+        end = given.pop(END, "")
+        for block in blocks(page):
+            for text in [text for text in given if text in block]:
+                await run(given.pop(text), module)
+            await run(block, module)
+        await run(end, module)
+        await module.app.close()
+    assert not given, "no block of the page has this text"
