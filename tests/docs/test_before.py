@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.docs.steps import File, steps_of
+
 HOWTO = Path(__file__).parents[2] / "docs" / "howto"
 PROCRASTINATE = """
 import asyncio, before
@@ -28,6 +30,12 @@ from rq import SimpleWorker
 [job] = before.queue.get_jobs()
 SimpleWorker([before.queue], connection=before.queue.connection).work(burst=True)
 print(job.return_value(refresh=True), job.timeout)
+"""
+CELERY = """
+import before
+
+before.app.conf.task_always_eager = True
+print(before.send_mail.delay("kim@example.org", subject="Hello").get())
 """
 APSCHEDULER = """
 import asyncio
@@ -80,3 +88,11 @@ def test_apscheduler_runs_the_jobs_that_the_page_adds(tmp_path: Path):
     finally:
         process.kill()
         process.communicate()
+
+
+def test_celery_runs_the_task_of_the_page(tmp_path: Path):
+    """Without a broker: in the process that sends it."""
+    before = next(steps_of(HOWTO / "from-celery.md"))
+    assert isinstance(before, File)
+    said, _ = start(tmp_path, before.text, CELERY).communicate()
+    assert said == "sent to kim@example.org\n"
