@@ -180,7 +180,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "s",
             ),
             Panel(
-                "Not started",
+                "Waiting and quarantined jobs",
                 (
                     (_max("leasehold_jobs_waiting"), "scheduled or to be retried"),
                     (_max("leasehold_jobs_unknown_task"), "unknown task"),
