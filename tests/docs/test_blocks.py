@@ -240,6 +240,21 @@ async def my_lifespan(web):
     yield
 """,
     },
+    "managed.md": {
+        END: """
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from sqlalchemy import create_engine
+
+engine = create_engine(url)
+stack.callback(engine.dispose)
+with engine.begin() as connection, Operations.context(MigrationContext.configure(connection)):
+    downgrade()
+    upgrade()
+app = App()
+assert await app.jobs() == []
+""",
+    },
     "metrics.md": {START: APP + "from fastapi import FastAPI\nfastapi_app = FastAPI()"},
     "dashboard.md": {START: APP + "import os\nfrom fastapi import FastAPI\nweb = FastAPI()"},
     "tokens.md": {
