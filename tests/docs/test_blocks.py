@@ -31,6 +31,8 @@ from leasehold.testing import drain
 
 app = App()
 """
+NODE = "await stack.enter_async_context(app.node(execute=False))"
+"""Else a lease starts a light node, which outlives the test's database."""
 TABLES = """
 from sqlalchemy import insert, select
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
@@ -124,6 +126,7 @@ app.configure(release="1")
     },
     "locks.md": {
         START: APP
+        + NODE
         + """
 synced = []
 
@@ -134,6 +137,7 @@ async def sync():
     },
     "leaders.md": {
         START: APP
+        + NODE
         + TABLES
         + """
 from psycopg import AsyncConnection
@@ -211,6 +215,7 @@ await asyncpg_connection.close()
     "advisory-locks.md": {START: APP + TABLES},
     "apscheduler.md": {
         START: APP
+        + NODE
         + """
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
@@ -298,6 +303,6 @@ async def test_the_blocks_of_a_page_run(page, migrated, monkeypatch):
                 await run(given.pop(text), module)
             await run(block, module)
         await run(end, module)
-        if app := vars(module).get("app"):
-            await app.close()
+    if app := vars(module).get("app"):
+        await app.close()
     assert not given, "no block of the page has this text"
