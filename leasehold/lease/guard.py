@@ -1,8 +1,8 @@
-"""The guard: renews the node's lease and all other leases, watches other nodes, fences itself.
+"""The guard renews the leases of the node, watches other nodes, and fences its own node.
 
-It runs on a thread, an event loop and a connection of its own, so that a handler that blocks the
-user's loop or burns CPU in Python cannot starve it. The state machine in model/lease.py decides;
-this file asks the database, tells the host, and sleeps.
+It has its own thread, event loop and connection, so that a handler that blocks the user's loop or
+uses much CPU in Python cannot stop it. The state machine in model/lease.py makes the decisions.
+This file queries the database, notifies the host, and sleeps.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from leasehold.telemetry import Emit
 
 
 class Guard:
-    """One process's heartbeat. ``run`` lasts until ``stop``; ``poke`` makes it look at once."""
+    """The heartbeat of a process. ``run`` lasts until ``stop``. ``poke`` starts a heartbeat now."""
 
     def __init__(
         self,
@@ -45,8 +45,8 @@ class Guard:
         look_after_jobs: Callable[[Store, float], Awaitable[None]] | None = None,
     ) -> None:
         self._make_store = make_store
-        """Called in the guard's own loop, to which connections belong, with the store's role:
-        ``guard`` for the heartbeat, ``lease`` for what users hold."""
+        """Called in the guard's own loop, which owns the connections, with the store's role:
+        ``guard`` for the heartbeat, ``lease`` for users' leaders and locks."""
         self._env = env
         self._timings = timings
         self.emit = emit
@@ -60,7 +60,7 @@ class Guard:
         self._ended: list[UUID] = []
         self._poked = False
         self._stir = Bell()
-        """Ends the sleep of ``run``: it was poked, or there is a new deadline to watch."""
+        """Wakes ``run``: after a ``poke``, or for a new deadline."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = False
         self._standing = True
@@ -70,9 +70,9 @@ class Guard:
         self._timeline = Timeline()
         self._clock = ClockWatch()
         self._unanswered, self._unanswered_since = 0, 0.0
-        """Renewals in a row that got no answer."""
+        """The number of renewals in a row without an answer, and when they began."""
         self._unanswered_told = 0
-        """Those that the node's row counts."""
+        """How many renewals without an answer the node's row counts."""
         self.membership = self._new_membership()
         self._context = LeaseContext(env, timings, emit, lambda: self.membership, self._timeline)
         self._election: Election | None = None
@@ -87,40 +87,39 @@ class Guard:
         return Membership(identity, Lease(identity.id, self._timings))
 
     def _leases(self) -> list[NamedLease]:
-        """The application's leader, and what users hold or want."""
+        """The application's leader, and the leases that users hold or want."""
         own = [self._election.named] if self._election else []
         return [*own, *self.contests.leases()]
 
-    # -- asked from other threads ----------------------------------------------------------------
+    # -- called from other threads ---------------------------------------------------------------
     def term(self) -> Term | None:
-        """The application's leadership, if this process may use it at this moment."""
+        """Return the term of the application's leader if this process leads at this moment."""
         now, election = self._env.boot_now(), self._election
         return election.named.term(now) if election and self.membership.valid(now) else None
 
     def leads(self) -> bool:
-        """Each duty asks this before it begins."""
+        """Return whether this process leads. Each duty checks this before it begins."""
         return self.term() is not None
 
     def _held(self) -> dict[str, int]:
-        """Name and term of each leader that this process believes to be, for people. There are too
-        many locks."""
+        """The name and term of each leader that this process believes it is, for operators. Locks
+        are left out, because there may be many."""
         leaders = [each for each in self._leases() if not each.is_lock]
         return {e.name: e.lease.token or 0 for e in leaders if e.lease.phase is Phase.HOLDER}
 
     def silent_nodes(self) -> list[NodeSeen]:
-        """Nodes that this process itself has seen unchanged for their whole lease."""
+        """The nodes that this process has seen silent for their whole lease."""
         return self._others.silent(self._env.boot_now())
 
     def newest_release(self) -> int:
-        """The number of our application's newest release of which another node has a row; 0 for
-        none."""
+        """The number of our application's newest release on other nodes. 0: there are none."""
         app = self.membership.identity.app
         nodes = [node for node, _ in self._others.watches.values()]
         return max((node.release_number for node in nodes if node.app == app), default=0)
 
     def poke(self) -> None:
-        """Look at the database now. From any thread."""
-        with suppress(errors.Unavailable):  # it does not run yet, or has ended
+        """Query the database now. Any thread may call this."""
+        with suppress(errors.Unavailable):  # not yet running, or ended
             self._call(self._on_poke)
 
     def _on_poke(self) -> None:
@@ -128,15 +127,15 @@ class Guard:
         self._stir.ring()
 
     def ask(self, bid: Bid) -> None:
-        """Be a candidate for a leader or a lock of the user's. From any thread."""
+        """Bid for a user's leader or lock. Any thread may call this."""
         self._call(self.contests.ask, bid)
 
     def done(self, bid: Bid) -> None:
-        """Nobody wants the bid any more, or what ran under it has ended. From any thread."""
+        """Withdraw a bid, or end its term. Any thread may call this."""
         self._call(self.contests.done, bid)
 
     def lock_is_free(self, subject: str) -> None:
-        """A notification ``node token seq name``. From any thread."""
+        """Handle a notification ``node token seq name``. Any thread may call this."""
         node, token, seq, name = subject.split(" ", 3)
         if node == str(self.membership.identity.id):
             self._call(self.contests.free, name, int(token), int(seq))
@@ -170,7 +169,7 @@ class Guard:
         await self._store.close()
 
     async def step(self, poked: bool = False) -> float:
-        """Do everything that is due; the seconds until the next step."""
+        """Do everything that is due. Return the seconds until the next step."""
         try:
             self._expire()
             lease = self.membership.lease
@@ -179,15 +178,15 @@ class Guard:
             if lease.phase is Phase.FOLLOWER:
                 await self._try_to_join()
                 if self.membership.lease.phase is Phase.FOLLOWER:
-                    return self._retry_pause()  # too late: there is no row to renew
+                    return self._retry_pause()  # too late: no row to renew
             if poked or self._env.boot_now() >= self._next_beat:
                 await self._beat()
             self._note_silence()
-            if self._election and await self._election.seek():  # see soon what came of it
+            if self._election and await self._election.seek():  # read the result soon
                 soon = self._env.boot_now() + self._timings.renew
                 self._next_beat = min(self._next_beat, soon)
             if self._look_after_jobs:
-                # many jobs, or a slow link, must not keep us from the next heartbeat
+                # many jobs, or a slow link, must not delay the next heartbeat
                 await self._look_after_jobs(self._store, self._env.boot_now() + self._pause())
         except errors.Unavailable as error:
             self._no_answer(error)
@@ -198,7 +197,7 @@ class Guard:
         return self._pause()
 
     def _no_answer(self, error: errors.Unavailable) -> None:
-        """An outage may last for hours. It is reported at growing intervals, and at its end."""
+        """Report an outage at growing intervals, because it may last for hours."""
         self._unanswered += 1
         if self._unanswered == 1:
             self._unanswered_since = self._env.boot_now()
@@ -212,11 +211,11 @@ class Guard:
         self._unanswered = 0
 
     def _surprised(self, error: Exception) -> None:
-        """The guard must survive every error."""
+        """Report an unexpected error. The guard must survive every error."""
         self.emit("service_failed", service="guard", error=errors.told(error))
 
     def _troubled(self) -> float:
-        """After a step that failed: whatever ran out meanwhile ends now."""
+        """After a failed step, end the leases that have expired meanwhile."""
         try:
             self._expire()
         except Exception as error:
@@ -225,7 +224,8 @@ class Guard:
         return self._retry_pause()
 
     def _retry_pause(self) -> float:
-        """It ends at the deadline at the latest: the node must fence itself in time."""
+        """The seconds until the next attempt, at most until the deadline: the node must fence
+        itself in time."""
         pause = self._env.jitter(self._timings.retry, 0.25)
         lease = self.membership.lease
         left = lease.deadline - self._env.boot_now()
@@ -246,7 +246,7 @@ class Guard:
             await self._bury_own()
             await self._join()
         except errors.ServerError as error:
-            self._host.tell(news.Refused(error))  # a start fails; later on the guard tries again
+            self._host.tell(news.Refused(error))  # at the start, the process ends
             raise
 
     async def _join(self) -> None:
@@ -259,20 +259,20 @@ class Guard:
             )
         except errors.LeaseholdError as error:
             if not isinstance(error, errors.Unavailable) or error.sent:
-                self._rejoin()  # a row of this id may be there: take another id
+                self._rejoin()  # a row with this id may exist: take another id
             raise
         if not me.lease.acquired(token, sent_at, self._env.boot_now()):
-            self._rejoin()  # the answer came too late, and a row of this id is there
+            self._rejoin()  # the answer came too late, and a row with this id exists
             return
         self._next_beat = 0.0
         self._host.tell(news.Joined(me.identity))
 
     async def _bury_own(self) -> None:
-        """Certify the death of our own identities under which nothing runs any more. So their jobs
-        and leaderships are free without waiting for their leases. What they finished is recorded
+        """Certify the death of this process's earlier identities under which nothing runs. This
+        frees their jobs and leaderships before their leases expire. Their outcomes are recorded
         first, if the database answers in time."""
         give_up_at = self._env.boot_now() + self._timings.call_timeout
-        # the counter belongs to another thread: there is no event to wait for
+        # another thread owns the counter, so there is no event to wait for
         while self._ended and self._host.condition().unrecorded:
             if self._env.boot_now() >= give_up_at:
                 break
@@ -347,7 +347,7 @@ class Guard:
         self.contests.observed()
 
     def _take_orders(self, answer: Heartbeat) -> None:
-        """What people ask of this process."""
+        """Handle operators' requests to this process."""
         if answer.halted != self._halted:
             self._halted = answer.halted
             self._host.tell(news.Halted(answer.halted))
@@ -357,13 +357,13 @@ class Guard:
             self._host.tell(news.Signalled(fresh))
 
     def _watch_clock(self, answer: Heartbeat, sent_at: float, received_at: float) -> None:
-        """Every process sees a jump; the leader reports it."""
+        """Every process notices a jump. Only the leader reports it."""
         step = self._clock.step(answer.at.timestamp(), sent_at, received_at)
         if step and self.leads():
             self.emit("clock_jumped", by=round(step, 1))
 
     async def _watch_loops(self, lag: float) -> None:
-        """A stuck loop does no duties: let a process lead whose loop runs."""
+        """If the loop is stuck, its duties wait: let another process lead."""
         self.contests.watch_loops()
         if self._loop_watch.look(lag):
             await self._resign("its event loop is stuck")
@@ -375,7 +375,7 @@ class Guard:
         self._was_silent = silent
 
     def _stands(self) -> bool:
-        """Not while the process stops, nor while the loop that does the duties is stuck."""
+        """Return whether this process may lead: not while it stops, nor while its loop is stuck."""
         return self._standing and not self._loop_watch.stuck_seconds
 
     # -- losing ----------------------------------------------------------------------------------
@@ -390,7 +390,7 @@ class Guard:
         self.contests.settle()
 
     def _fence(self) -> None:
-        """The node's lease is lost, and with it everything that this process holds."""
+        """Handle the loss of the node's lease, and with it of all other leases."""
         for each in self._leases():
             each.lease.step_down("the node was fenced")
         self._settle()
@@ -403,13 +403,13 @@ class Guard:
             self._ended.append(self.membership.identity.id)
         elif not lease.overdue(self._env.boot_now()):
             return 0.05
-        elif not quiet:  # the loss of a user's leader or lock never ends a process
+        elif not quiet:  # losing a user's leader or lock never ends a process
             self._host.tell(news.GraceOver())
         self._rejoin()
         return 0.0
 
     def _rejoin(self) -> None:
-        """A fenced identity never comes back. Take part under a new one."""
+        """Take part under a new identity. A fenced one never comes back."""
         self.membership = self._new_membership()
         self._unanswered_told = 0
         if self._election:
@@ -418,8 +418,8 @@ class Guard:
 
     # -- leaving ---------------------------------------------------------------------------------
     async def resign_all(self, why: str) -> None:
-        """First act of a clean stop: another process leads within a round trip. Locks are kept,
-        because jobs may need them until they end."""
+        """Begin a clean stop: another process leads within a round trip. Locks are kept, because
+        running jobs may need them."""
         self._standing = False
         self.contests.step_down(why, locks=False)
         await self._resign(why)
@@ -429,16 +429,16 @@ class Guard:
             await self._election.resign(why)
 
     def stop(self) -> None:
-        """End ``run``, which then leaves. From any thread."""
+        """End ``run``, which then calls ``leave``. Any thread may call this."""
         self._stopping = True
         self.poke()
 
     async def leave(self) -> None:
-        """Last act of a clean stop: delete the node's row."""
+        """End a clean stop: delete the node's row."""
         await self.resign_all("stopped")
         await self.contests.close()
         me = self.membership
         if me.lease.phase is Phase.HOLDER:
             me.lease.step_down("stopped")
-            with suppress(errors.LeaseholdError):  # then its lease expires
+            with suppress(errors.LeaseholdError):  # in that case the lease expires
                 await self._store.leave(me.identity.id, me.token)

@@ -1,4 +1,4 @@
-"""The node that a guard serves: what the guard asks it and tells it, in the guard's thread."""
+"""The node that a guard serves. The guard calls it in the guard's thread."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from leasehold.ports import NodeIdentity
 
 @dataclass(frozen=True)
 class Condition:
-    """What the guard asks. The defaults are those of a node without jobs and an event loop."""
+    """The condition of the node. The defaults suit a node without jobs and an event loop."""
 
     quiet: bool = True
-    """Nothing of a lost identity runs any more."""
+    """Whether nothing of a lost identity runs any more."""
     unrecorded: int = 0
     """How many outcomes are not yet written."""
     loop_lag: float = 0.0
-    """Seconds for which the user's loop owes an answer; 0 if it owes none."""
+    """For how many seconds the user's loop has not answered. 0: it has answered."""
     info: Mapping[str, Any] = field(default_factory=dict)
-    """What the process believes of itself, for the node's row."""
+    """What the process reports about itself in the node's row."""
 
 
 class Host(Protocol):
-    """No method may wait."""
+    """The node, as the guard sees it. No method may block."""
 
     def new_identity(self) -> NodeIdentity:
-        """Return the identity under which the node takes part from now on. A guard whose identity
-        has an application stands for its leadership."""
+        """Return a new identity, under which the node takes part from now on. If it has an
+        application, the guard takes part in the election of its leader."""
 
     def condition(self) -> Condition: ...
 

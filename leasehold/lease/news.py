@@ -1,4 +1,4 @@
-"""What a guard tells its node."""
+"""The news that a guard sends to its node."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from leasehold.ports import NodeIdentity, Signal
 
 
 class News:
-    """The base of all."""
+    """The base of all news."""
 
 
 @dataclass(frozen=True)
 class Joined(News):
-    """The node has a lease: it may claim jobs under this identity."""
+    """The node has a lease and may claim jobs under this identity."""
 
     identity: NodeIdentity
 
 
 @dataclass(frozen=True)
 class Refused(News):
-    """The server cannot serve us. There is no lease, and waiting will not bring one."""
+    """The server refused the node. Waiting does not help."""
 
     error: LeaseholdError
 
 
 @dataclass(frozen=True)
 class Renewed(News):
-    """A renewal succeeded. ``deadline``: the lease's, by the boot clock."""
+    """A renewal succeeded. ``deadline`` is the end of the lease, by the boot clock."""
 
     deadline: float
 
 
 @dataclass(frozen=True)
 class Fenced(News):
-    """The lease is lost: stop claiming, and cancel what runs."""
+    """The lease is lost: stop claiming, and cancel the running jobs."""
 
     why: str
 
 
 class GraceOver(News):
-    """The grace is over and something still runs. A worker process exits. A web process goes on
-    under a new identity, and what still runs can write nothing."""
+    """The grace is over and a job still runs. A worker process exits. A web process continues
+    under a new identity, and the old job can write nothing."""
 
 
 @dataclass(frozen=True)
@@ -54,21 +54,21 @@ class Leadership(News):
 
 @dataclass(frozen=True)
 class Signalled(News):
-    """Requests: cancel a job, show a stack, drain the process."""
+    """Requests arrived: cancel a job, show a stack, or drain the process."""
 
     signals: tuple[Signal, ...]
 
 
 @dataclass(frozen=True)
 class Halted(News):
-    """A person halted the claims of this node, or resumed them."""
+    """An operator halted the claims of this node, or resumed them."""
 
     halted: bool
 
 
 class NodesChanged(News):
-    """Another node fell silent, came or went."""
+    """Another node became silent, started or ended."""
 
 
 class FailedOver(News):
-    """Another server answers. It may lack the last commits of the one before."""
+    """Another server answers. It may lack the last commits of the previous one."""

@@ -1,4 +1,4 @@
-"""The overview: is all well, who leads, what waits, and how fast jobs finish."""
+"""The overview: problems, leaders, waiting jobs, and how fast jobs finish."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state that every page shows: is all well? Read once for all open dashboards."""
+"""The state that every page shows: its problems. Read once for all open dashboards."""
 
 from __future__ import annotations
 
