@@ -101,6 +101,15 @@ detection: .venv/.has-test  ## cause twenty problems and time how soon status, d
 	@scripts/test-setup
 	@$(BIN)/python -m tests.detection $(if $(PAGE),--page "$(PAGE)") $(ARGS)
 
+.PHONY: rolling schedules-long
+rolling: .venv/.has-test  ## release an application forward and back under load, with kill -9; no job may fail or get lost (SECONDS=60)
+	@scripts/test-setup
+	@ROLLING_SECONDS="$(or $(SECONDS),60)" $(BIN)/python -m pytest -q -s tests/e2e/test_rolling.py
+
+schedules-long: .venv/.has-test  ## put, change and delete 10,000 schedules while they fire and their leader is killed (takes minutes)
+	@scripts/test-setup
+	@LEASEHOLD_LONG=1 $(BIN)/python -m pytest -q -s tests/e2e/test_fault_schedules.py
+
 .PHONY: django-own
 django-own: .venv/.has-test  ## run Django's own tests of task backends on leasehold's (VENV=.venv-3.12, which has Django 6)
 	@scripts/test-setup

@@ -24,6 +24,7 @@ from bench.measures import (
     longjob,
     nodes,
     queues,
+    recovery,
     schedules,
     startup,
 )
@@ -51,6 +52,7 @@ for measure in (
     locks,
     longjob,
     kill,
+    recovery,
     startup,
 ):
     main.add_command(measure.command)

@@ -15,6 +15,8 @@ from bench.process import Contender
 from bench.report import Result, machine, shown, write_json
 from bench.server import Server, server
 
+WITH = "a peer; peers: all of them; build=PATH: leasehold of another checkout with its own .venv"
+
 
 def common(rounds: int = 3) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The options of :func:`run`."""
@@ -24,7 +26,7 @@ def common(rounds: int = 3) -> Callable[[Callable[..., None]], Callable[..., Non
             click.option("--json", "json_path", type=click.Path(path_type=Path), help="write JSON"),
             click.option("--dsn", help="a server on this machine instead of one of our own"),
             click.option("--postgres", help="major version of the server of our own"),
-            click.option("--with", "names", multiple=True, help="a peer, or: peers, all of them"),
+            click.option("--with", "names", multiple=True, help=WITH),
             click.option("--rounds", default=rounds),
         ):
             command = option(command)

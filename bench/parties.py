@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from zlib import crc32
 
-from bench.process import Contender, SideFailed
+from bench.process import Contender, SideFailed, commit
 from bench.redis import program
 
 CACHE = Path(os.environ.get("LEASEHOLD_BENCH_CACHE") or Path.home() / ".cache" / "leasehold-bench")
@@ -63,13 +63,30 @@ OTHERS = {
 }
 
 
+BUILD = "build="
+"""Before the path of another checkout of leasehold."""
+
+
 def chosen(names: Sequence[str]) -> list[Contender]:
     """The raw loop, leasehold, and those of these names; ``peers`` is all of them."""
-    unknown = [name for name in names if name not in (*OTHERS, "peers")]
+    others = {name: build(name) for name in names if name.startswith(BUILD)} | OTHERS
+    unknown = [name for name in names if name not in (*others, "peers")]
     if unknown:
-        raise SystemExit(f"unknown: {', '.join(unknown)}. Known: peers, {', '.join(OTHERS)}")
+        known = f"peers, {BUILD}PATH, {', '.join(OTHERS)}"
+        raise SystemExit(f"unknown: {', '.join(unknown)}. Known: {known}")
     wanted = [*(PEERS if "peers" in names else ()), *(name for name in names if name != "peers")]
-    return [RAW, LEASEHOLD, *(made(OTHERS[name]) for name in dict.fromkeys(wanted))]
+    return [RAW, LEASEHOLD, *(made(others[name]) for name in dict.fromkeys(wanted))]
+
+
+def build(name: str) -> Contender:
+    """leasehold of another checkout, with its own venv. It has the API of its own
+    ``bench.contenders``. Ends the command where there is none."""
+    root = Path(name.removeprefix(BUILD)).resolve()
+    python = root / ".venv" / "bin" / "python"
+    if not (python.exists() and (root / "bench" / "contenders" / "lease.py").exists()):
+        raise SystemExit(f"{root} is no checkout of leasehold with a venv: make .venv/.has-test")
+    what = f"build {commit(root)}"
+    return Contender(what, "lease", "another checkout, defaults", str(python), root=root)
 
 
 def made(peer: Contender) -> Contender:

@@ -15,6 +15,18 @@ from types import TracebackType
 from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parents[1]
+SIDE = Path(__file__).with_name("side.py").resolve()
+"""Of this checkout, also for a contender of another one, so that all are measured in one way."""
+
+
+def commit(root: Path) -> str:
+    """What is checked out there; "-dirty" when anything but the results of measures was changed."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True).stdout
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/results")
+    return git("describe", "--always").strip() + ("-dirty" if changed else "")
 
 
 class SideFailed(Exception):
@@ -37,6 +49,8 @@ class Contender:
     """Options of its workers."""
     redis: bool = False
     """It works on a redis, not on the Postgres."""
+    root: Path = ROOT
+    """The checkout whose ``bench.contenders`` and ``leasehold`` it has."""
 
 
 class Side:
@@ -46,14 +60,14 @@ class Side:
         self.contender = contender
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed with the process)
         environment = {k: v for k, v in os.environ.items() if not k.startswith("LEASEHOLD_")}
-        command = [contender.python, "-m", "bench.side", contender.module, verb]
+        command = [contender.python, "-P", SIDE, contender.module, verb]
         self.process = subprocess.Popen(
             [*command, json.dumps(options)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            cwd=ROOT,
-            env={**environment, "PYTHONPATH": str(ROOT)},
+            cwd=contender.root,
+            env={**environment, "PYTHONPATH": str(contender.root)},
             text=True,
             bufsize=1,
         )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shlex
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.process import ROOT
+from bench.process import ROOT, commit
 
 Slice = Mapping[str, float]
 LEASEHOLD = "leasehold"
@@ -41,16 +41,6 @@ def machine() -> dict[str, Any]:
         "commit": commit(ROOT),
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
     }
-
-
-def commit(root: Path) -> str:
-    """What is checked out there; "-dirty" when anything but the results of measures was changed."""
-
-    def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True).stdout
-
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/results")
-    return git("describe", "--always").strip() + ("-dirty" if changed else "")
 
 
 def load_average() -> float:
@@ -180,9 +170,11 @@ def _cell(value: float, ratio: float | None) -> str:
     return text if ratio is None or ratio != ratio else f"{text} ({ratio:.2f})"
 
 
-def _without_json(words: Sequence[str]) -> list[str]:
-    """A command line without the place of its report."""
-    kept = list(words)
+def _anywhere(words: Sequence[str]) -> list[str]:
+    """A command line without the place of its report, and with commits for the paths of builds."""
+    kept = [
+        re.sub(r"build=(.*)", lambda found: f"build={commit(Path(found[1]))}", w) for w in words
+    ]
     while "--json" in kept:
         at = kept.index("--json")
         del kept[at : at + 2]
@@ -194,7 +186,7 @@ def write_json(
 ) -> None:
     """``parties``: who was measured, with version and settings."""
     whole = {
-        "command": shlex.join(["python", "-m", "bench", *_without_json(sys.argv[1:])]),
+        "command": shlex.join(["python", "-m", "bench", *_anywhere(sys.argv[1:])]),
         "machine": machine(),
         "postgres": dict(settings),
         "parties": list(parties),

@@ -1,4 +1,5 @@
-"""The contender's side: ``python -m bench.side MODULE VERB JSON`` in its own environment.
+"""The contender's side: ``python -P bench/side.py MODULE VERB JSON`` in its own environment, with
+the checkout of its module on PYTHONPATH.
 
 It says ``ready`` when everything is imported, begins at a line on its standard input, and its
 last line is the verb's answer as JSON. SIGTERM ends a ``work``.
@@ -57,14 +58,29 @@ async def streamed(
     return sent
 
 
+def costed(act: Callable[..., Any], jobs: int, **options: Any) -> dict[str, float]:
+    """The answer, and the CPU of this process for each job. What a call costs besides its jobs
+    (imports, connections) does not count: it is known from a call with one job."""
+    used = []
+    for count in (1, 1, jobs):  # the first one imports what is imported when it is used
+        before = time.process_time()
+        answer = act(jobs=count, **options)
+        used.append(time.process_time() - before)
+    return {**answer, "cpu_seconds": used[2] - used[1]}
+
+
 def main(module: str, verb: str, options: dict[str, Any]) -> None:
-    contender = importlib.import_module(f"bench.contenders.{module}")
-    action: Callable[..., Any] = getattr(contender, verb)
+    action: Callable[..., Any] = getattr(
+        importlib.import_module(f"bench.contenders.{module}"), verb
+    )
+
+    def act(**options: Any) -> Any:
+        answer = action(**options)
+        return asyncio.run(_wait(answer)) if inspect.isawaitable(answer) else answer
+
     print("ready", flush=True)
     sys.stdin.readline()
-    answer = action(**options)
-    if inspect.isawaitable(answer):
-        answer = asyncio.run(_wait(answer))
+    answer = costed(act, **options) if options.pop("costed", False) else act(**options)
     print(json.dumps(answer), flush=True)
 
 

@@ -49,6 +49,20 @@ DEATH_SECONDS = 86_400.0
 RESTART_SECONDS = 60.0
 """If no process ran for at most this long, the moments that a schedule missed are only a note: it
 was a deployment. A longer stop is a problem."""
+SILENT_SCHEDULE_SECONDS = 10.0
+"""A schedule is silent if a due moment has been undecided for this long."""
+DEAF_SECONDS = 6.0
+"""A node that has had no wake-ups for longer than this is not just starting."""
+DEAD_ROWS = 100_000
+"""Vacuum does not keep up if a table has more dead rows than this, and more than live ones."""
+SLOT_TRANSACTIONS = 100_000
+"""An unused replication slot is a problem if it is more than this many transactions old."""
+FULL_SHARE = 0.8
+"""Few connections are left if this share of them is in use."""
+OFFSET_SECONDS, FAR_OFFSET_SECONDS = 2.0, 60.0
+"""If the server's clock differs from ours by more, the doctor notes it, or finds it wrong."""
+JUMP_SECONDS = 0.05
+"""A larger step of the server's clock is wrong."""
 
 ON_DEMAND_SECONDS = 60.0
 """A connection that was opened on demand is closed after this time without use."""
@@ -224,6 +238,9 @@ class Tuning:
     """A batch of this many outcomes is written without waiting for more."""
     at_risk_jobs: int = 100
     """The most short jobs that run or wait to be recorded, unless there are more slots."""
+    brief_run_seconds: float = 0.0005
+    lasting_run_seconds: float = 0.02
+    """Average run times between these limit how many jobs are at risk (see ``at_risk_jobs``)."""
     locked_row_seconds: float = 0.1
     """The pause before an outcome is written again whose row a transaction holds."""
     unknown_version_seconds: float = 1.0
@@ -265,6 +282,10 @@ class Tuning:
     """The longest time between two sweeps of deadlines by one node."""
     rescue_idle_seconds: float = 10.0
     """Between two looks for jobs of dead nodes while nothing says that there are any."""
+    rescue_page: int = 100
+    """Dead nodes in one page of such a look."""
+    rescue_pages: int = 10
+    """The most pages of one look."""
     follower_behind_seconds: float = 3.0
     """A follower looks this long after the next deadline. By then, a leader has decided it."""
     deadline_prune_seconds: float = 600.0
@@ -281,6 +302,24 @@ class Tuning:
     """The pause before a schedule is tried again that the database refused."""
     schedule_ticks: int = 10
     """Ticks of one schedule in one statement, however many schedules are due."""
+    page_call_seconds: float = 5.0
+    """The longest time limit of a query for people."""
+    page_rows: int = 5000
+    """Jobs that one page examines to find those that match."""
+    page_bad_rows: int = 3000
+    """The same for jobs that did not complete. Each is on another page of the table."""
+    page_head_rows: int = 10_000
+    """Jobs at the heads of all queues that are examined to find the running ones."""
+    page_event_rows: int = 10_000
+    """Events that one page examines."""
+    bulk_rows: int = 1_000_000
+    """Jobs that a bulk action examines, in several steps."""
+    locked_tries: int = 8
+    """Tries of a cancel or a retry of one job whose row a transaction holds."""
+    locked_first_pause: float = 0.01
+    """Seconds before the second of these tries."""
+    unhandled_days: int = 7
+    """How many days back a breach without its callback is a problem."""
     prune_held_seconds: float = 60.0
     """The pause of the pruner while another transaction locks a day of the history."""
     prune_held_tries: int = 5
@@ -306,6 +345,22 @@ class Tuning:
     handovers: int = 10
     """How often in a row a lock passes between waiters of one process. Then it is the turn of other
     processes, so a process waits for at most this many holders in each of them."""
+    listen_retry_seconds: float = 2.0
+    """The pause before a process listens again after an error."""
+    host_head_start_seconds: float = 0.25
+    """The time that a host of the DSN has to answer before the next one is asked too."""
+    quick_death_seconds: float = 10.0
+    """A worker that lived for less time than this died at once."""
+    restart_first_pause: float = 1.0
+    """Seconds before the supervisor starts such a worker again. It doubles with each death."""
+    restart_longest_pause: float = 30.0
+    """The longest such pause."""
+    stop_margin_seconds: float = 5.0
+    """Added to the workers' own grace before the supervisor kills the remaining ones."""
+    dead_group_seconds: float = 5.0
+    """How long the killed children of a dead worker may take to disappear."""
+    probe_exit_seconds: float = 10.0
+    """How long a probe that could not load the application may take to exit."""
     clock_step_seconds: float = 1.0
     """The database's clock was set if it moved by more than this. Time services make smaller
     corrections."""

@@ -24,7 +24,8 @@ from leasehold.cli.root import root
 from leasehold.config import Settings
 from leasehold.pg.schema import migrate
 from leasehold.telemetry import CATALOGUE
-from leasehold.watch.checks import CHECKS, INFO, KINDS, Check
+from leasehold.watch.checks import CHECKS, KINDS, Check
+from leasehold.watch.finding import NOTE
 from leasehold.watch.metric_names import METRICS
 from scripts import reference_api
 
@@ -282,7 +283,7 @@ def checks_page() -> str:
             f"## {check.kind}",
             check.meaning,
             f"*What helps:* {check.advice}.",
-            f"Severity: {check.severity}. {_alert(check)}",
+            f"Level: {check.level}. {_alert(check)}",
         ]
     return page(
         "Checks",
@@ -295,7 +296,7 @@ def checks_page() -> str:
 
 
 def _alert(check: Check) -> str:
-    if check.severity == INFO:
+    if check.level == NOTE:
         return "No alert."
     after = "" if check.alert_after == "0s" else f", after {check.alert_after}"
     return f"Alert: `{alert_name(check.kind)}` ({check.alert}{after})."

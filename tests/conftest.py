@@ -34,6 +34,7 @@ EVERYWHERE = (
     "services",
     "e2e/test_cli.py",
     "e2e/test_cli_verbs",
+    "e2e/test_django_checks",
     "e2e/test_handlers",
     "e2e/test_stacks",
     "e2e/test_supervisor",

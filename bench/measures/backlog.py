@@ -1,8 +1,4 @@
-"""Flatness: the same drain on a small table, with many jobs ready, with many jobs waiting.
-
-The worker of the slice before has left, and leasehold looks once for what such a one held; that is
-a cost of a restart and not of a job, so it is measured apart: ``look_ms``.
-"""
+"""Flatness: the same drain on a small table, with many jobs ready, with many jobs waiting."""
 
 from __future__ import annotations
 
@@ -25,7 +21,6 @@ COLUMNS = {
     "worker_cpu_us": "worker CPU µs/job",
     "backend_cpu_us": "backend CPU µs/job",
     "wal_bytes": "WAL B/job",
-    "look_ms": "look for a dead worker's jobs, ms",
 }
 
 
@@ -67,7 +62,6 @@ def some_of(here: Place, case: Case, jobs: int) -> dict[str, float]:
         if not case.ready:
             workers.wait(lambda: not _work_left(here))
         workers.stop()
-    look_ms = here.queries.look_ms(here.watcher)
     here.watcher.execute("vacuum")
     numbers = here.ledgers.numbers()
     if len(numbers) != len(set(numbers)):
@@ -76,7 +70,6 @@ def some_of(here: Place, case: Case, jobs: int) -> dict[str, float]:
     return {
         "jobs_per_second": done / (end - start),
         "worker_cpu_us": used / done * 1e6,
-        "look_ms": look_ms,
         **spent.per_job(done),
     }
 

@@ -26,7 +26,9 @@ async def _told(breach: dict[str, Any]) -> None:
 
 @click.command("deadlines")
 @moment.options
-def command(count: int, due: int, **options: Any) -> None:
+def command(count: int, due: int, spread: float, **options: Any) -> None:
     """Many deadlines, many of them passing at one moment; how late their breach is seen."""
-    said = f"{count:,} armed, {due:,} of them pass at one moment, each callback once"
-    moment.measured("deadline", "Deadlines, leasehold", said, _samples, (count, due), **options)
+    said = f"{count:,} armed, {due:,} of them pass {moment.when(spread)}, each callback once"
+    moment.measured(
+        "deadline", "Deadlines, leasehold", said, _samples, (count, due), spread=spread, **options
+    )

@@ -13,17 +13,24 @@ from bench.report import Result
 from bench.server import Server
 from bench.workers import place
 
-COLUMNS = {"each_per_second": "one by one/s", "bulk_per_second": "bulk/s"}
+COLUMNS = {
+    "each_per_second": "one by one/s",
+    "each_cpu_us": "client CPU µs/job",
+    "bulk_per_second": "bulk/s",
+    "bulk_cpu_us": "client CPU µs/job, bulk",
+}
 
 
 def enqueue(server: Server, contender: Contender, jobs: int, bulk: int) -> dict[str, float]:
     """One slice: both, in one database."""
     with place(server, contender) as here:
-        each = here.call("each", jobs=jobs, size=80)
-        many = here.call("load", jobs=bulk, size=80)
+        each = here.call("each", jobs=jobs, size=80, costed=True)
+        many = here.call("load", jobs=bulk, size=80, costed=True)
     return {
         "each_per_second": jobs / each["seconds"],
+        "each_cpu_us": each["cpu_seconds"] / jobs * 1e6,
         "bulk_per_second": bulk / many["seconds"],
+        "bulk_cpu_us": many["cpu_seconds"] / bulk * 1e6,
     }
 
 

@@ -33,7 +33,9 @@ async def _noop(n: int, text: str) -> None:
 
 @click.command("schedules")
 @moment.options
-def command(count: int, due: int, **options: Any) -> None:
+def command(count: int, due: int, spread: float, **options: Any) -> None:
     """Many schedules, many of them due at one moment; how late their jobs are enqueued."""
-    said = f"{count:,} daily schedules, {due:,} of them due at one moment, each once"
-    moment.measured("schedule", "Schedules, leasehold", said, _samples, (count, due), **options)
+    said = f"{count:,} daily schedules, {due:,} of them due {moment.when(spread)}, each once"
+    moment.measured(
+        "schedule", "Schedules, leasehold", said, _samples, (count, due), spread=spread, **options
+    )

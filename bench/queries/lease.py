@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 from uuid import UUID
 
@@ -76,21 +75,23 @@ def settle(watcher: Any) -> None:
     watcher.execute("update leasehold.death set settled = true where not settled")
 
 
-def look_ms(watcher: Any) -> float:
-    """How long it takes to find that a dead node holds nothing (the rescue's own condition)."""
-    start = time.monotonic()
-    watcher.execute(
-        "select from leasehold.job j where j.node = any (%s)"
-        " and not exists (select from leasehold.node n where n.id = j.node)",
-        [[UUID(int=0)]],
-    )
-    return (time.monotonic() - start) * 1000
+def running(watcher: Any) -> list[UUID]:
+    """The ids of the jobs that run."""
+    rows = watcher.execute("select id from leasehold.job where node is not null").fetchall()
+    return [row[0] for row in rows]
 
 
-def multiply(watcher: Any, table: str, due: int, later: int) -> None:
-    """The rows of the samples ``due`` and ``later``, so many times; the samples go."""
+def done(watcher: Any, jobs: list[UUID]) -> int:
+    """How many of these jobs have finished."""
+    return int(one(watcher, "select count(*) from leasehold.job_done where id = any (%s)", jobs))
+
+
+def multiply(watcher: Any, table: str, due: int, later: int, spread: float) -> None:
+    """The rows of the samples ``due`` and ``later``, so many times; the samples go. The moments are
+    spread over so many seconds."""
     for name, count in (("due", due), ("later", later)):
-        watcher.execute(_COPIES[table], {"name": name, "count": count})
+        step = spread / max(1, count)
+        watcher.execute(_COPIES[table], {"name": name, "count": count, "step": step})
     watcher.execute(f"delete from leasehold.{table} where name in ('due', 'later')")
     watcher.execute(f"vacuum analyze leasehold.{table}")
 
@@ -100,14 +101,15 @@ _COPIES = {
 insert into leasehold.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
                                 release, next_at)
 select s.app, s.name || '-' || n, s.spec, s.described, 'noop',
-       jsonb_set(s.job, '{payload,n}', to_jsonb(n)), s.missed, s.grace_seconds, s.release, s.next_at
+       jsonb_set(s.job, '{payload,n}', to_jsonb(n)), s.missed, s.grace_seconds, s.release,
+       s.next_at + n * make_interval(secs => %(step)s)
 from leasehold.schedule s, generate_series(0, %(count)s - 1) n where s.name = %(name)s
 """,
     "deadline": """
 insert into leasehold.deadline (id, level, of_job, name, state, since, seconds, until, on_cancel,
                                 due_at, callback, made_at)
 select leasehold.new_id(), d.level, d.of_job, d.name || '-' || n, d.state, d.since, d.seconds,
-       d.until, d.on_cancel, d.due_at, d.callback, d.made_at
+       d.until, d.on_cancel, d.due_at + n * make_interval(secs => %(step)s), d.callback, d.made_at
 from leasehold.deadline d, generate_series(0, %(count)s - 1) n where d.name = %(name)s
 """,
 }

@@ -50,7 +50,3 @@ def ready_left(watcher: Any) -> bool:
 
 def settle(watcher: Any) -> None:
     """It does not look for the jobs of the dead."""
-
-
-def look_ms(watcher: Any) -> float:
-    return float("nan")

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Literal, TypeVar, Unpack, get_args, overload
 from uuid import UUID
 
-from leasehold import own
+from leasehold import own_tasks
 from leasehold.app.advisory import AdvisoryLock, Scope
 from leasehold.app.deadlines import Due, OnBreach, StandingDeadline, standing_deadline
 from leasehold.app.definitions import (
@@ -491,7 +491,7 @@ class App(Home):
                         yield node
                     finally:
                         stops()
-                        await own.to_its_end(asyncio.ensure_future(node.stop()))
+                        await own_tasks.to_its_end(asyncio.ensure_future(node.stop()))
         finally:
             self.taking_part.remove(here)
 
@@ -527,6 +527,7 @@ class App(Home):
         tools = Tools(
             store,
             await self.store(),
+            await self.outcomes_store(),
             partial(guard_store, settings),
             lambda on_wake, emit: Listener(settings, self.env, store, on_wake, emit),
             self.on_connection,

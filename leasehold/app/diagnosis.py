@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from leasehold import errors
@@ -10,16 +10,14 @@ from leasehold.config import Settings, wait_seconds
 from leasehold.env import Env
 from leasehold.pg.schema.examination import examine
 from leasehold.ports.doctor import Examination
-from leasehold.version import VERSION
 from leasehold.watch.advice import recommended, worst_gap, worst_trip
+from leasehold.watch.checks import CHECKS
 from leasehold.watch.doctor import findings
 from leasehold.watch.finding import NOTE, WRONG, Finding
 from leasehold.watch.inspector import Inspector
 
 Role = Literal["worker", "enqueue", "observer"]
 """What a login of the database is for."""
-_ELSEWHERE = ("versions_differ", "xmin_pinned", "wakeups_lost", "polling")
-"""Problems of the application that the doctor reports itself."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +63,14 @@ async def diagnose(settings: Settings, env: Env, seconds: float, role: Role) -> 
         do = errors.suggest(str(role), get_args(Role))
         raise errors.ConfigError("no such role", got=role, do=do)
     examination = await examine(settings, env, seconds)
-    found = findings(examination, settings, role, VERSION)
+    found = findings(examination, settings, role)
     if examination.schema_number and "tables" not in examination.skipped:
         found += await _running(settings, env)
     return Diagnosis(found, examination, settings, _figures(examination, settings))
 
 
 async def _running(settings: Settings, env: Env) -> list[Finding]:
-    """Return a finding that points to ``leasehold status`` if the application has problems."""
+    """Return the application's problems. What is not about the database is only a note here."""
     from leasehold.pg.stores.store import PgStore
 
     store = PgStore(settings, "doctor")
@@ -82,11 +80,7 @@ async def _running(settings: Settings, env: Env) -> list[Finding]:
         return []  # the examination has reported the error
     finally:
         await store.close()
-    wrong = [p for p in problems if not p.info and p.kind not in _ELSEWHERE]
-    if not wrong:
-        return []
-    words = f"leasehold status reports problems: {len(wrong)}. The first: {wrong[0].sentence}"
-    return [Finding("application", NOTE, words, "leasehold status")]
+    return [p if CHECKS[p.kind].doctor else replace(p, level=NOTE) for p in problems if not p.info]
 
 
 def _figures(found: Examination, settings: Settings) -> dict[str, Any]:

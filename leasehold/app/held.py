@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from leasehold.app.home import Home
 from leasehold.config import Limits, check_text
-from leasehold.errors import BadJob, ConfigError, LostLease
+from leasehold.errors import ConfigError, LostLease
 from leasehold.lease.bids import Bid, Lost
 from leasehold.lease.guard import Guard
 from leasehold.model.moments import Duration, checked_timeout
@@ -121,17 +120,3 @@ class Scope:
             return False
         others = self._task.uncancel() > self._before
         return not others and kind is not None and issubclass(kind, asyncio.CancelledError)
-
-
-def without_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends, because it uses a sync driver."""
-    try:
-        work.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    work.close()
-    raise BadJob(
-        "on= needs a connection of a sync driver in app.sync",
-        do="Pass a sync connection, or leave out .sync inside an event loop",
-    )

@@ -84,25 +84,36 @@ class StoredSchedules:
             raise no_such_schedule(name)
         return found
 
-    async def list(self, limit: int = 1000) -> list[StoredSchedule]:
+    async def list(
+        self, *, prefix: str = "", after: str = "", limit: int = 1000
+    ) -> list[StoredSchedule]:
         """Return at most ``limit`` schedules of this application, by name, also those that the
-        code defines."""
-        return await (await self._app.store()).list_schedules(self._name, limit)
+        code defines. ``prefix``: how their names begin. ``after``: the last name of the
+        list before, to continue there."""
+        app = self._name
+        return await (await self._app.store()).schedules(
+            limit, app=app, prefix=prefix, after_app=app, after=after
+        )
 
     @in_loop("app.sync.schedules.pause(…)")
-    async def pause(self, name: str) -> None:
-        """Stop deciding the moments of a schedule, also of one that the code defines. Raises
-        BadSchedule if no schedule has this name."""
-        await self._pause(name, True)
+    async def pause(self, name: str, *, on: Any = None) -> None:
+        """Stop deciding the moments of a schedule, also of one that the code defines. With ``on``,
+        a connection or session, the change is part of your transaction. Raises BadSchedule if no
+        schedule has this name."""
+        await self._pause(name, True, on)
 
     @in_loop("app.sync.schedules.resume(…)")
-    async def resume(self, name: str) -> None:
+    async def resume(self, name: str, *, on: Any = None) -> None:
         """Decide the moments of a paused schedule again. ``missed`` says what happens to those
-        since the pause. Raises BadSchedule if no schedule has this name."""
-        await self._pause(name, False)
+        since the pause. ``on`` and errors: see :meth:`pause`."""
+        await self._pause(name, False, on)
 
-    async def _pause(self, name: str, paused: bool) -> None:
-        if not await (await self._app.store()).pause_schedule(self._name, name, paused):
+    async def _pause(self, name: str, paused: bool, on: Any) -> None:
+        if on is not None:
+            found = await self._app.on_connection.pause_schedule(on, self._name, name, paused)
+        else:
+            found = await (await self._app.store()).pause_schedule(self._name, name, paused)
+        if not found:
             raise no_such_schedule(name)
 
     @in_loop("app.sync.schedules.run_now(…)")

@@ -22,7 +22,7 @@ from uuid import UUID
 
 from leasehold.app.advisory import AdvisoryGiven, AdvisoryLock, not_acquired, note_name
 from leasehold.app.deadlines import Due, OnBreach, StandingDeadline, standing_deadline
-from leasehold.app.held import VERIFY_IDLE_SECONDS, without_loop
+from leasehold.app.held import VERIFY_IDLE_SECONDS
 from leasehold.app.home import Home
 from leasehold.app.leader import Leader
 from leasehold.app.lock import Lock
@@ -30,6 +30,7 @@ from leasehold.app.schedules import StoredSchedules
 from leasehold.env import LOOP_FACTORY
 from leasehold.errors import ConfigError, LeaseholdError, told
 from leasehold.jobs.client import Client, Job
+from leasehold.jobs.drive import without_loop
 from leasehold.lease.bids import Lost
 from leasehold.lease.guard import Guard
 from leasehold.model.job import JobRecord, JobRequest, R
@@ -53,10 +54,14 @@ def blocking(
 ) -> Callable[Concatenate[Twin, P], T]:
     """Return a method of a :class:`Twin` that calls ``method`` and waits for its result."""
     begin = inspect.unwrap(method)  # without its check for an event loop
+    takes_on = "on" in inspect.signature(begin).parameters
 
     @wraps(begin)
     def call(self: Twin, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        result: T = self._sync._over(kwargs.get("on"), begin(self._async, *args, **kwargs))
+        on = None
+        if takes_on:
+            kwargs["on"] = on = self._sync.joined(kwargs.get("on"))
+        result: T = self._sync._over(on, begin(self._async, *args, **kwargs))
         return result
 
     call.__doc__ = f"See :meth:`{begin.__qualname__.replace('Home.', 'App.')}`."
@@ -133,6 +138,7 @@ class SyncApp(Twin):
         self, requests: Iterable[JobRequest[R]], *, on: Any = None
     ) -> list[SyncJob[R]]:
         """See :meth:`App.enqueue_many`. A generator runs in the calling thread."""
+        on = self.joined(on)
         if on is not None:
             jobs = self._here(on, self._enqueue(requests, on))
         else:
@@ -168,6 +174,7 @@ class SyncApp(Twin):
         self, name: str, *, due: Due = None, on_breach: OnBreach = None, on: Any = None
     ) -> SyncStandingDeadline:
         """See :meth:`App.deadline`. ``on`` is a connection or session of a sync driver."""
+        on = self.joined(on)
         work = standing_deadline(self._app, name, due=due, on_breach=on_breach, on=on)
         return SyncStandingDeadline(self, self._over(on, work))
 
@@ -214,6 +221,10 @@ class SyncApp(Twin):
             return running.result()
         finally:
             running.cancel()  # does nothing if it has ended
+
+    def joined(self, on: Any) -> Any:
+        """The connection whose transaction a call is part of: ``on``, for all but Django."""
+        return on
 
     def _here(self, on: Any, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in this thread, on the caller's connection."""

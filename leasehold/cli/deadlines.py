@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -59,8 +60,10 @@ def deadlines(state: str | None, name: str | None, unhandled: bool, limit: int, 
     async def work(app: App) -> list[dict[str, Any]]:
         inspector = await app.inspect()
         if unhandled:
-            return await inspector.unhandled_breaches(limit)
-        return await inspector.deadlines(state, name, limit)
+            found: Sequence[Any] = await inspector.unhandled_breaches(limit)
+        else:
+            found = await inspector.deadlines(state, name, limit)
+        return [row._asdict() for row in found]
 
     rows = ask(work)
     if given("as_json"):

@@ -62,7 +62,7 @@ def show(diagnosis: Diagnosis) -> None:
     wrong = sum(finding.level == "wrong" for finding in diagnosis.findings)
     for finding in diagnosis.findings:
         mark, _ = _MARKS[finding.level]
-        click.echo(f"{mark:<6}{finding.check}: {text(finding.sentence)}")
+        click.echo(f"{mark:<6}{finding.kind}: {text(finding.sentence)}")
         if finding.do:
             click.echo(f"      -> {text(finding.do)}")
     click.echo()

@@ -173,8 +173,8 @@ async def _stack(app: App, job_id: str) -> Found:
     for _ in range(int(_STACK_LOOKS * app.settings.timings.renew / _STACK_LOOK_SECONDS)):
         await asyncio.sleep(_STACK_LOOK_SECONDS)
         found = await acting.store.stack(job)
-        if found and found["says"] is not None:
-            return job, str(found["says"])
+        if found and found.says is not None:
+            return job, found.says
     return job, ""
 
 

@@ -91,12 +91,10 @@ class _Runner:
 
     async def _holder(self) -> str:
         rows = await (await self._app.inspect()).locks(10_000)
-        found = [
-            r for r in rows if (r["name"], r["mode"], r["granted"]) == (self._name, "lock", True)
-        ]
+        found = [r for r in rows if (r.name, r.mode, r.granted) == (self._name, "lock", True)]
         if not found:
             return "another process held it until just now"
-        who, since = found[0]["client"] or "a process that is gone", found[0]["since"]
+        who, since = found[0].client or "a process that is gone", found[0].since
         # a row that was deleted by hand and created again has no such time
         return f"held by {who}" + (f" since {since:%Y-%m-%d %H:%M:%S}" if since else "")
 

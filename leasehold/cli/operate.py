@@ -24,16 +24,24 @@ from leasehold.cli.output import counted, show_json, show_table
 from leasehold.errors import LeaseholdError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
     from uuid import UUID
 
     from leasehold.app import App
-    from leasehold.ports import EventView, LeaderView, NodeView, ScheduleView, TickView
+    from leasehold.ports import (
+        EventView,
+        LeaderView,
+        LockView,
+        NodeView,
+        StoredSchedule,
+        TickView,
+    )
     from leasehold.watch.terms import EndedTerm
 
 
 def _show(found: Sequence[Any], columns: list[Column], empty: str) -> None:
-    rows = [row if isinstance(row, dict) else row._asdict() for row in found]
+    rows = [row._asdict() for row in found]
     if given("as_json"):
         show_json(rows)
     else:
@@ -71,26 +79,47 @@ def status(apps: tuple[str, ...], **_: Any) -> None:
 
 
 # -- schedules -------------------------------------------------------------------------------------
+def _list_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    app = click.option(
+        "--app", "app_name", metavar="NAME", help="List only schedules of this application."
+    )
+    name = click.option(
+        "--name",
+        "prefix",
+        metavar="PREFIX",
+        help="List only schedules whose names begin like this.",
+    )
+    decorated: Callable[..., Any] = app(name(limit_option(1000)(table_options(function))))
+    return decorated
+
+
 @click.group(cls=Group, invoke_without_command=True)
-@table_options
-def schedules(**_: Any) -> None:
+@_list_options
+def schedules(app_name: str | None, prefix: str | None, limit: int, **_: Any) -> None:
     """List, create, pause, resume, run, backfill or remove schedules, or list their ticks."""
     if not click.get_current_context().invoked_subcommand:
-        _list_schedules()
+        _list_schedules(app_name, prefix, limit)
 
 
-def _list_schedules() -> None:
-    async def work(app: App) -> list[ScheduleView]:
-        return await (await app.inspect()).schedules()
+def _list_schedules(app_name: str | None, prefix: str | None, limit: int) -> None:
+    async def work(app: App) -> list[StoredSchedule]:
+        return await (await app.inspect()).schedules(app_name, prefix or "", limit)
 
-    _show(ask(work), tables.SCHEDULES, "No schedules.")
+    found = ask(work)
+    _show(found, tables.SCHEDULES, "No schedules.")
+    if len(found) == limit:
+        click.echo(
+            f"Only the first {counted(limit, 'schedule')}, there may be more. "
+            "Use --app, --name and --limit.",
+            err=True,
+        )
 
 
 @schedules.command("list")
-@table_options
-def list_schedules(**_: Any) -> None:
-    """List all schedules."""
-    _list_schedules()
+@_list_options
+def list_schedules(app_name: str | None, prefix: str | None, limit: int, **_: Any) -> None:
+    """List schedules by application and name."""
+    _list_schedules(app_name, prefix, limit)
 
 
 _app_option = click.option(
@@ -283,7 +312,7 @@ def leaders(terms: bool, limit: int, **_: Any) -> None:
 def locks(limit: int, **_: Any) -> None:
     """List leases and advisory locks, their holders and waiters."""
 
-    async def work(app: App) -> list[dict[str, Any]]:
+    async def work(app: App) -> list[LockView]:
         return await (await app.inspect()).locks(limit)
 
     _show(ask(work), tables.LOCKS, "No locks are held.")

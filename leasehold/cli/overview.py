@@ -12,8 +12,9 @@ import click
 from leasehold.cli.output import heading, show_pairs, text
 from leasehold.errors import LeaseholdError
 from leasehold.ports import NodeView
-from leasehold.watch.checks import COUNT_CAP, Problem, database_problem, problems
+from leasehold.watch.checks import COUNT_CAP, database_problem, problems
 from leasehold.watch.facts import Facts, duration
+from leasehold.watch.finding import Finding
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Overview:
     figures: dict[str, Any] = field(default_factory=dict)
     lines: dict[str, str] = field(default_factory=dict)
     """The same figures for people."""
-    found: list[Problem] = field(default_factory=list)
+    found: list[Finding] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:

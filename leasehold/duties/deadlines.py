@@ -10,30 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from leasehold.config import Settings, Tuning
-from leasehold.env import Env
-from leasehold.loops.service import Service
-from leasehold.ports import DeadlineStore
-from leasehold.telemetry import Emit
+from leasehold.config import Tuning
+from leasehold.loops.service import Service, ServiceContext
 
 
 class DeadlineSweeper(Service):
     name = "deadlines"
 
-    def __init__(
-        self,
-        store: DeadlineStore,
-        env: Env,
-        settings: Settings,
-        leads: Callable[[], bool],
-        emit: Emit,
-    ) -> None:
-        self._store = store
-        self._env = env
-        self._limits = settings.limits
-        self._retention = settings.retention
+    def __init__(self, context: ServiceContext, leads: Callable[[], bool]) -> None:
+        super().__init__(context)
         self._leads = leads
-        self._emit = emit
         self._prune_at = 0.0
 
     async def tick(self, now: datetime | None) -> float:
@@ -67,7 +53,7 @@ class DeadlineSweeper(Service):
         boot_now = self._env.boot_now()
         if boot_now < self._prune_at:
             return False
-        days = self._retention.ticks_days
+        days = self._settings.retention.ticks_days
         gone = await self._store.prune_deadlines(days, self._limits.batch_rows, now)
         more = gone >= self._limits.batch_rows
         self._prune_at = boot_now if more else boot_now + Tuning.deadline_prune_seconds

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import datetime
 
 from leasehold.config import Tuning
-from leasehold.loops.service import Service
-from leasehold.ports import DashboardStore, Term
+from leasehold.loops.service import Service, ServiceContext
+from leasehold.ports import Term
 
 
 class Historian(Service):
@@ -15,17 +15,15 @@ class Historian(Service):
 
     name = "historian"
 
-    def __init__(self, store: DashboardStore, term: Callable[[], Term], minutes: bool) -> None:
-        self._store = store
+    def __init__(self, context: ServiceContext, term: Callable[[], Term]) -> None:
+        super().__init__(context)
         self._term = term
-        self._minutes = minutes
-        """False: the minutes are not counted."""
         self._counted: datetime | None = None
 
     async def tick(self, now: datetime | None) -> float:
         self._term()
         behind = await self._store.fold_counts(Tuning.history_rows) >= Tuning.history_rows
-        if self._minutes:
+        if self._settings.retention.history_days > 0:
             before, self._counted = self._counted, await self._store.roll_up(self._counted, now)
             # after an outage there are more minutes than one statement counts
             if before is not None and (self._counted - before).total_seconds() > 1700:

@@ -11,12 +11,11 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
 
-from leasehold.config import Limits, Polling, Retention, Settings, Tuning
+from leasehold.config import Limits, Tuning
 from leasehold.duties.historian import Historian
-from leasehold.env import Env
 from leasehold.errors import Conflict, LostLease, QueryFailed, Unavailable, UsageError, told
 from leasehold.lease.guard import Guard
-from leasehold.loops.service import Loop, Service
+from leasehold.loops.service import Loop, Service, ServiceContext
 from leasehold.model.former import redefined
 from leasehold.model.missed import STEP_TOLERANCE_SECONDS, Missed, Moments, plan
 from leasehold.model.moments import in_seconds
@@ -24,8 +23,6 @@ from leasehold.model.schedule import Spec
 from leasehold.ports import (
     DueSchedule,
     LeftOut,
-    OperatorStore,
-    ScheduleStore,
     Store,
     Term,
     TickDecision,
@@ -33,18 +30,16 @@ from leasehold.ports import (
 )
 from leasehold.telemetry import Emit
 
-_PAGE, _PAGES = 100, 10
-"""Dead nodes in one page, and pages in one round."""
-
 GetTerm = Callable[[], Term]
 """Returns the term under which the duty runs. Raises LostLease if this process does not lead."""
 
 
-def term_of(guard: Guard, name: str) -> GetTerm:
+def term_of(guard: Guard) -> GetTerm:
     def get() -> Term:
-        term = guard.term(name)
+        term = guard.term()
         if term is None:
-            raise LostLease("this process does not lead at this moment", got=name)
+            app = guard.membership.identity.app
+            raise LostLease("this process does not lead at this moment", got=app)
         return term
 
     return get
@@ -58,16 +53,9 @@ class Stager(Service):
     name = "stager"
 
     def __init__(
-        self,
-        store: Store,
-        limits: Limits,
-        polling: Polling,
-        term: GetTerm,
-        on_deadline: Callable[[], None],
+        self, context: ServiceContext, term: GetTerm, on_deadline: Callable[[], None]
     ) -> None:
-        self._store = store
-        self._limits = limits
-        self._polling = polling
+        super().__init__(context)
         self._term = term
         self._on_deadline = on_deadline
         self.on_dead: Callable[[], None] = lambda: None
@@ -79,7 +67,7 @@ class Stager(Service):
             self.on_dead()
         if staged.schedules:
             self.on_schedule()
-        soon: float = in_seconds(self._polling.stage)
+        soon: float = in_seconds(self._settings.polling.stage)
         if staged.deadline_in is not None:
             if staged.deadline_in <= 0:
                 self._on_deadline()
@@ -96,15 +84,10 @@ class Rescuer(Service):
 
     name = "rescuer"
 
-    def __init__(
-        self, store: Store, limits: Limits, guard: Guard, term: GetTerm, emit: Emit, every: float
-    ) -> None:
-        self._store = store
-        self._limits = limits
+    def __init__(self, context: ServiceContext, guard: Guard, term: GetTerm) -> None:
+        super().__init__(context)
         self._guard = guard
         self._term = term
-        self._emit = emit
-        self._every = every
 
     async def tick(self, now: datetime | None) -> float:
         silent = self._guard.silent_nodes()
@@ -115,7 +98,8 @@ class Rescuer(Service):
         freed = await free_the_dead(self._store, self._limits, self._emit, now)
         if freed >= self._limits.batch_rows:
             return 0.0
-        return self._every if silent else max(self._every, Tuning.rescue_idle_seconds)
+        every = self._settings.timings.renew
+        return every if silent else max(every, Tuning.rescue_idle_seconds)
 
 
 async def free_the_dead(store: Store, limits: Limits, emit: Emit, now: datetime | None) -> int:
@@ -123,8 +107,8 @@ async def free_the_dead(store: Store, limits: Limits, emit: Emit, now: datetime 
     any time, because nobody can hold those jobs. Nodes with a locked row are skipped, so that they
     do not hide nodes that died later."""
     count = held = 0
-    for _ in range(_PAGES):
-        deaths = dict(await store.deaths(_PAGE, held))
+    for _ in range(Tuning.rescue_pages):
+        deaths = dict(await store.deaths(Tuning.rescue_page, held))
         if not deaths:
             break
         nodes = list(deaths)
@@ -136,7 +120,7 @@ async def free_the_dead(store: Store, limits: Limits, emit: Emit, now: datetime 
         if len(freed) >= limits.batch_rows:
             break  # they may have more
         held += len(nodes) - await store.settle(nodes)
-        if len(nodes) < _PAGE:
+        if len(nodes) < Tuning.rescue_page:
             break
     return count
 
@@ -155,25 +139,12 @@ class Periodic(Service):
     name = "periodic"
     pause = 0.2
 
-    def __init__(
-        self,
-        app: str,
-        store: ScheduleStore,
-        env: Env,
-        limits: Limits,
-        retention: Retention,
-        term: GetTerm,
-        emit: Emit,
-    ) -> None:
-        self._app = app
-        self._store = store
-        self._env = env
-        self._limits = limits
-        self._retention = retention
+    def __init__(self, context: ServiceContext, term: GetTerm) -> None:
+        super().__init__(context)
+        self._app = context.settings.name
         self._term = term
-        self._emit = emit
         self._clock_stepped = False
-        self._made_at = env.boot_now()
+        self._made_at = self._env.boot_now()
         self._undecidable: dict[str, tuple[DueSchedule, float]] = {}
         """Schedules that could not be decided, by name, and when to try again (boot clock)."""
 
@@ -255,7 +226,7 @@ class Periodic(Service):
             now=schedule.now,
             missed=Missed(schedule.missed),
             grace_seconds=schedule.grace_seconds,
-            catch_up_seconds=in_seconds(self._retention.catch_up_seconds),
+            catch_up_seconds=in_seconds(self._settings.retention.catch_up_seconds),
             limit=share,
         )
         ticks = [TickDecision(at, "missed") for at in decided.missed]
@@ -312,21 +283,9 @@ class Pruner(Service):
 
     name = "pruner"
 
-    def __init__(
-        self,
-        store: OperatorStore,
-        env: Env,
-        limits: Limits,
-        retention: Retention,
-        term: GetTerm,
-        emit: Emit,
-    ) -> None:
-        self._store = store
-        self._env = env
-        self._limits = limits
-        self._retention = retention
+    def __init__(self, context: ServiceContext, term: GetTerm) -> None:
+        super().__init__(context)
         self._term = term
-        self._emit = emit
         self._days_at = 0.0
         """When the days may be tried again (boot clock)."""
         self._held = 0
@@ -336,10 +295,10 @@ class Pruner(Service):
         self._term()
         await self._prune_days(now)
         days = {
-            "events": self._retention.events_days,
-            "ticks": self._retention.ticks_days,
-            "attempts": self._retention.attempts_days,
-            "history": self._retention.history_days,
+            "events": self._settings.retention.events_days,
+            "ticks": self._settings.retention.ticks_days,
+            "attempts": self._settings.retention.attempts_days,
+            "history": self._settings.retention.history_days,
         }
         gone = await self._store.prune(days, self._limits.batch_rows, now)
         if gone >= self._limits.batch_rows:
@@ -353,7 +312,7 @@ class Pruner(Service):
         if boot_now < self._days_at:
             return
         try:
-            await self._store.prune_days(self._retention.finished_days, now)
+            await self._store.prune_days(self._settings.retention.finished_days, now)
         except (Conflict, Unavailable) as error:  # Unavailable: it took longer than a call may
             self._days_at = boot_now + Tuning.prune_held_seconds
             self._held += 1
@@ -364,28 +323,21 @@ class Pruner(Service):
 
 
 def leader_duties(
-    settings: Settings,
-    store: Store,
-    env: Env,
-    guard: Guard,
-    emit: Emit,
-    leads: Callable[[], bool],
-    on_deadline: Callable[[], None],
+    context: ServiceContext, guard: Guard, on_deadline: Callable[[], None]
 ) -> dict[str, Loop]:
-    """All duties by name. Each works only while ``leads()``. ``on_deadline`` is called when a
+    """All duties by name. Each works only while the guard leads. ``on_deadline`` is called when a
     deadline has passed."""
-    term = term_of(guard, settings.name)
-    limits, retention = settings.limits, settings.retention
-    stager = Stager(store, limits, settings.polling, term, on_deadline)
-    periodic = Periodic(settings.name, store, env, limits, retention, term, emit)
+    term = term_of(guard)
+    stager = Stager(context, term, on_deadline)
+    periodic = Periodic(context, term)
     duties: list[Service] = [
         stager,
-        Rescuer(store, limits, guard, term, emit, settings.timings.renew),
+        Rescuer(context, guard, term),
         periodic,
-        Pruner(store, env, limits, retention, term, emit),
-        Historian(store, term, retention.history_days > 0),
+        Pruner(context, term),
+        Historian(context, term),
     ]
-    loops = {duty.name: Loop(duty, env, emit, leads) for duty in duties}
+    loops = {duty.name: Loop(duty, context.env, context.emit, guard.leads) for duty in duties}
     stager.on_dead = loops["rescuer"].wake
 
     def on_schedule() -> None:

@@ -10,26 +10,22 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from leasehold.env import Env
-from leasehold.loops.service import Service
+from leasehold.loops.service import Service, ServiceContext
 from leasehold.model.job import JobRequest
-from leasehold.ports import JobStore
 
 
 class OncePerDeploy(Service):
     name = "once"
 
-    def __init__(
-        self, requests: Sequence[JobRequest[Any]], store: JobStore, env: Env, payload_limit: int
-    ) -> None:
-        self._jobs = [(env.new_id(), request) for request in requests]
-        self._store = store
-        self._payload_limit = payload_limit
+    def __init__(self, context: ServiceContext, requests: Sequence[JobRequest[Any]]) -> None:
+        super().__init__(context)
+        self._users = context.users
+        self._jobs = [(self._env.new_id(), request) for request in requests]
         self._done = False
 
     async def tick(self, now: datetime | None) -> float:
         if not self._done:
             # with the same ids, so that a try with an unknown result can be repeated
-            await self._store.enqueue(self._jobs, self._payload_limit, True, now)
+            await self._users.enqueue(self._jobs, self._settings.payload_limit, True, now)
             self._done = True
         return 3600.0

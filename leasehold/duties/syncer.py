@@ -14,14 +14,12 @@ from datetime import datetime
 from typing import Any
 
 from leasehold.config import Tuning
-from leasehold.env import Env
 from leasehold.lease.guard import Guard
-from leasehold.loops.service import Service
+from leasehold.loops.service import Service, ServiceContext
 from leasehold.model.job import JobRequest
 from leasehold.model.missed import Missed
 from leasehold.model.schedule import Spec
-from leasehold.ports import ScheduleDefinition, Store
-from leasehold.telemetry import Emit
+from leasehold.ports import ScheduleDefinition
 
 
 @dataclass(frozen=True)
@@ -59,22 +57,16 @@ class Syncer(Service):
 
     def __init__(
         self,
-        app: str,
+        context: ServiceContext,
         release: str,
         planned: Sequence[Planned],
-        store: Store,
-        env: Env,
         guard: Guard,
-        emit: Emit,
         on_change: Callable[[], None],
     ) -> None:
-        self._app = app
+        super().__init__(context)
         self._release = release
         self._planned = planned
-        self._store = store
-        self._env = env
         self._guard = guard
-        self._emit = emit
         self._on_change = on_change
         self._stands: int | None = None
         """The newest other release at the last sync. If it changes, sync again."""
@@ -84,20 +76,21 @@ class Syncer(Service):
     async def tick(self, now: datetime | None) -> float:
         if not self._guard.membership.token:
             return 1.0  # the node wakes it after joining
-        newest = self._guard.newest_release(self._app)
+        newest = self._guard.newest_release()
         boot_now = self._env.boot_now()
         if newest == self._stands and boot_now < self._look_at:
             return self._look_at - boot_now
         moment = await self._store.database_now(now)
         definitions = [planned.definition(moment) for planned in self._planned]
-        synced = await self._store.sync_schedules(self._app, self._release, definitions, now)
+        app, release = self._settings.name, self._release
+        synced = await self._store.sync_schedules(app, release, definitions, now)
         self._stands, self._look_at = newest, boot_now + Tuning.sync_seconds
         if synced.kept or synced.dropped:
             self._emit(
                 "schedules_synced",
                 kept=list(synced.kept),
                 dropped=list(synced.dropped),
-                release=self._release,
+                release=release,
             )
             self._on_change()
         return Tuning.sync_seconds

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from leasehold import own
+from leasehold import own_tasks
 from leasehold.app import App
 from leasehold.env import LOOP_FACTORY
 from leasehold.errors import told
 from leasehold.telemetry import logger
+
+
+def _on_error(error: BaseException) -> None:
+    logger.error("a task or callback of a handler raised %s", told(error))
 
 
 class BackgroundNode:
@@ -64,7 +68,7 @@ class BackgroundNode:
 
     def _run(self) -> None:
         try:
-            _run_to_its_end(self._take_part())
+            own_tasks.run(self._take_part(), "leasehold-node", _on_error, LOOP_FACTORY)
         except BaseException as error:
             if self._started.done():
                 raise
@@ -77,22 +81,3 @@ class BackgroundNode:
                 await self._end.wait()
         finally:
             await self._app.close()
-
-
-def _run_to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Like ``asyncio.run``, but a handler that cancels all tasks, or whose own task raises
-    SystemExit through the loop, ends neither the node nor, unnoticed, this thread."""
-    with asyncio.Runner(loop_factory=LOOP_FACTORY) as runner:
-        loop = runner.get_loop()
-        serving = loop.run_until_complete(_started(work))
-        while not serving.done():
-            try:
-                loop.run_until_complete(serving)
-            except BaseException as error:
-                if serving.done():
-                    raise
-                logger.error("a task or callback of a handler raised %s", told(error))
-
-
-async def _started(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    return own.start(work, name="leasehold-node")

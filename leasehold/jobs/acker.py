@@ -8,23 +8,18 @@ from datetime import datetime
 from uuid import UUID
 
 from leasehold import errors
-from leasehold.config import Limits, Tuning
-from leasehold.env import Env
+from leasehold.config import Tuning
 from leasehold.errors import storable
 from leasehold.jobs.running import Claim, Running
 from leasehold.jobs.tasks import Registry
-from leasehold.loops.service import Service
+from leasehold.loops.service import Service, ServiceContext
 from leasehold.model.backoff import Backoff
 from leasehold.model.batch import BatchSize
 from leasehold.model.outcome import COMPLETED, PLAIN, Decision, Outcome, decide
 from leasehold.model.states import State
 from leasehold.ports import Acked, AckItem, JobStore
-from leasehold.telemetry import Emit
 
 _DEFAULT_BACKOFF = Backoff()
-_BRIEF_SECONDS, _LONG_SECONDS = 0.0005, 0.02
-"""Average run times between these limit how many jobs are at risk (see ``has_room``)."""
-
 _ROW_BYTES = 100
 """Bytes of an outcome without its result or error."""
 
@@ -39,26 +34,23 @@ class Acker(Service):
 
     def __init__(
         self,
-        store: JobStore,
-        env: Env,
-        limits: Limits,
+        context: ServiceContext,
+        large: JobStore,
         registry: Registry,
         running: Running,
-        emit: Emit,
         on_written: Callable[[], None],
     ) -> None:
-        self._store = store
-        self._env = env
-        self._limits = limits
+        super().__init__(context)
+        self._large = large
+        """For large batches. It has a connection of its own, so that claims need not wait."""
         self._registry = registry
         self._running = running
-        self._emit = emit
         self._on_written = on_written
         self._queue: deque[Pair] = deque()
         self._locked: list[Pair] = []
         """Outcomes whose rows were locked. They wait here and do not delay others."""
         self._locked_until = 0.0
-        self._bytes = BatchSize(limits.batch_bytes)
+        self._bytes = BatchSize(self._limits.batch_bytes)
         self._suspects = 0
         """The number of outcomes at the head of the queue that are written one at a time."""
         self._unknown: set[int] = set()
@@ -78,7 +70,7 @@ class Acker(Service):
 
     @property
     def _careful(self) -> bool:
-        return _BRIEF_SECONDS < self._usual < _LONG_SECONDS
+        return Tuning.brief_run_seconds < self._usual < Tuning.lasting_run_seconds
 
     def has_room(self, running: Callable[[], int], slots: int) -> bool:
         """Return whether another job may start. A kill repeats every job that runs or is
@@ -195,6 +187,12 @@ class Acker(Service):
     async def _write(self, node: UUID, items: Sequence[AckItem], now: datetime | None) -> Acked:
         if self._unknown and any(item.token in self._unknown for item in items):
             return await self._store.ack_again(node, items, now)
+        if len(items) >= Tuning.full_batch_rows:
+            try:
+                return await self._large.ack(node, items, now)
+            except errors.Unavailable as error:
+                if error.sent:
+                    raise
         return await self._store.ack(node, items, now)
 
     def _written(self, batch: Sequence[Pair], acked: Acked) -> None:

@@ -13,15 +13,15 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
 
-from leasehold import errors, own
-from leasehold.config import Limits, Tuning
-from leasehold.env import Env
+from leasehold import errors, own_tasks
+from leasehold.config import Tuning
 from leasehold.jobs.context import Context, OnConnection, SyncContext
+from leasehold.jobs.failed_starts import Starts
 from leasehold.jobs.middleware import around
 from leasehold.jobs.running import Claim, timed_out
-from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import Registry, TaskFunction
 from leasehold.jobs.tracing import running, traces
+from leasehold.loops.service import ServiceContext
 from leasehold.model.codec import ENCODED, opened, sealed
 from leasehold.model.job import ClaimedJob, Unreadable, needs
 from leasehold.model.outcome import (
@@ -37,8 +37,7 @@ from leasehold.model.outcome import (
     Unknown,
     outcome_of,
 )
-from leasehold.ports import Completion, Store
-from leasehold.telemetry import Emit
+from leasehold.ports import Completion
 
 T = TypeVar("T")
 _ENDS = (errors.JobCancelled, errors.JobTimeout, errors.LostClaim, asyncio.CancelledError)
@@ -60,26 +59,19 @@ class Attempts:
 
     def __init__(
         self,
-        store: Store,
-        users: Store,
-        env: Env,
-        limits: Limits,
+        context: ServiceContext,
         registry: Registry,
-        emit: Emit,
         on: OnConnection,
         may_start: Callable[[Claim, float], bool],
         in_process: Run,
         slots: int,
         starts: Starts,
     ) -> None:
+        self._store, self._users = context.store, context.users
+        self._env, self._limits = context.env, context.settings.limits
+        self._emit = context.emit
         self._starts = starts
-        self._store = store
-        self._users = users
-        """The store for operations that a handler calls."""
-        self._env = env
-        self._limits = limits
         self._registry = registry
-        self._emit = emit
         self._on = on
         self._may_start = may_start
         self._executors: dict[str, Run] = {
@@ -88,7 +80,7 @@ class Attempts:
             "process": in_process,
         }
         self._slots = slots
-        self._process = own.generation()
+        self._process = own_tasks.generation()
         self._threads: ThreadPoolExecutor | None = None
         self.worker_id = ""
         self.state: Any = None
@@ -208,9 +200,9 @@ class Attempts:
         try:
             outcome = await running
         except BaseException as error:  # SystemExit and foreign subclasses too
-            own.leave_if_copy(self._process, error)
+            own_tasks.leave_if_copy(self._process, error)
             return self._raised(error, claim)
-        own.leave_if_copy(self._process)  # the handler forked, and this is the child
+        own_tasks.leave_if_copy(self._process)  # the handler forked, and this is the child
         return outcome
 
     def _raised(self, error: BaseException, claim: Claim) -> Outcome:
@@ -257,7 +249,7 @@ class Attempts:
         job = claim.job
         process = self._process
         context = self._context(SyncContext, claim)
-        context._run = lambda work: asyncio.run_coroutine_threadsafe(work, loop).result()  # type: ignore[arg-type]
+        context._run = lambda work: asyncio.run_coroutine_threadsafe(work, loop).result()
         arguments = (context,) if task.takes_context else ()
 
         def call() -> tuple[Any, BaseException | None]:
@@ -266,9 +258,9 @@ class Attempts:
             try:
                 returned = task.handler(*arguments, **task.values.read(job.payload))
             except BaseException as error:
-                own.leave_if_copy(process, error)
+                own_tasks.leave_if_copy(process, error)
                 return None, error
-            own.leave_if_copy(process)  # the handler forked, and this is the child
+            own_tasks.leave_if_copy(process)  # the handler forked, and this is the child
             return returned, None
 
         timer = loop.call_later(job.timeout, claim.cancelled.set) if job.timeout else None
@@ -300,7 +292,7 @@ class Attempts:
         threads: list[asyncio.Future[tuple[Any, BaseException | None]]] = []
 
         async def handler() -> Any:
-            threads.append(own.start(self._in_thread(call)))
+            threads.append(own_tasks.start(self._in_thread(call)))
             returned, error = await asyncio.shield(threads[-1])
             if error is not None:
                 raise error
@@ -312,7 +304,7 @@ class Attempts:
         except _NoThread:
             raise
         except BaseException as error:
-            own.leave_if_copy(self._process, error)
+            own_tasks.leave_if_copy(self._process, error)
             return None, error
         finally:
             if threads:  # nothing can end a thread: the job runs until the thread has ended

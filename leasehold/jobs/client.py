@@ -12,7 +12,7 @@ from uuid import UUID
 from leasehold import errors
 from leasehold.config import Settings, Tuning, check_text
 from leasehold.env import Env, id_of
-from leasehold.jobs.numbered import CannotCopy, Numbered
+from leasehold.jobs.bulk import CannotCopy, Numbered
 from leasehold.jobs.tracing import enqueueing
 from leasehold.model.codec import Codec, opened
 from leasehold.model.filter import JobFilter

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +12,7 @@ from uuid import UUID
 
 from leasehold.config import Limits
 from leasehold.errors import BadJob, JobCancelled, LeaseholdError, LostClaim, shorten, storable
+from leasehold.jobs.drive import without_loop
 from leasehold.jobs.running import Claim, timed_out
 from leasehold.model.deadline import DueLevel
 from leasehold.ports import JobStore
@@ -38,7 +39,7 @@ class Context:
     worker_id: str
     _store: JobStore
     _on: OnConnection
-    _run: Callable[[Awaitable[Any]], Any] | None = None
+    _run: Callable[[Coroutine[Any, Any, Any]], Any] | None = None
     """For handlers in a thread: runs a coroutine in the event loop and waits for it."""
     state: Any = None
     """What ``App(lifespan=…)`` yielded in this process, such as clients and pools."""
@@ -192,24 +193,11 @@ class SyncContext(Context):
 
     def assert_mine(self, connection: Any) -> None:  # type: ignore[override]
         """See :meth:`Context.assert_mine`. ``connection`` belongs to a sync driver."""
-        _finish(super().assert_mine(connection))
+        without_loop(super().assert_mine(connection))
 
     def complete(self, *, on: Any, result: Any = None) -> None:  # type: ignore[override]
         """See :meth:`Context.complete`. ``on`` belongs to a sync driver."""
-        _finish(super().complete(on=on, result=result))
-
-
-def _finish(work: Any) -> None:
-    """Run a coroutine that never suspends, because its connection belongs to a sync driver."""
-    try:
-        work.send(None)
-    except StopIteration:
-        return
-    work.close()
-    raise BadJob(
-        "a handler in a thread needs a connection of a sync driver",
-        do="Open it with psycopg or a sync engine, or write `async def`",
-    )
+        without_loop(super().complete(on=on, result=result))
 
 
 class _JobLog(logging.LoggerAdapter[logging.Logger]):

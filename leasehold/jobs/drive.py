@@ -1,4 +1,4 @@
-"""Runs a coroutine inside the current task, in its own context.
+"""Runs coroutines without a task of their own: in the current one, or without any loop.
 
 A task per job would cost more than a short job does. A coroutine that never suspends runs to its
 end inside its runner's task. If it suspends, the runner is notified, so that another runner can
@@ -12,7 +12,20 @@ from contextvars import Context
 from types import coroutine
 from typing import Any, TypeVar
 
+from leasehold.errors import BadJob
+
 T = TypeVar("T")
+
+
+def without_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends, because everything that it awaits blocks."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    work.close()
+    raise BadJob("a call outside an event loop needs a connection of a sync driver")
 
 
 @coroutine

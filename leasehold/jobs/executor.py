@@ -12,15 +12,14 @@ from collections.abc import Callable
 from contextvars import copy_context
 from uuid import UUID
 
-from leasehold import own
+from leasehold import own_tasks
 from leasehold.config import Limits, Tuning
-from leasehold.env import Env
 from leasehold.jobs.attempt import Attempts
 from leasehold.jobs.drive import drive
 from leasehold.jobs.running import Claim, Running
+from leasehold.loops.service import ServiceContext
 from leasehold.model.batch import BatchSize
 from leasehold.model.outcome import Outcome, Unable
-from leasehold.telemetry import Emit
 
 
 class Lane:
@@ -51,7 +50,7 @@ class _Turn:
 
     __slots__ = ("_executor", "lane", "suspended", "task")
 
-    def __init__(self, executor: Executor, lane: Lane, task: own.OwnTask[None]) -> None:
+    def __init__(self, executor: Executor, lane: Lane, task: own_tasks.OwnTask[None]) -> None:
         self._executor = executor
         self.lane = lane
         self.task = task
@@ -69,22 +68,19 @@ class Executor:
 
     def __init__(
         self,
-        env: Env,
-        limits: Limits,
+        context: ServiceContext,
         running: Running,
-        emit: Emit,
         put: Callable[[Claim, Outcome, float], None],
         may_start: Callable[[Claim, float], bool],
         attempts: Attempts,
     ) -> None:
-        self._env = env
-        self._limits = limits
+        self._env, self._limits = context.env, context.settings.limits
+        self._emit = context.emit
         self._claims = running
-        self._emit = emit
         self._put = put
         self._may_start = may_start
         self._attempts = attempts
-        self._tasks: set[own.OwnTask[None]] = set()
+        self._tasks: set[own_tasks.OwnTask[None]] = set()
         self._alone: deque[tuple[Lane, Claim, float]] = deque()
         """Suspects that wait to run alone, and since when."""
         self._alone_running = False
@@ -107,7 +103,7 @@ class Executor:
             self._spawn(lane)
 
     def _spawn(self, lane: Lane, first: Claim | None = None) -> None:
-        task = own.start(self._runner(lane, first), name="leasehold-runner")
+        task = own_tasks.start(self._runner(lane, first), name="leasehold-runner")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -176,7 +172,7 @@ class Executor:
         """Take jobs and run them until there are none or another runner has taken over. ``first``
         is a suspect, to run alone."""
         me = asyncio.current_task()
-        assert isinstance(me, own.OwnTask)
+        assert isinstance(me, own_tasks.OwnTask)
         turn = _Turn(self, lane, me)
         if first:
             await self._run(turn, first)
@@ -208,7 +204,7 @@ class Executor:
         claim.runner = turn.task
         turn.suspended, turn.task.works_for = False, claim
         context = copy_context()
-        context.run(own.HANDLER.set, claim)
+        context.run(own_tasks.HANDLER.set, claim)
         outcome = await drive(self._attempts.of(claim), context, turn.on_suspend)
         claim.stop = None
         ended = self._env.boot_now()

@@ -11,24 +11,21 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from leasehold import errors, own
-from leasehold.config import Limits, Tuning
-from leasehold.env import Env
+from leasehold import errors, own_tasks
+from leasehold.config import Tuning
 from leasehold.jobs.attempt import describe
+from leasehold.jobs.failed_starts import Starts
 from leasehold.jobs.process_child import Message, find
 from leasehold.jobs.process_handle import ChildHandle, Gone
 from leasehold.jobs.running import Claim, timed_out
-from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import TaskFunction
+from leasehold.loops.service import ServiceContext
 from leasehold.model.outcome import Cancel, Complete, Discard, Fail, Outcome, Snooze, Stopped
-
-Progress = Callable[[UUID, UUID, int, float, str | None], Awaitable[bool | None]]
-"""``JobStore.progress``."""
 
 
 def check_importable(function: Callable[..., Any]) -> None:
@@ -89,17 +86,15 @@ class ProcessPool:
 
     def __init__(
         self,
-        env: Env,
-        limits: Limits,
+        context: ServiceContext,
         slots: int,
-        progress: Progress,
         starts: Starts,
         worker_id: Callable[[], str] = lambda: "",
     ) -> None:
-        self._env = env
+        limits = context.settings.limits
+        self._env, self._limits = context.env, limits
+        self._progress = context.users.progress
         self.starts = starts
-        self._limits = limits
-        self._progress = progress
         self._worker_id = worker_id
         self._room = asyncio.Semaphore(slots)
         self._busy: dict[ChildHandle, Claim] = {}
@@ -275,7 +270,7 @@ class ProcessPool:
             del self._busy[child]
 
     def _dismiss(self, child: ChildHandle) -> None:
-        task = own.start(child.end(Tuning.child_leave_seconds))
+        task = own_tasks.start(child.end(Tuning.child_leave_seconds))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 

@@ -34,6 +34,7 @@ from uuid import UUID
 from leasehold import errors
 from leasehold.jobs.attempt import describe
 from leasehold.jobs.context import Context, SyncContext
+from leasehold.jobs.drive import without_loop
 from leasehold.jobs.middleware import around
 from leasehold.jobs.running import Claim
 from leasehold.jobs.tasks import values_of
@@ -184,18 +185,6 @@ class _OnConnection:
         self._link.tell({"kind": "completed"})
 
 
-def _drive(work: Awaitable[Any]) -> Any:
-    """Run a coroutine that never suspends, because everything it awaits blocks."""
-    try:
-        cast(Any, work).send(None)
-    except StopIteration as end:
-        return end.value
-    raise errors.BadJob(
-        "a plain function in a child process cannot wait in a loop",
-        do="Use a sync driver there, or write `async def`",
-    )
-
-
 def _context(request: Message, link: ParentLink, app: Any, in_loop: bool) -> Context:
     fields = dict(request["job"])
     fields.update((name, UUID(fields[name])) for name in request["uuids"])
@@ -209,7 +198,7 @@ def _context(request: Message, link: ParentLink, app: Any, in_loop: bool) -> Con
     on = _OnConnection(link, app, f"{request['module']}.{request['qualname']}")
     if in_loop:
         return Context(claim, request["worker_id"], store, on)
-    return SyncContext(claim, request["worker_id"], store, on, _drive)
+    return SyncContext(claim, request["worker_id"], store, on, without_loop)
 
 
 _values_of = cache(values_of)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from leasehold import errors
-from leasehold.config import Limits, Polling, Tuning
+from leasehold.config import Limits, Tuning
 from leasehold.env import Env
 from leasehold.jobs.acker import Acker
 from leasehold.jobs.advisory_claim import claim_by_advisory_locks
@@ -18,13 +18,12 @@ from leasehold.jobs.executor import Executor, Lane
 from leasehold.jobs.running import Claim
 from leasehold.lease.guard import Guard
 from leasehold.lease.membership import Membership
-from leasehold.loops.service import Service
+from leasehold.loops.service import Service, ServiceContext
 from leasehold.model.begins import Begins
 from leasehold.model.job import ClaimedJob
 from leasehold.model.lease import Phase
 from leasehold.model.moments import in_seconds
-from leasehold.ports import NodeStore, Store
-from leasehold.telemetry import Emit
+from leasehold.ports import NodeStore
 
 
 class Sleepers:
@@ -71,17 +70,13 @@ class ClaimDesk:
     gives back the jobs that the database counts as ours and we do not know.
     """
 
-    def __init__(
-        self, store: Store, env: Env, guard: Guard, executor: Executor, emit: Emit
-    ) -> None:
-        self._store = store
-        self._env = env
+    def __init__(self, context: ServiceContext, guard: Guard, executor: Executor) -> None:
+        self._store, self._env, self._emit = context.store, context.env, context.emit
         self._guard = guard
         self._executor = executor
-        self._emit = emit
         self._one = asyncio.Lock()
         self._unknown: Membership | None = None
-        self._begins = Begins(env.boot_now)
+        self._begins = Begins(self._env.boot_now)
         self._doubts = 0
         self.halted = False
         """An operator has told this node to claim nothing."""
@@ -272,20 +267,16 @@ class Producer(Service):
 
     def __init__(
         self,
+        context: ServiceContext,
         lanes: Sequence[Lane],
-        env: Env,
-        limits: Limits,
-        polling: Polling,
         desk: ClaimDesk,
         acker: Acker,
         sleepers: Sleepers,
         listening: Callable[[], bool],
     ) -> None:
-        self._demands = deque(Demand(lane, env, limits) for lane in lanes)
+        super().__init__(context)
+        self._demands = deque(Demand(lane, self._env, self._limits) for lane in lanes)
         self._by_queue = {demand.lane.queue: demand for demand in self._demands}
-        self._env = env
-        self._limits = limits
-        self._polling = polling
         self._desk = desk
         self._acker = acker
         self._sleepers = sleepers
@@ -317,7 +308,8 @@ class Producer(Service):
             return self._limits.flush_seconds
         began = self._env.boot_now()
         if began >= self._look_at:
-            poll = self._polling.listening if self._listening() else self._polling.blind
+            polling = self._settings.polling
+            poll = polling.listening if self._listening() else polling.blind
             self._look_at = began + self._env.jitter(in_seconds(poll), 0.2)
             self.look()
         limits, full = self._wanted()

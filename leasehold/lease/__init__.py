@@ -1,4 +1,4 @@
-"""Who holds what. The guard renews a process's node, leaders and locks, and fences the process.
+"""Nodes, leaders and locks: the leases of a process. The guard renews them and fences the process.
 
 Read in this order: model/lease.py, named_lease, election, contests, guard.
 """

@@ -1,4 +1,4 @@
-"""A user's request for a lease: what the user's thread and the guard's thread share."""
+"""A user's request for a lease. The user's thread and the guard's thread share it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Patience(Enum):
 
 
 class Lost:
-    """Set when a term is lost, before anybody else can have the next one."""
+    """Set when a term is lost, before another process can get the next one."""
 
     def __init__(self, valid: Callable[[], bool]) -> None:
         self._valid = valid
@@ -47,7 +47,7 @@ class Lost:
             call()
 
     def call(self, callback: Callable[[], None]) -> None:
-        """Call it in the guard's thread when the term is lost; now, if it is lost already."""
+        """Call it in the guard's thread when the term is lost, or now if it was already lost."""
         with self._lock:
             if not self._set:
                 self._calls.append(callback)
@@ -65,7 +65,7 @@ class Lost:
         event = asyncio.Event()
 
         def tell() -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed, so nobody waits
                 loop.call_soon_threadsafe(event.set)
 
         self.call(tell)
@@ -75,7 +75,7 @@ class Lost:
             self.forget(tell)
 
     def wait_in_thread(self, timeout: Duration | None = None) -> bool:
-        """The same for a thread. Return False after ``timeout`` seconds. Raises ConfigError."""
+        """``wait`` in a thread. Return False after ``timeout`` seconds. Raises ConfigError."""
         seconds = checked_timeout(timeout)
         event = threading.Event()
         self.call(event.set)
@@ -88,10 +88,11 @@ class Lost:
 class Bid:
     """A request, and the one term that it gets.
 
-    ``answer``: the token, or None if the bid did not want to wait. ``released``: done when the
-    database, too, knows that the lease was given up, or does not answer. ``has_body``: work runs
-    under the term, and the user gives the bid back when it ends; otherwise nobody knows when the
-    work ends. ``loop``: where the work runs, if it must not keep the lease while that is stuck.
+    ``answer`` is the token, or None if the bid did not want to wait. ``released`` is done when the
+    database knows that the lease was given up, or when it does not answer. ``has_body`` is True if
+    work runs under the term and the user returns the bid when that work ends. If it is False, the
+    end of the work is unknown. ``loop`` is the event loop in which the work runs, if the work must
+    not keep the lease while this loop is stuck.
     """
 
     def __init__(
@@ -109,9 +110,9 @@ class Bid:
         self.loop = loop
         self.token = 0
         self.vacant_since = 0.0
-        """By the boot clock: when the last holder gave it up, or was last heard of."""
+        """When the last holder gave the lease up or last renewed it, by the boot clock."""
         self.found_vacant = False
-        """Nobody held it when this process looked for the first time."""
+        """Nobody held the lease when this process first checked."""
         self.answer: Future[int | None] = Future()
         self.released: Future[None] = Future()
         self.lost = Lost(self.valid)
@@ -120,17 +121,17 @@ class Bid:
         self._membership: Membership | None = None
 
     def valid(self) -> bool:
-        """Is the term ours at this moment?"""
+        """Return whether this process holds the term at this moment."""
         lease, membership = self._lease, self._membership
         if lease is None or membership is None or self.lost._set:
             return False
         now = self._env.boot_now()
-        # the token last: another thread may be putting the next term in its place
+        # compare the token last: another thread may be replacing the term
         return lease.valid(now) and membership.valid(now) and lease.token == self.token
 
     # -- the guard's side ------------------------------------------------------------------------
     def grant(self, token: int, lease: Lease, membership: Membership) -> bool:
-        """False if whoever asked has gone."""
+        """Return False if the caller no longer waits."""
         if not self.answer.set_running_or_notify_cancel():
             return False
         self.token, self._lease, self._membership = token, lease, membership

@@ -1,4 +1,4 @@
-"""Was the database's clock set? It decides nothing about who holds what; people want to know."""
+"""Notices when the database's clock is set. This is for operators: no lease depends on it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from leasehold.config import Tuning
 
 
 class ClockWatch:
-    """Compares the database's time with this process's boot clock, answer by answer."""
+    """Compares the database's time in each answer with this process's boot clock."""
 
     def __init__(self) -> None:
         self._ahead: tuple[float, float] | None = None
-        """The least and the most by which the database's clock can be ahead of ours."""
+        """By how much the database's clock is ahead of ours, at least and at most."""
 
     def step(self, at: float, sent_at: float, received_at: float) -> float | None:
-        """By how many seconds the clock was set since the last answer, positive for forward; None
-        if it was not. ``at`` was read between the two moments of the boot clock."""
+        """Return by how many seconds the clock was set since the last answer, positive for forward,
+        or None. The database read ``at`` between the two moments of the boot clock."""
         low, high = at - received_at, at - sent_at
         before, self._ahead = self._ahead, (low, high)
         if before and low - before[1] > Tuning.clock_step_seconds:

@@ -1,12 +1,10 @@
-"""What users hold: the leaders and locks that their code asks for. Belongs to the guard's loop.
+"""The leaders and locks that users' code asks for. All methods run in the guard's loop.
 
-A process has one candidate for each name. Those who ask for the same name queue here behind it. The
-guard's heartbeat shows and renews the leases. Every other statement goes over a connection of its
-own, because an acquisition may wait for a transaction of the old holder, and the guard's renewals
-must not wait with it.
+A process has one candidate for each name. Bids for the same name queue behind it. The guard's
+heartbeat reads and renews the leases. All other statements use a separate connection: an
+acquisition may wait for a transaction of the old holder, and the renewals must not wait with it.
 
-After a loss the lease is stepping down until the body that runs under it has ended, or the grace is
-over.
+A lost lease is stepping down until the body that runs under it has ended, or the grace is over.
 """
 
 from __future__ import annotations
@@ -32,22 +30,22 @@ _STUCK = "its event loop is stuck"
 
 @dataclass
 class Contest:
-    """One name: who holds it in this process, and who waits for it here."""
+    """One name: the bid of this process that holds it, and the bids that wait for it."""
 
     named: NamedLease
     waiting: deque[Bid] = field(default_factory=deque)
     holder: Bid | None = None
     look: bool = True
-    """Look at the row before the next attempt."""
+    """Read the row before the next attempt."""
     bidding: bool = False
     """This process has a place in the database's queue."""
     handovers: int = 0
-    """In a row, from one waiter to another in this process."""
+    """How often in a row the lease passed from one bid of this process to another."""
     resigning: bool = False
     """Resign as soon as the body has ended."""
     complained: bool = False
     watched_until: float = 0.0
-    """Kept until then, though nobody waits."""
+    """The contest is kept until then, even if no bid waits."""
     stir: asyncio.Event = field(default_factory=asyncio.Event)
     """Ends the candidate's pause."""
     task: asyncio.Task[None] | None = None
@@ -68,8 +66,8 @@ class Contest:
 
 
 class Contests:
-    """By name. ``make_store`` is called for the first statement. ``poke`` makes the guard compute
-    anew when it has to look next."""
+    """All contests, by name. ``make_store`` is called for the first statement. ``poke`` makes the
+    guard calculate its next step again."""
 
     def __init__(
         self, make_store: Callable[[], Store], context: LeaseContext, poke: Callable[[], None]
@@ -83,11 +81,11 @@ class Contests:
         self._all: dict[str, Contest] = {}
         self._store: Store | None = None
         self._closed: set[bool] = set()
-        """Kinds that are not given out any more: True for locks, False for leaders."""
+        """The kinds that this process no longer acquires: True for locks, False for leaders."""
         self._work: set[asyncio.Task[None]] = set()
         self._loops = UserLoops(self._env)
         self._stuck: frozenset[asyncio.AbstractEventLoop | None] = frozenset()
-        """Bids from these loops get nothing until the loop runs again."""
+        """Bids of these loops get nothing until their loop runs again."""
         self._free_connection = asyncio.Semaphore(1)
 
     def __contains__(self, name: str) -> bool:
@@ -97,12 +95,12 @@ class Contests:
         return [contest.named for contest in list(self._all.values())]
 
     def busy(self) -> bool:
-        """Is there anything to hold, to win or to watch? From any thread."""
+        """Return whether a lease is held, wanted or watched. Any thread may call this."""
         return bool(self._all)
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[Store]:
-        """One statement at a time: its time limit counts from when its turn comes."""
+        """Allow one statement at a time. Its time limit begins when its turn comes."""
         async with self._free_connection:
             if self._store is None:
                 self._store = self._make_store()
@@ -130,7 +128,7 @@ class Contests:
         self._compete(contest)
 
     def done(self, bid: Bid) -> None:
-        """Its user does not want it any more, or the body under it has ended."""
+        """The user withdrew the bid, or the body under it has ended."""
         contest = self._all.get(bid.name)
         if contest and bid in contest.waiting:
             contest.waiting.remove(bid)
@@ -143,11 +141,11 @@ class Contests:
             bid.end()
 
     def free(self, name: str, token: int, seq: int) -> None:
-        """A notification: the lock was released, and this process is the first in its queue."""
+        """Handle a notification: the lock is free, and this process is the first in its queue."""
         contest = self._all.get(name)
         if contest is None or not contest.waiting:
-            if True not in self._closed:  # else our place is deleted together with the node
-                self._later(self._drop_bid(name))  # all others wait for us
+            if True not in self._closed:  # else our place is deleted with the node
+                self._later(self._drop_bid(name))  # the others wait for us
             return
         contest.named.our_turn = True
         if known := contest.lease.watch.seen:
@@ -162,7 +160,7 @@ class Contests:
             contest.task = asyncio.ensure_future(self._candidate(contest))
 
     async def _candidate(self, contest: Contest) -> None:
-        """Until it has won for the first in the queue here, or nobody waits here any more."""
+        """Try until the first bid of this process has the lease, or no bid waits."""
         try:
             while contest.waiting and contest.holder is None:
                 contest.stir.clear()
@@ -182,22 +180,22 @@ class Contests:
         self._forget_idle()
 
     async def _try(self, contest: Contest) -> float:
-        """One attempt; the seconds until the next, unless something stirs the candidate."""
+        """Make one attempt. Return the seconds until the next one. ``stir`` can end that pause."""
         try:
             return await self._attempt(contest)
         except errors.Unavailable as error:
             contest.look = True
             self._turn_away(contest, error)
-            # it may have waited for a transaction that holds the fence: other names have their turn
+            # it may have waited for a transaction that holds the fence: let other names try
             pause = self._timings.renew if error.sent else self._timings.retry
-        except errors.QueryFailed as error:  # a person has to mend it
+        except errors.QueryFailed as error:  # an operator must fix it
             contest.look = True
             self._turn_away(contest, error)
             if not contest.complained:
                 contest.complained = True
                 self._emit("service_failed", service=contest.named.name, error=str(error))
             pause = self._timings.retry
-        except errors.ServerError as error:  # waiting does not mend it
+        except errors.ServerError as error:  # waiting does not help
             contest.look = True
             self._refuse_all(contest, error)
             return 0.0
@@ -229,7 +227,7 @@ class Contests:
         return 0.0
 
     def _someone_runs(self, contest: Contest) -> bool:
-        """Put a bid first whose loop is not stuck; False if there is none."""
+        """Move a bid whose loop is not stuck to the front. Return False if there is none."""
         for _ in contest.waiting:
             if contest.waiting[0].loop not in self._stuck:
                 return True
@@ -237,7 +235,7 @@ class Contests:
         return False
 
     async def _look(self, contest: Contest) -> None:
-        """See the row, and take a place in the lock's queue if somebody here waits."""
+        """Read the row, and take a place in the lock's queue if a bid here waits."""
         named, lease = contest.named, contest.lease
         wait = named.is_lock and contest.patient
         for _ in range(2):
@@ -255,7 +253,7 @@ class Contests:
             await named.remake()
 
     def _grant(self, contest: Contest, replaced: Watch) -> None:
-        """The lease is ours: give it to the first in the queue here."""
+        """Give the acquired lease to the first bid in the queue."""
         contest.bidding = contest.resigning = False
         self._poke()
         lease, seen = contest.lease, replaced.seen
@@ -267,12 +265,12 @@ class Contests:
                 contest.holder = bid
                 self._turn_away(contest)
                 return
-        contest.resigning = True  # also if the lease is looked at before that begins
+        contest.resigning = True  # even if the lease is checked before the task below begins
         lease.step_down("nobody waits for it any more")
         self._later(self._resign(contest))
 
     def _turn_away(self, contest: Contest, error: Exception | None = None) -> None:
-        """Refuse those who do not want to wait, as soon as it is clear that they would have to."""
+        """Refuse bids that do not want to wait, once it is clear that they would have to."""
         seen, before = contest.lease.watch.seen, contest.named.first_seen
         alive = contest.holder is not None or (
             seen is not None and seen.node is not None and seen != before
@@ -281,8 +279,7 @@ class Contests:
             if bid.patience is Patience.TRY or alive or error:
                 contest.waiting.remove(bid)
                 bid.refuse(error)
-                # a holder that died is known to be dead after W: keep watching for the next who
-                # tries
+                # after W, a silent holder is known to be dead: keep watching for the next attempt
                 wait = wait_seconds(seen.lease_seconds if seen else self._timings.lease)
                 contest.watched_until = self._env.boot_now() + 2 * wait
 
@@ -292,7 +289,7 @@ class Contests:
         contest.waiting.clear()
 
     async def _drop_bid(self, name: str) -> None:
-        # without an answer: at the next notification, or together with the node
+        # if this fails, the place goes with the next notification or with the node
         with suppress(errors.LeaseholdError):
             async with self._turn() as store:
                 contest = self._all.get(name)
@@ -300,8 +297,8 @@ class Contests:
                     await store.drop_bid(name, self._context.membership().identity.id)
 
     def _forget_idle(self) -> None:
-        """Forget names that nobody here wants, except those that somebody tried to get lately, and
-        those whose holder is known to be dead: the next one who tries gets them at once."""
+        """Forget names without bids. Keep names that were tried recently, and names whose holder is
+        known to be dead, so that the next attempt gets them at once."""
         now = self._env.boot_now()
         for name, contest in list(self._all.items()):
             lease = contest.lease
@@ -315,23 +312,23 @@ class Contests:
 
     # -- what the guard's heartbeat showed -------------------------------------------------------
     def remake(self, named: NamedLease) -> None:
-        """It has no rows."""
+        """Create the rows of a lease that has none."""
         self._later(self._remake(named))
 
     async def _remake(self, named: NamedLease) -> None:
-        with suppress(errors.LeaseholdError):  # again after the next heartbeat
+        with suppress(errors.LeaseholdError):  # tried again after the next heartbeat
             await named.remake()
 
     def observed(self) -> None:
-        """The leases are as the heartbeat showed them."""
+        """Continue with the leases as the heartbeat showed them."""
         for contest in self._all.values():
             contest.stir.set()
         self._forget_idle()
 
     def watch_loops(self) -> None:
-        """Let another process lead if a leader's event loop is stuck. What runs under it may go on
-        until the end of the lease, as after every loss. Locks are kept: what blocks the loop may
-        be what they are held for."""
+        """If a leader's event loop is stuck, let another process lead. As after every loss, the
+        leader's code may run until the end of the lease. Locks are kept, because the code that
+        blocks the loop may need them."""
         leaders = [contest for contest in self._all.values() if not contest.named.is_lock]
         bids = [bid for c in leaders for bid in (c.holder, *c.waiting) if bid]
         self._loops.ask(bid.loop for bid in bids)
@@ -347,7 +344,7 @@ class Contests:
 
     # -- losing ----------------------------------------------------------------------------------
     def settle(self) -> None:
-        """Report what was lost or has run out, and follow again if nothing runs under it."""
+        """Report lost and expired leases. Follow again when nothing runs under them."""
         now = self._env.boot_now()
         for contest in self._all.values():
             lease = contest.lease
@@ -376,11 +373,11 @@ class Contests:
         self._emit("lease_overlaps", name=contest.named.name, term=contest.lease.token)
 
     def quiet(self) -> bool:
-        """Nothing runs any more under a term of the lost identity."""
+        """Return whether nothing runs under the terms of the lost identity any more."""
         return not any(contest.occupied for contest in self._all.values())
 
     def start_anew(self) -> None:
-        """Follow under another identity, which holds nothing yet."""
+        """Follow under a new identity, which holds nothing."""
         for contest in self._all.values():
             if contest.occupied:
                 self._report_overlap(contest)
@@ -392,13 +389,13 @@ class Contests:
 
     # -- resigning -------------------------------------------------------------------------------
     async def _release(self, contest: Contest, bid: Bid) -> None:
-        """The body has ended: hand over, resign, or follow again after a loss."""
+        """After the body has ended, pass the lease on, resign, or follow again after a loss."""
         lease, now = contest.lease, self._env.boot_now()
         contest.holder = None
         if not lease.valid(now) or lease.token != bid.token:
             self.settle()
         elif contest.named.is_lock and contest.patient and contest.handovers < Tuning.handovers:
-            # the candidate acquires our own row: a new token for the next one here
+            # the candidate acquires our own row again, to get a new token for the next bid
             contest.handovers += 1
             lease.step_down("released")
             lease.stopped()
@@ -411,7 +408,7 @@ class Contests:
         bid.end()
 
     async def _resign(self, contest: Contest) -> None:
-        """It is stepping down, and nothing runs under it."""
+        """Resign a lease that is stepping down and under which nothing runs."""
         if contest.lease.phase is not Phase.STEPPING_DOWN:
             return  # done already
         contest.handovers = 0
@@ -421,7 +418,7 @@ class Contests:
         self._forget_idle()
 
     def step_down(self, why: str, *, locks: bool) -> None:
-        """Resign the leaders, or the locks, each as soon as its body has ended; take no more."""
+        """Resign all leaders, or all locks, as soon as their bodies have ended. Acquire no more."""
         self._closed.add(locks)
         for contest in list(self._all.values()):
             if contest.named.is_lock is not locks:
@@ -434,7 +431,7 @@ class Contests:
         self.settle()
 
     async def close(self) -> None:
-        """Bodies get the grace to end. What does not end in time is left to its lease."""
+        """Give bodies the grace to end. If one does not end in time, its lease expires."""
         self.step_down("stopped", locks=False)
         self.step_down("stopped", locks=True)
         give_up_at = self._env.boot_now() + self._timings.grace
@@ -443,7 +440,7 @@ class Contests:
         for task in [c.task for c in self._all.values() if c.task]:
             task.cancel()
         while self._work:
-            await asyncio.wait(self._work)  # gather() of what has ended never yields
+            await asyncio.wait(self._work)  # gather() of finished tasks never yields
         for contest in self._all.values():
             if contest.holder:
                 contest.holder.lost.set("stopped")

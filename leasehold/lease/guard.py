@@ -1,14 +1,14 @@
-"""The guard: renews the node's lease and all other leases, watches other nodes, fences itself.
+"""The guard renews the leases of the node, watches other nodes, and fences its own node.
 
-It runs on a thread, an event loop and a connection of its own, so that a handler that blocks the
-user's loop or burns CPU in Python cannot starve it. The state machine in model/lease.py decides;
-this file asks the database, tells the host, and sleeps.
+It has its own thread, event loop and connection, so that a handler that blocks the user's loop or
+uses much CPU in Python cannot stop it. The state machine in model/lease.py makes the decisions.
+This file queries the database, notifies the host, and sleeps.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from uuid import UUID
 from leasehold import errors
 from leasehold.config import Timings
 from leasehold.env import Env
+from leasehold.lease import news
 from leasehold.lease.bids import Bid
 from leasehold.lease.clock_watch import ClockWatch
 from leasehold.lease.contests import Contests
@@ -27,31 +28,39 @@ from leasehold.lease.membership import Membership, Others
 from leasehold.lease.named_lease import LeaseContext, NamedLease
 from leasehold.loops.waiting import Bell
 from leasehold.model.lease import Lease, Phase, Timeline
-from leasehold.model.states import State
 from leasehold.ports import Heartbeat, NodeSeen, Store, Term
 from leasehold.telemetry import Emit
 
 
 class Guard:
-    """One process's heartbeat. ``run`` lasts until ``stop``; ``poke`` makes it look at once."""
+    """The heartbeat of a process. ``run`` lasts until ``stop``. ``poke`` starts a heartbeat now."""
 
     def __init__(
-        self, make_store: Callable[[str], Store], env: Env, timings: Timings, emit: Emit, host: Host
+        self,
+        make_store: Callable[[str], Store],
+        env: Env,
+        timings: Timings,
+        emit: Emit,
+        host: Host,
+        look_after_jobs: Callable[[Store, float], Awaitable[None]] | None = None,
     ) -> None:
         self._make_store = make_store
-        """Called in the guard's own loop, to which connections belong, with the store's role:
-        ``guard`` for the heartbeat, ``lease`` for what users hold."""
+        """Called in the guard's own loop, which owns the connections, with the store's role:
+        ``guard`` for the heartbeat, ``lease`` for users' leaders and locks."""
         self._env = env
         self._timings = timings
         self.emit = emit
         self._host = host
+        self._look_after_jobs = look_after_jobs
+        """Called in each step with the guard's own store. It returns soon after the given moment
+        (boot clock), and the next call goes on."""
         self._others = Others()
         self._heard: list[UUID] = []
         self._halted = False
         self._ended: list[UUID] = []
         self._poked = False
         self._stir = Bell()
-        """Ends the sleep of ``run``: it was poked, or there is a new deadline to watch."""
+        """Wakes ``run``: after a ``poke``, or for a new deadline."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = False
         self._standing = True
@@ -61,57 +70,56 @@ class Guard:
         self._timeline = Timeline()
         self._clock = ClockWatch()
         self._unanswered, self._unanswered_since = 0, 0.0
-        """Renewals in a row that got no answer."""
+        """The number of renewals in a row without an answer, and when they began."""
         self._unanswered_told = 0
-        """Those that the node's row counts."""
+        """How many renewals without an answer the node's row counts."""
         self.membership = self._new_membership()
         self._context = LeaseContext(env, timings, emit, lambda: self.membership, self._timeline)
-        self._elections: dict[str, Election] = {}
+        self._election: Election | None = None
+        if app := self.membership.identity.app:
+            self._election = Election(
+                app, self._context, lambda: nullcontext(self._store), host, self._stands
+            )
         self.contests = Contests(partial(make_store, "lease"), self._context, self._stir.ring)
 
     def _new_membership(self) -> Membership:
         identity = self._host.new_identity()
         return Membership(identity, Lease(identity.id, self._timings))
 
-    def stand(self, name: str) -> None:
-        """Be a candidate for the leader of an application. Before ``run``."""
-        self._elections[name] = Election(
-            name, self._context, lambda: nullcontext(self._store), self._host, self._stands
-        )
-
     def _leases(self) -> list[NamedLease]:
-        """The application's leader, and what users hold or want."""
-        return [*(each.named for each in self._elections.values()), *self.contests.leases()]
+        """The application's leader, and the leases that users hold or want."""
+        own = [self._election.named] if self._election else []
+        return [*own, *self.contests.leases()]
 
-    # -- asked from other threads ----------------------------------------------------------------
-    def term(self, name: str) -> Term | None:
-        """The application's leadership, if this process may use it at this moment."""
-        now = self._env.boot_now()
-        election = self._elections.get(name)
+    # -- called from other threads ---------------------------------------------------------------
+    def term(self) -> Term | None:
+        """Return the term of the application's leader if this process leads at this moment."""
+        now, election = self._env.boot_now(), self._election
         return election.named.term(now) if election and self.membership.valid(now) else None
 
-    def leads(self, name: str) -> bool:
-        """Each duty asks this before it begins."""
-        return self.term(name) is not None
+    def leads(self) -> bool:
+        """Return whether this process leads. Each duty checks this before it begins."""
+        return self.term() is not None
 
-    def held(self) -> dict[str, int]:
-        """Name and term of each leader that this process believes to be, for people. There are too
-        many locks."""
+    def _held(self) -> dict[str, int]:
+        """The name and term of each leader that this process believes it is, for operators. Locks
+        are left out, because there may be many."""
         leaders = [each for each in self._leases() if not each.is_lock]
         return {e.name: e.lease.token or 0 for e in leaders if e.lease.phase is Phase.HOLDER}
 
     def silent_nodes(self) -> list[NodeSeen]:
-        """Nodes that this process itself has seen unchanged for their whole lease."""
+        """The nodes that this process has seen silent for their whole lease."""
         return self._others.silent(self._env.boot_now())
 
-    def newest_release(self, app: str) -> int:
-        """The number of the newest release of which another node has a row; 0 for none."""
+    def newest_release(self) -> int:
+        """The number of our application's newest release on other nodes. 0: there are none."""
+        app = self.membership.identity.app
         nodes = [node for node, _ in self._others.watches.values()]
         return max((node.release_number for node in nodes if node.app == app), default=0)
 
     def poke(self) -> None:
-        """Look at the database now. From any thread."""
-        with suppress(errors.Unavailable):  # it does not run yet, or has ended
+        """Query the database now. Any thread may call this."""
+        with suppress(errors.Unavailable):  # not yet running, or ended
             self._call(self._on_poke)
 
     def _on_poke(self) -> None:
@@ -119,15 +127,15 @@ class Guard:
         self._stir.ring()
 
     def ask(self, bid: Bid) -> None:
-        """Be a candidate for a leader or a lock of the user's. From any thread."""
+        """Bid for a user's leader or lock. Any thread may call this."""
         self._call(self.contests.ask, bid)
 
     def done(self, bid: Bid) -> None:
-        """Nobody wants the bid any more, or what ran under it has ended. From any thread."""
+        """Withdraw a bid, or end its term. Any thread may call this."""
         self._call(self.contests.done, bid)
 
     def lock_is_free(self, subject: str) -> None:
-        """A notification ``node token seq name``. From any thread."""
+        """Handle a notification ``node token seq name``. Any thread may call this."""
         node, token, seq, name = subject.split(" ", 3)
         if node == str(self.membership.identity.id):
             self._call(self.contests.free, name, int(token), int(seq))
@@ -161,7 +169,7 @@ class Guard:
         await self._store.close()
 
     async def step(self, poked: bool = False) -> float:
-        """Do everything that is due; the seconds until the next step."""
+        """Do everything that is due. Return the seconds until the next step."""
         try:
             self._expire()
             lease = self.membership.lease
@@ -170,16 +178,16 @@ class Guard:
             if lease.phase is Phase.FOLLOWER:
                 await self._try_to_join()
                 if self.membership.lease.phase is Phase.FOLLOWER:
-                    return self._retry_pause()  # too late: there is no row to renew
+                    return self._retry_pause()  # too late: no row to renew
             if poked or self._env.boot_now() >= self._next_beat:
                 await self._beat()
             self._note_silence()
-            for election in self._elections.values():
-                if await election.seek():  # see soon what came of it
-                    soon = self._env.boot_now() + self._timings.renew
-                    self._next_beat = min(self._next_beat, soon)
-            # many jobs, or a slow link, must not keep us from the next heartbeat
-            await self._host.look_after_jobs(self._env.boot_now() + self._pause())
+            if self._election and await self._election.seek():  # read the result soon
+                soon = self._env.boot_now() + self._timings.renew
+                self._next_beat = min(self._next_beat, soon)
+            if self._look_after_jobs:
+                # many jobs, or a slow link, must not delay the next heartbeat
+                await self._look_after_jobs(self._store, self._env.boot_now() + self._pause())
         except errors.Unavailable as error:
             self._no_answer(error)
             return self._troubled()
@@ -189,7 +197,7 @@ class Guard:
         return self._pause()
 
     def _no_answer(self, error: errors.Unavailable) -> None:
-        """An outage may last for hours. It is reported at growing intervals, and at its end."""
+        """Report an outage at growing intervals, because it may last for hours."""
         self._unanswered += 1
         if self._unanswered == 1:
             self._unanswered_since = self._env.boot_now()
@@ -203,11 +211,11 @@ class Guard:
         self._unanswered = 0
 
     def _surprised(self, error: Exception) -> None:
-        """The guard must survive every error."""
+        """Report an unexpected error. The guard must survive every error."""
         self.emit("service_failed", service="guard", error=errors.told(error))
 
     def _troubled(self) -> float:
-        """After a step that failed: whatever ran out meanwhile ends now."""
+        """After a failed step, end the leases that have expired meanwhile."""
         try:
             self._expire()
         except Exception as error:
@@ -216,7 +224,8 @@ class Guard:
         return self._retry_pause()
 
     def _retry_pause(self) -> float:
-        """It ends at the deadline at the latest: the node must fence itself in time."""
+        """The seconds until the next attempt, at most until the deadline: the node must fence
+        itself in time."""
         pause = self._env.jitter(self._timings.retry, 0.25)
         lease = self.membership.lease
         left = lease.deadline - self._env.boot_now()
@@ -226,7 +235,8 @@ class Guard:
         now = self._env.boot_now()
         moments = [self._next_beat, self.membership.lease.deadline]
         moments += [each.next_moment() for each in self._leases()]
-        moments += [election.next_attempt() for election in self._elections.values()]
+        if self._election:
+            moments.append(self._election.next_attempt())
         silent_soon = [w.silent_at() for _, w in self._others.watches.values()]
         moments += [at for at in silent_soon if at > now]
         return max(0.0, min(moments) - now)
@@ -236,7 +246,7 @@ class Guard:
             await self._bury_own()
             await self._join()
         except errors.ServerError as error:
-            self._host.refused(error)  # a start fails; later on the guard tries again
+            self._host.tell(news.Refused(error))  # at the start, the process ends
             raise
 
     async def _join(self) -> None:
@@ -249,21 +259,23 @@ class Guard:
             )
         except errors.LeaseholdError as error:
             if not isinstance(error, errors.Unavailable) or error.sent:
-                self._rejoin()  # a row of this id may be there: take another id
+                self._rejoin()  # a row with this id may exist: take another id
             raise
         if not me.lease.acquired(token, sent_at, self._env.boot_now()):
-            self._rejoin()  # the answer came too late, and a row of this id is there
+            self._rejoin()  # the answer came too late, and a row with this id exists
             return
         self._next_beat = 0.0
-        self._host.joined(me.identity)
+        self._host.tell(news.Joined(me.identity))
 
     async def _bury_own(self) -> None:
-        """Certify the death of our own identities under which nothing runs any more. So their jobs
-        and leaderships are free without waiting for their leases. What they finished is recorded
+        """Certify the death of this process's earlier identities under which nothing runs. This
+        frees their jobs and leaderships before their leases expire. Their outcomes are recorded
         first, if the database answers in time."""
         give_up_at = self._env.boot_now() + self._timings.call_timeout
-        # the counter belongs to another thread: there is no event to wait for
-        while self._ended and self._host.unrecorded() and self._env.boot_now() < give_up_at:  # noqa: ASYNC110
+        # another thread owns the counter, so there is no event to wait for
+        while self._ended and self._host.condition().unrecorded:
+            if self._env.boot_now() >= give_up_at:
+                break
             await asyncio.sleep(0.02)
         while self._ended:
             await self._store.certify(self._ended[0], self._timings.call_timeout)
@@ -276,12 +288,13 @@ class Guard:
         held = [(each, term) for each in asked if (term := each.term(now))]
         timeout = min(self._timings.call_timeout, max(me.lease.deadline - now, 0.05))
         failed = self._unanswered_told + self._unanswered
+        condition = self._host.condition()
         answer = await self._store.heartbeat(
             me.identity.id,
             me.token,
             [term for _, term in held],
             [each.name for each in asked],
-            {**self._host.info(), "renew_failed": failed},
+            {**condition.info, "leads": self._held(), "renew_failed": failed},
             self._heard,
             timeout,
             self._env.due_now(),
@@ -300,23 +313,23 @@ class Guard:
         self._expire()
         if me.lease.phase is not Phase.HOLDER:
             return
-        self._host.renewed()
+        self._host.tell(news.Renewed(me.lease.deadline))
         for each, term in held:
             each.answered(term, each.name in answer.led, now, received_at)
         self._see_nodes(answer, received_at)
         await self._see_leases(asked, answer, received_at)
         self._watch_clock(answer, now, received_at)
         self._take_orders(answer)
-        await self._watch_loops()
+        await self._watch_loops(condition.loop_lag)
 
     def _see_nodes(self, answer: Heartbeat, received_at: float) -> None:
         for node in answer.nodes:
             self._timeline.saw(node.seen.timeline, received_at)
         self._timeline.longest = max((n.seen.lease_seconds for n in answer.nodes), default=0.0)
         if self.membership.failed_over(self._timeline.number):
-            self._host.failed_over()
+            self._host.tell(news.FailedOver())
         if self._others.observe(answer.nodes, self.membership.identity.id, received_at):
-            self._host.nodes_changed()
+            self._host.tell(news.NodesChanged())
 
     async def _see_leases(
         self, asked: list[NamedLease], answer: Heartbeat, received_at: float
@@ -325,7 +338,7 @@ class Guard:
             seen = answer.leaders.get(each.name)
             if seen:
                 each.observe(seen, received_at, renewed=each.name in answer.led)
-            elif each.name in self._elections:
+            elif self._election and each is self._election.named:
                 await each.remake()
                 self._next_beat = 0.0
             else:
@@ -334,35 +347,35 @@ class Guard:
         self.contests.observed()
 
     def _take_orders(self, answer: Heartbeat) -> None:
-        """What people ask of this process."""
+        """Handle operators' requests to this process."""
         if answer.halted != self._halted:
             self._halted = answer.halted
-            self._host.halted(answer.halted)
+            self._host.tell(news.Halted(answer.halted))
         fresh = tuple(s for s in answer.signals if s.job not in self._heard)
         self._heard = [s.job for s in answer.signals]
         if fresh:
-            self._host.signals(fresh)
+            self._host.tell(news.Signalled(fresh))
 
     def _watch_clock(self, answer: Heartbeat, sent_at: float, received_at: float) -> None:
-        """Every process sees a jump; the leader reports it."""
+        """Every process notices a jump. Only the leader reports it."""
         step = self._clock.step(answer.at.timestamp(), sent_at, received_at)
-        if step and any(self.leads(name) for name in self._elections):
+        if step and self.leads():
             self.emit("clock_jumped", by=round(step, 1))
 
-    async def _watch_loops(self) -> None:
-        """A stuck loop does no duties: let a process lead whose loop runs."""
+    async def _watch_loops(self, lag: float) -> None:
+        """If the loop is stuck, its duties wait: let another process lead."""
         self.contests.watch_loops()
-        if self._loop_watch.look(self._host.loop_lag()):
+        if self._loop_watch.look(lag):
             await self._resign("its event loop is stuck")
 
     def _note_silence(self) -> None:
         silent = frozenset(node.id for node in self.silent_nodes())
         if silent - self._was_silent:
-            self._host.nodes_changed()
+            self._host.tell(news.NodesChanged())
         self._was_silent = silent
 
     def _stands(self) -> bool:
-        """Not while the process stops, nor while the loop that does the duties is stuck."""
+        """Return whether this process may lead: not while it stops, nor while its loop is stuck."""
         return self._standing and not self._loop_watch.stuck_seconds
 
     # -- losing ----------------------------------------------------------------------------------
@@ -372,70 +385,60 @@ class Guard:
             self._fence()
 
     def _settle(self) -> None:
-        for election in self._elections.values():
-            election.settle()
+        if self._election:
+            self._election.settle()
         self.contests.settle()
 
     def _fence(self) -> None:
-        """The node's lease is lost, and with it everything that this process holds."""
+        """Handle the loss of the node's lease, and with it of all other leases."""
         for each in self._leases():
             each.lease.step_down("the node was fenced")
         self._settle()
-        self._host.fenced(self.membership.lease.why_down)
+        self._host.tell(news.Fenced(self.membership.lease.why_down))
 
     def _wait_for_quiet(self) -> float:
         lease = self.membership.lease
-        quiet = self._host.quiet()
+        quiet = self._host.condition().quiet
         if quiet and self.contests.quiet():
             self._ended.append(self.membership.identity.id)
         elif not lease.overdue(self._env.boot_now()):
             return 0.05
-        elif not quiet:  # the loss of a user's leader or lock never ends a process
-            self._host.grace_over()
+        elif not quiet:  # losing a user's leader or lock never ends a process
+            self._host.tell(news.GraceOver())
         self._rejoin()
         return 0.0
 
     def _rejoin(self) -> None:
-        """A fenced identity never comes back. Take part under a new one."""
+        """Take part under a new identity. A fenced one never comes back."""
         self.membership = self._new_membership()
         self._unanswered_told = 0
-        for election in self._elections.values():
-            election.start_anew()
+        if self._election:
+            self._election.start_anew()
         self.contests.start_anew()
 
     # -- leaving ---------------------------------------------------------------------------------
     async def resign_all(self, why: str) -> None:
-        """First act of a clean stop: another process leads within a round trip. Locks are kept,
-        because jobs may need them until they end."""
+        """Begin a clean stop: another process leads within a round trip. Locks are kept, because
+        running jobs may need them."""
         self._standing = False
         self.contests.step_down(why, locks=False)
         await self._resign(why)
 
     async def _resign(self, why: str) -> None:
-        for election in self._elections.values():
-            await election.resign(why)
-
-    async def requeue(self, job: UUID, token: int) -> State | None:
-        """Take a job away from its run. None: it is not ours any more; RUNNING: its row is locked,
-        try again."""
-        return await self._store.requeue(job, token, self._env.due_now())
-
-    async def answer_stack(self, request: UUID, says: str) -> None:
-        """Somebody asked for the stack of a handler here."""
-        me = self.membership.identity.id
-        await self._store.answer_stack(me, request, says, self._env.due_now())
+        if self._election:
+            await self._election.resign(why)
 
     def stop(self) -> None:
-        """End ``run``, which then leaves. From any thread."""
+        """End ``run``, which then calls ``leave``. Any thread may call this."""
         self._stopping = True
         self.poke()
 
     async def leave(self) -> None:
-        """Last act of a clean stop: delete the node's row."""
+        """End a clean stop: delete the node's row."""
         await self.resign_all("stopped")
         await self.contests.close()
         me = self.membership
         if me.lease.phase is Phase.HOLDER:
             me.lease.step_down("stopped")
-            with suppress(errors.LeaseholdError):  # then its lease expires
+            with suppress(errors.LeaseholdError):  # in that case the lease expires
                 await self._store.leave(me.identity.id, me.token)

@@ -1,4 +1,4 @@
-"""Which event loops are stuck? Belongs to the guard's loop."""
+"""Notices stuck event loops. All methods run in the guard's loop."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from leasehold.telemetry import Emit
 
 
 class LoopWatch:
-    """The loop that does the duties. Looked at with each heartbeat."""
+    """The loop that runs the duties. Each heartbeat checks it."""
 
     def __init__(self, timings: Timings, emit: Emit) -> None:
         self._timings = timings
         self._emit = emit
         self.stuck_seconds = 0.0
-        """0 if it runs."""
+        """0: it runs."""
 
     def look(self, lag: float) -> bool:
-        """``lag``: seconds for which it has not answered. True while it is stuck; then it has to
-        answer within R before it counts as running."""
+        """Return whether the loop is stuck. ``lag`` is how long it has not answered, in seconds. A
+        stuck loop must answer within R before it counts as running."""
         if lag > self._timings.stuck:
             if not self.stuck_seconds:
                 self._emit("loop_stuck", seconds=round(lag, 1))
@@ -34,7 +34,7 @@ class LoopWatch:
 
 
 class UserLoops:
-    """The loops in which users' leaders run. Only the answers come from their threads."""
+    """The loops in which users' leaders run. Their threads only send the answers."""
 
     def __init__(self, env: Env) -> None:
         self._env = env
@@ -42,7 +42,8 @@ class UserLoops:
         self._answered: set[asyncio.AbstractEventLoop] = set()
 
     def ask(self, loops: Iterable[asyncio.AbstractEventLoop | None]) -> None:
-        """Ask each loop that owes no answer, and forget all others. None stands for no loop."""
+        """Ask each of these loops that has answered before, and forget all others. None stands
+        for no loop."""
         now, wanted = self._env.boot_now(), {loop for loop in loops if loop is not None}
         for loop in self._asked_at.keys() - wanted:
             del self._asked_at[loop]
@@ -54,11 +55,11 @@ class UserLoops:
             self._asked_at[loop] = now
             try:
                 loop.call_soon_threadsafe(self._answered.add, loop)
-            except RuntimeError:  # it is closed
+            except RuntimeError:  # closed
                 self._asked_at[loop] = float("-inf")
 
     def lag(self, loop: asyncio.AbstractEventLoop | None) -> float:
-        """For how many seconds it owes an answer: 0 if it owes none, inf if it is closed."""
+        """Return for how many seconds a loop has not answered. 0: it has. inf: it is closed."""
         if loop is None or loop in self._answered or loop not in self._asked_at:
             return 0.0
         return self._env.boot_now() - self._asked_at[loop]

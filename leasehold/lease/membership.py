@@ -1,4 +1,4 @@
-"""This process's node, and the other nodes as it sees them."""
+"""This process's node, and what it knows about the other nodes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from leasehold.ports import NodeIdentity, NodeSeen
 
 @dataclass
 class Membership:
-    """The lease of this process's node. Each claim and each start asks ``valid`` first."""
+    """The lease of this process's node. Each claim and each start of a job checks ``valid``."""
 
     identity: NodeIdentity
     lease: Lease
     epoch: int = 1
     timeline: int = 0
-    """The server's at the last heartbeat; 0 before the first."""
+    """The server's timeline at the last heartbeat. 0: there was none."""
 
     def valid(self, boot_now: float) -> bool:
         return self.lease.valid(boot_now)
@@ -27,20 +27,20 @@ class Membership:
         return self.lease.token or 0
 
     def failed_over(self, timeline: int) -> bool:
-        """Does another server answer than at the last heartbeat? Before the first heartbeat: than
-        at the registration, whose token shows the timeline."""
+        """Return whether the server is another one than at the last heartbeat. The first heartbeat
+        compares with the registration, whose token contains the timeline."""
         before, self.timeline = self.timeline or (self.token >> 32) + 1, timeline
         return before != timeline
 
 
 @dataclass
 class Others:
-    """The nodes as the last heartbeat showed them, and since when each is silent."""
+    """The other nodes at the last heartbeat, and since when each is silent."""
 
     watches: dict[UUID, tuple[NodeSeen, Watch]] = field(default_factory=dict)
 
     def observe(self, nodes: tuple[NodeSeen, ...], me: UUID, received_at: float) -> bool:
-        """True if a node came or went."""
+        """Return whether a node started or ended."""
         fresh: dict[UUID, tuple[NodeSeen, Watch]] = {}
         for node in nodes:
             if node.id == me:
@@ -50,7 +50,7 @@ class Others:
             watch.observe(node.seen, received_at)
             fresh[node.id] = (node, watch)
         changed = fresh.keys() != self.watches.keys()
-        # replaced as a whole: another thread may be reading the old one
+        # replaced as a whole, because another thread may be reading the old one
         self.watches = fresh
         return changed
 

@@ -1,8 +1,8 @@
 """One leader or one lock, as this process sees it, and each step of holding it.
 
-The state machine in model/lease.py decides what may happen; this file asks the database and reports
-what happened. When to try, and whom to tell, is decided in :mod:`leasehold.lease.election` for the
-application's own leader, and in :mod:`leasehold.lease.contests` for what users hold.
+The state machine in model/lease.py decides what may happen. This file queries the database and
+reports events. :mod:`leasehold.lease.election` decides when to try and whom to notify for the
+application's own leader, and :mod:`leasehold.lease.contests` for users' leaders and locks.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from leasehold.ports import Store, Term
 from leasehold.telemetry import Emit
 
 Turn = Callable[[], AbstractAsyncContextManager[Store]]
-"""Gives the store for one statement, when it is that statement's turn."""
+"""Yields the store for one statement, when its turn comes."""
 
 
 @dataclass(frozen=True)
 class LeaseContext:
-    """What all leases of one guard have in common."""
+    """What all leases of a guard share."""
 
     env: Env
     timings: Timings
     emit: Emit
     membership: Callable[[], Membership]
-    """The present one: a fenced node takes another."""
+    """Returns the present membership. A fenced node gets a new one."""
     timeline: Timeline
 
 
 class NamedLease:
-    """Belongs to the guard's loop, except for what only reads the state machine."""
+    """Methods run in the guard's loop, except those that only read the state machine."""
 
     def __init__(self, name: str, context: LeaseContext, turn: Turn) -> None:
         self.name = name
@@ -44,7 +44,7 @@ class NamedLease:
         self.our_turn = False
         """This process is the first in the lock's queue."""
         self.first_seen: Seen | None = None
-        """The first row that was seen since a user last asked."""
+        """The first row that was read since a user last asked."""
         self._context = context
         self._turn = turn
         self._told_of: int | None = None
@@ -52,25 +52,25 @@ class NamedLease:
         self.start_anew()
 
     def start_anew(self) -> None:
-        """Follow under the node's present identity, which holds nothing yet."""
+        """Follow under the node's present identity, which holds nothing."""
         context = self._context
         me = context.membership().identity.id
         self.lease = Lease(me, context.timings, timeline=context.timeline)
         self.our_turn = False
 
     def term(self, now: float) -> Term | None:
-        """The term, if it may be used at this moment. From any thread."""
+        """Return the term if it is valid at this moment. Any thread may call this."""
         token = self.lease.token if self.lease.valid(now) else None
         return Term(self.name, token) if token else None
 
     def next_moment(self) -> float:
-        """When its time runs out, by the boot clock."""
+        """When the lease or the grace ends, by the boot clock."""
         spare = {Phase.HOLDER: 0.0, Phase.STEPPING_DOWN: self._context.timings.grace}
         return self.lease.deadline + spare.get(self.lease.phase, float("inf"))
 
     # -- observing and renewing ------------------------------------------------------------------
     def observe(self, seen: Seen, received_at: float, *, renewed: bool = False) -> None:
-        """An answer showed the row. ``renewed``: as it was before the same statement renewed it."""
+        """Record the row that an answer showed. ``renewed``: the same statement then renewed it."""
         lease, timings = self.lease, self._context.timings
         if lease.phase is Phase.HOLDER and seen.token < (lease.token or 0):
             return  # the statement ran before our acquisition
@@ -84,7 +84,7 @@ class NamedLease:
         self.first_seen = self.first_seen or seen
 
     def answered(self, term: Term, renewed: bool, sent_at: float, received_at: float) -> None:
-        """A heartbeat renewed the term, or changed no row of it."""
+        """Record whether a heartbeat renewed the term."""
         if renewed:
             self.lease.renewed(term.token, sent_at, received_at)
         else:
@@ -92,12 +92,12 @@ class NamedLease:
 
     # -- acquiring -------------------------------------------------------------------------------
     async def acquire(self) -> Watch | None:
-        """Take the lease, if it may be taken now. Returns the row that this replaced, and since
-        when it was watched; None if the lease is not ours.
+        """Acquire the lease if it is free. Return the row that this replaced and since when it was
+        watched, or None if this process did not get the lease.
 
-        After an answer the row is observed anew. Without one, as while the transaction of a duty
-        holds the fence, what was seen stays: the next attempt compares the row with it again, and
-        does not have to wait for a whole lease.
+        An answer starts the observation of the row again. Without an answer, for example while a
+        duty's transaction holds the fence, the last observation stays. The next attempt then
+        compares the row with it and need not wait for a whole lease.
         """
         context, lease, membership = self._context, self.lease, self._context.membership()
         env, timings = context.env, context.timings
@@ -117,7 +117,7 @@ class NamedLease:
             lease.watch.forget()
             raise
         lease.watch.forget()
-        if token is None or lease is not self.lease:  # the row had changed, or we were fenced
+        if token is None or lease is not self.lease:  # the row has changed, or we were fenced
             return None
         if not lease.acquired(token, sent_at, env.boot_now()):
             return None  # the answer came too late
@@ -128,7 +128,8 @@ class NamedLease:
         return Watch(seen, since)
 
     async def remake(self) -> bool:
-        """Make the rows that it lacks. True if they had existed before: somebody deleted them."""
+        """Create missing rows. Return True if they had existed before, so that somebody deleted
+        them."""
         async with self._turn() as store:
             deleted = await store.ensure_election(self.name, self._context.timings.lease)
         if deleted:
@@ -137,7 +138,7 @@ class NamedLease:
 
     # -- losing and resigning --------------------------------------------------------------------
     def report_lost(self) -> None:
-        """Once for each term."""
+        """Report the loss once for each term."""
         term, why = self.lease.token, self.lease.why_down
         if self._told_of == term:
             return
@@ -153,13 +154,13 @@ class NamedLease:
         emit(kind, name=self.name, term=lease.token, why=lease.why_down, seconds=seconds)
 
     async def resign(self) -> None:
-        """Give up in the database what is stepping down. Nothing runs under it any more."""
+        """Give up in the database a lease that is stepping down and under which nothing runs."""
         lease = self.lease
         term = Term(self.name, lease.token or 0)
         if not self.is_lock:
             self._report_end("lease_resigned")
         lease.stopped()
         lease.watch.forget()
-        with suppress(errors.LeaseholdError):  # an unknown outcome is as good as an expiry
+        with suppress(errors.LeaseholdError):  # without an answer, the lease expires
             async with self._turn() as store:
                 await store.resign(term, lease.me, self._context.timings.call_timeout)

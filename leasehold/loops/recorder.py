@@ -13,12 +13,20 @@ from leasehold.env import Env
 from leasehold.errors import Unavailable
 from leasehold.loops.service import Service
 from leasehold.model.batch import BatchSize
-from leasehold.ports import NodeIdentity, OperatorStore
+from leasehold.ports import NodeIdentity, Store
 
 _ROW_BYTES = 200
 """Bytes of an event without its texts."""
 
 Entry = tuple[telemetry.Event, str, str | None]
+
+
+def as_row(
+    event: telemetry.Event, worker_id: str | None, node: str | None = None, age: float = 0.0
+) -> dict[str, Any]:
+    """The event as ``record`` takes it. ``age``: in seconds."""
+    row = {"kind": event.kind, "level": event.level, "fields": event.fields}
+    return {**row, "worker_id": worker_id, "node": node, "age": age}
 
 
 class Recorder(Service):
@@ -30,7 +38,7 @@ class Recorder(Service):
 
     name = "recorder"
 
-    def __init__(self, env: Env, store: OperatorStore) -> None:
+    def __init__(self, env: Env, store: Store) -> None:
         self._env = env
         self._store = store
         self._buffer: deque[Entry] = deque(maxlen=Tuning.event_buffer)
@@ -69,14 +77,7 @@ class Recorder(Service):
         batch, size = self._batch()
         boot_now = self._env.boot_now()
         rows = [
-            {
-                "age": max(0.0, boot_now - event.boot_at),
-                "kind": event.kind,
-                "level": event.level,
-                "node": node,
-                "worker_id": worker_id,
-                "fields": event.fields,
-            }
+            as_row(event, worker_id, node, max(0.0, boot_now - event.boot_at))
             for event, worker_id, node in batch
         ]
         try:

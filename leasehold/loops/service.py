@@ -10,14 +10,28 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
-from leasehold import errors, own
-from leasehold.config import Tuning
+from leasehold import errors, own_tasks
+from leasehold.config import Settings, Tuning
 from leasehold.env import Env
 from leasehold.loops.waiting import Bell
+from leasehold.ports import Store
 from leasehold.telemetry import Emit
+
+
+@dataclass(frozen=True)
+class ServiceContext:
+    """What all services of one node have in common."""
+
+    settings: Settings
+    env: Env
+    emit: Emit
+    store: Store
+    users: Store
+    """For operations that may wait for a user's transaction."""
 
 
 class Service(ABC):
@@ -25,6 +39,10 @@ class Service(ABC):
 
     name: ClassVar[str]
     pause: ClassVar[float] = 1.0
+
+    def __init__(self, context: ServiceContext) -> None:
+        self._settings, self._limits = context.settings, context.settings.limits
+        self._env, self._emit, self._store = context.env, context.emit, context.store
 
     @abstractmethod
     async def tick(self, now: datetime | None) -> float:
@@ -76,7 +94,7 @@ class Loop:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = own.start(self._run(), name=f"leasehold-{self.service.name}")
+        self._task = own_tasks.start(self._run(), name=f"leasehold-{self.service.name}")
 
     def wake(self) -> None:
         """Tick now. Call it only in the loop's own thread."""

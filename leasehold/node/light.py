@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from leasehold import errors
 from leasehold.config import Settings
 from leasehold.env import LOOP_FACTORY, Env
+from leasehold.lease import news
 from leasehold.lease.guard import Guard
-from leasehold.lease.host import Host
+from leasehold.lease.host import Condition
 from leasehold.loops.recorder import Recorder
 from leasehold.loops.service import Loop
 from leasehold.node.reach import reach_database
@@ -37,7 +37,7 @@ class LightTools:
     store: Callable[[Settings], tuple[Store, MakeWakeups]]
 
 
-class LightNode(Host):
+class LightNode:
     """Call ``start`` in any thread, which sets ``guard``, and ``stop`` in any thread but the light
     node's."""
 
@@ -120,7 +120,7 @@ class LightNode(Host):
         elif wake.kind == "e" and wake.subject in self.guard.contests:
             self.guard.poke()
 
-    # -- Host ------------------------------------------------------------------------------------
+    # -- the guard's host ------------------------------------------------------------------------
     def new_identity(self) -> NodeIdentity:
         """Return an identity without an application: this node neither schedules nor works."""
         identity = NodeIdentity(
@@ -130,16 +130,14 @@ class LightNode(Host):
         self._recorder.identity = identity
         return identity
 
-    def joined(self, identity: NodeIdentity) -> None:
-        if not self._joined.done():
-            self._joined.set_result(None)
+    def condition(self) -> Condition:
+        return Condition()
 
-    def refused(self, error: errors.LeaseholdError) -> None:
-        if not self._joined.done():
-            self._joined.set_exception(error)
-
-    def fenced(self, why: str) -> None:
-        self._recorder.emit("node_fenced", why=why, running=[])
-
-    def info(self) -> dict[str, Any]:
-        return {"leads": self.guard.held()}
+    def tell(self, item: news.News) -> None:
+        match item:
+            case news.Joined() if not self._joined.done():
+                self._joined.set_result(None)
+            case news.Refused(error) if not self._joined.done():
+                self._joined.set_exception(error)
+            case news.Fenced(why):
+                self._recorder.emit("node_fenced", why=why, running=[])

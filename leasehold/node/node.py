@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
-from leasehold import errors, own
+from leasehold import errors, own_tasks
 from leasehold.config import Settings
 from leasehold.duties.deadlines import DeadlineSweeper
 from leasehold.duties.leading import leader_duties
@@ -20,15 +20,16 @@ from leasehold.env import LOOP_FACTORY, Env
 from leasehold.jobs.acker import Acker
 from leasehold.jobs.attempt import Attempts
 from leasehold.jobs.executor import Executor, Lane
+from leasehold.jobs.failed_starts import Starts
 from leasehold.jobs.overdue import Overdue
 from leasehold.jobs.process import ProcessPool
 from leasehold.jobs.producer import ClaimDesk, Producer, Sleepers
 from leasehold.jobs.running import Claim, Running
-from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import Registry
+from leasehold.lease import news
 from leasehold.lease.guard import Guard
 from leasehold.loops.recorder import Recorder
-from leasehold.loops.service import Loop, Outage
+from leasehold.loops.service import Loop, Outage, Service, ServiceContext
 from leasehold.model.job import ClaimedJob
 from leasehold.model.outcome import Outcome, Unknown
 from leasehold.node.host import GuardsHost, Parts
@@ -48,6 +49,8 @@ class Node:
     """Called to end the process after its jobs. A worker process sets it, a web worker does not.
     True: a person drains this process alone. False: a person drains the whole application."""
 
+    _host: ClassVar[type[GuardsHost]] = GuardsHost
+
     def __init__(
         self, plan: NodePlan, tools: Tools, registry: Registry, settings: Settings, env: Env
     ) -> None:
@@ -66,42 +69,57 @@ class Node:
 
     # -- the table of services -------------------------------------------------------------------
     def _build(self) -> None:
-        settings, env, limits = self._settings, self._env, self._settings.limits
+        settings, env, tools = self._settings, self._env, self._tools
         slots = self._slots = sum(self._plan.queues.values()) or 1
         self.recorder = Recorder(env, self._store)
-        self._emit = self.recorder.emit
+        emit = self._emit = self.recorder.emit
+        context = self.context = ServiceContext(settings, env, emit, self._store, tools.users)
         self.running = Running()
-        self._watchdog = Watchdog(settings.timings.grace, self._emit)
-        self._overdue = Overdue(env, self.running, self._emit)
-        self._starts = Starts(env, self._emit)
-        self.processes = ProcessPool(
-            env,
-            limits,
-            slots,
-            self._tools.users.progress,
-            self._starts,
-            lambda: self.attempts.worker_id,
-        )
-        self.acker = Acker(
-            self._store, env, limits, self._registry, self.running, self._emit, self._on_written
-        )
+        self._watchdog = Watchdog(settings.timings.grace, emit)
+        self._overdue = Overdue(env, self.running, emit)
+        starts = self._starts = Starts(env, emit)
+        self.processes = ProcessPool(context, slots, starts, lambda: self.attempts.worker_id)
+        self.acker = Acker(context, tools.outcomes, self._registry, self.running, self._on_written)
         self.attempts = Attempts(
-            self._store,
-            self._tools.users,
-            env,
-            limits,
+            context,
             self._registry,
-            self._emit,
-            self._tools.on_connection,
+            tools.on_connection,
             self._may_start,
             self.processes.run,
             slots,
-            self._starts,
+            starts,
         )
         self.executor = Executor(
-            env, limits, self.running, self._emit, self._finished, self._may_take, self.attempts
+            context, self.running, self._finished, self._may_take, self.attempts
         )
-        self.wakeups = self._tools.wakeups(self._on_wake, self._emit)
+        self.wakeups = tools.wakeups(self._on_wake, emit)
+        host = self._make_host()
+        self.guard = Guard(
+            tools.guard_store, env, settings.timings, emit, host, host.look_after_jobs
+        )
+        self._sleepers = Sleepers(self._store, self.guard)
+        self._desk = ClaimDesk(context, self.guard, self.executor)
+        self._build_loops()
+
+    def _build_loops(self) -> None:
+        context, plan = self.context, self._plan
+        self._producer = self._build_producer()
+        self._duties = leader_duties(context, self.guard, lambda: self._loops["deadlines"].wake())
+        services: list[Service] = [
+            self.recorder,
+            self.acker,
+            DeadlineSweeper(context, self.leads),
+        ]
+        if plan.planned:
+            on_change = self._duties["periodic"].wake
+            services.append(Syncer(context, plan.release, plan.planned, self.guard, on_change))
+        if plan.once:
+            services.append(OncePerDeploy(context, plan.once))
+        self._loops = {each.name: Loop(each, self._env, self._emit) for each in services}
+        self.recorder.wake = self._loops["recorder"].wake_from_any_thread
+        self.acker.wake = self._loops["acker"].wake
+
+    def _make_host(self) -> GuardsHost:
         parts = Parts(
             self.recorder,
             self._watchdog,
@@ -113,44 +131,14 @@ class Node:
             self.executor,
             self.wakeups,
         )
-        host = self._make_host(parts)
-        self.guard = host.guard = Guard(
-            self._tools.guard_store, env, settings.timings, self._emit, host
-        )
-        self.guard.stand(settings.name)
-        self._sleepers = Sleepers(self._store, self.guard)
-        self._desk = ClaimDesk(self._store, env, self.guard, self.executor, self._emit)
-        self._build_loops()
-
-    def _build_loops(self) -> None:
-        settings, env = self._settings, self._env
-        self._loops: dict[str, Loop] = {}
-        self._producer = self._build_producer()
-        self._duties = leader_duties(
-            settings,
-            self._store,
-            env,
-            self.guard,
-            self._emit,
-            self.leads,
-            lambda: self._loops["deadlines"].wake(),
-        )
-        self._loops["recorder"] = Loop(self.recorder, env, self._emit)
-        self.recorder.wake = self._loops["recorder"].wake_from_any_thread
-        self._loops["acker"] = Loop(self.acker, env, self._emit)
-        self.acker.wake = self._loops["acker"].wake
-        self._loops["deadlines"] = Loop(
-            DeadlineSweeper(self._store, env, settings, self.leads, self._emit), env, self._emit
-        )
-        if self._plan.planned:
-            self._loops["syncer"] = Loop(self._syncer(), env, self._emit)
-        if self._plan.once:
-            once = OncePerDeploy(self._plan.once, self._tools.users, env, settings.payload_limit)
-            self._loops["once"] = Loop(once, env, self._emit)
-
-    def _make_host(self, parts: Parts) -> GuardsHost:
-        return GuardsHost(
-            self._plan, self._registry, self._settings, self._env, parts, self, self._in_loop
+        return self._host(
+            self._plan,
+            self.context,
+            self._registry,
+            parts,
+            self.hear,
+            lambda: self.on_drain is not None,
+            self._in_loop,
         )
 
     def _build_producer(self) -> Producer:
@@ -158,10 +146,8 @@ class Node:
         for queue, slots in self._plan.queues.items():
             lanes[queue] = Lane(queue, slots, self._plan.claims.get(queue, "rows"))
         producer = Producer(
+            self.context,
             list(lanes.values()),
-            self._env,
-            self._settings.limits,
-            self._settings.polling,
             self._desk,
             self.acker,
             self._sleepers,
@@ -177,21 +163,9 @@ class Node:
             lane.on_room = partial(on_room, lane.queue)
         return producer
 
-    def _syncer(self) -> Syncer:
-        return Syncer(
-            self._settings.name,
-            self._plan.release,
-            self._plan.planned,
-            self._store,
-            self._env,
-            self.guard,
-            self._emit,
-            lambda: self._duties["periodic"].wake(),
-        )
-
     def leads(self) -> bool:
         """Return whether this process leads its application at this moment."""
-        return self.guard.leads(self._settings.name)
+        return self.guard.leads()
 
     # -- start and stop --------------------------------------------------------------------------
     async def start(self) -> None:
@@ -200,7 +174,7 @@ class Node:
         Raises ServerError if leasehold cannot work with the database, and Unavailable if the
         database does not answer within ``call_timeout``. A node that has started outlives both.
         """
-        own.works_here()
+        own_tasks.works_here()
         await reach_database(self._store, self._settings, self._env, self._emit)
         self._start_guard()
         try:
@@ -286,7 +260,8 @@ class Node:
         except BaseException as error:  # otherwise start() would wait for it forever
             text = errors.told(error)
             self._emit("service_failed", service="guard", error=text)
-            self._in_loop(self.on_refused, errors.Unavailable(f"the guard ended: {text}"))
+            refused = news.Refused(errors.Unavailable(f"the guard ended: {text}"))
+            self._in_loop(self.hear, refused)
 
     async def _in_guard(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something in the guard's loop and wait for it."""
@@ -301,35 +276,40 @@ class Node:
             self._loop.call_soon_threadsafe(call, *arguments)
 
     # -- in the user's loop ----------------------------------------------------------------------
-    def on_joined(self, identity: NodeIdentity) -> None:
+    def hear(self, item: news.News) -> None:
+        """What the guard told this node's host."""
+        match item:
+            case news.Joined(identity):
+                self._on_joined(identity)
+            case news.Refused(error):
+                if not self._joined.done():
+                    self._joined.set_exception(error)
+            case news.Fenced():
+                self.executor.take_waiting()
+                self.executor.end_all("lost")
+            case news.Leadership():
+                for loop in [*self._duties.values(), self._loops["deadlines"]]:
+                    loop.wake()
+            case news.NodesChanged():
+                self._duties["rescuer"].wake()
+                if "syncer" in self._loops:
+                    self._loops["syncer"].wake()
+            case news.Halted(halted):
+                self._desk.halted = halted
+                self._wake_all()
+            case news.FailedOver():
+                self._on_failed_over()
+            case news.Signalled(signals):
+                self._on_signals(signals)
+
+    def _on_joined(self, identity: NodeIdentity) -> None:
         self.attempts.worker_id = identity.worker_id
         self._sleepers.forget()
         if not self._joined.done():
             self._joined.set_result(None)
         self._wake_all()
 
-    def on_refused(self, error: errors.LeaseholdError) -> None:
-        if not self._joined.done():
-            self._joined.set_exception(error)
-
-    def on_fenced(self) -> None:
-        self.executor.take_waiting()
-        self.executor.end_all("lost")
-
-    def on_leadership(self) -> None:
-        for loop in [*self._duties.values(), self._loops["deadlines"]]:
-            loop.wake()
-
-    def on_nodes_changed(self) -> None:
-        self._duties["rescuer"].wake()
-        if "syncer" in self._loops:
-            self._loops["syncer"].wake()
-
-    def on_halted(self, halted: bool) -> None:
-        self._desk.halted = halted
-        self._wake_all()
-
-    def on_failed_over(self) -> None:
+    def _on_failed_over(self) -> None:
         """The failover may have lost acknowledged commits: completions, so that a finished job is
         this node's again; claims; and the sleeping queues in this node's row."""
         self._desk.doubt()
@@ -337,7 +317,7 @@ class Node:
         self._producer.look()
         self._claim_loop.wake()
 
-    def on_signals(self, signals: tuple[Signal, ...]) -> None:
+    def _on_signals(self, signals: tuple[Signal, ...]) -> None:
         for signal in signals:
             if signal.kind == "drain" and self.on_drain:
                 self._drained(self.on_drain, signal.token == 1)

@@ -1,0 +1,1 @@
+"""PostgreSQL: connections, stores, the schema, users' connections, and all SQL."""

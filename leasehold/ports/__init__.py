@@ -10,7 +10,7 @@ Every operation may raise ServerError and Unavailable (if ``sent`` is true, its 
 from __future__ import annotations
 
 from leasehold.ports.claims import AdvisoryClaimStore
-from leasehold.ports.common import Now, Rows, Term
+from leasehold.ports.common import Now, Term
 from leasehold.ports.dashboard import DashboardStore, JobPage, Reports
 from leasehold.ports.deadlines import DeadlineStore, Swept
 from leasehold.ports.jobs import Acked, AckItem, Completion, JobStore, Rescued, Staged
@@ -20,76 +20,39 @@ from leasehold.ports.operation import Operation
 from leasehold.ports.operator import OperatorStore, Summary
 from leasehold.ports.rows import (
     AttemptView,
+    CountView,
+    DeadlineView,
     DeathView,
     EventView,
     FailingSchedule,
+    JobDetail,
     LeaderView,
+    LeaseCounts,
+    LockCounts,
+    LockView,
+    MinuteView,
     NodeView,
-    ScheduleDetail,
-    ScheduleView,
+    QueueView,
+    StackView,
+    StoredSchedule,
+    TableView,
+    TaskFailures,
     TermView,
     TickView,
+    TransactionView,
+    UnhandledBreach,
+    WaitView,
 )
 from leasehold.ports.schedules import (
     DueSchedule,
     LeftOut,
     ScheduleDefinition,
     ScheduleStore,
-    StoredSchedule,
     Synced,
     TickDecision,
     TickPlan,
 )
 from leasehold.ports.wakeups import Wake, Wakeups
-
-__all__ = [
-    "AckItem",
-    "Acked",
-    "AdvisoryClaimStore",
-    "AttemptView",
-    "Completion",
-    "DashboardStore",
-    "DeadlineStore",
-    "DeathView",
-    "DueSchedule",
-    "EventView",
-    "FailingSchedule",
-    "Heartbeat",
-    "JobPage",
-    "JobStore",
-    "LeaderView",
-    "LeftOut",
-    "LockSeen",
-    "LockStore",
-    "NodeIdentity",
-    "NodeSeen",
-    "NodeStore",
-    "NodeView",
-    "Now",
-    "Operation",
-    "OperatorStore",
-    "Reports",
-    "Rescued",
-    "Rows",
-    "ScheduleDefinition",
-    "ScheduleDetail",
-    "ScheduleStore",
-    "ScheduleView",
-    "Signal",
-    "Staged",
-    "Store",
-    "StoredSchedule",
-    "Summary",
-    "Swept",
-    "Synced",
-    "Term",
-    "TermView",
-    "TickDecision",
-    "TickPlan",
-    "TickView",
-    "Wake",
-    "Wakeups",
-]
 
 
 class Store(

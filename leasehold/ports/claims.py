@@ -17,8 +17,9 @@ class AdvisoryClaimStore(Operations):
     ) -> list[UUID]:
         """Return the best available jobs after the first ``skip``. The list may soon be stale."""
 
+    @operation("job/claim_candidates")
     async def claim_candidates(
         self, node: UUID, epoch: int, jobs: Sequence[UUID], limit: int, now: Now
     ) -> list[ClaimedJob]:
         """Claim at most ``limit`` of ``jobs``: those that no other process is trying, and that are
-        still available under the lock."""
+        still available under the lock. They are in the order of ``jobs``."""

@@ -1,12 +1,11 @@
-"""Types that all parts of the Store use: the time, rows for people, a term."""
+"""Types that all parts of the Store use: the time and a term."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 Now = datetime | None
-Rows = list[dict[str, Any]]
 
 
 class Term(NamedTuple):

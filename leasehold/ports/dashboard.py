@@ -6,14 +6,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from leasehold.model.filter import JobFilter
 from leasehold.model.job import JobRecord
-from leasehold.ports.common import Now, Rows
-from leasehold.ports.operation import Operations, first, named, operation, value
-from leasehold.ports.rows import AttemptView, EventView, ScheduleDetail, TermView, TickView
+from leasehold.ports.common import Now
+from leasehold.ports.operation import Operations, operation, value
+from leasehold.ports.rows import (
+    AttemptView,
+    CountView,
+    EventView,
+    JobDetail,
+    LeaseCounts,
+    LockCounts,
+    MinuteView,
+    QueueView,
+    StackView,
+    TableView,
+    TermView,
+    TickView,
+    WaitView,
+)
 
 SERIES = 20_000
 """The most series that are read of one metric."""
@@ -26,13 +39,15 @@ class DashboardStore(Operations):
     async def discard(self, jobs: Sequence[UUID], reason: str, now: Now) -> set[UUID]:
         """Discard waiting and quarantined jobs. Return those discarded. Others are not changed."""
 
-    @operation("job/cancel_many")
-    async def cancel_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> set[UUID]:
-        """Cancel waiting jobs, and signal running ones. Return these. Others are not changed."""
+    @operation("job/cancel", answer=dict)
+    async def cancel_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> dict[UUID, str]:
+        """Cancel waiting jobs, and flag running ones for their workers. Return where each known job
+        was: ``waiting``, ``running``, ``finished``, or ``locked`` and so left alone."""
 
-    @operation("job/retry_many")
-    async def retry_many(self, jobs: Sequence[UUID], now: Now) -> set[UUID]:
-        """Run finished jobs again, and make waiting ones due now. Return these."""
+    @operation("job/retry", answer=dict)
+    async def retry_many(self, jobs: Sequence[UUID], now: Now) -> dict[UUID, str]:
+        """Run finished jobs again, and make waiting ones due now. Return where each known job was,
+        as above. Running ones are left alone."""
 
     @operation("job/attempts")
     async def attempts(self, job: UUID, limit: int) -> list[AttemptView]:
@@ -47,10 +62,9 @@ class DashboardStore(Operations):
     async def answer_stack(self, node: UUID, request: UUID, says: str, now: Now) -> bool:
         """Store the node's answer. Return False if there is a newer request."""
 
-    @operation("stack/get", answer=first("request claim_token asked_at answered_at says"))
-    async def stack(self, job: UUID) -> dict[str, Any] | None:
-        """Return the last request of about the last hour: request, claim_token, asked_at,
-        answered_at and says (None: not answered yet)."""
+    @operation("stack/get")
+    async def stack(self, job: UUID) -> StackView | None:
+        """Return the last request of about the last hour."""
 
     @operation("schedule/run_now", answer=value)
     async def run_schedule(self, app: str, name: str, job: UUID, now: Now) -> bool:
@@ -68,16 +82,9 @@ class DashboardStore(Operations):
     async def fold_counts(self, limit: int) -> int:
         """Add at most ``limit`` tallies of metrics to the totals. Return how many."""
 
-    @operation(
-        "history/list",
-        answer=named(
-            "at queue task_name completed cancelled discarded quarantined failed wait run"
-        ),
-    )
-    async def history(self, since: datetime, queue: str | None, limit: int) -> Rows:
-        """Return minutes from ``since``, the oldest first: at, queue, task_name, completed,
-        cancelled, discarded, quarantined, failed, and wait and run as counts per class of
-        :func:`leasehold.model.history.class_seconds`."""
+    @operation("history/list")
+    async def history(self, since: datetime, queue: str | None, limit: int) -> list[MinuteView]:
+        """Return minutes from ``since``, the oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +102,9 @@ class Reports(Operations):
     """Read-only queries for people. They have their own connections, so that no claim waits behind
     them. Every answer is bounded."""
 
-    @operation(
-        "web/queues", answer=named("queue ready running capped oldest_seconds oldest_id about")
-    )
-    async def queues(self, now: Now, most: int = 5_000) -> Rows:
-        """Return of each queue: queue; ready, and running among these (both lower bounds if
-        capped); capped; oldest_seconds and oldest_id, of the available job that has been due for
-        longest; about, an estimate of ready or None. ``most`` is how many jobs are counted."""
+    @operation("web/queues")
+    async def queues(self, now: Now, most: int = 5_000) -> list[QueueView]:
+        """Return the queues. ``most`` is how many jobs are counted."""
 
     async def job_page(self, wanted: JobFilter, after: str | None, limit: int) -> JobPage: ...
 
@@ -111,28 +114,20 @@ class Reports(Operations):
         """Return at most ``most`` ids that a filter matches, and whether there may be more. It
         scans as for one page; with ``far``, as long as needed, up to a million jobs."""
 
-    @operation(
-        "web/job",
-        answer=first(
-            "run_at claimed_at started_at node unique_key requeue_seconds timeout_seconds history "
-            "ready held_because schedule tick_at ahead now version"
-        ),
-    )
-    async def job(self, job: UUID, now: Now = None) -> dict[str, Any] | None:
-        """Return what the view does not show of a job, such as claimed_at, unique_key, ahead."""
+    @operation("web/job")
+    async def job(self, job: UUID, now: Now = None) -> JobDetail | None: ...
 
     @operation("web/job_events")
     async def job_events(
         self, job: UUID, since: datetime, until: datetime, limit: int
     ) -> list[EventView]: ...
 
-    @operation("web/schedules")
-    async def schedules(self, limit: int, longest: int = 8_192) -> list[ScheduleDetail]:
-        """Return schedules by name. ``longest``: the most bytes of arguments to return of one."""
-
     @operation("web/ticks")
-    async def ticks(self, each: int, now: Now = None) -> list[TickView]:
-        """Return the newest ticks of every schedule."""
+    async def ticks(
+        self, apps: Sequence[str], names: Sequence[str], each: int, now: Now = None
+    ) -> list[TickView]:
+        """Return the newest ticks of each schedule: of the first name in the first of ``apps``, and
+        so on."""
 
     @operation("web/lease_events")
     async def lease_events(self, since: datetime, limit: int) -> list[EventView]: ...
@@ -146,46 +141,21 @@ class Reports(Operations):
     ) -> tuple[list[EventView], int | None]:
         """Return the newest events before an id, and the id at which to continue, or None."""
 
-    @operation(
-        "web/tables",
-        answer=named(
-            "name live dead table_bytes index_bytes vacuumed_seconds updates hot_updates parts"
-        ),
-    )
-    async def tables(self, now: Now = None) -> Rows: ...
+    @operation("web/tables")
+    async def tables(self, now: Now = None) -> list[TableView]: ...
 
-    @operation(
-        "web/transactions",
-        answer=named("pid what role application client state open_seconds xmin_age query"),
-    )
-    async def transactions(self, limit: int, now: Now = None) -> Rows: ...
+    @operation("web/waits")
+    async def waits(self, limit: int, now: Now = None) -> list[WaitView]: ...
 
-    @operation("web/waits", answer=named("pid role application waits_for seconds blocked_by query"))
-    async def waits(self, limit: int, now: Now = None) -> Rows: ...
+    @operation("metrics/counts")
+    async def counts(self, limit: int = SERIES) -> list[CountView]:
+        """Return the running totals."""
 
-    @operation("metrics/counts", answer=named("metric subject part n"))
-    async def counts(self, limit: int = SERIES) -> Rows:
-        """Return the counters: metric, subject, part, n."""
+    @operation("metrics/leases")
+    async def lease_counts(self, now: Now, limit: int = SERIES) -> list[LeaseCounts]: ...
 
-    @operation(
-        "metrics/leases",
-        answer=named(
-            "name held term age_seconds acquired renewed resigned expired leaderless_seconds"
-        ),
-    )
-    async def lease_counts(self, now: Now, limit: int = SERIES) -> Rows:
-        """Return of each leader: name, held, term, age_seconds, acquired, renewed, resigned,
-        expired, leaderless_seconds."""
-
-    @operation(
-        "metrics/locks",
-        answer=first(
-            "held waiting oldest_wait_seconds advisory_held advisory_waiting "
-            "advisory_oldest_wait_seconds"
-        ),
-    )
-    async def lock_counts(self, now: Now) -> dict[str, Any]:
-        """Return held, waiting, oldest_wait_seconds, and the same of advisory locks."""
+    @operation("metrics/locks")
+    async def lock_counts(self, now: Now) -> LockCounts: ...
 
     @operation("web/names")
     async def names(self) -> tuple[list[str], list[str]]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from leasehold.model.deadline import Breach, DueLevel, Level
-from leasehold.ports.common import Now, Rows
-from leasehold.ports.operation import Operations, named, operation
+from leasehold.ports.common import Now
+from leasehold.ports.operation import Operations, Row, operation
+from leasehold.ports.rows import DeadlineView, UnhandledBreach
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,12 @@ class Swept:
     """Seconds until the next deadline is due; None: none is armed."""
 
 
+def _swept(rows: list[Row]) -> Swept:
+    return Swept(tuple(Breach(*row[1:]) for row in rows if row[1] is not None), rows[0][0])
+
+
 class DeadlineStore(Operations):
+    @operation("deadline/sweep", answer=_swept)
     async def sweep(self, limit: int, now: Now) -> Swept:
         """Decide at most ``limit`` passed deadlines, and enqueue their callbacks. Any process may
         do this at any time."""
@@ -32,6 +38,7 @@ class DeadlineStore(Operations):
         """Note that the claim's job starts: arm the levels that count from its first start. Return
         all levels, or none if the claim was lost."""
 
+    @operation("deadline/arm")
     async def arm_deadline(
         self, deadline: UUID, name: str, levels: Sequence[Level], now: Now
     ) -> tuple[UUID, bool]:
@@ -50,16 +57,11 @@ class DeadlineStore(Operations):
     @operation("deadline/prune")
     async def prune_deadlines(self, days: int, limit: int, now: Now) -> int: ...
 
-    @operation(
-        "deadline/list",
-        answer=named(
-            "id level name state due_at closed_at late_seconds job_id schedule since until "
-            "job_state on_breach callback_job key"
-        ),
-    )
-    async def deadlines(self, state: str | None, name: str | None, limit: int) -> Rows: ...
+    @operation("deadline/list")
+    async def deadlines(
+        self, state: str | None, name: str | None, limit: int
+    ) -> list[DeadlineView]: ...
 
-    @operation("deadline/unhandled", answer=named("id level name task callback_job why"))
-    async def unhandled_breaches(self, days: int, limit: int, now: Now) -> Rows:
-        """Return breaches whose callback waits for a task that no live node knows (``why`` is
-        ``unknown``) or ended without success (``why`` is its state)."""
+    @operation("deadline/unhandled")
+    async def unhandled_breaches(self, days: int, limit: int, now: Now) -> list[UnhandledBreach]:
+        """Return recent breaches whose callback has not succeeded, the newest first."""

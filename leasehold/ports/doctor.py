@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leasehold.errors import LeaseholdError
-from leasehold.ports.common import Rows
-from leasehold.ports.rows import NodeView
+from leasehold.ports.rows import NodeView, TableView, TransactionView
 
 NEVER, TRANSACTION, SESSION = "none", "transaction", "session"
 """The pooler in front of the database: none, or one that assigns a connection per transaction or
@@ -93,9 +92,9 @@ class Examination:
     gaps: list[Gaps] = field(default_factory=list)
     trouble: dict[str, int] = field(default_factory=dict)
     """Kind of event -> how many in the last day, for the kinds that show late renewals."""
-    connections: Rows = field(default_factory=list)
-    """leasehold's own connections: application, count."""
-    tables: Rows = field(default_factory=list)
-    pins: Rows = field(default_factory=list)
+    connections: dict[str, int] = field(default_factory=dict)
+    """leasehold's own connections, by the name of the application."""
+    tables: list[TableView] = field(default_factory=list)
+    transactions: list[TransactionView] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     """Part -> why it was not examined."""

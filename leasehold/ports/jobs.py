@@ -14,7 +14,7 @@ from leasehold.model.job import BulkJob, ClaimedJob, JobRecord, JobRequest
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
 from leasehold.ports.common import Now, Term
-from leasehold.ports.operation import Operations, count, operation
+from leasehold.ports.operation import Operations, Row, count, operation
 
 
 class AckItem(NamedTuple):
@@ -67,6 +67,13 @@ class Staged:
     """A schedule of the leader's application has a moment that is due."""
 
 
+def _completion(rows: list[Row]) -> Completion:
+    free, there = rows[0]
+    if free:
+        return Completion.ROLLED_BACK
+    return Completion.OPEN if there else Completion.OVER
+
+
 class JobStore(Operations):
     async def enqueue(
         self,
@@ -104,8 +111,10 @@ class JobStore(Operations):
     async def ack_again(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
         """Write outcomes again after an unknown result. Those written the first time count."""
 
+    @operation("job/completion", answer=_completion)
     async def completion(self, node: UUID, job: UUID, token: int) -> Completion: ...
 
+    @operation("job/give_back", answer=count)
     async def give_back(
         self, node: UUID, claims: Sequence[tuple[UUID, int]], now: Now = None
     ) -> int:

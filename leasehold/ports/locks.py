@@ -6,8 +6,9 @@ user's, which a Store does not have.
 
 from __future__ import annotations
 
-from leasehold.ports.common import Now, Rows
-from leasehold.ports.operation import Operations, named, operation
+from leasehold.ports.common import Now
+from leasehold.ports.operation import Operations, operation
+from leasehold.ports.rows import LockView
 
 
 class LockStore(Operations):
@@ -15,12 +16,6 @@ class LockStore(Operations):
         """Record a key's name, and return the recorded one, which differs if two names have the
         same key. ``kind``: ``key`` or ``class``."""
 
-    @operation(
-        "lock/list",
-        answer=named(
-            "locktype classid objid objsubid lock_key name pid mode granted waitstart state "
-            "query job_id client since application_name token"
-        ),
-    )
-    async def locks(self, limit: int) -> Rows:
+    @operation("lock/list")
+    async def locks(self, limit: int) -> list[LockView]:
         """Return leases and advisory locks, held and waited for."""

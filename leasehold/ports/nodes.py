@@ -10,7 +10,7 @@ from uuid import UUID
 
 from leasehold.model.lease import Seen
 from leasehold.ports.common import Now, Term
-from leasehold.ports.operation import Operations, count, operation, value
+from leasehold.ports.operation import Operations, Row, count, operation, value
 from leasehold.ports.rows import DeathView
 
 
@@ -79,10 +79,31 @@ class LockSeen:
     """The node whose turn it is, as of before the read."""
 
 
+def _heartbeat(rows: list[Row]) -> Heartbeat:
+    renewed, led, leaders, nodes, signals, timeline, at, halted = rows[0]
+    return Heartbeat(
+        node_renewed=renewed,
+        led=frozenset(led),
+        leaders={
+            name: Seen(UUID(holder) if holder else None, term, seq, lease, timeline)
+            for name, holder, term, seq, lease in leaders
+        },
+        nodes=tuple(
+            NodeSeen(UUID(id_), Seen(UUID(id_), token, seq, lease, timeline), app, number or 0)
+            for id_, token, seq, lease, app, number in zip(*nodes, strict=True)
+        ),
+        signals=tuple(Signal(UUID(job), token, kind) for job, token, kind in signals),
+        at=at,
+        halted=halted,
+    )
+
+
 class NodeStore(Operations):
+    @operation("node/register")
     async def register(self, node: NodeIdentity, lease_seconds: float, now: Now) -> int:
         """Insert the node. Return its token."""
 
+    @operation("node/heartbeat", answer=_heartbeat)
     async def heartbeat(
         self,
         node: UUID,
@@ -150,6 +171,7 @@ class NodeStore(Operations):
         """Create the election's rows. Return True if they existed before and had been deleted. The
         leader's row then names its last holder, which may still believe in its term."""
 
+    @operation("leader/acquire")
     async def acquire(
         self,
         name: str,
@@ -164,6 +186,7 @@ class NodeStore(Operations):
     @operation("leader/resign")
     async def resign(self, term: Term, node: UUID, timeout: float) -> bool: ...
 
+    @operation("bid/place")
     async def place_bid(self, name: str, node: UUID, wait: bool, timeout: float) -> LockSeen | None:
         """Read a lock and, with ``wait``, take one place in its queue, which an acquisition gives
         up. Return None if the lock has no rows yet."""

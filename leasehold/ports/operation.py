@@ -6,7 +6,17 @@
             '''Its meaning.'''
 
 The statement's parameters are those of the method, except ``timeout``, which limits the call, in
-seconds. The return annotation decides what the rows become:
+seconds. Some become several: a record (a NamedTuple or a dataclass) is sent as its fields, and a
+sequence of tuples as one array for each column.
+
+=====================================  ========================================================
+``node: NodeIdentity``                 ``node_id``, ``node_app`` …
+``held: Sequence[Term]``               the arrays ``held_leader`` and ``held_token``
+``claims: Sequence[tuple[UUID, int]]``  the arrays ``claims_1`` and ``claims_2``
+=====================================  ========================================================
+
+Dictionaries and sequences of dataclasses are sent as JSON. The return annotation decides what the
+rows become:
 
 ==================  ===========================================================================
 ``None``            nothing
@@ -17,18 +27,19 @@ seconds. The return annotation decides what the rows become:
 ``tuple[X, Y]``     the columns of the only row
 ==================  ===========================================================================
 
-``X`` may be a row class: a NamedTuple or a dataclass, filled by position. Columns after its last
-field are ignored. ``answer=`` reads the rows in another way. A store overrides the method if an
-operation needs more than one statement, or its parameters in another form.
+``X`` may be a record, which is filled by position. A field that is itself a record takes as many
+columns as it has fields. Columns after the last field are ignored. ``answer=`` reads the rows in
+another way. A store overrides the method if an operation needs more than one statement.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import fields, is_dataclass
 from enum import EnumType
 from functools import cached_property, wraps
+from itertools import islice
 from types import NoneType, UnionType
 from typing import Any, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
@@ -57,20 +68,46 @@ class Operation:
         self._defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
 
     def params(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return the parameters of a call, by name."""
-        return {**self._defaults, **dict(zip(self._names, args, strict=False)), **kwargs}
+        """Return the statement's parameters, by name, for a call."""
+        given = {**self._defaults, **dict(zip(self._names, args, strict=False)), **kwargs}
+        for name, (parts, many) in self._several.items():
+            value = given.pop(name)
+            if many:
+                values = zip(*value, strict=True) if value else [()] * len(parts)
+            else:
+                values = [getattr(value, part) for part in parts]
+            given.update(zip([f"{name}_{part}" for part in parts], values, strict=True))
+        return given
 
     # Annotations are resolved at the first call, when all classes that they name exist.
     @cached_property
+    def _hints(self) -> dict[str, Any]:
+        return get_type_hints(self._method)
+
+    @cached_property
+    def _several(self) -> dict[str, tuple[list[str], bool]]:
+        """The parameters that become several: their parts, and whether these are arrays."""
+        found = {}
+        for name in self._names:
+            kind, many = self._hints[name], False
+            if get_origin(kind) is Sequence and not is_dataclass(get_args(kind)[0]):
+                kind, many = get_args(kind)[0], True
+            if parts := _parts(kind):
+                found[name] = (list(parts), many)
+        return found
+
+    @cached_property
     def documents(self) -> frozenset[str]:
-        """The parameters that are sent as JSON: dictionaries, and sequences of records."""
-        hints = get_type_hints(self._method)
-        return frozenset(name for name in self._names if _is_document(hints[name]))
+        """The statement's parameters that are sent as JSON."""
+        kinds = {name: self._hints[name] for name in self._names}
+        for name in self._several:
+            kinds |= {f"{name}_{part}": kind for part, kind in _parts(kinds[name]).items()}
+        return frozenset(name for name, kind in kinds.items() if _is_document(kind))
 
     @cached_property
     def read(self) -> Answer:
         """The function that makes the method's answer from the rows."""
-        return self._answer or reader(get_type_hints(self._method)["return"])
+        return self._answer or reader(self._hints["return"])
 
 
 class Operations:
@@ -91,18 +128,6 @@ def count(rows: list[Row]) -> int:
 def value(rows: list[Row]) -> Any:
     """Return the first column of the only row."""
     return rows[0][0]
-
-
-def named(columns: str) -> Callable[[list[Row]], list[dict[str, Any]]]:
-    """Read each row as a dictionary. ``columns``: their names, separated by spaces."""
-    keys = columns.split()
-    return lambda rows: [dict(zip(keys, row, strict=True)) for row in rows]
-
-
-def first(columns: str) -> Answer:
-    """Read only the first row as a dictionary; None if there is none."""
-    read = named(columns)
-    return lambda rows: read(rows[:1])[0] if rows else None
 
 
 def operation(
@@ -151,12 +176,30 @@ def _maker(kind: Any) -> Callable[[Row], Any]:
     """Return the function that makes a value of this type from a row."""
     if get_origin(kind) is tuple:
         return tuple
-    if is_dataclass(kind) or hasattr(kind, "_fields"):
-        size = len(fields(kind)) if is_dataclass(kind) else len(kind._fields)
-        return lambda row: kind(*row[:size])
+    if parts := _parts(kind):
+        widths = [(inner, len(_parts(inner))) for inner in parts.values()]
+        if not any(width for _, width in widths):
+            return lambda row: kind(*row[: len(parts)])
+
+        def make(row: Row) -> Any:
+            left = iter(row)
+            return kind(*[inner(*islice(left, n)) if n else next(left) for inner, n in widths])
+
+        return make
     if isinstance(kind, EnumType):
         return lambda row: None if row[0] is None else kind(row[0])
     return lambda row: row[0]
+
+
+def _parts(kind: Any) -> dict[str, Any]:
+    """Return the fields of a record, or of a tuple by their numbers, with their types."""
+    if get_origin(kind) is tuple and Ellipsis not in get_args(kind):
+        return {str(number): inner for number, inner in enumerate(get_args(kind), 1)}
+    if is_dataclass(kind) or hasattr(kind, "_fields"):
+        names = [f.name for f in fields(kind)] if is_dataclass(kind) else kind._fields
+        hints = get_type_hints(kind)
+        return {name: hints[name] for name in names}
+    return {}
 
 
 def _is_document(annotation: Any) -> bool:

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from leasehold.ports.common import Now, Rows
-from leasehold.ports.operation import Operations, named, operation, value
+from leasehold.ports.common import Now
+from leasehold.ports.operation import Operations, operation, value
 from leasehold.ports.rows import (
     EventView,
     FailingSchedule,
     LeaderView,
     NodeView,
-    ScheduleView,
+    TaskFailures,
     TermView,
     TickView,
+    TransactionView,
 )
 
 
@@ -51,6 +52,7 @@ class OperatorStore(Operations):
         dropped. Raises Conflict while a long reader locks them. Retry later then, because it takes
         locks behind which all others wait."""
 
+    @operation("prune/rows")
     async def prune(self, days: dict[str, int], limit: int, now: Now) -> int:
         """Delete rows older than ``days`` (events, ticks, attempts, history). Return how many."""
 
@@ -66,9 +68,6 @@ class OperatorStore(Operations):
     @operation("leader/terms")
     async def terms(self, name: str | None, limit: int) -> list[TermView]: ...
 
-    @operation("schedule/list")
-    async def schedules(self, limit: int) -> list[ScheduleView]: ...
-
     @operation("schedule/ticks")
     async def ticks(self, schedule: str | None, limit: int, now: Now = None) -> list[TickView]:
         """Return the newest entries of the ledger."""
@@ -76,19 +75,14 @@ class OperatorStore(Operations):
     @operation("event/list")
     async def events(self, kind: str | None, after: int | None, limit: int) -> list[EventView]: ...
 
-    @operation("status/pins", answer=named("pid what role application state seconds"))
-    async def pins(self, seconds: float, limit: int, now: Now) -> Rows:
-        """Return transactions that have blocked vacuum for ``seconds``, the oldest first: pid, what
-        (``transaction``, ``prepared transaction``), role, application, state, seconds."""
+    @operation("status/transactions")
+    async def transactions(self, limit: int, now: Now = None) -> list[TransactionView]:
+        """Return what blocks vacuum, the oldest snapshot first."""
 
-    @operation(
-        "status/failures",
-        answer=named("task discarded failed finished counted_until error"),
-    )
-    async def failures(self, seconds: float, now: Now, limit: int = 2000) -> Rows:
-        """Return of each task with failed attempts within that time: task, discarded (jobs), failed
-        (attempts to be retried), finished (jobs in the history's minutes), counted_until (the end
-        of these), error (the newest). ``limit``: failed attempts that are counted."""
+    @operation("status/failures")
+    async def failures(self, seconds: float, now: Now, limit: int = 2000) -> list[TaskFailures]:
+        """Return the tasks with failed attempts within that time. ``limit``: failed attempts that
+        are counted."""
 
     # only a connection of its own may use the plan that reads job_done by a bitmap scan
     @operation("status/finished", answer=dict, aside=True)

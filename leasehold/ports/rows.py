@@ -69,12 +69,13 @@ class DeathView(NamedTuple):
     """The number of jobs that were freed."""
 
 
-class ScheduleView(NamedTuple):
-    """A schedule, with its last tick."""
+class StoredSchedule(NamedTuple):
+    """A schedule as it is stored, with its last tick."""
 
     app: str
     name: str
     described: str
+    """The moments in words."""
     task_name: str
     missed: str
     """The policy for missed moments."""
@@ -87,26 +88,14 @@ class ScheduleView(NamedTuple):
     release: str
     high_water: datetime | None
     """The newest decided moment."""
-
-
-class ScheduleDetail(NamedTuple):
-    """A schedule with its definition."""
-
-    app: str
-    name: str
-    spec: dict[str, Any]
-    described: str
-    task_name: str
-    missed: str
-    paused: bool
-    next_at: datetime | None
-    last_fire_at: datetime | None
-    last_state: str | None
-    release: str
     in_code: bool
     """False: it was put at run time."""
-    arguments: dict[str, Any] | None
-    """None: the code defines the schedule, or they are long."""
+    spec: dict[str, Any]
+    """The moments as JSON."""
+    job: dict[str, Any]
+    """The options of its jobs, and ``payload``, their arguments."""
+    grace_seconds: float
+    """A moment that is later than this is missed."""
 
 
 class TickView(NamedTuple):
@@ -164,3 +153,223 @@ class AttemptView(NamedTuple):
     ended_at: datetime
     outcome: str
     error: str | None
+
+
+class StackView(NamedTuple):
+    """A request for the stack of a job's handler, and its answer."""
+
+    request: UUID
+    claim_token: int
+    asked_at: datetime
+    answered_at: datetime | None
+    says: str | None
+    """None: not answered yet."""
+
+
+class MinuteView(NamedTuple):
+    """What finished of one task in one queue within one minute."""
+
+    at: datetime
+    queue: str
+    task_name: str
+    completed: int
+    cancelled: int
+    discarded: int
+    quarantined: int
+    failed: int
+    """Failed attempts, including retried ones."""
+    wait: dict[str, int]
+    """From due to start: how many jobs of each class of
+    :func:`leasehold.model.history.class_seconds`."""
+    run: dict[str, int]
+    """From start to end, likewise."""
+
+
+class QueueView(NamedTuple):
+    """A queue with jobs."""
+
+    queue: str
+    ready: int
+    """Due jobs, running ones included. At least so many if ``capped``, as is ``running``."""
+    running: int
+    capped: bool
+    oldest_seconds: float | None
+    """How long the available job that was due first has been due. None: no job is available."""
+    oldest_id: UUID | None
+    about: int | None
+    """An estimate of ``ready``, if there is one."""
+
+
+class JobDetail(NamedTuple):
+    """What a JobRecord does not show of a job that has not finished."""
+
+    run_at: datetime
+    claimed_at: datetime | None
+    started_at: datetime | None
+    node: UUID | None
+    unique_key: str | None
+    requeue_seconds: float | None
+    timeout_seconds: float | None
+    history: str
+    ready: bool
+    held_because: str | None
+    schedule: str | None
+    tick_at: datetime | None
+    ahead: int
+    """Jobs that are claimed before it, up to 1,000."""
+    now: datetime
+    """The database's time."""
+    version: int
+
+
+class TableView(NamedTuple):
+    """A table by the server's statistics. The days of a partitioned table are added up."""
+
+    name: str
+    live: int
+    dead: int
+    table_bytes: int
+    index_bytes: int
+    vacuumed_seconds: float | None
+    """Since the last vacuum. None: never."""
+    updates: int
+    hot_updates: int
+    parts: int
+
+
+class TransactionView(NamedTuple):
+    """What keeps vacuum from removing dead rows."""
+
+    pid: str
+    """The server process, or the name of a prepared transaction or slot."""
+    what: str
+    """``transaction``, ``prepared transaction`` or ``replication slot``."""
+    role: str
+    application: str
+    client: str
+    state: str | None
+    open_seconds: float | None
+    """None: it is no open transaction."""
+    xmin_age: int
+    """How many transactions ago its snapshot was taken."""
+    query: str
+
+
+class WaitView(NamedTuple):
+    """A session that waits for a lock."""
+
+    pid: int
+    role: str
+    application: str
+    waits_for: str
+    seconds: float
+    blocked_by: list[int]
+    query: str
+
+
+class CountView(NamedTuple):
+    """A running total of one metric."""
+
+    metric: str
+    subject: str
+    part: str
+    n: int
+
+
+class LeaseCounts(NamedTuple):
+    """The totals of one leader."""
+
+    name: str
+    held: bool
+    term: int
+    age_seconds: float | None
+    """Since the last renewal."""
+    acquired: int
+    renewed: int
+    resigned: int
+    expired: int
+    leaderless_seconds: float
+
+
+class LockCounts(NamedTuple):
+    """How many locks are held and waited for."""
+
+    locks_held: int
+    locks_waiting: int
+    locks_oldest_wait_seconds: float
+    advisory_locks_held: int
+    advisory_locks_waiting: int
+    advisory_locks_oldest_wait_seconds: float
+
+
+class LockView(NamedTuple):
+    """A lease or an advisory lock, held or waited for."""
+
+    locktype: str
+    """``lease`` or ``advisory``."""
+    classid: int | None
+    objid: int | None
+    objsubid: int | None
+    lock_key: int | None
+    name: str | None
+    pid: int | None
+    mode: str
+    """``leader``, ``lock``, or the mode of an advisory lock."""
+    granted: bool
+    waitstart: datetime | None
+    state: str | None
+    """Of the connection."""
+    query: str | None
+    job_id: UUID | None
+    client: str | None
+    since: datetime | None
+    application_name: str | None
+    token: int | None
+
+
+class TaskFailures(NamedTuple):
+    """The failures of one task."""
+
+    task: str
+    discarded: int
+    """Discarded jobs."""
+    failed: int
+    """Attempts that will be retried."""
+    finished: int
+    """Jobs in the history's minutes."""
+    counted_until: datetime
+    """The end of these minutes."""
+    error: str | None
+    """The newest one."""
+
+
+class DeadlineView(NamedTuple):
+    """A level of a deadline."""
+
+    id: UUID
+    level: int
+    name: str
+    state: str
+    due_at: datetime | None
+    closed_at: datetime | None
+    late_seconds: float | None
+    job_id: UUID | None
+    schedule: str | None
+    since: str | None
+    until: str | None
+    job_state: str | None
+    on_breach: str | None
+    callback_job: UUID | None
+    key: str
+
+
+class UnhandledBreach(NamedTuple):
+    """A breach whose callback has not succeeded."""
+
+    id: UUID
+    level: int
+    name: str
+    task: str
+    callback_job: UUID
+    why: str
+    """``unknown`` if no live node knows the callback's task, or the state in which it ended."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from leasehold.ports.common import Now, Term
 from leasehold.ports.operation import Operations, operation, value
+from leasehold.ports.rows import StoredSchedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,35 +95,6 @@ class Synced:
     dropped: Sequence[str]
 
 
-class StoredSchedule(NamedTuple):
-    """A schedule as it is stored, with its last tick."""
-
-    app: str
-    name: str
-    described: str
-    """The moments in words."""
-    task_name: str
-    missed: str
-    """The policy for missed moments."""
-    paused: bool
-    next_at: datetime | None
-    """The first undecided moment. None: never again."""
-    last_fire_at: datetime | None
-    last_state: str | None
-    """``fired``, ``missed`` or ``manual``."""
-    release: str
-    high_water: datetime | None
-    """The newest decided moment."""
-    in_code: bool
-    """False: it was put at run time."""
-    spec: dict[str, Any]
-    """The moments as JSON."""
-    job: dict[str, Any]
-    """The options of its jobs, and ``payload``, their arguments."""
-    grace_seconds: float
-    """A moment that is later than this is missed."""
-
-
 class ScheduleStore(Operations):
     @operation("schedule/due")
     async def due_schedules(
@@ -136,7 +108,7 @@ class ScheduleStore(Operations):
         self, app: str, now: Now, without: Sequence[LeftOut] = ()
     ) -> tuple[float | None, float]:
         """Return the seconds until the next moment (None: there is none), and how many seconds the
-        furthest decided moment is ahead of the clock (0 or less: it is not)."""
+        newest decision is ahead of the clock (0 or less: it is not)."""
 
     @operation("schedule/fire")
     async def fire(
@@ -157,11 +129,24 @@ class ScheduleStore(Operations):
         """Make or replace a schedule at run time. ``definition``: a ScheduleDefinition as JSON.
         Return False if the code defines a schedule of that name."""
 
-    @operation("schedule/get")
-    async def get_schedule(self, app: str, name: str) -> StoredSchedule | None: ...
+    @operation("schedule/list")
+    async def schedules(
+        self,
+        limit: int,
+        *,
+        app: str | None = None,
+        name: str | None = None,
+        prefix: str = "",
+        after: str = "",
+        after_app: str = "",
+        longest: int | None = None,
+    ) -> list[StoredSchedule]:
+        """Return schedules by application and name, from the first one behind (``after_app``,
+        ``after``). ``prefix``: how their names begin. Arguments of more than ``longest`` bytes are
+        left out of ``job``."""
 
-    @operation("schedule/of_app")
-    async def list_schedules(self, app: str, limit: int) -> list[StoredSchedule]: ...
+    async def get_schedule(self, app: str, name: str) -> StoredSchedule | None:
+        return next(iter(await self.schedules(1, app=app, name=name)), None)
 
     @operation("schedule/delete")
     async def delete_schedule(self, app: str, name: str) -> bool:

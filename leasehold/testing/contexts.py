@@ -9,11 +9,11 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 from uuid import UUID
 
-from leasehold.app.held import without_loop
 from leasehold.config import Limits
 from leasehold.env import Env
 from leasehold.errors import ConfigError, suggest
 from leasehold.jobs.context import Context, SyncContext
+from leasehold.jobs.drive import without_loop
 from leasehold.jobs.running import Claim
 from leasehold.model.deadline import DueLevel
 from leasehold.model.job import ClaimedJob, encode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -119,7 +119,7 @@ class _Passing:
         self._ran = ran
         self._planned = planned
         self._name = app.settings.name
-        self._term = term_of(node.guard, self._name)
+        self._term = term_of(node.guard)
 
     async def until(self, end: datetime | timedelta) -> None:
         """Raises ConfigError for a moment in the past."""
@@ -131,11 +131,8 @@ class _Passing:
         while not self.node.leads():  # noqa: ASYNC110 - nothing tells us
             await asyncio.sleep(_LOOK_SECONDS)
         await self.node._loops["deadlines"].stop()
-        settings = app.settings
-        self._periodic = Periodic(
-            self._name, store, self._env, settings.limits, settings.retention, self._term,
-            self.node.recorder.emit,
-        )  # fmt: skip
+        context = replace(self.node.context, env=self._env, store=store)
+        self._periodic = Periodic(context, self._term)
         if self._planned:
             definitions = [planned.definition(following) for planned in self._planned]
             await store.sync_schedules(self._name, app.release, definitions, following)

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from leasehold.app import App, Task
+from leasehold.errors import ConfigError
 from leasehold.model.job import JobRecord
 from leasehold.model.moments import Duration
 from leasehold.testing import asserting, databases, running
@@ -28,7 +29,15 @@ def drain(
 
 
 def assert_enqueued(app: App, task: Task[Any, Any] | str, /, **arguments: Any) -> JobRecord:
-    """Assert that a job was enqueued. See :func:`leasehold.testing.assert_enqueued`."""
+    """Assert that a job was enqueued. See :func:`leasehold.testing.assert_enqueued`. Also raises
+    ConfigError inside Django's ``transaction.atomic``, and so in a ``TestCase``: it sees only what
+    is committed."""
+    if app.sync.joined(None) is not None:
+        raise ConfigError(
+            "assert_enqueued sees only committed jobs, and this test is inside transaction.atomic",
+            do="Query leasehold.integrations.django.models: Job.objects.get(task_name=…), or use a "
+            "TransactionTestCase (with pytest-django: django_db(transaction=True))",
+        )
     return app.sync.call(asserting.assert_enqueued(app, task, **arguments))
 
 

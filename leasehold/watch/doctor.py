@@ -7,6 +7,7 @@ application stands on; :mod:`leasehold.watch.checks` judges the running applicat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from leasehold.config import Settings
 from leasehold.errors import shorten
@@ -16,12 +17,11 @@ from leasehold.watch.checks import database_problem
 from leasehold.watch.finding import NOTE, OK, WRONG, Finding, quoted
 
 
-def findings(found: Examination, settings: Settings, role: str, version: str) -> list[Finding]:
+def findings(found: Examination, settings: Settings, role: str) -> list[Finding]:
     """The findings, in the order of the checks. ``role``: what the login is for (``worker``,
-    ``enqueue``, ``observer``). ``version``: this program's."""
+    ``enqueue``, ``observer``)."""
     if found.error is not None and not found.server:
-        problem = database_problem(found.error)
-        return [Finding("connection", WRONG, problem.sentence, problem.do)]
+        return [database_problem(found.error)]
     checks: tuple[Callable[[], Iterator[Finding]], ...] = (
         lambda: _server(found),
         lambda: _role(found, role, settings),
@@ -35,15 +35,14 @@ def findings(found: Examination, settings: Settings, role: str, version: str) ->
         lambda: doctor_link.link(found),
         lambda: doctor_link.clock(found),
         lambda: doctor_state.connections(found, settings),
-        lambda: doctor_state.pins(found),
         lambda: doctor_state.vacuum(found, settings),
-        lambda: doctor_state.versions(found, version),
+        lambda: doctor_state.leases(found),
         lambda: doctor_state.time(found, settings),
     )
     told = [finding for check in checks for finding in check()]
     if found.error is not None:
         problem = database_problem(found.error)
-        told.append(Finding("connection", WRONG, f"{problem.sentence} (midway)", problem.do))
+        told.append(replace(problem, sentence=f"{problem.sentence} (midway)"))
     return told
 
 

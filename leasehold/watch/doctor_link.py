@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leasehold.config import CLOCK_RATE_ERROR, Settings
+from leasehold.config import (
+    CLOCK_RATE_ERROR,
+    FAR_OFFSET_SECONDS,
+    JUMP_SECONDS,
+    OFFSET_SECONDS,
+    Settings,
+)
 from leasehold.ports.doctor import NEVER, TRANSACTION, Examination
 from leasehold.watch.facts import duration
 from leasehold.watch.finding import NOTE, OK, WRONG, Finding, alter
-
-OFFSET_SECONDS, FAR_OFFSET_SECONDS = 2.0, 60.0
-JUMP_SECONDS = 0.05
 
 
 def pooler(found: Examination, settings: Settings) -> Iterator[Finding]:

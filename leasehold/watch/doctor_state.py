@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from leasehold.config import Settings
+from leasehold.config import FULL_SHARE, Settings
 from leasehold.ports.doctor import Examination
 from leasehold.watch.advice import recommended, worst_gap, worst_trip
-from leasehold.watch.facts import duration
+from leasehold.watch.facts import bloated
 from leasehold.watch.finding import OK, WRONG, Finding, quoted
-
-PIN_SECONDS = 60.0
-"""A transaction that is open for longer keeps dead rows for too long."""
-_SHARE_FULL = 0.8
-_DEAD_ROWS = 100_000
 
 
 def connections(found: Examination, settings: Settings) -> Iterator[Finding]:
     server = found.server
-    ours = sum(int(row["count"]) for row in found.connections)
+    ours = sum(found.connections.values())
     each = 1 + settings.work_connections  # the guard's
-    takes = f"a node holds {each}, and up to {settings.user_connections + 1} more on demand"
+    takes = f"a node holds {each}, and up to {settings.user_connections + 2} more on demand"
     words = (
         f"{server['used']} of {server['most']} connections are in use, {ours} of them by nodes; "
         f"{takes}"
@@ -56,45 +50,7 @@ def connections(found: Examination, settings: Settings) -> Iterator[Finding]:
 
 
 def _nearly(used: int, most: int) -> bool:
-    return most > 0 and used >= most * _SHARE_FULL
-
-
-def pins(found: Examination) -> Iterator[Finding]:
-    pins = 0
-    for row in found.pins:
-        age, seconds = row["xmin_age"], row["open_seconds"]
-        if age is None or (seconds is None and row["what"] != "replication slot"):
-            continue
-        if seconds is not None and seconds < PIN_SECONDS:
-            continue
-        if row["what"] == "replication slot" and (row["state"] == "active" or age < _DEAD_ROWS):
-            continue
-        pins += 1
-        yield pin_finding(row)
-    if not pins and "tables" not in found.skipped and found.schema_number:
-        yield Finding("xmin", OK, "No open transaction blocks vacuum")
-
-
-def pin_finding(row: dict[str, Any]) -> Finding:
-    """``row``: from :meth:`leasehold.ports.Reports.transactions`."""
-    age = row["open_seconds"]
-    state = "is not in use" if age is None else f"has been open for {duration(age)}"
-    who = f"{row['what']} {row['pid']}"
-    if row["what"] == "transaction":
-        who = f"the transaction of pid {row['pid']} ({row['role']}"
-        who += f", {row['application']}" if row["application"] else ""
-        who += f", {row['client']}, {row['state']})"
-    do = {
-        "prepared transaction": f"In psql: rollback prepared '{row['pid']}'",
-        "replication slot": f"In psql: select pg_drop_replication_slot('{row['pid']}')",
-    }.get(row["what"], f"In psql: select pg_terminate_backend({row['pid']})")
-    return Finding(
-        "xmin",
-        WRONG,
-        f"Vacuum cannot remove dead rows: {who} {state}; its xmin is "
-        f"{row['xmin_age']:,} transactions old",
-        do,
-    )
+    return most > 0 and used >= most * FULL_SHARE
 
 
 def vacuum(found: Examination, settings: Settings) -> Iterator[Finding]:
@@ -106,35 +62,21 @@ def vacuum(found: Examination, settings: Settings) -> Iterator[Finding]:
             "In psql: alter system set autovacuum = on; select pg_reload_conf()",
         )
         return
-    late = [
-        row
-        for row in found.tables
-        if row["dead"] > _DEAD_ROWS and row["dead"] > row["live"] and row["name"] != "job_done"
-    ]
+    late = [row for row in found.tables if bloated(row)]
     for row in late:
         yield Finding(
             "autovacuum",
             WRONG,
-            f"Table {row['name']} has {row['dead']:,} dead rows beside {row['live']:,} live ones: "
+            f"Table {row.name} has {row.dead:,} dead rows beside {row.live:,} live ones: "
             "autovacuum does not keep up, or is held back by an open transaction",
-            f"In psql: vacuum (verbose) {settings.schema}.{row['name']}; and see the finding xmin",
+            f"In psql: vacuum (verbose) {settings.schema}.{row.name}; see also xmin_pinned",
         )
     if found.tables and not late:
         yield Finding("autovacuum", OK, "autovacuum is on and keeps up")
 
 
 # -- the nodes -------------------------------------------------------------------------------------
-def versions(found: Examination, version: str) -> Iterator[Finding]:
-    versions = sorted({row.version for row in found.nodes})
-    if versions and versions != [version]:
-        yield Finding(
-            "versions",
-            WRONG,
-            f"Versions differ: nodes run {', '.join(versions)}, this program is {version}",
-            "Normal during a deployment; otherwise bring all to one version (leasehold nodes)",
-        )
-    elif versions:
-        yield Finding("versions", OK, f"All {len(found.nodes)} nodes run {version}")
+def leases(found: Examination) -> Iterator[Finding]:
     leases = sorted({float(row.lease_seconds) for row in found.nodes})
     if len(leases) > 1:
         yield Finding(

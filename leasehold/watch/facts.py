@@ -6,15 +6,19 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from leasehold.config import DEAD_ROWS
 from leasehold.ports import (
     DeathView,
     EventView,
     FailingSchedule,
     LeaderView,
     NodeView,
-    Rows,
-    ScheduleView,
+    StoredSchedule,
     Summary,
+    TableView,
+    TaskFailures,
+    TransactionView,
+    UnhandledBreach,
 )
 
 
@@ -28,14 +32,14 @@ class Facts:
     summary: Summary
     nodes: list[NodeView]
     leaders: list[LeaderView]
-    schedules: list[ScheduleView]
+    schedules: list[StoredSchedule]
     events: list[EventView]
     """The newest, in any order."""
-    unhandled: Rows = field(default_factory=list)
+    unhandled: list[UnhandledBreach] = field(default_factory=list)
     """Breaches whose callback waits for an unknown task, or ended without success."""
-    pins: Rows = field(default_factory=list)
-    """Transactions and others that block vacuum, the oldest first."""
-    failures: Rows = field(default_factory=list)
+    transactions: list[TransactionView] = field(default_factory=list)
+    """What blocks vacuum."""
+    failures: list[TaskFailures] = field(default_factory=list)
     """Failed attempts and discarded jobs, by task."""
     failing: list[FailingSchedule] = field(default_factory=list)
     """Schedules whose jobs fail."""
@@ -85,6 +89,11 @@ def duration(seconds: float) -> str:
     if whole >= 60:
         return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
     return f"{whole} s"
+
+
+def bloated(table: TableView) -> bool:
+    """Has vacuum not kept up? Rows of job_done are dropped by the day."""
+    return table.dead > max(DEAD_ROWS, table.live) and table.name != "job_done"
 
 
 def stale(row: NodeView | LeaderView) -> bool:

@@ -1,17 +1,17 @@
-"""A finding of the doctor, and helpers that write its commands."""
+"""What a check or the doctor found, and helpers that write commands."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 OK, NOTE, WRONG = "ok", "note", "wrong"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding of the doctor."""
+    """One finding of the doctor or of another check."""
 
-    check: str
+    kind: str
     """The name of the check, which tools can rely on."""
     level: str
     """``ok``, ``note`` (worth knowing) or ``wrong``."""
@@ -19,14 +19,16 @@ class Finding:
     """What was found."""
     do: str = ""
     """What to type. Empty: nothing."""
+    docs: str = "howto/doctor.md"
+    """The page of the documentation, relative to its root."""
+
+    @property
+    def info(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.level != WRONG
 
     def as_json(self) -> dict[str, str]:
-        return {
-            "check": self.check,
-            "level": self.level,
-            "sentence": self.sentence,
-            "do": self.do,
-        }
+        return asdict(self)
 
 
 def quoted(name: str) -> str:

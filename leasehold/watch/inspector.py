@@ -5,28 +5,30 @@ from __future__ import annotations
 import asyncio
 
 from leasehold import errors
-from leasehold.config import DEATH_SECONDS, TROUBLE_SECONDS, Settings, check_text
+from leasehold.config import DEATH_SECONDS, TROUBLE_SECONDS, Settings, Tuning, check_text
 from leasehold.env import Env
 from leasehold.model.deadline import STATES
 from leasehold.ports import (
+    DeadlineView,
     EventView,
     LeaderView,
+    LockView,
     NodeView,
     Now,
-    Rows,
-    ScheduleView,
     Store,
+    StoredSchedule,
+    TaskFailures,
     TermView,
     TickView,
+    UnhandledBreach,
 )
 from leasehold.telemetry import CATALOGUE
 from leasehold.watch.backfill import no_such_schedule
-from leasehold.watch.checks import Problem, problems
+from leasehold.watch.checks import problems
 from leasehold.watch.facts import Facts
+from leasehold.watch.finding import Finding
 
 MOST_ROWS = 10_000
-UNHANDLED_DAYS = 7
-"""How many days back a breach without its callback counts."""
 LATELY = (
     "service_failed",
     "lock_lost",
@@ -63,12 +65,17 @@ class Inspector:
         """The newest terms of one election, or of all."""
         return await self._store.terms(name, _checked(limit))
 
-    async def locks(self, limit: int = 1000) -> Rows:
+    async def locks(self, limit: int = 1000) -> list[LockView]:
         """Leases and advisory locks that are held or waited for."""
         return await self._store.locks(_checked(limit))
 
-    async def schedules(self, limit: int = 1000) -> list[ScheduleView]:
-        return await self._store.schedules(_checked(limit))
+    async def schedules(
+        self, app: str | None = None, prefix: str = "", limit: int = 1000
+    ) -> list[StoredSchedule]:
+        """Schedules by application and name, without their arguments. ``prefix``: how their names
+        begin."""
+        limit = _checked(limit)
+        return await self._store.schedules(limit, app=app, prefix=prefix, longest=0)
 
     async def ticks(self, schedule: str | None = None, limit: int = 50) -> list[TickView]:
         """The newest entries of the ledger: what became of each due moment."""
@@ -76,17 +83,17 @@ class Inspector:
 
     async def deadlines(
         self, state: str | None = None, name: str | None = None, limit: int = 50
-    ) -> Rows:
+    ) -> list[DeadlineView]:
         """Open deadlines, the next one due first; then decided ones, the newest first."""
         if state is not None and state not in STATES:
             raise errors.ConfigError("no such state", got=state, do=errors.suggest(state, STATES))
         return await self._store.deadlines(state, name, _checked(limit))
 
-    async def unhandled_breaches(self, limit: int = 50) -> Rows:
+    async def unhandled_breaches(self, limit: int = 50) -> list[UnhandledBreach]:
         """Recent breaches whose callback waits for a task that no live node knows, or ended
         without success."""
         now = self._env.due_now()
-        return await self._store.unhandled_breaches(UNHANDLED_DAYS, _checked(limit), now)
+        return await self._store.unhandled_breaches(Tuning.unhandled_days, _checked(limit), now)
 
     async def events(
         self, kind: str | None = None, after: int | None = None, limit: int = 50
@@ -110,10 +117,10 @@ class Inspector:
             summary=await store.summary(now),
             nodes=await store.nodes(MOST_ROWS),
             leaders=await store.leaders(MOST_ROWS),
-            schedules=await store.schedules(MOST_ROWS),
+            schedules=await store.schedules(MOST_ROWS, longest=0),
             events=await store.lately(LATELY, TROUBLE_SECONDS, 500, now),
-            unhandled=await store.unhandled_breaches(UNHANDLED_DAYS, 100, now),
-            pins=await store.pins(0.0, 20, now),
+            unhandled=await store.unhandled_breaches(Tuning.unhandled_days, 100, now),
+            transactions=await store.transactions(20, now),
             failures=await self._failures(now),
             failing=await store.failing_schedules(TROUBLE_SECONDS, _SCHEDULES, now),
             died=await store.died(DEATH_SECONDS, _DEATHS, now),
@@ -121,16 +128,13 @@ class Inspector:
             overdue_seconds=self._settings.overdue_seconds,
         )
 
-    async def _failures(self, now: Now) -> Rows:
+    async def _failures(self, now: Now) -> list[TaskFailures]:
         """Failures by task. The history counts whole minutes; this adds what finished since."""
         rows = await self._store.failures(TROUBLE_SECONDS, now)
-        if rows:
-            newer = await self._store.finished(rows[0]["counted_until"])
-            for row in rows:
-                row["finished"] += newer.get(row["task"], 0)
-        return rows
+        newer = await self._store.finished(rows[0].counted_until) if rows else {}
+        return [row._replace(finished=row.finished + newer.get(row.task, 0)) for row in rows]
 
-    async def problems(self) -> list[Problem]:
+    async def problems(self) -> list[Finding]:
         """What is wrong now, in sentences; see :mod:`leasehold.watch.checks`."""
         return problems(await self.facts())
 
@@ -152,8 +156,7 @@ class Inspector:
     async def app_of(self, name: str, app: str | None = None) -> str:
         """The application that the schedule belongs to. Raises BadSchedule."""
         check_text("a schedule's name", name, self._settings.limits.text_chars)
-        rows = await self._store.schedules(MOST_ROWS)
-        apps = sorted(row.app for row in rows if row.name == name)
+        apps = [row.app for row in await self._store.schedules(MOST_ROWS, name=name, longest=0)]
         if app is None and len(apps) > 1:
             raise errors.BadSchedule(
                 f"{len(apps)} applications have a schedule {name!r}: {', '.join(apps)}",
@@ -161,7 +164,7 @@ class Inspector:
             )
         chosen = app if app is not None else next(iter(apps), "")
         if chosen not in apps:
-            known = [row.name for row in rows if app is None or row.app == app]
+            known = [row.name for row in await self._store.schedules(MOST_ROWS, app=app, longest=0)]
             where = f" in the application {app!r}" if app is not None else ""
             raise errors.BadSchedule(
                 f"no schedule is named {name!r}{where}", do=errors.suggest(name, known)

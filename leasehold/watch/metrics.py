@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 from leasehold.errors import LeaseholdError
 from leasehold.model.history import Counts, class_bound, class_seconds
-from leasehold.ports import Reports, Rows, Store
+from leasehold.ports import CountView, LeaseCounts, QueueView, Reports, Store
 from leasehold.telemetry import CATALOGUE
-from leasehold.watch.checks import KINDS, Problem, claimants, database_problem, problems
+from leasehold.watch.checks import KINDS, claimants, database_problem, problems
 from leasehold.watch.facts import Facts
+from leasehold.watch.finding import Finding
 from leasehold.watch.inspector import Inspector
 from leasehold.watch.metric_names import METRICS
 
@@ -69,11 +70,11 @@ async def read_metrics(inspector: Inspector, store: Store, reports: Reports) -> 
         _queues(sheet, facts, await reports.queues(None))
         _summary(sheet, facts)
         _failures(sheet, facts)
-        for name, value in (await reports.lock_counts(None)).items():
-            sheet.put(_LOCKS[name], value)
+        for name, value in (await reports.lock_counts(None))._asdict().items():
+            sheet.put(f"leasehold_{name}", value)
         for table in await reports.tables():
-            sheet.put("leasehold_table_dead_rows", table["dead"], table["name"])
-            sheet.put("leasehold_table_bytes", table["table_bytes"], table["name"])
+            sheet.put("leasehold_table_dead_rows", table.dead, table.name)
+            sheet.put("leasehold_table_bytes", table.table_bytes, table.name)
         sheet.put("leasehold_up", 1)
     except LeaseholdError as error:
         sheet.put("leasehold_up", 0)
@@ -81,17 +82,7 @@ async def read_metrics(inspector: Inspector, store: Store, reports: Reports) -> 
     return sheet
 
 
-_LOCKS = {
-    "held": "leasehold_locks_held",
-    "waiting": "leasehold_locks_waiting",
-    "oldest_wait_seconds": "leasehold_locks_oldest_wait_seconds",
-    "advisory_held": "leasehold_advisory_locks_held",
-    "advisory_waiting": "leasehold_advisory_locks_waiting",
-    "advisory_oldest_wait_seconds": "leasehold_advisory_locks_oldest_wait_seconds",
-}
-
-
-def _problems(sheet: Sheet, found: Iterable[Problem]) -> None:
+def _problems(sheet: Sheet, found: Iterable[Finding]) -> None:
     for problem in found:
         sheet.add("leasehold_notes" if problem.info else "leasehold_problems", 1, problem.kind)
 
@@ -111,28 +102,28 @@ def _nodes(sheet: Sheet, facts: Facts) -> None:
         sheet.put(deaf, longest, app)
 
 
-def _leases(sheet: Sheet, facts: Facts, rows: Rows) -> None:
+def _leases(sheet: Sheet, facts: Facts, rows: list[LeaseCounts]) -> None:
     believers = claimants(facts)
     for row in rows:
-        name = row["name"]
-        sheet.put("leasehold_leader_held", int(row["held"]), name)
-        sheet.put("leasehold_leader_term", row["term"], name)
+        name = row.name
+        sheet.put("leasehold_leader_held", int(row.held), name)
+        sheet.put("leasehold_leader_term", row.term, name)
         sheet.put("leasehold_leader_claimants", len(believers.get(name, ())), name)
-        if row["held"]:
-            sheet.put("leasehold_leader_renewal_age_seconds", row["age_seconds"], name)
+        if row.held:
+            sheet.put("leasehold_leader_renewal_age_seconds", row.age_seconds, name)
         for event in ("acquired", "renewed", "resigned", "expired"):
-            sheet.put(f"leasehold_lease_{event}_total", row[event], name)
+            sheet.put(f"leasehold_lease_{event}_total", getattr(row, event), name)
         sheet.put("leasehold_lease_contended_total", 0, name)
-        sheet.put("leasehold_lease_leaderless_seconds_total", row["leaderless_seconds"], name)
+        sheet.put("leasehold_lease_leaderless_seconds_total", row.leaderless_seconds, name)
 
 
-def _counts(sheet: Sheet, rows: Rows) -> None:
+def _counts(sheet: Sheet, rows: list[CountView]) -> None:
     for kind in CATALOGUE:
         if CATALOGUE[kind].stored or kind.startswith("deadline_"):
             sheet.put("leasehold_events_total", 0, kind)
     sheet.put("leasehold_locks_contended_total", 0)
     for row in rows:
-        metric, subject, part, n = row["metric"], row["subject"], row["part"], row["n"]
+        metric, subject, part, n = row.metric, row.subject, row.part, row.n
         if metric == "event":
             if subject in CATALOGUE:
                 sheet.put("leasehold_events_total", n, subject)
@@ -167,7 +158,7 @@ def _schedules(sheet: Sheet, facts: Facts) -> None:
         sheet.put("leasehold_schedule_paused", int(bool(row.paused)), *labels)
 
 
-def _queues(sheet: Sheet, facts: Facts, rows: Rows) -> None:
+def _queues(sheet: Sheet, facts: Facts, rows: list[QueueView]) -> None:
     for node in facts.live_nodes:
         if node.executes:
             for queue, slots in node.queues.items():
@@ -175,9 +166,9 @@ def _queues(sheet: Sheet, facts: Facts, rows: Rows) -> None:
                 sheet.put("leasehold_queue_ready", 0, queue)
                 sheet.put("leasehold_queue_oldest_ready_seconds", 0, queue)
     for row in rows:
-        queue = row["queue"]
-        sheet.put("leasehold_queue_ready", row["about"] or row["ready"], queue)
-        oldest = max(0.0, row["oldest_seconds"] or 0.0)
+        queue = row.queue
+        sheet.put("leasehold_queue_ready", row.about or row.ready, queue)
+        oldest = max(0.0, row.oldest_seconds or 0.0)
         sheet.put("leasehold_queue_oldest_ready_seconds", oldest, queue)
         sheet.add("leasehold_queue_slots", 0, queue)
 
@@ -188,14 +179,14 @@ def _summary(sheet: Sheet, facts: Facts) -> None:
     sheet.put("leasehold_jobs_unknown_task", summary.unknown)
     sheet.put("leasehold_jobs_quarantined", summary.quarantined)
     sheet.put("leasehold_breaches_unhandled", len(facts.unhandled))
-    oldest = max((row["seconds"] or 0.0 for row in facts.pins), default=0.0)
+    oldest = max((row.open_seconds or 0.0 for row in facts.transactions), default=0.0)
     sheet.put("leasehold_xmin_pinned_seconds", oldest)
 
 
 def _failures(sheet: Sheet, facts: Facts) -> None:
     for row in facts.failures:
-        sheet.put("leasehold_task_discarded", row["discarded"], row["task"])
-        sheet.put("leasehold_task_failed", row["failed"], row["task"])
+        sheet.put("leasehold_task_discarded", row.discarded, row.task)
+        sheet.put("leasehold_task_failed", row.failed, row.task)
     failing = {(row.app, row.name) for row in facts.failing}
     for schedule in facts.schedules:
         labels = (schedule.app, schedule.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -12,6 +12,7 @@ from leasehold import errors
 from leasehold.config import Settings, check_text
 from leasehold.env import Env
 from leasehold.jobs.client import job_id_of, no_such_job
+from leasehold.loops.recorder import as_row
 from leasehold.model.filter import JobFilter, ids_that_begin
 from leasehold.model.missed import Missed
 from leasehold.model.schedule import Spec
@@ -154,20 +155,23 @@ class Operator:
         size, changed = self._settings.limits.batch_rows, 0
         try:
             for start in range(0, len(found), size):
-                changed += len(await self._batch(act, found[start : start + size]))
+                changed += await self._batch(act, found[start : start + size])
         finally:
             if changed:
                 await self._record(act, f"jobs {words or 'of any kind'}", changed)
         return changed
 
-    async def _batch(self, act: str, jobs: Sequence[UUID]) -> set[UUID]:
-        now, batch = self._now(), list(jobs)
-        acts: dict[str, Callable[[], Awaitable[set[UUID]]]] = {
-            "retry": lambda: self.store.retry_many(batch, now),
-            "cancel": lambda: self.store.cancel_many(batch, self._reason("cancelled", ""), now),
-            "discard": lambda: self.store.discard(batch, self._reason("discarded", ""), now),
-        }
-        return await acts[act]()
+    async def _batch(self, act: str, jobs: Sequence[UUID]) -> int:
+        """Return how many changed."""
+        now = self._now()
+        if act == "discard":
+            return len(await self.store.discard(jobs, self._reason("discarded", ""), now))
+        if act == "retry":
+            where, unchanged = await self.store.retry_many(jobs, now), ("running", "locked")
+        else:
+            where = await self.store.cancel_many(jobs, self._reason("cancelled", ""), now)
+            unchanged = ("finished", "locked")
+        return sum(place not in unchanged for place in where.values())
 
     # -- schedules -------------------------------------------------------------------------------
     async def pause(self, name: str, app: str | None = None) -> str:
@@ -285,17 +289,9 @@ class Operator:
         """Write a log line and a row. A row that cannot be written does not undo the action."""
         event = make_event(kind, fields, self._env.boot_now())
         log(event, self.via)
-        row = {
-            "age": 0.0,
-            "kind": event.kind,
-            "level": event.level,
-            "node": None,
-            "worker_id": None,
-            "fields": event.fields,
-        }
         # with a database role that only reads, the log line remains
         with suppress(errors.Unavailable, errors.PermissionDenied):
-            await self.store.record([row], self._now())
+            await self.store.record([as_row(event, None)], self._now())
 
     def _reason(self, verb: str, given: str) -> str:
         if given:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from leasehold.ports import EventView, LeaderView, TermView
 
 _WORDS = {"lease_lost": "lost", "lease_resigned": "resigned"}
+HELD = "held"
 _DEATHS = ("node_died", "node_certified")
 
 
@@ -50,10 +51,10 @@ def with_ends(
         if key in ends:
             ended_at, why = _said(ends[key], began)
         elif key in held:
-            ended_at, why = None, "held"
+            ended_at, why = None, HELD
         else:
             ended_at, why = _unsaid(deaths.get(row.holder), began, after)
-        last = now if why == "held" else ended_at
+        last = now if why == HELD else ended_at
         seconds = max(0.0, (last - began).total_seconds()) if last else None
         found.append(EndedTerm(*row, ended_at, seconds, why))
     return sorted(found, key=lambda row: (row.acquired_at, row.term), reverse=True)

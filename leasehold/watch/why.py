@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from leasehold.model.job import JobRecord, needs
 from leasehold.model.states import State
-from leasehold.ports import NodeView
+from leasehold.ports import JobDetail, NodeView
 from leasehold.watch.facts import duration
 
 MOST_AHEAD = 1000
 """The count of jobs ahead stops here."""
 
 
-def why_waiting(job: JobRecord, more: dict[str, Any] | None, nodes: list[NodeView]) -> list[str]:
+def why_waiting(job: JobRecord, more: JobDetail | None, nodes: list[NodeView]) -> list[str]:
     """The reasons as sentences, the deciding one first; empty for a running or finished job.
     ``more``: from ``Reports.job``. ``nodes``: the live ones."""
     if more is None or job.state not in (State.AVAILABLE, State.SCHEDULED, State.RETRYABLE):
@@ -25,14 +24,14 @@ def why_waiting(job: JobRecord, more: dict[str, Any] | None, nodes: list[NodeVie
     return list(_later(job, more, working, nodes))
 
 
-def _available(job: JobRecord, more: dict[str, Any], nodes: list[NodeView]) -> Iterator[str]:
+def _available(job: JobRecord, more: JobDetail, nodes: list[NodeView]) -> Iterator[str]:
     workers = [node for node in nodes if job.queue in node.queues]
     if not workers:
         yield f"No live node works the queue {job.queue!r}."
-    knowing = [n for n in workers if needs(job.task_name, more["version"]) in n.tasks]
+    knowing = [n for n in workers if needs(job.task_name, more.version) in n.tasks]
     if workers and not knowing:
         yield f"No live node that works this queue knows the task {job.task_name!r}."
-    ahead = more["ahead"]
+    ahead = more.ahead
     slots = sum(int(node.queues[job.queue]) for node in workers)
     if ahead:
         count = f"{ahead:,}" + (" or more" if ahead >= MOST_AHEAD else "")
@@ -48,17 +47,17 @@ def _available(job: JobRecord, more: dict[str, Any], nodes: list[NodeView]) -> I
 
 
 def _later(
-    job: JobRecord, more: dict[str, Any], working: list[NodeView], nodes: list[NodeView]
+    job: JobRecord, more: JobDetail, working: list[NodeView], nodes: list[NodeView]
 ) -> Iterator[str]:
-    due, now = more["run_at"], more["now"]
+    due, now = more.run_at, more.now
     left = (due - now).total_seconds()
     if job.held_because == "unknown_task":
         yield f"It was claimed by a node that does not know the task {job.task_name!r}."
-        if not any(needs(job.task_name, more["version"]) in node.tasks for node in working):
+        if not any(needs(job.task_name, more.version) in node.tasks for node in working):
             yield "No live node knows it: start a worker of a release that defines it."
     elif job.held_because == "unknown_version":
         yield f"The worker that took it cannot run it: {job.last_error}."
-        needed = needs(job.task_name, more["version"])
+        needed = needs(job.task_name, more.version)
         if any(needed in node.tasks for node in working):
             yield f"It is retried {_when(left)}, by a worker of any release."
         else:

@@ -79,7 +79,12 @@ async def on_schedule(site: Site, request: Request) -> Response:
     else:
         known = ("run", "pause", "resume", "remove")
         raise errors.BadSchedule("no such action", got=act[:40], do=errors.suggest(act, known))
-    return site.back(request, "schedules", said)
+    return site.back(request, _here(request), said)
+
+
+def _here(request: Request) -> str:
+    """The page of schedules on which the form was."""
+    return "schedules" + (f"?{request.url.query}" if request.url.query else "")
 
 
 async def _run(
@@ -116,7 +121,7 @@ async def put_schedule(site: Site, request: Request) -> Response:
         await operator.put_schedule(app, name, spec, job, missed, grace)
     except errors.UsageError as error:
         return await listing(site, request, str(error))
-    return site.back(request, "schedules", f"{name} of {app} is stored.")
+    return site.back(request, _here(request), f"{name} of {app} is stored.")
 
 
 async def _job(operator: Operator, app: str, form: dict[str, str]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from leasehold.model.filter import JobFilter
 from leasehold.model.job import JobRecord
 from leasehold.model.masking import SECRET
 from leasehold.model.states import FINISHED
-from leasehold.ports import AttemptView, EventView
+from leasehold.ports import AttemptView, EventView, JobDetail, StackView
 from leasehold.watch.facts import stale
 from leasehold.watch.operator import ACTS, MOST_AT_ONCE, Operator
 from leasehold.watch.why import why_waiting
@@ -133,12 +133,12 @@ async def one(site: Site, request: Request) -> Response:
     )
 
 
-async def _stack(operator: Operator, record: JobRecord) -> dict[str, Any] | None:
+async def _stack(operator: Operator, record: JobRecord) -> StackView | None:
     """The stack that was requested, if it belongs to the current run."""
     if record.state != "running":
         return None
     found = await operator.store.stack(record.id)
-    return found if found and found["claim_token"] == record.claim_token else None
+    return found if found and found.claim_token == record.claim_token else None
 
 
 def job_of(request: Request) -> UUID:
@@ -165,12 +165,12 @@ _OUTCOMES = {
 
 def timeline(
     job: JobRecord,
-    more: dict[str, Any] | None,
+    more: JobDetail | None,
     attempts: list[AttemptView],
     events: list[EventView],
 ) -> list[dict[str, Any]]:
     """The moments of a job, the oldest first: at, what, tone, worker, detail, took."""
-    due = more["run_at"] if more else job.scheduled_for
+    due = more.run_at if more else job.scheduled_for
     found = [_moment(job.created_at, "enqueued", f"queue {job.queue}, priority {job.priority}")]
     never = job.completed_at and due > job.completed_at  # cancelled before
     if due > job.created_at + timedelta(milliseconds=1) and not never:
@@ -215,21 +215,19 @@ def _noted(event: EventView) -> dict[str, Any]:
     return _moment(event.at, what, "  ".join(said), tone, event.worker_id)
 
 
-def _claim(job: JobRecord, more: dict[str, Any] | None) -> list[dict[str, Any]]:
+def _claim(job: JobRecord, more: JobDetail | None) -> list[dict[str, Any]]:
     """The current claim."""
-    if more is None or more["node"] is None:
+    if more is None or more.claimed_at is None:
         return []
     token = f"claim {term(job.claim_token)}"
-    found = [_moment(more["claimed_at"], "claimed", token, "live", job.worker_id)]
-    if more["started_at"]:
+    found = [_moment(more.claimed_at, "claimed", token, "live", job.worker_id)]
+    if more.started_at:
         found.append(
-            _moment(more["started_at"], f"attempt {job.attempt} runs", "", "live", job.worker_id)
+            _moment(more.started_at, f"attempt {job.attempt} runs", "", "live", job.worker_id)
         )
     if job.cancel_requested:
         found.append(
-            _moment(
-                more["now"], "cancellation requested", "the handler has not stopped yet", "warn"
-            )
+            _moment(more.now, "cancellation requested", "the handler has not stopped yet", "warn")
         )
     return found
 

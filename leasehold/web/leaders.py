@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leasehold.ports import EventView, LeaderView, NodeView, TermView
-from leasehold.watch.terms import EndedTerm, with_ends
+from leasehold.watch.terms import HELD, EndedTerm, with_ends
 from leasehold.web.charts import Bar, lane, ruler
 from leasehold.web.site import Site
 from leasehold.web.words import full, term
@@ -19,7 +19,6 @@ SPANS = {"1h": 3600, "6h": 6 * 3600, "24h": 86400, "7d": 7 * 86400}
 _MOST_TERMS = 2000
 _MOST_LANES = 12
 _TERMS_LISTED = 20
-_ENDS = ("lease_lost", "lease_resigned")
 
 
 @dataclass(frozen=True)
@@ -75,10 +74,9 @@ def election(
 ) -> ElectionRow:
     """``terms``: those of this election, in any order."""
     name = row.name
-    terms = sorted(terms, key=lambda t: t.term)
-    held, believed = stretches(name, row, terms, events, now)
-    newest = with_ends(terms, events, [row], now)[:_TERMS_LISTED]
-    found = ElectionRow(name, row, terms=newest)
+    ended = with_ends(terms, events, [row], now)
+    held, believed = stretches(ended, now)
+    found = ElectionRow(name, row, terms=ended[:_TERMS_LISTED])
     found.overlaps = [o for o in overlaps(name, believed) if o.last >= since]
     for node in nodes:
         token = ((node.info or {}).get("leads") or {}).get(name)
@@ -101,47 +99,22 @@ def election(
 Stretch = tuple[str, Bar]
 
 
-def stretches(
-    name: str, row: LeaderView, terms: list[TermView], events: list[EventView], now: datetime
-) -> tuple[list[Stretch], list[Stretch]]:
-    """(worker, bar) of each term, according to the database and according to the process."""
-    ends = {
-        (int(event.fields.get("term") or 0)): event
-        for event in events
-        if event.kind in _ENDS and event.fields.get("name") == name
-    }
-    dead = {
-        str(event.fields.get("dead")): event.at
-        for event in events
-        if event.kind in ("node_died", "node_certified")
-    }
+def stretches(terms: list[EndedTerm], now: datetime) -> tuple[list[Stretch], list[Stretch]]:
+    """(worker, bar) of each term, according to the database and according to the process. In the
+    database a term lasts until the next one begins."""
     held: list[Stretch] = []
     believed: list[Stretch] = []
-    for place, one in enumerate(terms):
-        token, worker, first = one.term, one.holder, one.acquired_at
-        following: datetime | None = None
-        if place + 1 < len(terms):
-            following = terms[place + 1].acquired_at
-        current = row.term == token and row.node is not None
-        said: datetime | None = ends[token].at if token in ends else None
-        by_row: datetime = following or (now if current else said or first)
-        label = f"term {term(token)}"
-        held.append(
-            (worker, Bar(first, by_row, "held", f"{label}: {full(first)} to {full(by_row)}", label))
-        )
-        # without a report of its end: until its death was seen, or another term began
-        ended = said or (now if current else min(dead.get(worker, by_row), by_row))
-        if token in ends and (seconds := _seconds(ends[token])) is not None:
-            # by the process's clock: it may have noticed late, or been unable to record it
-            ended = min(ended, first + timedelta(seconds=seconds))
-        says = f"{worker} acted as leader in {label} until {full(ended)}"
-        believed.append((worker, Bar(first, max(ended, first), "believed", says, label)))
-    return held, believed
-
-
-def _seconds(event: EventView) -> float | None:
-    given = event.fields.get("seconds")
-    return float(given) if isinstance(given, (int, float)) and 0 <= given < 1e9 else None
+    following: datetime | None = None
+    for one in sorted(terms, key=lambda one: -one.term):
+        first, label = one.acquired_at, f"term {term(one.term)}"
+        ended = now if one.ended == HELD else max(one.ended_at or first, first)
+        by_row = following or ended
+        says = f"{label}: {full(first)} to {full(by_row)}"
+        held.append((one.holder, Bar(first, by_row, "held", says, label)))
+        says = f"{one.holder} acted as leader in {label} until {full(ended)}"
+        believed.append((one.holder, Bar(first, ended, "believed", says, label)))
+        following = first
+    return held[::-1], believed[::-1]
 
 
 def overlaps(name: str, believed: list[Stretch]) -> list[Overlap]:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.requests import Request
 from starlette.responses import Response
 
 from leasehold import errors
 from leasehold.model.deadline import STATES
 from leasehold.telemetry import CATALOGUE
-from leasehold.watch.facts import stale
+from leasehold.watch.facts import bloated, stale
 from leasehold.watch.inspector import check_kind
 from leasehold.web.site import Site
 
 LEVELS = ("info", "warning", "error")
 _EVENTS = 100
 _ROWS = 200
-OLD_SECONDS = 60.0
-"""A transaction that is open longer is shown as a problem."""
-DEAD_SHARE = 0.5
-"""From DEAD_ROWS on, more dead rows than this per live row are too many."""
-DEAD_ROWS = 5000
 
 
 async def nodes(site: Site, request: Request) -> Response:
@@ -37,10 +30,10 @@ async def nodes(site: Site, request: Request) -> Response:
 async def locks(site: Site, request: Request) -> Response:
     operator = await site.operator(request)
     rows = await operator.store.locks(_ROWS)
-    rows.sort(key=lambda row: (bool(row["granted"]), str(row["name"])))
+    rows.sort(key=lambda row: (bool(row.granted), str(row.name)))
     return await site.render(
         request, "locks.html", page="locks", now=await operator.store.database_now(None),
-        locks=rows, waiting=sum(not row["granted"] for row in rows),
+        locks=rows, waiting=sum(not row.granted for row in rows),
     )  # fmt: skip
 
 
@@ -59,24 +52,20 @@ async def deadlines(site: Site, request: Request) -> Response:
 
 async def database(site: Site, request: Request) -> Response:
     operator = await site.operator(request)
-    transactions = await operator.reports.transactions(20)
-    pinning = next((t for t in transactions if t["xmin_age"] is not None), None)
+    old = site.app.settings.pin_seconds
+    transactions = await operator.store.transactions(20)
+    pinning = max(transactions, key=lambda one: one.open_seconds or 0.0, default=None)
     return await site.render(
         request,
         "database.html",
         page="database",
         now=await operator.store.database_now(None),
-        tables=[{**table, "bloated": _bloated(table)} for table in await operator.reports.tables()],
+        tables=[(table, bloated(table)) for table in await operator.reports.tables()],
         transactions=transactions,
-        pinning=pinning if pinning and (pinning["open_seconds"] or 0) > OLD_SECONDS else None,
+        pinning=pinning if pinning and (pinning.open_seconds or 0) > old else None,
         waits=await operator.reports.waits(50),
-        old=OLD_SECONDS,
+        old=old,
     )
-
-
-def _bloated(table: dict[str, Any]) -> bool:
-    dead, live = table["dead"] or 0, table["live"] or 0
-    return dead > DEAD_ROWS and dead > DEAD_SHARE * max(live, 1)
 
 
 async def events(site: Site, request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""The overview: is all well, who leads, what waits, and how fast jobs finish."""
+"""The overview: problems, leaders, waiting jobs, and how fast jobs finish."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response, S
 
 from leasehold.model.filter import JobFilter
 from leasehold.model.history import Counts, added, percentile
-from leasehold.ports import Rows
+from leasehold.ports import MinuteView, QueueView
 from leasehold.watch.checks import CHECKS, COUNT_CAP
 from leasehold.watch.facts import Facts
 from leasehold.web.charts import bars
@@ -51,15 +51,15 @@ class Rate:
     wait: Counts = field(default_factory=dict)
     run: Counts = field(default_factory=dict)
 
-    def add(self, row: dict[str, Any], recent: bool) -> None:
-        done = row["completed"] + row["cancelled"] + row["discarded"] + row["quarantined"]
-        self.completed += row["completed"]
+    def add(self, row: MinuteView, recent: bool) -> None:
+        done = row.completed + row.cancelled + row.discarded + row.quarantined
+        self.completed += row.completed
         self.finished += done
-        self.failed += row["failed"]
+        self.failed += row.failed
         self.last_minutes += done if recent else 0
         for name in ("wait", "run"):
             mine = getattr(self, name)
-            for number, count in added([row[name]]).items():
+            for number, count in added([getattr(row, name)]).items():
                 mine[number] = mine.get(number, 0) + count
 
     @property
@@ -71,14 +71,14 @@ class Rate:
         return percentile(getattr(self, which), share)
 
 
-def rates(minutes: Rows, by: str | None, now: datetime) -> dict[str, Rate]:
+def rates(minutes: list[MinuteView], by: str | None, now: datetime) -> dict[str, Rate]:
     """By queue (``queue``), by task (``task_name``), or for all (None, under "")."""
     found: dict[str, Rate] = {}
     end = now.replace(second=0, microsecond=0)
     begin = end - timedelta(minutes=RATE_MINUTES)
     for row in minutes:
-        name = row[by] if by else ""
-        found.setdefault(name, Rate(name)).add(row, begin <= row["at"] < end)
+        name = getattr(row, by) if by else ""
+        found.setdefault(name, Rate(name)).add(row, begin <= row.at < end)
     return found
 
 
@@ -120,14 +120,14 @@ async def now(site: Site, request: Request) -> Response:
     )
 
 
-def per_minute(minutes: Rows, since: datetime) -> list[tuple[int, int]]:
+def per_minute(minutes: list[MinuteView], since: datetime) -> list[tuple[int, int]]:
     """(completed, failed) of each of the sixty minutes that begin at ``since``."""
     found = [(0, 0)] * _HOUR
     for row in minutes:
-        place = int((row["at"] - since).total_seconds() // 60)
+        place = int((row.at - since).total_seconds() // 60)
         if 0 <= place < _HOUR:
             done, failed = found[place]
-            found[place] = (done + row["completed"], failed + row["failed"])
+            found[place] = (done + row.completed, failed + row.failed)
     return found
 
 
@@ -144,31 +144,37 @@ def total(queues: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _queues(rows: Rows, by_queue: dict[str, Rate], facts: Facts) -> list[dict[str, Any]]:
+def _queues(rows: list[QueueView], by_queue: dict[str, Rate], facts: Facts) -> list[dict[str, Any]]:
     """Every queue that has jobs, had some lately, or has slots."""
-    ready = {row["queue"]: row for row in rows}
+    ready = {row.queue: row for row in rows}
     slots: dict[str, int] = {}
     for node in facts.live_nodes:
         for queue, number in node.queues.items():
             slots[queue] = slots.get(queue, 0) + (int(number) if node.executes else 0)
     names = sorted({*ready, *by_queue, *slots})
     return [
-        _queue(name, ready.get(name, {}), slots.get(name, 0), by_queue.get(name, Rate(name)))
+        _queue(
+            ready.get(name, _EMPTY._replace(queue=name)),
+            slots.get(name, 0),
+            by_queue.get(name, Rate(name)),
+        )
         for name in names[:MOST_QUEUES]
     ]
 
 
-def _queue(name: str, row: dict[str, Any], slots: int, rate: Rate) -> dict[str, Any]:
+_EMPTY = QueueView("", 0, 0, False, None, None, None)
+
+
+def _queue(row: QueueView, slots: int, rate: Rate) -> dict[str, Any]:
     """``about``: an estimate of the available jobs, if there are too many to count."""
-    running, about = row.get("running", 0), row.get("about")
     return {
-        "name": name,
-        "available": row.get("ready", 0) - running,
-        "running": running,
-        "capped": row.get("capped", False),
-        "about": None if about is None else max(about - running, 0),
-        "oldest": row.get("oldest_seconds"),
-        "oldest_id": row.get("oldest_id"),
+        "name": row.queue,
+        "available": row.ready - row.running,
+        "running": row.running,
+        "capped": row.capped,
+        "about": None if row.about is None else max(row.about - row.running, 0),
+        "oldest": row.oldest_seconds,
+        "oldest_id": row.oldest_id,
         "slots": slots,
         "rate": rate,
     }

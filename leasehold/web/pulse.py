@@ -1,4 +1,4 @@
-"""The state that every page shows: is all well? Read once for all open dashboards."""
+"""The state that every page shows: its problems. Read once for all open dashboards."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from leasehold import errors
-from leasehold.watch.checks import Problem, database_problem, problems
+from leasehold.watch.checks import database_problem, problems
 from leasehold.watch.facts import Facts
+from leasehold.watch.finding import Finding
 
 if TYPE_CHECKING:
     from leasehold.app import App
@@ -27,11 +28,11 @@ thread, or even a process."""
 @dataclass(frozen=True)
 class Beat:
     facts: Facts | None = None
-    found: list[Problem] = field(default_factory=list)
+    found: list[Finding] = field(default_factory=list)
     away: str = ""
 
     @property
-    def wrong(self) -> list[Problem]:
+    def wrong(self) -> list[Finding]:
         return [problem for problem in self.found if not problem.info]
 
 

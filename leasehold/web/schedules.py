@@ -15,12 +15,13 @@ from leasehold.model.job import encode
 from leasehold.model.masking import MASK, masked
 from leasehold.model.missed import Missed
 from leasehold.model.schedule import Every, Spec
-from leasehold.ports import ScheduleDetail, TickView
+from leasehold.ports import StoredSchedule, TickView
 from leasehold.web.charts import DAY, ruler, strip
 from leasehold.web.site import Site
 from leasehold.web.words import short
 
-MOST = 200
+PER_PAGE = 50
+_MOST_ARGUMENT_BYTES = 8_192
 _MOST_MARKS = 192
 _MOST_NODES = 1000
 _TICKS = 24
@@ -31,9 +32,19 @@ async def listing(site: Site, request: Request, wrong: str = "") -> Response:
     """The page. ``wrong``: why the posted form was refused, which is shown again."""
     operator = await site.operator(request)
     now = await operator.store.database_now(None)
-    rows = await operator.reports.schedules(MOST)
+    # which page: its forms keep it in their addresses
+    page = {name: request.query_params.get(name, "") for name in ("q", "after_app", "after")}
+    rows = await operator.store.schedules(
+        PER_PAGE + 1,
+        prefix=page["q"].strip(),
+        after=page["after"],
+        after_app=page["after_app"],
+        longest=_MOST_ARGUMENT_BYTES,
+    )
+    more, rows = len(rows) > PER_PAGE, rows[:PER_PAGE]
     ticks: dict[tuple[str, str], list[TickView]] = {}
-    for tick in await operator.reports.ticks(_TICKS):
+    apps, names = [row.app for row in rows], [row.name for row in rows]
+    for tick in await operator.reports.ticks(apps, names, _TICKS):
         ticks.setdefault((tick.app, tick.schedule), []).append(tick)
     nodes = await operator.store.nodes(_MOST_NODES)
     return await site.render(
@@ -50,11 +61,13 @@ async def listing(site: Site, request: Request, wrong: str = "") -> Response:
         now=now,
         schedules=[shown(row, ticks.get((row.app, row.name), []), now) for row in rows],
         hours=ruler(now, now + DAY, 4)[:4],
-        several=len({row.app for row in rows}) > 1,
+        several=len({*apps, page["after_app"] or apps[0]}) > 1 if apps else False,
+        given_page=page,
+        more={"q": page["q"], "after_app": apps[-1], "after": names[-1]} if more else None,
     )
 
 
-def shown(row: ScheduleDetail, ticks: list[TickView], now: datetime) -> dict[str, Any]:
+def shown(row: StoredSchedule, ticks: list[TickView], now: datetime) -> dict[str, Any]:
     """A schedule with its chart and its last ticks, the oldest first."""
     try:
         spec = Spec.from_json(row.spec)
@@ -63,7 +76,7 @@ def shown(row: ScheduleDetail, ticks: list[TickView], now: datetime) -> dict[str
         picture = strip(moments, now, crowded, words)
     except LeaseholdError:  # written by a newer version
         picture, moments, crowded = None, [], False
-    editable = picture is not None and isinstance(row.arguments, dict)
+    editable = picture is not None and not row.in_code and "payload" in row.job
     late = row.next_at is not None and not row.paused and now - row.next_at
     silent = bool(late and late > timedelta(seconds=30))
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from functools import partial
 
@@ -156,6 +157,12 @@ def test_every_public_name_has_a_docstring():
     names = [n for n in leasehold.__all__ if isinstance(getattr(leasehold, n), type)]
     bare = [n for n in names if not code_rules.has_docstring(n, getattr(leasehold, n))]
     assert not bare, f"no docstring: {bare}"
+
+
+def test_every_package_says_what_belongs_there():
+    inits = [p for p in package_files() if p.name == "__init__.py"]
+    bare = [tree.short(p) for p in inits if not ast.get_docstring(ast.parse(p.read_text("utf-8")))]
+    assert len(inits) > 20 and not bare, f"no docstring: {bare}"
 
 
 def test_the_docstring_rule_sees_through_inherited_and_generated_ones():

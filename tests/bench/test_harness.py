@@ -9,7 +9,8 @@ import pytest
 
 from bench.ledger import Ledger, Ledgers
 from bench.measures.drain import Work, check
-from bench.report import Result, commit, shown
+from bench.process import commit
+from bench.report import Result, shown
 from bench.workers import Wrong
 
 

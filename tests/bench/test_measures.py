@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ import psycopg
 import pytest
 
 from bench.measures.held import open_transaction
-from bench.process import ROOT
+from bench.parties import chosen
+from bench.process import ROOT, commit
+from bench.side import costed
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -94,6 +98,62 @@ def test_statements_of_idle_workers_are_those_of_the_leader_and_of_the_followers
         parts = figures["leader_statements"] + figures["follower_statements"]
         assert parts == pytest.approx(figures["statements"])
     assert rows(result)["leasehold"]["leader_statements"] > 0
+
+
+def test_moments_are_spread_over_some_seconds(bench):
+    [result] = bench("schedules", "--count=60", "--due=40", "--spread=2", "--idle=0.1", "--lead=8")
+    assert "40 of them due with moments spread over 2 s" in result["setting"]
+    figures = rows(result)["leasehold"]
+    assert 0 < figures["late_p50"] <= figures["late_p99"] <= figures["late_max"]
+    assert figures["ran_late"] > -0.1, "the last one ran before its moment: at the first one's"
+
+
+def test_another_checkout_is_measured_by_its_own_contender_and_its_own_leasehold(
+    bench, tmp_path: Path
+):
+    other = tmp_path / "other"
+    for folder in ("bench", "leasehold"):
+        shutil.copytree(ROOT / folder, other / folder)
+    (other / ".venv").symlink_to(sys.prefix)
+    with (other / "bench" / "contenders" / "lease.py").open("a") as file:
+        file.write("\nimport leasehold\nopen('used', 'a').write(leasehold.__file__ + '\\n')\n")
+    me = ["-c", "user.name=tester", "-c", "user.email=tester@example.org"]
+    for words in (["init"], ["commit", "--allow-empty", "-m", "one"]):
+        subprocess.run(["git", *me, *words], cwd=other, check=True, capture_output=True)
+
+    name = f"build {commit(other)}"
+    [result] = bench("enqueue", "--jobs=300", "--bulk=20000", f"--with=build={other}")
+    assert set(rows(result)) == {"raw loop", "leasehold", name}
+    assert all(figure > 0 for of in rows(result).values() for figure in of.values())
+    assert set((other / "used").read_text().split()) == {str(other / "leasehold" / "__init__.py")}
+    report = (tmp_path / "out.json").read_text()
+    assert str(other) not in report and f"--with=build={commit(other)}" in report
+
+
+def test_a_folder_without_a_venv_is_no_other_build(tmp_path: Path):
+    with pytest.raises(SystemExit, match="no checkout of leasehold with a venv"):
+        chosen([f"build={tmp_path}"])
+
+
+def test_the_cpu_of_a_job_leaves_out_what_the_first_and_each_call_costs():
+    calls: list[int] = []
+
+    def act(jobs: int) -> dict[str, float]:
+        calls.append(jobs)
+        burn(0.2 if len(calls) == 1 else 0.02)
+        burn(0.001 * jobs)
+        return {"seconds": 1.0}
+
+    answer = costed(act, jobs=50)
+    assert calls == [1, 1, 50] and answer["seconds"] == 1.0
+    assert answer["cpu_seconds"] == pytest.approx(0.049, abs=0.03)
+
+
+def burn(seconds: float) -> None:
+    """CPU of this process."""
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
 
 
 def test_a_heartbeat_is_measured_among_few_and_among_many_nodes(bench):

@@ -1,4 +1,5 @@
-"""Runs each contract test on the simulated store and on PostgreSQL.
+"""Runs each contract test on the simulated store and on PostgreSQL. Some run on PostgreSQL a second
+time, through psycopg's own cursors instead of pg/connection/fast.
 
 On PostgreSQL the tests share one database, because creating, migrating and dropping one for each
 test would take most of the time. Each test gets it empty, with its sequences at the start and no
@@ -15,10 +16,13 @@ import pytest
 import pytest_asyncio
 
 from leasehold.config import Settings
+from leasehold.pg.connection.fast.link import Link
 from leasehold.pg.schema import migrate
 from tests.contract.world import World, real, simulated
 from tests.support import postgres as servers
 
+_PLAIN = ("test_jobs", "test_nodes")
+"""Files with statements of every kind."""
 _EMPTY = """
 do $$
 begin
@@ -53,12 +57,20 @@ def direct_dsn(shared: str) -> str:
     return shared
 
 
-@pytest_asyncio.fixture(params=["sim", "pg"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "world" in metafunc.fixturenames:
+        plain = ["plain"] if metafunc.module.__name__.rpartition(".")[2] in _PLAIN else []
+        metafunc.parametrize("world", ["sim", "pg", *plain], indirect=True)
+
+
+@pytest_asyncio.fixture
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     if request.param == "sim":
         async with simulated() as made:
             yield made
         return
+    if request.param == "plain":
+        request.getfixturevalue("monkeypatch").setattr(Link, "plain", True)
     dsn, direct = request.getfixturevalue("dsn"), request.getfixturevalue("direct_dsn")
     async with real(dsn, direct) as made:
         yield made

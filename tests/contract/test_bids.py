@@ -99,11 +99,9 @@ async def test_the_list_of_locks_shows_who_holds_and_who_waits(world: World):
     await take(world.a)
     await look(world.b, wait=True)
     rows = [
-        row
-        for row in await world.a.store.locks(100)
-        if (row["name"], row["mode"]) == ("billing", "lock")
+        row for row in await world.a.store.locks(100) if (row.name, row.mode) == ("billing", "lock")
     ]
-    assert [(row["granted"], row["client"]) for row in rows] == [
+    assert [(row.granted, row.client) for row in rows] == [
         (True, world.a.identity.worker_id),
         (False, world.b.identity.worker_id),
     ]

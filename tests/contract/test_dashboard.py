@@ -53,7 +53,7 @@ async def test_a_quarantined_job_can_be_discarded_and_retried(world: World):
     await world.a.store.rescue([world.b.id], 1, 100, world.now)
     assert [await world.state(job) for job in jobs] == ["quarantined"] * 2
     assert await world.a.store.discard(jobs[:1], "why", world.now) == set(jobs[:1])
-    assert await world.a.store.retry_many(jobs[1:], world.now) == set(jobs[1:])
+    assert await world.a.store.retry_many(jobs[1:], world.now) == {jobs[1]: "finished"}
     record = await world.get(jobs[0])
     assert record.state == "discarded" and "worker died" in (record.last_error or "")
     assert await world.state(jobs[1]) == "available"
@@ -67,7 +67,9 @@ async def test_many_are_cancelled_and_running_ones_are_asked(world: World):
     waiting = await world.enqueue(3)
     asked = [claimed.id, *waiting, done.id, uuid4()]
     changed = await world.b.store.cancel_many(asked, "enough", world.now)
-    assert changed == {claimed.id, *waiting}
+    assert changed == {
+        claimed.id: "running", **dict.fromkeys(waiting, "waiting"), done.id: "finished"
+    }  # fmt: skip
     assert (await world.get(claimed.id)).cancel_requested
     assert (await world.get(waiting[0])).last_error == "enough"
     assert [s.job for s in (await world.a.beat()).signals] == [claimed.id]
@@ -81,7 +83,7 @@ async def test_many_are_retried_and_running_ones_are_left(world: World):
     await world.b.ack(done, Decision(State.DISCARDED, error="no"))
     [later] = await world.enqueue(run_in=60)
     changed = await world.a.store.retry_many([claimed.id, done.id, later], world.now)
-    assert changed == {done.id, later}
+    assert changed == {claimed.id: "running", done.id: "finished", later: "waiting"}
     assert await world.state(claimed.id) == "running"
     record = await world.get(done.id)
     assert (record.state, record.attempt, record.last_error) == ("available", 0, "no")
@@ -136,10 +138,10 @@ async def test_history_counts_what_finished_in_each_minute(world: World):
     assert await store.history(at(-600), None, 10) == []
     assert await store.roll_up(at(0), at(71)) == at(60)
     [row] = await store.history(at(-600), None, 10)
-    assert (row["at"], row["queue"], row["task_name"]) == (at(0), "default", "t")
-    assert (row["completed"], row["discarded"], row["failed"], row["cancelled"]) == (1, 1, 2, 0)
-    assert row["wait"] == {"42": 2}, "2.5 s from due to started"
-    assert row["run"] == {"34": 2}, "half a second"
+    assert (row.at, row.queue, row.task_name) == (at(0), "default", "t")
+    assert (row.completed, row.discarded, row.failed, row.cancelled) == (1, 1, 2, 0)
+    assert row.wait == {"42": 2}, "2.5 s from due to started"
+    assert row.run == {"34": 2}, "half a second"
     assert await store.history(at(-600), "other", 10) == await store.history(at(1), None, 10) == []
 
 
@@ -153,7 +155,7 @@ async def test_history_gives_each_run_the_same_class_as_the_model_also_at_the_bo
     await world.a.store.ack(world.a.id, items, world.now)
     await world.a.store.roll_up(at(0), at(75))
     [row] = await world.a.store.history(at(-600), None, 10)
-    assert row["run"] == {str(k): n for k, n in Counter(class_of(s) for s in ran).items()}
+    assert row.run == {str(k): n for k, n in Counter(class_of(s) for s in ran).items()}
 
 
 async def test_history_counts_no_wait_of_a_job_that_never_started(world: World):
@@ -161,7 +163,7 @@ async def test_history_counts_no_wait_of_a_job_that_never_started(world: World):
     await world.a.store.cancel(job, "not wanted", world.now)
     await world.a.store.roll_up(at(0), at(75))
     [row] = await world.a.store.history(at(-600), None, 10)
-    assert (row["cancelled"], row["wait"], row["run"]) == (1, {}, {})
+    assert (row.cancelled, row.wait, row.run) == (1, {}, {})
 
 
 async def test_history_counted_again_is_the_same_and_takes_in_what_came_late(world: World):
@@ -177,7 +179,7 @@ async def test_history_counted_again_is_the_same_and_takes_in_what_came_late(wor
     assert await store.history(at(-600), None, 10) == before
     assert await store.roll_up(at(60), at(131)) == at(120)
     [row] = await store.history(at(-600), None, 10)
-    assert row["completed"] == 2
+    assert row.completed == 2
 
 
 async def test_history_catches_up_in_bounded_steps(world: World):
@@ -204,7 +206,7 @@ async def test_a_stack_is_asked_for_answered_once_and_kept_for_an_hour(world: Wo
     assert not await store.ask_stack(uuid4(), ids[0], world.now)
     [job] = await world.a.claim()
     assert await world.b.store.ask_stack(job.id, ids[0], world.now)
-    assert (await store.stack(job.id) or {})["says"] is None
+    assert (found := await store.stack(job.id)) and found.says is None
     [signal] = (await world.a.beat()).signals
     assert (signal.job, signal.token, signal.kind) == (ids[0], job.claim_token, "stack")
     assert not (await world.a.beat(heard=[ids[0]])).signals
@@ -214,8 +216,8 @@ async def test_a_stack_is_asked_for_answered_once_and_kept_for_an_hour(world: Wo
     assert not await store.answer_stack(world.b.id, ids[1], "a stranger's", world.now)
     assert await store.answer_stack(world.a.id, ids[1], "File x", world.now)
     found = await world.b.store.stack(job.id) or {}
-    assert (found["says"], found["request"]) == ("File x", ids[1])
-    assert found["claim_token"] == job.claim_token and found["answered_at"] == world.now
+    assert (found.says, found.request) == ("File x", ids[1])
+    assert found.claim_token == job.claim_token and found.answered_at == world.now
 
     days = {"events": 30, "ticks": 30, "attempts": 30, "history": 14}
     await store.prune(days, 100, world.now + timedelta(minutes=59))

@@ -11,6 +11,7 @@ from leasehold.config import Limits, Settings
 from leasehold.duties.deadlines import DeadlineSweeper
 from leasehold.env import Env
 from leasehold.errors import BadDeadline
+from leasehold.loops.service import ServiceContext
 from leasehold.model.deadline import Breach, Callback, Level
 from leasehold.model.filter import JobFilter
 from leasehold.model.job import ClaimedJob
@@ -29,10 +30,8 @@ def level(seconds: float = 60, **other: Any) -> Level:
 
 
 async def states(world: World, job: UUID | None = None) -> list[str]:
-    rows = [
-        row for row in await world.a.store.deadlines(None, None, 100) if job in (None, row["id"])
-    ]
-    return [row["state"] for row in sorted(rows, key=lambda row: row["level"])]
+    rows = [row for row in await world.a.store.deadlines(None, None, 100) if job in (None, row.id)]
+    return [row.state for row in sorted(rows, key=lambda row: row.level)]
 
 
 async def sweep(world: World, limit: int = 100) -> list[Breach]:
@@ -89,7 +88,7 @@ async def test_a_verdict_stays_when_the_job_completes_after_it(world: World):
     assert (await world.a.ack(job, DONE)).written
     assert await states(world) == ["breached"]
     [row] = await world.a.store.deadlines("breached", None, 10)
-    assert (row["job_state"], row["late_seconds"], row["closed_at"]) == ("running", 1.0, at(61))
+    assert (row.job_state, row.late_seconds, row.closed_at) == ("running", 1.0, at(61))
 
 
 async def test_a_job_without_a_deadline_is_not_marked(world: World):
@@ -270,8 +269,8 @@ async def test_the_job_of_a_tick_counts_from_its_moment(world: World):
     world.now = at(3)
     assert len(await world.a.store.fire(term, "default", [plan(None, 1)], world.now)) == 1
     rows = await world.a.store.deadlines(None, None, 10)
-    assert [row["due_at"] for row in rows] == [at(6), at(8)]
-    assert {row["schedule"] for row in rows} == {"tick"}
+    assert [row.due_at for row in rows] == [at(6), at(8)]
+    assert {row.schedule for row in rows} == {"tick"}
     world.now = at(7)
     assert len(await sweep(world)) == 1
     [facts] = await pages(world)
@@ -288,7 +287,7 @@ async def test_a_schedule_that_runs_now_counts_from_this_moment_as_from_a_tick(w
     world.now = at(2)
     assert await store.run_schedule("default", "tick", job, world.now)
     rows = await store.deadlines(None, None, 10)
-    assert [(row["since"], row["due_at"]) for row in rows] == [
+    assert [(row.since, row.due_at) for row in rows] == [
         ("scheduled", at(7)),
         ("tick", at(9)),
     ]
@@ -440,7 +439,7 @@ async def test_a_breach_whose_callback_nobody_knows_is_told(world: World):
     world.now = at(61)
     [breach] = await sweep(world)
     found = await world.a.store.unhandled_breaches(7, 100, world.now)
-    assert [(row["task"], row["callback_job"], row["why"]) for row in found] == [
+    assert [(row.task, row.callback_job, row.why) for row in found] == [
         ("page", breach.callback_job, "unknown")
     ]
     knows = identity(9, tasks=("page",), queues={"pages": 1})
@@ -452,7 +451,7 @@ async def test_a_breach_whose_callback_nobody_knows_is_told(world: World):
     item = AckItem(job.id, job.claim_token, FAILED, 0.1)
     await world.a.store.ack(knows.id, [item], world.now)
     [row] = await world.a.store.unhandled_breaches(7, 100, world.now)
-    assert row["why"] == "discarded"
+    assert row.why == "discarded"
 
 
 async def test_verdicts_are_kept_for_a_while_and_what_is_open_stays(world: World):
@@ -466,7 +465,7 @@ async def test_verdicts_are_kept_for_a_while_and_what_is_open_stays(world: World
     assert await states(world, done.id) == []
     assert await states(world) == ["breached", "armed"]
     [row] = await world.a.store.deadlines("breached", "t", 10)
-    assert (row["on_breach"], row["late_seconds"]) == ("page", 1.0)
+    assert (row.on_breach, row.late_seconds) == ("page", 1.0)
     assert await world.a.store.deadlines(None, "nobody", 10) == []
 
 
@@ -478,8 +477,8 @@ async def test_old_verdicts_are_deleted_batch_after_batch_without_a_pause(world:
     await sweep(world)
     world.now = at(100 * 86400)
     settings = Settings(limits=Limits(batch_rows=2))
-    sweeper = DeadlineSweeper(
-        world.a.store, Env(), settings, lambda: True, lambda kind, **fields: None
-    )
+    store = world.a.store
+    context = ServiceContext(settings, Env(), lambda kind, **fields: None, store, store)
+    sweeper = DeadlineSweeper(context, lambda: True)
     assert [await sweeper.tick(world.now) > 0 for _ in range(3)] == [False, False, True]
     assert await states(world) == []

@@ -127,7 +127,7 @@ async def test_tallies_are_folded_once_and_a_bounded_number_at_a_time(world: Wor
 
 async def test_the_schema_is_right_and_nobody_pins(world: World):
     await world.a.store.check_schema()
-    assert await world.a.store.pins(0.0, 10, world.now) == []
+    assert await world.a.store.transactions(10, world.now) == []
 
 
 async def test_a_node_that_died_is_told_until_a_person_has_seen_it(world: World):
@@ -168,14 +168,14 @@ async def test_failures_are_counted_by_task_with_the_newest_error(world: World):
     await world.a.ack(failed, again)
     await world.a.ack(await world.claimed(task="third"))
     send, other = await store.failures(600.0, at(5))
-    assert (send["task"], send["discarded"], send["failed"]) == ("send", 3, 0)
-    assert send["error"].startswith("ValueError: ")
-    assert (other["task"], other["discarded"], other["failed"]) == ("other", 0, 1)
-    assert other["error"] == "KeyError: 1"
-    assert await store.finished(send["counted_until"]) == {"send": 4, "third": 1}
+    assert (send.task, send.discarded, send.failed) == ("send", 3, 0)
+    assert send.error.startswith("ValueError: ")
+    assert (other.task, other.discarded, other.failed) == ("other", 0, 1)
+    assert other.error == "KeyError: 1"
+    assert await store.finished(send.counted_until) == {"send": 4, "third": 1}
     assert await store.retry(job.id, at(5)) == "finished"
-    [send] = [row for row in await store.failures(600.0, at(5)) if row["task"] == "send"]
-    assert send["discarded"] == 2, "one was run again"
+    [send] = [row for row in await store.failures(600.0, at(5)) if row.task == "send"]
+    assert send.discarded == 2, "one was run again"
     assert await store.failures(600.0, at(601)) == []
 
 
@@ -189,9 +189,9 @@ async def test_finished_jobs_are_counted_once_whether_the_history_has_them_or_no
     job = await world.claimed(task="send")
     await world.a.ack(job, Decision(State.DISCARDED, error="no"))
     [row] = await store.failures(600.0, at(95))
-    assert (row["discarded"], row["finished"]) == (1, 4)
-    assert row["counted_until"] == at(60)
-    assert await store.finished(row["counted_until"]) == {"send": 2}
+    assert (row.discarded, row.finished) == (1, 4)
+    assert row.counted_until == at(60)
+    assert await store.finished(row.counted_until) == {"send": 2}
 
 
 async def test_a_schedule_fails_while_its_newest_job_failed_and_none_completed_lately(world: World):

@@ -38,7 +38,7 @@ async def test_a_sync_of_the_code_leaves_them_as_they_are(world: World):
     assert await put(world)
     synced = await world.a.store.sync_schedules(ELECTION, "r1", [planned("tick")], world.now)
     assert (list(synced.kept), list(synced.dropped)) == (["tick"], [])
-    names = {s.name: s.in_code for s in await world.a.store.list_schedules(ELECTION, 100)}
+    names = {s.name: s.in_code for s in await world.a.store.schedules(100, app=ELECTION)}
     assert names == {"mine": False, "tick": True}
 
 
@@ -172,8 +172,30 @@ async def test_the_deadlines_of_a_backfill_count_from_now(world: World):
     store = world.b.store
     await store.backfill(ELECTION, "mine", [at(1)], [uuid4()], at(2), world.now)
     rows = await store.deadlines(None, None, 10)
-    assert sorted((row["state"], row["due_at"]) for row in rows if row["due_at"]) == [
+    assert sorted((row.state, row.due_at) for row in rows if row.due_at) == [
         ("armed", at(105)),
         ("armed", at(107)),
     ]
-    assert [row["state"] for row in rows if not row["due_at"]] == ["waiting"]
+    assert [row.state for row in rows if not row.due_at] == ["waiting"]
+
+
+async def test_they_are_listed_page_by_page_and_by_the_beginning_of_their_names(world: World):
+    store, payload = world.a.store, {"customer": 42}
+    for app in ("app-b", "app-a"):
+        for name in ("b-2", "a-1", "a-2", "A-%"):
+            job = {"task": "t", "payload": payload}
+            assert await store.put_schedule(app, document(name, job=job), world.now)
+
+    async def listed(**wanted: Any) -> list[str]:
+        return [f"{row.app} {row.name}" for row in await store.schedules(3, **wanted)]
+
+    first = await listed()
+    assert first == ["app-a A-%", "app-a a-1", "app-a a-2"]
+    second = await listed(after_app="app-a", after="a-2")
+    assert second == ["app-a b-2", "app-b A-%", "app-b a-1"]
+    assert await listed(after_app="app-b", after="b-2") == []
+    assert await listed(app="app-b", prefix="a-") == ["app-b a-1", "app-b a-2"]
+    assert await listed(name="b-2") == ["app-a b-2", "app-b b-2"]
+    assert await listed(prefix="%") == [] and await listed(prefix="A-%x") == []
+    [whole], [short] = await store.schedules(1), await store.schedules(1, longest=5)
+    assert whole.job == {"task": "t", "payload": payload} and short.job == {"task": "t"}

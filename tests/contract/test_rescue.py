@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from leasehold.config import Limits
+from leasehold.config import Limits, Tuning
 from leasehold.duties import leading
 from leasehold.errors import Conflict
 from leasehold.model.filter import JobFilter
@@ -47,7 +47,7 @@ async def test_the_jobs_of_a_node_that_is_gone_are_freed(world: World):
 async def test_nodes_whose_rows_somebody_holds_hide_none_that_died_after_them(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(leading, "_PAGE", 2)
+    monkeypatch.setattr(Tuning, "rescue_page", 2)
     events: list[str] = []
 
     async def free() -> int:

@@ -160,5 +160,5 @@ async def test_a_deadline_of_what_is_cancelled_so_is_cancelled_with_it(world: Wo
         await give_back(world, claimed)
     else:
         await world.a.store.give_back_unknown(world.a.id, 1, [], world.now)
-    [row] = [d for d in await world.a.store.deadlines(None, None, 10) if d["id"] == claimed.id]
-    assert row["state"] == "cancelled"
+    [row] = [d for d in await world.a.store.deadlines(None, None, 10) if d.id == claimed.id]
+    assert row.state == "cancelled"

@@ -242,9 +242,9 @@ def test_every_type_in_a_signature_is_described():
 def test_a_type_that_the_page_lacks_is_caught():
     page = [
         "## f",
-        "```python\nasync def f(a: App, b: Schedule | None, c: Literal['X']) -> Iterator[Y]\n```",
+        "```python\nasync def f(a: App, b: Shedule | None, c: Literal['X']) -> Iterator[Y]\n```",
     ]
-    assert not_described(page) == {"Schedule", "Y"}
+    assert not_described(page) == {"Shedule", "Y"}
 
 
 def test_every_example_is_python():

@@ -17,6 +17,8 @@ PAGES = [tree.ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 LEFT_OUT = ("reference/api.md", "adr/")
 """The first is made from docstrings, which test_api checks. The others tell of the past."""
 BLOCK = re.compile(r"^( *)```python[^\n]*\n(.*?)^\1```", re.M | re.S)
+BEFORE = re.compile(r"^#+ Before\n.*?(?=^#+ )", re.M | re.S)
+"""Code for another system, which test_before runs."""
 FRAGMENTS = (
     "name-defined", "no-redef", "empty-body", "import-untyped", "misc", "return", "assignment",
     "has-type", "unused-coroutine", "no-untyped-def", "untyped-decorator", "no-any-return",
@@ -28,6 +30,7 @@ thing in several ways under one name."""
 
 def code_of(text: str) -> str:
     """The blocks of one page, as the body of one function: some of them await."""
+    text = BEFORE.sub("", text)
     blocks = [textwrap.dedent(found[2]).replace("…", "...") for found in BLOCK.finditer(text)]
     lines = "\n\n".join(blocks).replace("from __future__ import annotations\n", "")
     return f"async def _blocks() -> None:\n{textwrap.indent(lines, '    ')}\n    pass\n"

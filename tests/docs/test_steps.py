@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tests.docs.steps import File, Step, environ, missing, steps_of, walk
+from tests.docs.steps import File, Shell, Step, environ, missing, steps_of, walk
+from tests.support.wait import until
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -40,7 +42,7 @@ def test_the_tutorial_goes_as_it_says(migrated, tmp_path):
         ("index.md", 3),
         ("howto/jobs.md", 3),
         ("howto/from-celery.md", 6),
-        ("howto/from-apscheduler.md", 4),
+        ("howto/from-apscheduler.md", 7),
         ("howto/from-procrastinate-or-rq.md", 6),
     ],
 )
@@ -49,7 +51,7 @@ def test_what_a_page_shows_to_begin_with_goes_as_it_says(page, steps, migrated, 
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("page", "commands"), [("flask.md", 9), ("fastapi.md", 11)])
+@pytest.mark.parametrize(("page", "commands"), [("flask.md", 9), ("fastapi.md", 12)])
 def test_the_page_of_a_web_framework_goes_as_it_says(migrated, tmp_path, page, commands):
     """On a socket of its own instead of port 8000."""
     socket = tmp_path / "web.sock"
@@ -63,3 +65,23 @@ def test_the_page_of_a_web_framework_goes_as_it_says(migrated, tmp_path, page, c
 def test_the_recipe_for_tests_of_applications_goes_as_it_says(migrated, tmp_path):
     here = {**environ(migrated), "LEASEHOLD_TEST_DSN": migrated}
     assert walk(DOCS / "howto" / "testing.md", tmp_path, here) == 7
+
+
+@pytest.mark.timeout(300)
+def test_the_readme_goes_as_it_says(migrated, tmp_path):
+    """Without the installation, and on a socket of its own instead of port 8000."""
+    shell = Shell(tmp_path, {**environ(migrated), "GUNICORN_CMD_ARGS": "--bind unix:web.sock"})
+    try:
+        for step in steps_of(DOCS.parent / "README.md"):
+            if isinstance(step, File):
+                (tmp_path / step.name).write_text(step.text, "utf-8")
+            elif "gunicorn -w 4" in step.command:
+                shell.run(f"{step.command.partition('#')[0]} > web.log 2>&1 &")
+            elif step.command.startswith(("echo ", "leasehold ")):
+                fine = f"{step.command} && echo fine"
+                until(lambda fine=fine: "fine\n" in shell.run(fine), 60)
+        ask = "curl -s --retry 9 --retry-all-errors --unix-socket web.sock"
+        [job] = json.loads(shell.run(f"{ask} -X POST http://web/users/42 | sed 's/.*/[&]/'"))
+        until(lambda: "completed" in shell.run(f"leasehold jobs show {job}"), 60)
+    finally:
+        shell.close()

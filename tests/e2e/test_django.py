@@ -1,79 +1,21 @@
-"""A Django project: its own tests under Django's test runner, its commands, and its workers."""
+"""A Django project: its commands and its workers."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import re
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
+from tests.e2e.conftest import HAS_TASKS, SHOP, Django, succeeded
 from tests.support.procs import ROOT, Process, Processes
 from tests.support.wait import until
-
-HAS_TASKS = importlib.util.find_spec("django.tasks") is not None
-SHOP = "tests.e2e.apps.shop"
-Django = Callable[..., Process]
-
-
-@pytest.fixture
-def database(direct_dsn: str) -> dict[str, str]:
-    """Where the database is, in libpq's environment variables."""
-    given = conninfo_to_dict(direct_dsn)
-    names = {"dbname": "PGDATABASE", "host": "PGHOST", "port": "PGPORT", "user": "PGUSER"}
-    found = {variable: str(given[name]) for name, variable in names.items() if given.get(name)}
-    # the tests' role may be named as the schema, which would then be the first on the search path
-    return {**found, "PGOPTIONS": "-c search_path=public"}
-
-
-@pytest.fixture
-def django(procs: Processes, database: dict[str, str], tmp_path: Path) -> Django:
-    """``django("migrate", SHOP_LEASEHOLD="…")`` runs a management command of the project."""
-    journal = str(tmp_path / "journal")
-    env = {**database, "DJANGO_SETTINGS_MODULE": f"{SHOP}.settings", "JOURNAL": journal}
-
-    def run(*arguments: str, **more: str) -> Process:
-        return procs.start("-m", "django", *arguments, name=arguments[0], env={**env, **more})
-
-    return run
-
-
-def succeeded(process: Process, seconds: float = 60) -> str:
-    assert process.wait(seconds) == 0, process.output
-    return process.output
-
-
-def test_the_project_passes_its_own_tests(django: Django) -> None:
-    """On every Python: the app, its transactions, the dashboard and the test database."""
-    output = succeeded(django("test", f"{SHOP}.checks"), 90)
-    assert re.search(r"Ran 2\d tests", output), output
-
-
-def test_the_task_backend_does_what_django_asks_of_one_or_says_what_it_needs(
-    django: Django,
-) -> None:
-    if HAS_TASKS:
-        output = succeeded(django("test", f"{SHOP}.checks_backend"), 90)
-        assert re.search(r"Ran 2\d tests", output), output
-        one = f"{SHOP}.checks_backend.Runs.test_it_returns_what_the_task_returned"
-        with_codec = {"SHOP_LEASEHOLD": f'{{"APP": "{SHOP}.own_app:app"}}'}
-        assert "Ran 1 test" in succeeded(django("test", one, **with_codec), 90)
-        queues = "from leasehold.integrations.django import app; print(app.registry.queues())"
-        assert "'later'" in succeeded(django("shell", "-c", queues))
-    else:
-        wanted = "import leasehold.integrations.django.backend"
-        process = django("shell", "-c", wanted)
-        assert process.wait(30) != 0
-        assert "LeaseholdBackend needs Django 6.0, which has django.tasks" in process.output
 
 
 @pytest.fixture

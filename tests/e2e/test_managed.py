@@ -75,7 +75,7 @@ def test_status_finds_no_problem_doctor_nothing_wrong_and_each_page_opens(scene:
     status = until(noted, 60, "the note on the pooler")
     assert status["ok"] and status["problems"] == []
     told = cli(scene, "doctor", "--seconds", "1")
-    levels = {(f["check"], f["level"]) for f in told["findings"]}
+    levels = {(f["kind"], f["level"]) for f in told["findings"]}
     assert told["ok"] and ("timeline", "note") in levels and ("pooler", "note") in levels
     asyncio.run(_open_pages(scene))
 
@@ -121,4 +121,4 @@ async def _locks(dsn: str) -> None:
 
 
 async def _waits(app: App) -> bool:
-    return any(not row["granted"] for row in await (await app.inspect()).locks())
+    return any(not row.granted for row in await (await app.inspect()).locks())

@@ -166,23 +166,21 @@ async def test_holders_and_waiters_are_seen_with_name_client_query_and_job(
         await rival.execute("select pg_advisory_xact_lock(-1, -2)")
         # anybody may call itself like this
         await rival.execute(f"set application_name = 'leasehold lock {'-' * 36}'")
-        rows = {
-            (row["name"], row["granted"]): row for row in await (await direct.inspect()).locks()
-        }
+        rows = {(row.name, row.granted): row for row in await (await direct.inspect()).locks()}
         holder, waiter = rows["nightly", True], rows["nightly", False]
-        assert (holder["pid"], holder["job_id"], holder["mode"]) == (lock.pid, job, "ExclusiveLock")
-        assert (holder["locktype"], holder["objsubid"]) == ("advisory", 1)
-        assert holder["lock_key"] == lock_key("nightly").key
-        assert (holder["classid"], holder["objid"]) == lock_key("nightly").in_pg_locks[:2]
-        assert holder["waitstart"] is None and holder["since"] and holder["client"]
-        assert holder["application_name"] == f"leasehold lock {job}"
-        assert waiter["waitstart"] and waiter["state"] == "active"
-        assert "advisory_lock" in waiter["query"] and waiter["pid"] != lock.pid
-        assert rows["RIOL", True]["lock_key"] == 1380536140
-        assert rows["RIOL", True]["state"] == "idle in transaction"
-        assert rows[None, True]["lock_key"] == 5
+        assert (holder.pid, holder.job_id, holder.mode) == (lock.pid, job, "ExclusiveLock")
+        assert (holder.locktype, holder.objsubid) == ("advisory", 1)
+        assert holder.lock_key == lock_key("nightly").key
+        assert (holder.classid, holder.objid) == lock_key("nightly").in_pg_locks[:2]
+        assert holder.waitstart is None and holder.since and holder.client
+        assert holder.application_name == f"leasehold lock {job}"
+        assert waiter.waitstart and waiter.state == "active"
+        assert "advisory_lock" in waiter.query and waiter.pid != lock.pid
+        assert rows["RIOL", True].lock_key == 1380536140
+        assert rows["RIOL", True].state == "idle in transaction"
+        assert rows[None, True].lock_key == 5
         pair = rows["-1:-2", True]
-        assert (pair["objsubid"], pair["lock_key"]) == (2, None)
+        assert (pair.objsubid, pair.lock_key) == (2, None)
         await rival.execute("commit")
     assert await waiting
 

@@ -59,7 +59,7 @@ async def test_the_stale_list_without_its_double_check_claims_what_another_worke
     text = statement("job/claim_candidates", "leasehold")
     check = "and case when ready then node is null end"
     assert check in text
-    params = {"node": bench.node, "epoch": 1, "ids": listed, "limit": 10, "now": None}
+    params = {"node": bench.node, "epoch": 1, "jobs": listed, "limit": 10, "now": None}
     rows = await sql(text if checked else text.replace(check, ""), params)
     assert {row[0] for row in rows} == set(jobs[2:] if checked else jobs)
 

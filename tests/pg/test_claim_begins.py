@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import count
+from random import Random
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -86,7 +87,7 @@ async def by_retry(user: psycopg.AsyncConnection[Any], job: UUID) -> None:
             " where id = %s",
             [job],
         )
-    await user.execute(statement("job/retry", "leasehold"), {"job": job, "now": None})
+    await user.execute(statement("job/retry", "leasehold"), {"jobs": [job], "now": None})
 
 
 @pytest.mark.parametrize(
@@ -264,6 +265,36 @@ async def test_a_job_that_somebody_lets_go_of_is_claimed_next(
     assert job not in await worker.ids()
     await bench.user.rollback()
     assert await worker.ids() == [job]
+
+
+# -- which jobs a claim takes ------------------------------------------------------------------
+MIXED = """
+insert into leasehold.job (id, queue, task_name, payload, priority, fresh)
+values (gen_random_uuid(), %(queue)s, 't', '{}', %(priority)s, %(fresh)s)
+"""
+BEST = """
+select id from leasehold.job where ready and node is null and queue = %(queue)s
+order by priority, fresh, seat limit %(limit)s
+"""
+
+
+async def test_a_claim_takes_the_best_jobs_whatever_levels_it_knows(
+    worker: Worker, sql: Run
+) -> None:
+    random = Random(7)
+    for _ in range(150):
+        for _ in range(random.randrange(6)):
+            mixed = {"queue": random.choice("ab"), "priority": random.choice([-9, 0, 1, 9])}
+            await sql(MIXED, mixed | {"fresh": random.random() < 0.7})
+        limits = {queue: random.randrange(1, 6) for queue in random.choice(["a", "b", "ab"])}
+        best = []
+        for queue, limit in limits.items():
+            best += [job for (job,) in await sql(BEST, {"queue": queue, "limit": limit})]
+        assert [job.id for job in await worker.claim(**limits)] == best
+        if random.random() < 0.1:
+            worker.begins = Begins(time.monotonic)
+        elif random.random() < 0.3 and worker.begins.levels:
+            worker.begins.levels.pop(random.choice(sorted(worker.begins.levels)))
 
 
 # -- what a claim passes by -------------------------------------------------------------------

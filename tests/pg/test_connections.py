@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from leasehold import App
-from leasehold.app import desk
+from leasehold.app import desk, home
 from leasehold.model.filter import JobFilter
 from leasehold.pg.stores import reports
 from tests.support.procs import Processes
@@ -88,3 +91,52 @@ async def test_what_people_look_over_is_closed_when_it_is_idle(
         assert dict(await sql(OPEN)) == {"web": 1}
         await until_open(sql)
     await app.close()
+
+
+async def work() -> None: ...
+
+
+@asynccontextmanager
+async def drained(dsn: str, by: str, sql: Sql) -> AsyncIterator[None]:
+    """A node with the DSN ``dsn`` has run a thousand jobs that ``by`` enqueued, and still runs."""
+    app, other = App(dsn), App(by)
+    task = other.task(name="work")(work)
+    app.task(name="work")(work)
+
+    async def done() -> bool:
+        return await sql("select count(*) from leasehold.job_done") == [(1000,)]
+
+    async with app.node():
+        await until_open(sql, guard=1, work=1)
+        await other.enqueue_many([task.job() for _ in range(1000)])
+        await other.close()
+        await until_async(done, 60, "all jobs to be done")
+        yield
+    await app.close()
+
+
+async def test_large_batches_of_outcomes_open_a_connection(
+    migrated: str, sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(home, "ON_DEMAND_SECONDS", 6.0)
+    async with drained(migrated, migrated, sql):
+        await until_open(sql, guard=1, work=1, outcomes=1)
+        await until_open(sql, guard=1, work=1)
+
+
+async def test_outcomes_are_recorded_where_no_further_connection_is_allowed(
+    migrated: str, sql: Sql
+) -> None:
+    role = f"two_{uuid4().hex[:12]}"
+    await sql(f"create role {role} login connection limit 2")
+    for right in (
+        "usage on schema",
+        "all on all tables in schema",
+        "all on all sequences in schema",
+    ):
+        await sql(f"grant {right} leasehold to {role}")
+    await sql(f"grant execute on all functions in schema leasehold to {role}")
+    async with drained(make_conninfo(migrated, user=role), migrated, sql):
+        await until_open(sql, guard=1, work=1)
+    await sql(f"drop owned by {role}")
+    await sql(f"drop role {role}")

@@ -110,7 +110,7 @@ class Sweepers:
     async def _sweep(self, connection: psycopg.AsyncConnection[Any]) -> int:
         async with connection.transaction():
             cursor = await connection.execute(self.text, {"limit": 25, "now": LATER})
-            rows = [row for row in await cursor.fetchall() if row[2] is not None]
+            rows = [row for row in await cursor.fetchall() if row[1] is not None]
             if self.kills and self.rng.random() < 0.3:
                 self.kills -= 1
                 async with _session(self.dsn) as killer:
@@ -185,13 +185,13 @@ async def test_a_sweeper_that_hangs_holds_up_no_other(
         await second.execute("set lock_timeout = '300ms'")
         async with first.transaction():
             cursor = await first.execute(text.encode(), {"limit": 10, "now": LATER})
-            mine = {row[2] for row in await cursor.fetchall()}
+            mine = {row[1] for row in await cursor.fetchall()}
             if lock != "as it is":
                 with pytest.raises(psycopg.errors.LockNotAvailable):
                     await second.execute(text.encode(), {"limit": 10, "now": LATER})
                 return
             cursor = await second.execute(text.encode(), {"limit": 100, "now": LATER})
-            others = {row[2] for row in await cursor.fetchall()}
+            others = {row[1] for row in await cursor.fetchall()}
     assert len(mine) == len(others) == 10 and not mine & others
     assert await _callbacks(sql) == (20, 20)
 
@@ -251,7 +251,7 @@ async def test_a_completion_races_the_sweep_and_there_is_one_verdict(
     races = RACES
     async with _racers(direct_dsn) as (bench, sweeper):
         jobs = await _running(bench, races)
-        due = {row["id"]: row["due_at"] for row in await sweeper.deadlines("armed", None, 10_000)}
+        due = {row.id: row.due_at for row in await sweeper.deadlines("armed", None, 10_000)}
         told: set[UUID] = set()
         delay = 0.0
         for number, job in enumerate(jobs):

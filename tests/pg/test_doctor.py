@@ -15,7 +15,6 @@ from psycopg.conninfo import make_conninfo
 
 from leasehold import App
 from leasehold.cli.root import root
-from leasehold.watch import doctor_state
 from tests.support.pgbouncer import PgBouncer
 
 Doctor = Callable[..., dict[str, Any]]
@@ -35,7 +34,7 @@ def examine(dsn: str, *arguments: str, exits: int, seconds: float = 0.2) -> dict
 
 
 def wrong(told: dict[str, Any]) -> dict[str, dict[str, str]]:
-    return {f["check"]: f for f in told["findings"] if f["level"] == "wrong"}
+    return {f["kind"]: f for f in told["findings"] if f["level"] == "wrong"}
 
 
 def typed(finding: dict[str, str]) -> bytes:
@@ -45,7 +44,7 @@ def typed(finding: dict[str, str]) -> bytes:
 
 
 def check(told: dict[str, Any], name: str) -> dict[str, str]:
-    return next(f for f in told["findings"] if f["check"] == name)
+    return next(f for f in told["findings"] if f["kind"] == name)
 
 
 @contextmanager
@@ -62,10 +61,10 @@ def login(dsn: str, name: str, options: str = "") -> Iterator[str]:
 
 def test_a_sound_server_is_found_well(migrated):
     told = examine(migrated, exits=0)
-    levels = {f["check"]: f["level"] for f in told["findings"]}
+    levels = {f["kind"]: f["level"] for f in told["findings"]}
     named = (
         "server schema pooler listen timeline synchronous_commit timeouts keepalives clock "
-        "connections xmin autovacuum recover_within"
+        "connections autovacuum recover_within"
     )
     for name in named.split():
         assert levels[name] == "ok", (name, told["findings"])
@@ -102,7 +101,7 @@ def test_a_schema_that_was_changed_by_hand_is_told(migrated):
 
 def test_a_server_that_is_not_there_is_one_finding(tmp_path):
     told = examine(f"host={tmp_path} dbname=x user=y", exits=1)
-    assert [f["check"] for f in told["findings"]] == ["connection"]
+    assert [f["kind"] for f in told["findings"]] == ["database_away"]
 
 
 def test_a_wrong_option_is_wrong_usage(migrated):
@@ -170,18 +169,15 @@ def test_who_pins_xmin_is_named_and_the_fix_ends_it(migrated, monkeypatch):
     with psycopg.connect(migrated, application_name="a long report") as holder:
         holder.execute("set transaction isolation level repeatable read")
         holder.execute("select 1 from leasehold.job")
-        do = f"In psql: select pg_terminate_backend({holder.info.backend_pid})"
         with monkeypatch.context() as patch:
-            patch.setattr(doctor_state, "PIN_SECONDS", 0.0)
-            told = examine(migrated, exits=1)
-        # autovacuum's own transaction may be named beside it
-        (found,) = [f for f in told["findings"] if f["check"] == "xmin" and f["do"] == do]
+            patch.setenv("LEASEHOLD_PIN_SECONDS", "0")
+            found = wrong(examine(migrated, exits=1))["xmin_pinned"]
         assert "a long report" in found["sentence"]
         with psycopg.connect(migrated, autocommit=True) as admin:
-            admin.execute(typed(found))
+            admin.execute(found["do"].removeprefix("End it: ").encode())
         with pytest.raises(psycopg.OperationalError):
             holder.execute("select 1")
-    assert check(examine(migrated, exits=0), "xmin")["level"] == "ok"
+    assert wrong(examine(migrated, exits=0)) == {}
 
 
 def test_a_connection_limit_that_is_nearly_reached_is_told(migrated):
@@ -226,7 +222,7 @@ async def test_nodes_of_other_versions_and_leases_are_told(migrated):
             )
         told = await asyncio.to_thread(examine, migrated, exits=1, seconds=3)
         found = wrong(told)
-        assert "0.0.1" in found["versions"]["sentence"]
+        assert "0.0.1" in found["versions_differ"]["sentence"]
         assert "10 s, 20 s" in found["recover_within"]["sentence"]
         assert told["renewal_gap_seconds"] > 0
     await app.close()

@@ -10,6 +10,7 @@ import pytest
 from leasehold import App, Context
 from leasehold.config import Tuning
 from leasehold.duties.leading import Periodic
+from leasehold.lease import news
 from leasehold.node import Node
 from tests.pg.bench import Bench
 from tests.support.wait import until_async
@@ -21,7 +22,13 @@ async def test_a_death_that_nobody_tells_the_leader_of_is_found(
     app: App, bench: Bench, sql: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Tuning, "rescue_idle_seconds", NEVER)
-    monkeypatch.setattr(Node, "on_nodes_changed", lambda self: None)
+    hear = Node.hear
+
+    def hear_less(node: Node, item: news.News) -> None:
+        if not isinstance(item, news.NodesChanged):
+            hear(node, item)
+
+    monkeypatch.setattr(Node, "hear", hear_less)
     ran: list[int] = []
 
     @app.task(name="t")

@@ -15,8 +15,8 @@ import psycopg
 import pytest
 
 from leasehold.pg.connection.connect import connect
-from leasehold.pg.connection.exchange import Answer
-from leasehold.pg.connection.link import Link, settle
+from leasehold.pg.connection.fast.exchange import Answer
+from leasehold.pg.connection.fast.link import Link, settle
 from leasehold.pg.sql import Query
 from tests.support.wait import until_async
 

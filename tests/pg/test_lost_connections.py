@@ -101,17 +101,17 @@ async def test_its_time_ends_a_call_that_is_never_answered_and_says_so_once(
     pool: Pool, relay: Relay
 ):
     relay.silence()
-    told: list[Any] = []
+    ended: list[bool] = []
     session = session_of(pool)
-    session.send(*WAKE, 0.3, lambda answer, error: told.append(error))
-    await until_async(lambda: told, 30)
+    with pytest.raises(Unavailable, match=r"0\.3 s") as caught:
+        async with asyncio.timeout(30):
+            await session.fetch_fast(*WAKE, 0.3, lambda: ended.append(True))
     relay.reset()
     session.shut()
     await session.close()
     for _ in range(20):
         await asyncio.sleep(0)
-    (error,) = told
-    assert isinstance(error, Unavailable) and "0.3 s" in str(error) and error.sent
+    assert ended == [True] and caught.value.sent
 
 
 @pytest.mark.parametrize("failed", [False, True], ids=["after an answer", "after an error"])

@@ -169,21 +169,21 @@ async def test_a_queue_with_many_priorities_hides_no_other(app: App, sql: Sql):
     """
     await sql(jobs)
     operator = await app.operator("test", "test")
-    rows = {row["queue"]: row for row in await operator.reports.queues(None)}
-    assert {name: (row["ready"], row["capped"]) for name, row in rows.items()} == {
+    rows = {row.queue: row for row in await operator.reports.queues(None)}
+    assert {name: (row.ready, row.capped) for name, row in rows.items()} == {
         "first": (300, False), "second": (2, False), "third": (5000 // 3, True),
     }  # fmt: skip
-    assert 1300 <= rows["first"]["oldest_seconds"] < 1330, "the oldest has the last priority"
-    assert 52 <= rows["second"]["oldest_seconds"] < 82
+    assert 1300 <= rows["first"].oldest_seconds < 1330, "the oldest has the last priority"
+    assert 52 <= rows["second"].oldest_seconds < 82
     sheet = await sheet_of(app)
     assert set(sheet.series["leasehold_queue_ready"]) == {("first",), ("second",), ("third",)}
 
     await sql("update leasehold.job set node = gen_random_uuid() where priority > 1")
-    rows = {row["queue"]: row for row in await operator.reports.queues(None)}
-    assert 1001 <= rows["first"]["oldest_seconds"] < 1031, "of those that could run"
+    rows = {row.queue: row for row in await operator.reports.queues(None)}
+    assert 1001 <= rows["first"].oldest_seconds < 1031, "of those that could run"
     await sql("update leasehold.job set node = gen_random_uuid()")
-    rows = {row["queue"]: row for row in await operator.reports.queues(None)}
-    assert [row["oldest_seconds"] for row in rows.values()] == [None] * 3
+    rows = {row.queue: row for row in await operator.reports.queues(None)}
+    assert [row.oldest_seconds for row in rows.values()] == [None] * 3
 
 
 async def test_an_open_transaction_and_a_waiting_lock_are_seen(app: App, migrated: str, sql: Sql):

@@ -76,6 +76,22 @@ async def test_the_users_row_and_the_job_are_one_commit_or_none(
     assert await effects() == (1, 31)
 
 
+@every_driver
+async def test_schedules_change_in_it_too(
+    app: App, task: Any, migrated: str, open_way: Open
+) -> None:
+    await app.schedules.put("old", task, every=60)
+    async with open_way(migrated) as way:
+        await app.schedules.put("new", task, every=60, on=way.connection)
+        await app.schedules.pause("new", on=way.connection)
+        await app.schedules.resume("new", on=way.connection)
+        await app.schedules.pause("old", on=way.connection)
+        await app.schedules.delete("new", on=way.connection)
+        assert not (await app.schedules.get("old")).paused
+        await done(way.commit())
+    assert [(s.name, s.paused) for s in await app.schedules.list()] == [("old", True)]
+
+
 @sync_drivers
 async def test_code_without_a_loop_enqueues_in_its_transaction(
     app: App, task: Any, migrated: str, effects: Any, open_way: Open

@@ -7,15 +7,12 @@ of a node's give themselves: as behind a pooler.
 
 from __future__ import annotations
 
-import asyncio
-from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
 from leasehold.config import Settings
-from leasehold.pg.connection.link import settle
 from leasehold.pg.connection.session import Session
 from leasehold.pg.sql import statement
 from tests.pg.bench import Bench
@@ -28,6 +25,13 @@ from generate_series(1, 20000)
 READY = """
 insert into leasehold.job (id, queue, task_name, payload)
 select gen_random_uuid(), 'default', 't', '{}' from generate_series(1, 2000)
+"""
+
+SCHEDULES = """
+insert into leasehold.schedule
+    (app, name, spec, described, task_name, job, missed, grace_seconds, release, next_at)
+select 'shop', n, '{}', 'd', 't', '{}', 'all', 1, '1', now() + n * interval '1 s'
+from generate_series(1, 5000) n
 """
 
 
@@ -113,10 +117,8 @@ async def test_the_outcome_of_one_job_is_not_planned_each_time(
     await sql(READY.replace("2000", "1"))
     session = await Session.open(Settings(dsn=migrated), "work")
     for _ in range(20):
-        ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         params = outcomes(uuid4(), [(uuid4(), 1)])
-        session.send(f"job/{name}", params, 5.0, partial(settle, ended))
-        await ended
+        await session.fetch_fast(f"job/{name}", params, 5.0, lambda: None)
     cursor = await session.connection.execute(
         "select generic_plans, custom_plans from pg_prepared_statements"
         " where statement like '%gone%'"
@@ -124,3 +126,14 @@ async def test_the_outcome_of_one_job_is_not_planned_each_time(
     [(kept, planned)] = await cursor.fetchall()
     await session.close()
     assert kept > 0 and planned <= 5
+
+
+async def test_the_next_moment_is_found_without_reading_all_schedules(
+    migrated: str, sql: Any
+) -> None:
+    """The leader looks after each batch of ticks."""
+    await sql(SCHEDULES)
+    await sql("analyze leasehold.schedule")
+    params = {"app": "shop", "now": None, "without": "[]"}
+    plan = await plan_of(sql, "schedule/next", params)
+    assert "Seq Scan" not in plan and "using schedule_next" in plan, plan

@@ -184,7 +184,8 @@ async def test_a_guard_plans_its_heartbeat_once(migrated: str) -> None:
     """A heartbeat's generic plan looks more expensive than one for its values."""
     session = await Session.open(Settings(dsn=migrated), "guard")
     beat: dict[str, Any] = {"node": NOBODY, "token": 1, "info": Jsonb({}), "now": None}
-    lists: dict[str, list[Any]] = {"names": [], "terms": [], "watched": ["shop"], "heard": []}
+    held: dict[str, list[Any]] = {"held_leader": [], "held_token": []}
+    lists: dict[str, list[Any]] = {**held, "watched": ["shop"], "heard": []}
     for _ in range(20):
         await session.fetch("node/heartbeat", {**beat, **lists}, 30)
     plans = "select generic_plans > 0, custom_plans from pg_prepared_statements"

@@ -15,8 +15,8 @@ import pytest
 
 from leasehold.config import Settings
 from leasehold.errors import BadPayload, Unavailable
-from leasehold.pg.connection import pool as pools
-from leasehold.pg.connection.exchange import Answer
+from leasehold.pg.connection import session as sessions
+from leasehold.pg.connection.fast.exchange import Answer
 from leasehold.pg.connection.pool import Pool
 from leasehold.pg.connection.session import Session
 from leasehold.pg.sql import query
@@ -78,13 +78,13 @@ async def test_the_server_has_the_next_statement_while_the_rows_of_the_last_are_
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy: list[bool] = []
-    read = pools.read
+    read = sessions.read
 
     def watched(answer: Answer) -> Any:
         busy.append(is_busy(session_of(pool)))
         return read(answer)
 
-    monkeypatch.setattr(pools, "read", watched)
+    monkeypatch.setattr(sessions, "read", watched)
     await asyncio.gather(*[pool.fetch(*WAKE) for _ in range(3)])
     assert busy == [True, True, False]
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import psycopg
 
-from leasehold.config import Limits, Retention, Settings
+from leasehold.config import Limits, Settings
 from leasehold.duties.leading import Pruner
 from leasehold.env import Clock, Env
+from leasehold.loops.service import ServiceContext
 from leasehold.pg.stores.store import PgStore
 from leasehold.ports import Term
 from tests.support.wait import until_async
@@ -46,7 +47,8 @@ async def test_rows_are_pruned_behind_a_long_reader_and_the_days_are_asked_for_o
     clock, store = HandClock(), CountingStore(Settings(dsn=migrated), "work")
     env = Env(clock=clock, rng=random.Random(1))
     term = Term("default", 1)
-    pruner = Pruner(store, env, Limits(batch_rows=2), Retention(), lambda: term, emit)
+    settings = Settings(limits=Limits(batch_rows=2))
+    pruner = Pruner(ServiceContext(settings, env, emit, store, store), lambda: term)
     [(tomorrow,)] = await sql("select to_char(now() at time zone 'UTC' + '1 day', 'YYYYMMDD')")
     old = (
         "insert into leasehold.event (at, kind, level, fields) "

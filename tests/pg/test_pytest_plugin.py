@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import psycopg
@@ -135,6 +138,25 @@ def test_each_test_has_a_database_with_anyio_in_several_processes(
     said = run(project, postgres.dsn, "-p", "no:asyncio", "-n", "2")
     assert "8 passed" in said, said
     assert left_over(postgres.dsn) == 0
+
+
+def test_the_set_up_of_a_test_copies_one_database(
+    project: Path, own_postgres: Callable[..., Any]
+) -> None:
+    """It takes most of the time of a short test. With ``-s``, this prints how much it is."""
+    twenty = "import pytest\n\n@pytest.mark.parametrize('n', range(20))\n"
+    (project / "test_set_up.py").write_text(f"{twenty}def test_it(leasehold_app, n): ...")
+    server = own_postgres(settings={"log_statement": "ddl"})
+    said = run(project, server.dsn, "test_set_up.py", "--durations=0", "-vv")
+    assert "20 passed" in said, said
+    sent = (server.data_dir / "postgres.log").read_text()
+    assert sent.count("statement: create database") == 21
+    assert len(re.findall("statement: create database .* template", sent)) == 20
+    assert sent.count("drop database") == 21
+    assert sent.count("create table leasehold.job (") == 1, "the migrations run once"
+    # the first set-up also makes the template
+    taken = sorted(float(seconds) for seconds in re.findall(r"([\d.]+)s setup", said))
+    print(f"\nthe set-up of a test takes {median(taken):.2f} s (median of {len(taken)})")
 
 
 def test_without_a_plugin_for_event_loops_plain_tests_work(project: Path, postgres: Any) -> None:

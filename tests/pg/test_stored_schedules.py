@@ -112,15 +112,23 @@ async def test_what_a_schedule_would_not_use_is_refused(
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
 async def test_a_change_is_part_of_the_users_transaction(shop: App, commits: bool) -> None:
     task: Any = shop.registry.get("report")
-    await shop.schedules.put("old", "report", every=60, arguments={"customer": 1})
+    for name in ("old", "kept"):
+        await shop.schedules.put(name, "report", every=60, arguments={"customer": 1})
     async with await psycopg.AsyncConnection.connect(await shop.dsn()) as user:
         given = {"cron": "0 7 * * *", "timezone": "Asia/Seoul", "arguments": {"customer": 2}}
         await shop.schedules.put("new", task.name, on=user, **given)
         await shop.schedules.delete("old", on=user)
-        names = [s.name for s in await shop.schedules.list()]
-        assert names == ["old"], "nobody else sees it yet"
+        await shop.schedules.pause("kept", on=user)
+        seen = [(s.name, s.paused) for s in await shop.schedules.list()]
+        assert seen == [("kept", False), ("old", False)], "nobody else sees it yet"
         await (user.commit() if commits else user.rollback())
-    assert [s.name for s in await shop.schedules.list()] == (["new"] if commits else ["old"])
+    changed = [("kept", True), ("new", False)] if commits else seen
+    assert [(s.name, s.paused) for s in await shop.schedules.list()] == changed
+    async with await psycopg.AsyncConnection.connect(await shop.dsn()) as user:
+        await shop.schedules.resume("kept", on=user)
+        with pytest.raises(BadSchedule, match="no schedule is named"):
+            await shop.schedules.pause("none", on=user)
+    assert not (await shop.schedules.get("kept")).paused
 
 
 async def test_a_put_that_is_rolled_back_never_fires(shop: App, ran: Ran) -> None:

@@ -80,7 +80,7 @@ async def timeline(bench: Bench) -> int:
 
 async def doctor(dsn: str, check: str) -> Finding:
     told = await App(dsn).diagnose(0.1)
-    return next(finding for finding in told.findings if finding.check == check)
+    return next(finding for finding in told.findings if finding.kind == check)
 
 
 async def cli(dsn: str, *arguments: str) -> str:

@@ -9,11 +9,12 @@ from uuid import uuid4
 from leasehold_lab.sim.rows import SimDatabase
 from leasehold_lab.sim.store import SimStore
 
-from leasehold.config import Limits
+from leasehold.config import Settings
 from leasehold.env import Clock, Env
 from leasehold.jobs.acker import Acker
 from leasehold.jobs.running import Claim, Running
 from leasehold.jobs.tasks import Registry
+from leasehold.loops.service import ServiceContext
 from leasehold.model.job import ClaimedJob, JobRequest
 from leasehold.model.outcome import PLAIN, Complete, Fail
 from leasehold.ports import NodeIdentity
@@ -29,15 +30,10 @@ async def test_two_outcomes_of_one_job_are_not_written_in_one_statement():
     await store.register(me, 6.0, None)
     await store.enqueue([(job := uuid4(), JobRequest("t", "{}"))], 1 << 20, False, None)
     events: list[tuple[str, Any]] = []
-    acker = Acker(
-        store,
-        Env(),
-        Limits(),
-        Registry(),
-        Running(),
-        lambda kind, **fields: events.append((kind, fields.get("token"))),
-        lambda: None,
+    context = ServiceContext(
+        Settings(), Env(), lambda kind, **f: events.append((kind, f.get("token"))), store, store
     )
+    acker = Acker(context, store, Registry(), Running(), lambda: None)
     [first] = await store.claim(me.id, 1, {"default": 1}, [], None)
     await store.requeue(job, first.claim_token)
     [second] = await store.claim(me.id, 1, {"default": 1}, [], None)
@@ -60,7 +56,8 @@ class Still(Clock):
 def lone() -> Acker:
     store: Any = SimStore(SimDatabase(lambda: NOW))
     nothing: Any = lambda *_, **__: None  # noqa: E731
-    return Acker(store, Env(Still()), Limits(), Registry(), Running(), nothing, nothing)
+    context = ServiceContext(Settings(), Env(Still()), nothing, store, store)
+    return Acker(context, store, Registry(), Running(), nothing)
 
 
 NODE = uuid4()

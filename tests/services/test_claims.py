@@ -10,11 +10,12 @@ from uuid import UUID, uuid4
 import pytest
 
 from leasehold import errors
-from leasehold.config import Timings
+from leasehold.config import Settings, Timings
 from leasehold.env import Env
 from leasehold.jobs.executor import Lane
 from leasehold.jobs.producer import ClaimDesk
 from leasehold.lease.membership import Membership
+from leasehold.loops.service import ServiceContext
 from leasehold.model.job import ClaimedJob
 from leasehold.model.lease import Lease
 from leasehold.ports import NodeIdentity
@@ -39,7 +40,9 @@ class World:
         self.membership = self.member()
         self.lane = Lane("default", 10)
         stands: Any = self
-        self.desk = ClaimDesk(stands, self.env, stands, stands, self.emit)
+        self.desk = ClaimDesk(
+            ServiceContext(Settings(), self.env, self.emit, stands, stands), stands, stands
+        )
 
     def member(self) -> Membership:
         identity = NodeIdentity(uuid4(), "default", "r", "host", 1, "0", True, ("t",), {})

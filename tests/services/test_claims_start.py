@@ -11,13 +11,14 @@ from uuid import uuid4
 
 import pytest
 
-from leasehold.config import Limits
+from leasehold.config import Settings
 from leasehold.env import Env
 from leasehold.jobs.attempt import Attempts
 from leasehold.jobs.executor import Executor, Lane
+from leasehold.jobs.failed_starts import Starts
 from leasehold.jobs.running import Claim, Running
-from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import Registry, TaskOptions
+from leasehold.loops.service import ServiceContext
 from leasehold.model.job import ClaimedJob
 from leasehold.model.outcome import Complete
 from tests.support.wait import until_async
@@ -39,22 +40,10 @@ class Hands:
         for function in (self.hang, self.run, self.wait):
             registry.add(function.__name__, function, TaskOptions())
         stands: Any = self
-        self.attempts = Attempts(
-            stands,
-            stands,
-            Env(),
-            Limits(),
-            registry,
-            self.emit,
-            stands,
-            self._may_start,
-            stands,
-            4,
-            Starts(Env(), self.emit),
-        )
-        self.executor = Executor(
-            Env(), Limits(), Running(), self.emit, self.put, self._may_start, self.attempts
-        )
+        context = ServiceContext(Settings(), Env(), self.emit, stands, stands)
+        starts = Starts(Env(), self.emit)
+        self.attempts = Attempts(context, registry, stands, self._may_start, stands, 4, starts)
+        self.executor = Executor(context, Running(), self.put, self._may_start, self.attempts)
 
     def _may_start(self, claim: Claim, now: float) -> bool:
         return self.valid

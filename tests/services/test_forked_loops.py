@@ -10,7 +10,7 @@ import pytest
 FORKS = """
 import asyncio, os, socket, sys, threading
 import uvloop
-from leasehold import own
+from leasehold import own_tasks
 
 async def forks(meanwhile) -> None:
     go_on, may_go_on = os.pipe()
@@ -43,7 +43,7 @@ async def told_by_a_socket(loop) -> None:
         print((await heard).decode())
 
 async def main() -> None:
-    own.works_here()
+    own_tasks.works_here()
     await globals()[sys.argv[1]](asyncio.get_running_loop())
 
 loops = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}

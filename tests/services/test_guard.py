@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from leasehold.lease import news
 from leasehold.model.lease import Phase
 from tests.support.hand import TIMES, Database, W, a_database
 from tests.support.wait import until_async
@@ -72,7 +73,7 @@ async def test_a_fence_that_somebody_deleted_is_made_again_and_another_process_c
     assert other.events == ["lease_remade"]
     await leader.guard.resign_all("stopped")
     await other.steps(2, TIMES.jitter)
-    assert other.leads and leader.told[-1] == "leadership"
+    assert other.leads and leader.told[-1] is news.Leadership
 
 
 async def test_a_renewal_starts_the_wait_again(database):
@@ -118,11 +119,11 @@ async def test_an_answer_after_the_deadline_renews_nothing(database):
     leader.store.delay = TIMES.trust + 0.1
     await leader.step()
     assert not leader.leads
-    assert "fenced" in leader.told
+    assert news.Fenced in leader.told
     leader.store.delay = 0.0
     await leader.steps(3, 0.1)
     assert leader.id != old, "it comes back under another identity"
-    assert leader.told.count("joined") == 2
+    assert leader.told.count(news.Joined) == 2
 
 
 async def test_a_node_whose_row_is_gone_fences_itself_and_comes_back_under_another_id(database):
@@ -131,7 +132,7 @@ async def test_a_node_whose_row_is_gone_fences_itself_and_comes_back_under_anoth
     await database.sql("delete from leasehold.node")
     await leader.step(0.1)
     assert not leader.leads
-    assert leader.told[-1] == "fenced"
+    assert leader.told[-1] is news.Fenced
     await leader.steps(4, 0.4)
     assert leader.id != old
     assert leader.leads, "nobody else wants it"
@@ -144,21 +145,21 @@ async def test_a_fenced_node_does_not_come_back_before_its_work_has_ended(databa
     old = leader.id
     leader.is_quiet = False
     await leader.step(TIMES.trust + 0.1)
-    assert leader.told[-1] == "fenced"
+    assert leader.told[-1] is news.Fenced
     await leader.step(TIMES.grace - 0.05)
     assert leader.id == old
-    assert "grace_over" not in leader.told
+    assert news.GraceOver not in leader.told
     await leader.step(0.1)
-    assert "grace_over" in leader.told
+    assert news.GraceOver in leader.told
 
 
 async def test_the_grace_of_a_process_that_was_stopped_counts_from_when_it_goes_on(database):
     leader = await database.leader()
     leader.is_quiet = False
     await leader.step(10 * TIMES.lease)
-    assert leader.told[-1] == "fenced"
+    assert leader.told[-1] is news.Fenced
     await leader.step(TIMES.grace - 0.05)
-    assert "grace_over" not in leader.told
+    assert news.GraceOver not in leader.told
 
 
 async def test_what_a_fenced_node_held_is_free_as_soon_as_nothing_runs_there(database):
@@ -216,7 +217,7 @@ async def test_a_process_that_joined_too_late_joins_again_and_was_never_fenced(d
     process.store.register_delay = 0.0
     await process.steps(3, 0.4)
     assert process.leads
-    assert "joined" in process.told and "fenced" not in process.told
+    assert news.Joined in process.told and news.Fenced not in process.told
     assert "node_fenced" not in process.events
 
 
@@ -226,10 +227,10 @@ async def test_a_surprise_in_the_host_does_not_end_the_guard(database):
     def surprise() -> Any:
         raise KeyError("surprise")
 
-    process.info = surprise  # type: ignore[method-assign]
+    process.condition = surprise  # type: ignore[method-assign]
     await process.step(0.1)
     assert process.events[-1] == "service_failed"
-    del process.info
+    del process.condition
     await process.step(0.1)
     assert process.leads
 
@@ -238,10 +239,11 @@ async def test_a_surprise_while_it_fences_itself_does_not_end_the_guard(database
     process = await database.leader()
     old = process.id
 
-    def surprise(why: str) -> None:
-        raise KeyError("surprise")
+    def surprise(item: news.News) -> None:
+        if isinstance(item, news.Fenced):
+            raise KeyError("surprise")
 
-    process.fenced = surprise  # type: ignore[attr-defined]
+    process.tell = surprise  # type: ignore[method-assign]
     await process.step(TIMES.trust + 0.1)
     assert process.events[-1] == "service_failed"
     assert not process.leads

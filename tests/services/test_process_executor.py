@@ -13,21 +13,23 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from leasehold.config import Limits, Tuning
+from leasehold.config import Limits, Settings, Tuning
 from leasehold.env import Env
 from leasehold.errors import BadJob, Unavailable
 from leasehold.jobs import process_handle
 from leasehold.jobs.attempt import Attempts
 from leasehold.jobs.executor import Executor, Lane
+from leasehold.jobs.failed_starts import Starts
 from leasehold.jobs.process import ProcessPool, check_importable
 from leasehold.jobs.running import Claim, Running
-from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import Registry, TaskOptions
+from leasehold.loops.service import ServiceContext
 from leasehold.model.job import ClaimedJob
 from leasehold.model.outcome import (
     Cancel,
@@ -76,29 +78,17 @@ class Bench:
         self._outcomes: dict[UUID, Outcome] = {}
         env, self._registry = Env(), Registry()
         self.starts = Starts(env, self._emit)
-        self.pool = ProcessPool(
-            env, Limits(**limits), slots, self._progress, self.starts, lambda: "worker-7"
-        )
+        nobody: Any = SimpleNamespace(progress=self._progress)
+        context = ServiceContext(Settings(limits=Limits(**limits)), env, self._emit, nobody, nobody)
+        self.pool = ProcessPool(context, slots, self.starts, lambda: "worker-7")
         self.attempts = Attempts(
-            None,  # type: ignore[arg-type]
-            None,  # type: ignore[arg-type]
-            env,
-            Limits(**limits),
-            self._registry,
-            self._emit,
-            None,  # type: ignore[arg-type]
-            lambda claim, now: True,
-            self.pool.run,
-            slots,
-            self.starts,
+            context, self._registry, nobody, lambda *_: True, self.pool.run, slots, self.starts
         )
         self.executor = Executor(
-            env,
-            Limits(**limits),
+            context,
             Running(),
-            self._emit,
             lambda claim, outcome, ended: self._outcomes.update({claim.job.id: outcome}),
-            lambda claim, now: True,
+            lambda *_: True,
             self.attempts,
         )
         self.lane = Lane("default", 100)
@@ -310,7 +300,9 @@ async def test_completing_without_an_app_says_what_to_do(bench, tmp_path):
 @pytest.mark.parametrize("function", [handlers.hang, handlers.hang_async])
 async def test_a_timeout_kills_the_child(bench, tmp_path, function):
     claim, pid = await bench.hang(tmp_path / "pid", function, timeout=0.5)
-    assert await bench.outcome(claim) == Fail("ran longer than its timeout of 0.5 s.")
+    outcome = await bench.outcome(claim)
+    assert isinstance(outcome, Fail)
+    assert outcome.error.startswith("ran longer than its timeout of 0.5 s.")
     assert dead(pid) and busy_pids(bench.pool) == []
     assert await bench.pid() != pid
 

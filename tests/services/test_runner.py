@@ -14,13 +14,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from leasehold.config import Limits, Tuning
+from leasehold.config import Settings, Tuning
 from leasehold.env import Env
 from leasehold.jobs.attempt import Attempts
 from leasehold.jobs.executor import Executor, Lane
+from leasehold.jobs.failed_starts import Starts
 from leasehold.jobs.running import Claim, Running
-from leasehold.jobs.starts import Starts
 from leasehold.jobs.tasks import Registry, TaskOptions
+from leasehold.loops.service import ServiceContext
 from leasehold.model.job import ClaimedJob
 from leasehold.model.outcome import Cancel, Complete, Fail, Unable
 from tests.support.wait import until_async
@@ -36,24 +37,11 @@ class Workshop:
     def __init__(self) -> None:
         self.outcomes: dict[int, Any] = {}
         self._registry = Registry()
-        env, limits = Env(), Limits()
         stands: Any = self
-        self.attempts = Attempts(
-            stands,
-            stands,
-            env,
-            limits,
-            self._registry,
-            self.emit,
-            stands,
-            self.may_start,
-            stands,
-            4,
-            Starts(env, self.emit),
-        )
-        self.executor = Executor(
-            env, limits, Running(), self.emit, self.put, self.may_start, self.attempts
-        )
+        context = ServiceContext(Settings(), Env(), self.emit, stands, stands)
+        starts = Starts(context.env, self.emit)
+        self.attempts = Attempts(context, self._registry, stands, self.may_start, stands, 4, starts)
+        self.executor = Executor(context, Running(), self.put, self.may_start, self.attempts)
         self.lane = Lane("default", 3)
         self.executor.lanes["default"] = self.lane
 

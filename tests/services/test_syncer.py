@@ -9,8 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from leasehold.config import Tuning
+from leasehold.config import Settings, Tuning
 from leasehold.duties.syncer import Planned, Syncer
+from leasehold.loops.service import ServiceContext
 from leasehold.model.job import JobRequest
 from leasehold.model.missed import Missed
 from leasehold.model.schedule import every
@@ -31,8 +32,8 @@ def syncer(process: Process, schedules: Sequence[Planned], told: list[Any]) -> S
     def emit(kind: str, **fields: Any) -> None:
         told.append((kind, *fields["kept"], *fields["dropped"]))
 
-    store, env = process.store, process.env
-    return Syncer("default", "r", schedules, store, env, process.guard, emit, lambda: None)
+    context = ServiceContext(Settings(), process.env, emit, process.store, process.store)
+    return Syncer(context, "r", schedules, process.guard, lambda: None)
 
 
 async def test_definitions_of_a_release_that_came_and_went_unseen_do_not_stand(made: Database):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 from leasehold_lab.sim.env import DatabaseClock, SimClock, SimEnv
@@ -14,7 +13,9 @@ from leasehold_lab.sim.store import SimStore
 
 from leasehold.config import Timings
 from leasehold.env import seeded
+from leasehold.lease import news
 from leasehold.lease.guard import Guard
+from leasehold.lease.host import Condition
 from leasehold.model.lease import Phase
 from leasehold.ports import NodeIdentity
 
@@ -29,22 +30,12 @@ class Host:
     def new_identity(self) -> NodeIdentity:
         return NodeIdentity(self.env.new_id(), "a", "r", "h", 1, "0", False, (), {})
 
-    def fenced(self, why: str) -> None:
-        self.fenced_at = self.fenced_at or self.env.boot_now()
+    def condition(self) -> Condition:
+        return Condition()
 
-    def info(self) -> dict[str, Any]:
-        return {}
-
-    def loop_lag(self) -> float:
-        return 0.0
-
-    def unrecorded(self) -> int:
-        return 0
-
-    async def look_after_jobs(self, until: float) -> None: ...
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *args, **kwargs: True
+    def tell(self, item: news.News) -> None:
+        if isinstance(item, news.Fenced):
+            self.fenced_at = self.fenced_at or self.env.boot_now()
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -57,8 +48,8 @@ def test_a_guard_without_answers_fences_itself_at_its_deadline(seed: int):
 
     async def main() -> float:
         guard = Guard(
-            lambda role: FaultyStore.over(link, 1.0), env, timings, lambda *a, **b: None, host  # type: ignore[arg-type]
-        )  # fmt: skip
+            lambda role: FaultyStore.over(link, 1.0), env, timings, lambda *a, **b: None, host
+        )
         task = asyncio.ensure_future(guard.run())
         lease = guard.membership.lease
         while lease.phase is not Phase.HOLDER or loop.time() < 3 + rng.random():  # noqa: ASYNC110

@@ -13,7 +13,9 @@ import psycopg
 from leasehold.config import Settings, Timings, wait_seconds
 from leasehold.env import Clock, Env
 from leasehold.errors import Unavailable
+from leasehold.lease import news
 from leasehold.lease.guard import Guard
+from leasehold.lease.host import Condition
 from leasehold.pg.schema import migrate
 from leasehold.pg.stores.store import PgStore
 from leasehold.ports import NodeIdentity
@@ -54,21 +56,19 @@ class SlowStore(PgStore):
 
 
 class Process:
-    """A guard and its host, which records the guard's calls."""
+    """A guard and its host, which records what the guard tells."""
 
     def __init__(self, settings: Settings, name: str, at: float) -> None:
         self.clock = HandClock(at)
         self.env = Env(clock=self.clock, rng=random.Random(1))
         self.store = SlowStore(settings, name)
         self.store.clock = self.clock
-        self.told: list[str] = []
+        self.told: list[type[news.News]] = []
         self.events: list[str] = []
         self.is_quiet = True
         self.lag = 0.0
-        host: Any = self
-        self.guard = Guard(lambda role: self.store, self.env, TIMES, self._emit, host)
+        self.guard = Guard(lambda role: self.store, self.env, TIMES, self._emit, self)
         self.guard._store = self.store
-        self.guard.stand("default")
 
     def _emit(self, kind: str, **fields: Any) -> None:
         self.events.append(kind)
@@ -84,7 +84,7 @@ class Process:
 
     @property
     def leads(self) -> bool:
-        return self.guard.term("default") is not None
+        return self.guard.term() is not None
 
     @property
     def id(self) -> UUID:
@@ -94,25 +94,11 @@ class Process:
     def new_identity(self) -> NodeIdentity:
         return NodeIdentity(self.env.new_id(), "default", "r", "h", 1, "0", True, (), {})
 
-    def quiet(self) -> bool:
-        return self.is_quiet
+    def condition(self) -> Condition:
+        return Condition(quiet=self.is_quiet, loop_lag=self.lag)
 
-    def unrecorded(self) -> int:
-        return 0
-
-    def loop_lag(self) -> float:
-        return self.lag
-
-    def info(self) -> dict[str, Any]:
-        return {}
-
-    async def look_after_jobs(self, until: float) -> None: ...
-
-    def __getattr__(self, name: str) -> Any:
-        def tell(*what: Any, **more: Any) -> None:
-            self.told.append(name)
-
-        return tell
+    def tell(self, item: news.News) -> None:
+        self.told.append(type(item))
 
 
 class Database:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from leasehold.ports import DeathView, EventView, LeaderView, NodeView, ScheduleView, TickView
+from leasehold.ports import (
+    DeathView,
+    EventView,
+    LeaderView,
+    NodeView,
+    StoredSchedule,
+    TickView,
+    TransactionView,
+)
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -36,7 +44,7 @@ LEADER = LeaderView(
     node=NODE.id,
 )
 DEATH = DeathView(node=UUID(int=7), worker_id="web7:7:abcdef", app="shop", died_at=NOW, rescued=2)
-SCHEDULE = ScheduleView(
+SCHEDULE = StoredSchedule(
     app="shop",
     name="nightly",
     described="every day at 13:00",
@@ -48,6 +56,10 @@ SCHEDULE = ScheduleView(
     last_state="fired",
     release="",
     high_water=NOW - timedelta(hours=23),
+    in_code=True,
+    spec={},
+    job={},
+    grace_seconds=5.0,
 )
 TICK = TickView(
     app="shop",
@@ -64,4 +76,15 @@ TICK = TickView(
 )
 EVENT = EventView(
     id=1, at=NOW, kind="node_started", level="info", worker_id=NODE.worker_id, fields={}
+)
+TRANSACTION = TransactionView(
+    pid="77",
+    what="transaction",
+    role="ada",
+    application="psql",
+    client="local",
+    state="idle in transaction",
+    open_seconds=301.0,
+    xmin_age=200_000,
+    query="",
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leasehold.model.batch import BatchSize
-from leasehold.pg.connection.copying import batched
+from leasehold.pg.connection.fast.copying import batched
 
 
 def test_a_batch_is_halved_down_to_one_and_grows_again_to_what_is_allowed():

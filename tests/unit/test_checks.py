@@ -16,12 +16,14 @@ from leasehold.ports import (
     FailingSchedule,
     LeaderView,
     NodeView,
-    ScheduleView,
+    StoredSchedule,
     Summary,
+    TaskFailures,
 )
-from leasehold.watch.checks import CHECKS, KINDS, Problem, database_problem, problems
+from leasehold.watch.checks import CHECKS, KINDS, database_problem, problems
 from leasehold.watch.facts import Facts, duration
-from tests.support.rows import DEATH, EVENT, LEADER, NODE, NOW, SCHEDULE
+from leasehold.watch.finding import Finding
+from tests.support.rows import DEATH, EVENT, LEADER, NODE, NOW, SCHEDULE, TRANSACTION
 
 CALM = Summary(
     ready=0,
@@ -41,18 +43,18 @@ def leader(**changes: Any) -> LeaderView:
     return LEADER._replace(**changes)
 
 
-def schedule(**changes: Any) -> ScheduleView:
+def schedule(**changes: Any) -> StoredSchedule:
     return SCHEDULE._replace(**changes)
 
 
 WELL = Facts(NOW, CALM, [node()], [leader()], [schedule()], [])
 
 
-def wrong(**changes: Any) -> list[Problem]:
+def wrong(**changes: Any) -> list[Finding]:
     return problems(replace(WELL, **changes))
 
 
-def only(found: list[Problem], kind: str) -> Problem:
+def only(found: list[Finding], kind: str) -> Finding:
     assert [p.kind for p in found] == [kind], found
     assert found[0].do
     return found[0]
@@ -330,23 +332,26 @@ def test_polling_behind_a_pooler_is_a_note_for_all_nodes_together():
 
 
 def test_who_pins_is_named_with_what_to_type():
-    pin = {
-        "pid": "77", "what": "transaction", "role": "ada", "application": "psql",
-        "state": "idle in transaction", "seconds": 301.0,
-    }  # fmt: skip
-    problem = only(wrong(pins=[pin]), "xmin_pinned")
+    problem = only(wrong(transactions=[TRANSACTION]), "xmin_pinned")
     assert "ada psql" in problem.sentence and "5 min 1 s" in problem.sentence
     assert problem.do == "End it: select pg_terminate_backend(77)"
-    assert wrong(pins=[{**pin, "seconds": 299.0}]) == []
-    assert wrong(pins=[pin], pin_seconds=400.0) == []
-    prepared = {**pin, "what": "prepared transaction", "pid": "gid-1"}
-    assert only(wrong(pins=[prepared]), "xmin_pinned").do == "rollback prepared 'gid-1'"
+    assert wrong(transactions=[TRANSACTION._replace(open_seconds=299.0)]) == []
+    assert wrong(transactions=[TRANSACTION], pin_seconds=400.0) == []
+    prepared = TRANSACTION._replace(what="prepared transaction", pid="gid-1")
+    assert only(wrong(transactions=[prepared]), "xmin_pinned").do == "rollback prepared 'gid-1'"
+
+
+def test_a_slot_that_nobody_uses_is_a_problem_once_it_is_old():
+    changes: dict[str, Any] = {"pid": "old", "what": "replication slot", "open_seconds": None}
+    slot = TRANSACTION._replace(**changes, state="inactive")
+    assert "pg_drop_replication_slot('old')" in only(wrong(transactions=[slot]), "xmin_pinned").do
+    assert wrong(transactions=[slot._replace(xmin_age=100_000)]) == []
+    assert wrong(transactions=[slot._replace(state="active")]) == []
 
 
 # -- failures, crashes, schedules that fail ------------------------------------------------------
-def failing_task(**changes: Any) -> dict[str, Any]:
-    row = {"task": "send", "discarded": 0, "failed": 0, "finished": 0, "error": "ValueError: no"}
-    return {**row, **changes}
+def failing_task(**changes: Any) -> TaskFailures:
+    return TaskFailures("send", 0, 0, 0, NOW, "ValueError: no")._replace(**changes)
 
 
 @pytest.mark.parametrize(
@@ -433,7 +438,7 @@ def test_every_check_is_declared_in_full():
     for kind, check in CHECKS.items():
         assert check.kind == kind and check.meaning.endswith(".") and check.hint, kind
         assert (check.find is None) != (check.error is None), kind
-        assert check.severity in ("problem", "info"), kind
+        assert check.level in ("wrong", "note"), kind
         assert check.alert in ("critical", "warning", "info"), kind
     assert tuple(CHECKS) == KINDS
 

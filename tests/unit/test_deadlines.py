@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from leasehold import App, Deadline
 from leasehold.errors import BadDeadline, BadJob, LeaseholdError, UnknownTask
 from leasehold.model.deadline import Level
-from leasehold.ports import Summary
+from leasehold.ports import Summary, UnhandledBreach
 from leasehold.watch.checks import problems
 from leasehold.watch.facts import Facts
 
@@ -176,15 +177,12 @@ def test_an_unknown_option_of_a_job_names_deadline():
     ("why", "says", "do"),
     [
         ("unknown", "no live node knows the task 'page'", "Start a worker"),
-        ("discarded", "'page' was discarded", "leasehold jobs retry j1, j2"),
+        ("discarded", "'page' was discarded", f"leasehold jobs retry {UUID(int=1)}, {UUID(int=2)}"),
     ],
 )
 def test_status_names_breaches_of_which_nobody_is_told(why: str, says: str, do: str):
     calm = Summary(0, 0, 0, 0, (), {})
-    rows = [
-        {"id": "d", "level": 1, "name": "books", "task": "page", "callback_job": job, "why": why}
-        for job in ("j1", "j2")
-    ]
+    rows = [UnhandledBreach(UUID(int=1), 1, "books", "page", UUID(int=job), why) for job in (1, 2)]
     facts = Facts(SOON, calm, [], [], [], [], rows)
     [problem] = [p for p in problems(facts) if p.kind == "breach_unhandled"]
     assert (

@@ -13,7 +13,7 @@ from leasehold.model.job import JobRecord
 from leasehold.model.masking import MASK, masked
 from leasehold.model.schedule import cron, every
 from leasehold.model.states import State
-from leasehold.ports import AttemptView, EventView, TermView
+from leasehold.ports import AttemptView, EventView, JobDetail, TermView
 from leasehold.watch.why import why_waiting
 from leasehold.web.charts import bars
 from leasehold.web.jobs import quoted, timeline
@@ -95,19 +95,23 @@ JOB = JobRecord(
     progress_note=None, cancel_requested=False, crashes=0, held_because=None,
 )  # fmt: skip
 NODE = support.NODE._replace(queues={"mail": 5}, info={"leads": {"app": 1}})
-MORE = {"run_at": NOW, "now": NOW, "ahead": 0, "version": 1}
+MORE = JobDetail(
+    run_at=NOW, claimed_at=None, started_at=None, node=None, unique_key=None,
+    requeue_seconds=None, timeout_seconds=None, history="full", ready=True, held_because=None,
+    schedule=None, tick_at=None, ahead=0, now=NOW, version=1,
+)  # fmt: skip
 
 
 def test_why_an_available_job_waits():
     assert "No live node works the queue 'mail'" in why_waiting(JOB, MORE, [])[0]
     ignorant = NODE._replace(tasks=["other"])
     assert "knows the task 'send'" in why_waiting(JOB, MORE, [ignorant])[0]
-    busy = why_waiting(JOB, {**MORE, "ahead": 12}, [NODE])
+    busy = why_waiting(JOB, MORE._replace(ahead=12), [NODE])
     assert busy == [
         "12 jobs of this queue come before it.",
         "1 live node works this queue, up to 5 jobs at once.",
     ]  # fmt: skip
-    assert "1,000 or more jobs" in why_waiting(JOB, {**MORE, "ahead": 1000}, [NODE])[0]
+    assert "1,000 or more jobs" in why_waiting(JOB, MORE._replace(ahead=1000), [NODE])[0]
     assert "It is next" in why_waiting(JOB, MORE, [NODE])[-1]
     alone = why_waiting(replace(JOB, crashes=1), MORE, [NODE])
     assert any("run alone" in sentence for sentence in alone)
@@ -115,16 +119,16 @@ def test_why_an_available_job_waits():
 
 def test_why_a_job_for_later_waits():
     later = replace(JOB, state=State.SCHEDULED, held_because="scheduled")
-    more = {**MORE, "run_at": NOW + HOUR}
+    more = MORE._replace(run_at=NOW + HOUR)
     assert why_waiting(later, more, [NODE]) == ["It was scheduled for later: it is due in 1 h."]
     tried = replace(JOB, state=State.RETRYABLE, held_because="retryable", attempt=2)
     assert "Attempt 2 of 5 failed; it is retried in 1 h" in why_waiting(tried, more, [NODE])[0]
-    late = {**MORE, "run_at": NOW - HOUR}
+    late = MORE._replace(run_at=NOW - HOUR)
     assert "No live node leads" in why_waiting(later, late, [NODE._replace(info={})])[-1]
     unknown = replace(JOB, state=State.SCHEDULED, held_because="unknown_task")
     assert "start a worker" in why_waiting(unknown, more, [NODE._replace(tasks=[])])[-1]
     newer = replace(JOB, state=State.SCHEDULED, held_because="unknown_version", last_error="no")
-    second = {**more, "version": 2}
+    second = more._replace(version=2)
     assert "a worker of a release that has it" in why_waiting(newer, second, [NODE])[-1]
     knows = NODE._replace(tasks=["send (version 2)"])
     assert "It is retried in 1 h" in why_waiting(newer, second, [NODE, knows])[-1]

@@ -106,7 +106,8 @@ def test_every_page_is_usable(scene: Scene, page_at: Open, width: int, theme: st
     page = page_at(scene.url, width, theme)
     paths = (*PAGES, f"jobs/{done}", f"jobs/{bad}", "jobs/bulk?act=retry&q=state:discarded")
     with psycopg.connect(scene.dsn) as reader:
-        # a transaction that is open, with a long statement, is shown on the page of the database
+        # a transaction with a snapshot and a long statement is shown on the page of the database
+        reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         reader.execute("select " + ", ".join(f"{n} as number_{n}" for n in range(40)))
         for path in paths:
             page.goto(scene.url + path)

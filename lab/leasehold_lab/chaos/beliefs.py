@@ -62,9 +62,8 @@ class Sampler:
     """Calls ``term()`` all the time, as a duty would: whatever the records say, this is what the
     process would have acted on. Writes one line for each stretch of the same answer."""
 
-    def __init__(self, node: Node, election: str, writer: Writer, env: Env) -> None:
+    def __init__(self, node: Node, writer: Writer, env: Env) -> None:
         self._node = node
-        self._election = election
         self._writer = writer
         self._env = env
         self._end = threading.Event()
@@ -81,7 +80,7 @@ class Sampler:
         since = last = flushed = 0.0
         while not self._end.wait(_SAMPLE_SECONDS):
             before = self._env.boot_now()
-            term = self._node.guard.term(self._election)
+            term = self._node.guard.term()
             now = term.token if term else None
             if now != token:
                 self._flush(token, since, last)

@@ -44,7 +44,7 @@ async def serve(hard_exit: bool, writer: Writer, stop: asyncio.Event) -> None:
     beliefs = Beliefs(writer, chaos.app.env)
     node = await chaos.app.make_node(QUEUES, True, hard_exit)
     beliefs.node = node
-    sampler = Sampler(node, NAME, writer, chaos.app.env)
+    sampler = Sampler(node, writer, chaos.app.env)
     sampler.start()
     await node.start()
     writer.note("up")
@@ -82,7 +82,7 @@ class Duties:
             raise
 
     async def _one(self) -> None:
-        term = self._node.guard.term(NAME)
+        term = self._node.guard.term()
         if term is None:
             await asyncio.sleep(_POLL_SECONDS)
             return

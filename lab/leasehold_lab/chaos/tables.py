@@ -13,7 +13,7 @@ import psycopg
 
 from leasehold.config import Settings
 from leasehold.errors import ConfigError, Unavailable
-from leasehold.pg.connection.exchange import Row
+from leasehold.pg.connection.fast.exchange import Row
 from leasehold.pg.connection.session import Session
 from leasehold.pg.schema import migrate
 from leasehold.pg.sql import statement

@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leasehold.errors import Unavailable
+from leasehold.watch.terms import with_ends
 from leasehold.web import dashboard
 from leasehold.web.charts import Bar, lane, ruler
 from leasehold.web.gate import LOCAL
@@ -182,10 +183,10 @@ class Front:
         if row is None:
             return
         every = await operator.reports.terms(since, _MOST_TERMS)
-        terms = sorted((t for t in every if t.name == NAME), key=lambda t: t.term)
+        terms = [one for one in every if one.name == NAME]
         events = await operator.reports.lease_events(since, 1000)
         now = self._stage.moment(self._stage.seconds)
-        held, believed = stretches(NAME, row, terms, events, now)
+        held, believed = stretches(with_ends(terms, events, [row], now), now)
         self._terms = [*held, *believed]
         self._overlaps = overlaps(NAME, believed)
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import Context
+from dataclasses import replace
 from typing import Any
 
 from leasehold.config import Settings
 from leasehold.env import Env
 from leasehold.jobs.tasks import Registry
-from leasehold.node.host import GuardsHost, Parts
+from leasehold.lease import news
+from leasehold.lease.host import Condition
+from leasehold.node.host import GuardsHost
 from leasehold.node.node import Node
 from leasehold.node.plan import NodePlan, Tools
 from leasehold.ports import NodeIdentity
@@ -33,9 +36,41 @@ class _GuardTask:
         return asyncio.ensure_future(asyncio.wait({self._task}, timeout=timeout))
 
 
+class _SimHost(GuardsHost):
+    on_belief: Callable[[], None]
+    exit: Callable[[], None] | None
+    first: Callable[[NodeIdentity], None]
+    _assigned_as = ""
+
+    def new_identity(self) -> NodeIdentity:
+        identity = super().new_identity()
+        if not self._assigned_as:
+            self._assigned_as = str(identity.id)
+            self.first(identity)
+        return identity
+
+    def condition(self) -> Condition:
+        condition = super().condition()
+        return replace(condition, info={**condition.info, "assigned": self._assigned_as})
+
+    def tell(self, item: news.News) -> None:
+        if isinstance(item, news.Renewed) or item == news.Leadership(gained=True):
+            self.on_belief()
+        super().tell(item)
+
+    def _grace_over(self) -> None:
+        if self.exit is None:
+            super()._grace_over()
+            return
+        self._emit("node_exits", running=self._parts.running.started())
+        self.exit()
+
+
 class SimNode(Node):
     """``on_belief`` is called whenever a lease is gained or renewed; ``exit`` ends the process
     where a worker would exit hard."""
+
+    _host = _SimHost
 
     def __init__(
         self,
@@ -74,45 +109,11 @@ class SimNode(Node):
     def _in_loop(self, call: Callable[..., Any], *arguments: Any) -> None:
         self._loop.call_soon(call, *arguments, context=self._work_context)
 
-    def _make_host(self, parts: Parts) -> GuardsHost:
-        host = _SimHost(
-            self._plan, self._registry, self._settings, self._env, parts, self, self._in_loop
-        )
+    def _make_host(self) -> GuardsHost:
+        host = super()._make_host()
+        assert isinstance(host, _SimHost)
         host.on_belief, host.exit, host.first = self._on_belief, self._exit, self._note_first
         return host
 
     def _note_first(self, identity: NodeIdentity) -> None:
         self.first_id = identity.id
-
-
-class _SimHost(GuardsHost):
-    on_belief: Callable[[], None]
-    exit: Callable[[], None] | None
-    first: Callable[[NodeIdentity], None]
-    _assigned_as = ""
-
-    def new_identity(self) -> NodeIdentity:
-        identity = super().new_identity()
-        if not self._assigned_as:
-            self._assigned_as = str(identity.id)
-            self.first(identity)
-        return identity
-
-    def info(self) -> dict[str, Any]:
-        return {**super().info(), "assigned": self._assigned_as}
-
-    def leadership(self, name: str, gained: bool) -> None:
-        if gained:
-            self.on_belief()
-        super().leadership(name, gained)
-
-    def renewed(self) -> None:
-        self.on_belief()
-        super().renewed()
-
-    def grace_over(self) -> None:
-        if self.exit is None:
-            super().grace_over()
-            return
-        self._emit("node_exits", running=self._parts.running.started())
-        self.exit()

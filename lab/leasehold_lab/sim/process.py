@@ -139,6 +139,7 @@ class Process:
         tools = Tools(
             FaultyStore.over(self.link, call_timeout),
             FaultyStore.over(self.link, call_timeout),
+            FaultyStore.over(self.link, call_timeout),
             lambda role: FaultyStore.over(self.link, call_timeout, "guard"),
             lambda on_wake, emit: SimWakeups(self.link, on_wake),
             OnTransaction(),

@@ -219,7 +219,8 @@ class SimDatabase:
         self.claimed_to: dict[UUID, dict[Level, int]] = {}
         """By node and level: the highest seat that a job of the node can have."""
         self.shared_begins: dict[tuple[int, Level], int] = {}
-        """By server and level. A dump of the sequences may be newer than that of the jobs."""
+        """By server and level of fresh jobs. A dump of the sequences may be newer than that of the
+        jobs."""
         self.deaths: dict[UUID, DeathRow] = {}
         self.leaders: dict[str, LeaderRow] = {}
         self.fences: dict[str, int] = {}
@@ -268,8 +269,10 @@ class SimDatabase:
         return self.shared_begins.get((self.server, level), 0)
 
     def publish_begin(self, level: Level, first: int, settled: int) -> None:
-        begin = max(min(first, settled), self.shared_begin(level))
-        self.shared_begins[self.server, level] = begin
+        *_, fresh = level
+        if fresh:
+            begin = max(min(first, settled), self.shared_begin(level))
+            self.shared_begins[self.server, level] = begin
 
     def new_token(self) -> int:
         self.sequence += 1

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from leasehold.errors import Conflict
 from leasehold.model.history import class_of
-from leasehold.ports import AttemptView, Now, Rows
+from leasehold.ports import AttemptView, MinuteView, Now, StackView
 from leasehold_lab.sim.rows import DoneRow, SimDatabase, StackRow, TickRow
 from leasehold_lab.sim.store_control import ControlOperations
 from leasehold_lab.sim.store_schedules import insert_scheduled
@@ -34,19 +34,22 @@ class SimDashboards(ControlOperations):
                 given_up.add(job)
         return given_up
 
-    async def cancel_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> set[UUID]:
-        acts = {job: await self._tried(self.cancel(job, reason, now)) for job in jobs}
-        return {job for job, where in acts.items() if where in ("waiting", "running")}
+    async def cancel_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> dict[UUID, str]:
+        return await self._each(jobs, lambda job: self.cancel(job, reason, now))
 
-    async def retry_many(self, jobs: Sequence[UUID], now: Now) -> set[UUID]:
-        acts = {job: await self._tried(self.retry(job, now)) for job in jobs}
-        return {job for job, where in acts.items() if where in ("waiting", "finished")}
+    async def retry_many(self, jobs: Sequence[UUID], now: Now) -> dict[UUID, str]:
+        return await self._each(jobs, lambda job: self.retry(job, now))
 
-    async def _tried(self, act: Awaitable[str | None]) -> str | None:
-        try:
-            return await act
-        except Conflict:
-            return None  # like SKIP LOCKED
+    async def _each(
+        self, jobs: Sequence[UUID], act: Callable[[UUID], Awaitable[str | None]]
+    ) -> dict[UUID, str]:
+        found = {}
+        for job in jobs:
+            try:
+                found[job] = await act(job)
+            except Conflict:
+                found[job] = "locked"
+        return {job: where for job, where in found.items() if where}
 
     async def attempts(self, job: UUID, limit: int) -> list[AttemptView]:
         rows = [(token, row) for (of, token), row in self.db.attempts.items() if of == job]
@@ -80,12 +83,11 @@ class SimDashboards(ControlOperations):
                 return True
         return False
 
-    async def stack(self, job: UUID) -> dict[str, Any] | None:
+    async def stack(self, job: UUID) -> StackView | None:
         row = self.db.stacks.get(job)
         if row is None:
             return None
-        names = ("request", "claim_token", "asked_at", "answered_at", "says")
-        return {name: getattr(row, name) for name in names}
+        return StackView(row.request, row.claim_token, row.asked_at, row.answered_at, row.says)
 
     async def run_schedule(self, app: str, name: str, job: UUID, now: Now) -> bool:
         db, row = self.db, self.db.schedules.get((app, name))
@@ -130,14 +132,11 @@ class SimDashboards(ControlOperations):
         self.db.tallies -= folded
         return folded
 
-    async def history(self, since: datetime, queue: str | None, limit: int) -> Rows:
+    async def history(self, since: datetime, queue: str | None, limit: int) -> list[MinuteView]:
         found = sorted(
             key for key in self.db.history if key[0] >= since and queue in (None, key[1])
         )
-        names = ("at", "queue", "task_name")
-        return [
-            {**dict(zip(names, key, strict=True)), **self.db.history[key]} for key in found[:limit]
-        ]
+        return [MinuteView(*key, **self.db.history[key]) for key in found[:limit]]
 
 
 def _minute(moment: datetime) -> datetime:

@@ -10,7 +10,7 @@ from uuid import UUID
 from leasehold.errors import BadDeadline
 from leasehold.model.deadline import Breach, DueLevel, Level
 from leasehold.model.job import JobOptions, needs
-from leasehold.ports import DeadlineStore, Now, Rows, Swept
+from leasehold.ports import DeadlineStore, DeadlineView, Now, Swept, UnhandledBreach
 from leasehold_lab.sim.promises import FEW_RUNS, RUNS_KEPT, iso, tell, tell_late
 from leasehold_lab.sim.rows import DeadlineRow, JobRow, SimDatabase
 from leasehold_lab.sim.store_control import state_of
@@ -131,7 +131,9 @@ class SimDeadlines(DeadlineStore):
             db.run_times[task] = kept
         return gone
 
-    async def deadlines(self, state: str | None, name: str | None, limit: int) -> Rows:
+    async def deadlines(
+        self, state: str | None, name: str | None, limit: int
+    ) -> list[DeadlineView]:
         rows = [
             row
             for row in self.db.deadlines.values()
@@ -142,12 +144,12 @@ class SimDeadlines(DeadlineStore):
         rows.sort(key=lambda row: row.closed_at or far, reverse=True)
         return [_listed(row) for row in rows[:limit]]
 
-    async def unhandled_breaches(self, days: int, limit: int, now: Now) -> Rows:
+    async def unhandled_breaches(self, days: int, limit: int, now: Now) -> list[UnhandledBreach]:
         db = self.db
         since = db.at(now) - timedelta(days=days)
         living = [row.identity for row in db.nodes.values() if row.identity.executes]
         known = {task for identity in living for task in identity.tasks}
-        found: Rows = []
+        found: list[UnhandledBreach] = []
         for row in db.deadlines.values():
             if row.state != "breached" or row.closed_at is None or row.closed_at <= since:
                 continue
@@ -159,12 +161,10 @@ class SimDeadlines(DeadlineStore):
             elif done and done.state != "completed":
                 why = done.state
             if why:
+                task = row.callback["task"]
                 found.append(
-                    {
-                        "id": row.id, "level": row.level, "name": row.name,
-                        "task": row.callback["task"], "callback_job": row.callback_job, "why": why,
-                    }
-                )  # fmt: skip
+                    UnhandledBreach(row.id, row.level, row.name, task, row.callback_job, why)
+                )
         return found[:limit]
 
 
@@ -199,23 +199,23 @@ def _callback(row: DeadlineRow, key: str, moment: datetime) -> JobRow:
     )
 
 
-def _listed(row: DeadlineRow) -> dict[str, Any]:
+def _listed(row: DeadlineRow) -> DeadlineView:
     judged = row.state in ("met", "breached") and row.closed_at is not None
     late = (row.closed_at - _due(row)).total_seconds() if judged and row.closed_at else None
-    return {
-        "id": row.id,
-        "level": row.level,
-        "name": row.name,
-        "state": row.state,
-        "due_at": row.due_at,
-        "closed_at": row.closed_at,
-        "late_seconds": late,
-        "job_id": row.id if row.of_job else None,
-        "schedule": row.schedule,
-        "since": row.since,
-        "until": row.until,
-        "job_state": row.job_state,
-        "on_breach": row.callback["task"],
-        "callback_job": row.callback_job,
-        "key": f"{row.id}:{row.level}",
-    }
+    return DeadlineView(
+        id=row.id,
+        level=row.level,
+        name=row.name,
+        state=row.state,
+        due_at=row.due_at,
+        closed_at=row.closed_at,
+        late_seconds=late,
+        job_id=row.id if row.of_job else None,
+        schedule=row.schedule,
+        since=row.since,
+        until=row.until,
+        job_state=row.job_state,
+        on_breach=row.callback["task"],
+        callback_job=row.callback_job,
+        key=f"{row.id}:{row.level}",
+    )

@@ -7,13 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 from leasehold.config import LOCK_PREFIX
-from leasehold.ports import LockStore, Now, Rows
+from leasehold.ports import LockStore, LockView, Now
 from leasehold_lab.sim.rows import SimDatabase
 
 _KEPT = timedelta(days=30)
-_OF_ADVISORY_LOCKS = (
-    "classid objid objsubid lock_key pid waitstart state query job_id application_name"
-)
 
 
 class SimLocks(LockStore):
@@ -28,33 +25,24 @@ class SimLocks(LockStore):
         names[kind, key] = (noted, moment)
         return noted
 
-    async def locks(self, limit: int) -> Rows:
-        rows: Rows = [
-            {
-                **_lease(name),
-                "granted": True,
-                "client": self.db.worker_id(row.node),
-                "since": row.acquired_at,
-                "token": row.token,
-            }
-            for name, row in sorted(self.db.leaders.items())
+    async def locks(self, limit: int) -> list[LockView]:
+        db = self.db
+        held = [
+            _lease(name)._replace(
+                client=db.worker_id(row.node), since=row.acquired_at, token=row.token
+            )
+            for name, row in sorted(db.leaders.items())
             if row.node is not None
         ]
-        for name, node in self.db.bids:
-            row = {
-                "granted": False,
-                "client": self.db.worker_id(node),
-                "since": None,
-                "token": None,
-            }
-            rows.append({**_lease(name), **row})
-        return rows[:limit]
+        waiting = [
+            _lease(name)._replace(granted=False, client=db.worker_id(node))
+            for name, node in db.bids
+        ]
+        return [*held, *waiting][:limit]
 
 
-def _lease(name: str) -> dict[str, Any]:
-    return {
-        **dict.fromkeys(_OF_ADVISORY_LOCKS.split()),
-        "locktype": "lease",
-        "name": name.removeprefix(LOCK_PREFIX),
-        "mode": "lock" if name.startswith(LOCK_PREFIX) else "leader",
-    }
+def _lease(name: str) -> LockView:
+    given: dict[str, Any] = dict.fromkeys(LockView._fields)
+    mode = "lock" if name.startswith(LOCK_PREFIX) else "leader"
+    given |= {"locktype": "lease", "name": name.removeprefix(LOCK_PREFIX), "mode": mode}
+    return LockView(**given | {"granted": True})

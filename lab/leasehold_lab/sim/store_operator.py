@@ -14,11 +14,11 @@ from leasehold.ports import (
     NodeView,
     Now,
     OperatorStore,
-    Rows,
-    ScheduleView,
     Summary,
+    TaskFailures,
     TermView,
     TickView,
+    TransactionView,
 )
 from leasehold_lab.sim.enqueue import LATE
 from leasehold_lab.sim.rows import UNKNOWN, NodeRow, SimDatabase, TickRow
@@ -106,7 +106,7 @@ class SimOperators(OperatorStore):
             oldest=oldest,
         )
 
-    async def failures(self, seconds: float, now: Now, limit: int = 2000) -> Rows:
+    async def failures(self, seconds: float, now: Now, limit: int = 2000) -> list[TaskFailures]:
         db, since = self.db, self.db.at(now) - timedelta(seconds=seconds)
         found: dict[str, dict[str, Any]] = {}
         tries = sorted(db.attempts.items(), key=lambda item: item[1].ended_at, reverse=True)
@@ -124,9 +124,8 @@ class SimOperators(OperatorStore):
             counts["finished"] = sum(m[state] for m in minutes for state in _ENDED)
             newest = max((at for at, _, _ in db.history), default=since)
             counts["counted_until"] = max(since, newest + timedelta(minutes=1))
-        return sorted(
-            found.values(), key=lambda row: (-row["discarded"], -row["failed"], row["task"])
-        )
+        rows = [TaskFailures(**counts) for counts in found.values()]
+        return sorted(rows, key=lambda row: (-row.discarded, -row.failed, row.task))
 
     async def finished(self, since: datetime, most: int = 20_000) -> dict[str, int]:
         ended = [d.job.task for d in self.db.done.values() if d.finished_at >= since]
@@ -203,27 +202,6 @@ class SimOperators(OperatorStore):
         rows.sort(key=lambda row: row.acquired_at, reverse=True)
         return [TermView(r.name, r.token, r.worker_id, r.acquired_at) for r in rows[:limit]]
 
-    async def schedules(self, limit: int) -> list[ScheduleView]:
-        return [self._schedule(key) for key in sorted(self.db.schedules)[:limit]]
-
-    def _schedule(self, key: tuple[str, str]) -> ScheduleView:
-        row = self.db.schedules[key]
-        ticks = [(at, tick) for (*of, at), tick in self.db.ticks.items() if tuple(of) == key]
-        at, last = max(ticks, default=(None, None), key=lambda pair: pair[0])
-        return ScheduleView(
-            app=row.app,
-            name=row.name,
-            described=row.described,
-            task_name=row.task_name,
-            missed=row.missed,
-            paused=row.paused,
-            next_at=row.next_at,
-            last_fire_at=at,
-            last_state=last.state if last else None,
-            release=row.release,
-            high_water=row.high_water,
-        )
-
     async def ticks(self, schedule: str | None, limit: int, now: Now = None) -> list[TickView]:
         keys = [key for key in self.db.ticks if schedule is None or key[1] == schedule]
         keys.sort(key=lambda key: key[2], reverse=True)
@@ -275,7 +253,7 @@ class SimOperators(OperatorStore):
         found = [e for e in self.db.events if e.kind in kinds and e.at > since]
         return sorted(found, key=lambda e: (e.at, e.id), reverse=True)[:limit]
 
-    async def pins(self, seconds: float, limit: int, now: Now) -> Rows:
+    async def transactions(self, limit: int, now: Now = None) -> list[TransactionView]:
         return []  # transactions end at once
 
     async def check_schema(self) -> None:

@@ -65,13 +65,10 @@ class SimSchedules(ScheduleStore):
         self, app: str, now: Now, without: Sequence[LeftOut] = ()
     ) -> tuple[float | None, float]:
         moment = self.db.at(now)
-        going = [row for row in self._going(app, without) if row.next_at is not None]
-        if not going:
-            return None, 0.0
-        next_at = min(row.next_at for row in going if row.next_at is not None)
-        marks = [row.high_water for row in going if row.high_water is not None]
-        ahead = (max(marks) - moment).total_seconds() if marks else 0.0
-        return (next_at - moment).total_seconds(), ahead
+        going = [row.next_at for row in self._going(app, without) if row.next_at is not None]
+        next_in = (min(going) - moment).total_seconds() if going else None
+        newest = max((tick.decided_at for tick in self.db.ticks.values()), default=moment)
+        return next_in, (newest - moment).total_seconds()
 
     def _going(self, app: str, without: Sequence[LeftOut]) -> list[ScheduleRow]:
         left_out = [(given.name, given.mark, given.missed) for given in without]
@@ -182,21 +179,35 @@ class SimSchedules(ScheduleStore):
         db.notify(f"s:{app}")
         return True
 
-    async def get_schedule(self, app: str, name: str) -> StoredSchedule | None:
-        row = self.db.schedules.get((app, name))
-        if row is None:
-            return None
-        last_at = max((key[2] for key in self.db.ticks if key[:2] == (app, name)), default=None)
-        last = self.db.ticks[app, name, last_at].state if last_at else None
-        return StoredSchedule(
-            app, name, row.described, row.task_name, row.missed, row.paused, row.next_at, last_at,
-            last, row.release, row.high_water, row.in_code, row.spec, row.job, row.grace_seconds,
-        )  # fmt: skip
+    async def schedules(
+        self,
+        limit: int,
+        *,
+        app: str | None = None,
+        name: str | None = None,
+        prefix: str = "",
+        after: str = "",
+        after_app: str = "",
+        longest: int | None = None,
+    ) -> list[StoredSchedule]:
+        found = [
+            row
+            for key, row in sorted(self.db.schedules.items())
+            if key > (after_app, after) and app in (None, row.app)
+            if name in (None, row.name) and row.name.startswith(prefix)
+        ]
+        return [self._stored(row, longest) for row in found[:limit]]
 
-    async def list_schedules(self, app: str, limit: int) -> list[StoredSchedule]:
-        names = sorted(name for of, name in self.db.schedules if of == app)
-        found = [await self.get_schedule(app, name) for name in names[:limit]]
-        return [row for row in found if row]
+    def _stored(self, row: ScheduleRow, longest: int | None) -> StoredSchedule:
+        key, job = (row.app, row.name), row.job
+        last_at = max((at for *of, at in self.db.ticks if (*of,) == key), default=None)
+        last = self.db.ticks[*key, last_at].state if last_at else None
+        if longest is not None and len(json.dumps(job.get("payload"))) > longest:
+            job = {option: given for option, given in job.items() if option != "payload"}
+        return StoredSchedule(
+            *key, row.described, row.task_name, row.missed, row.paused, row.next_at, last_at, last,
+            row.release, row.high_water, row.in_code, row.spec, job, row.grace_seconds,
+        )  # fmt: skip
 
     async def delete_schedule(self, app: str, name: str) -> bool:
         row = self.db.schedules.get((app, name))

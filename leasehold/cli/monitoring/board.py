@@ -28,7 +28,7 @@ class Panel:
 
 
 def _max(metric: str, expression: str = "") -> str:
-    """The maximum, because every endpoint reports the same: one series, however many there are."""
+    """The maximum, because every endpoint reports the same value."""
     labels = ", ".join(METRICS[metric].labels)
     by = f"max by ({labels})" if labels else "max"
     return f"{by} ({expression or metric})"
@@ -58,7 +58,7 @@ def _percentile(metric: str, share: float) -> str:
 
 ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
     (
-        "Is all well?",
+        "Overview",
         (
             Panel("Database", ((_max("leasehold_up"), "up"),), kind="stat", width=4),
             Panel("Nodes", ((f"sum({_max('leasehold_nodes')})", "nodes"),), kind="stat", width=4),
@@ -80,14 +80,16 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
     (
         "Leaders",
         (
-            Panel("Lease in force", ((_max("leasehold_leader_held"), "{{name}}"),)),
+            Panel("Valid leases", ((_max("leasehold_leader_held"), "{{name}}"),)),
             Panel(
                 "Time since the last renewal",
                 ((_max("leasehold_leader_renewal_age_seconds"), "{{name}}"),),
                 "s",
             ),
             Panel(
-                "Claims to leadership", ((_max("leasehold_leader_claimants"), "{{name}}"),), alarm=2
+                "Processes that believe that they lead",
+                ((_max("leasehold_leader_claimants"), "{{name}}"),),
+                alarm=2,
             ),
             Panel(
                 "Lease events",
@@ -110,12 +112,12 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "ops",
             ),
             Panel(
-                "Leaderless in the last hour",
+                "Time without a leader in the last hour",
                 ((_increase("leasehold_lease_leaderless_seconds_total", "1h"), "{{name}}"),),
                 "s",
             ),
             Panel(
-                "Longest time since a node's renewal, by lease",
+                "Longest time since a node's renewal, as a share of its lease",
                 ((_max("leasehold_node_renewal_age_ratio"), "{{app}}"),),
                 "percentunit",
                 alarm=0.6,
@@ -126,13 +128,17 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 ((_max("leasehold_nodes"), "{{app}} {{version}}"),),
                 stacked=True,
             ),
-            Panel("Without wake-ups", ((_max("leasehold_node_deaf_seconds"), "{{app}}"),), "s"),
+            Panel(
+                "Time without notifications",
+                ((_max("leasehold_node_deaf_seconds"), "{{app}}"),),
+                "s",
+            ),
         ),
     ),
     (
         "Queues",
         (
-            Panel("Ready", ((_max("leasehold_queue_ready"), "{{queue}}"),)),
+            Panel("Available jobs", ((_max("leasehold_queue_ready"), "{{queue}}"),)),
             Panel(
                 "Oldest due job",
                 ((_max("leasehold_queue_oldest_ready_seconds"), "{{queue}}"),),
@@ -156,27 +162,29 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "ops",
             ),
             Panel(
-                "Failed within ten minutes",
+                "Failures in the last ten minutes",
                 (
                     (_max("leasehold_task_discarded"), "{{task}} discarded"),
                     (_max("leasehold_task_failed"), "{{task}} failed"),
                 ),
             ),
-            Panel("Running", ((_max("leasehold_jobs_running"), "{{app}}"),)),
+            Panel("Running jobs", ((_max("leasehold_jobs_running"), "{{app}}"),)),
             Panel(
-                "Wait, p95",
+                "Wait of jobs, 95th percentile",
                 ((_percentile("leasehold_job_wait_seconds", 0.95), "{{queue}}"),),
                 "s",
             ),
             Panel(
-                "Run, p95", ((_percentile("leasehold_job_run_seconds", 0.95), "{{queue}}"),), "s"
+                "Run time, 95th percentile",
+                ((_percentile("leasehold_job_run_seconds", 0.95), "{{queue}}"),),
+                "s",
             ),
             Panel(
-                "Held back",
+                "Waiting and quarantined jobs",
                 (
-                    (_max("leasehold_jobs_waiting"), "for later"),
+                    (_max("leasehold_jobs_waiting"), "scheduled or to be retried"),
                     (_max("leasehold_jobs_unknown_task"), "unknown task"),
-                    (_max("leasehold_jobs_quarantined"), "quarantine"),
+                    (_max("leasehold_jobs_quarantined"), "quarantined"),
                 ),
             ),
         ),
@@ -196,10 +204,10 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "s",
             ),
             Panel(
-                "Missed and breached",
+                "Missed schedules and breached deadlines",
                 (
                     (_grown("tick_missed|deadline_breached|deadline_late"), "{{kind}}"),
-                    (_max("leasehold_breaches_unhandled"), "nobody told"),
+                    (_max("leasehold_breaches_unhandled"), "callback did not succeed"),
                 ),
             ),
             Panel(

@@ -23,22 +23,11 @@ from uuid import UUID
 from leasehold.app.certify import Certifier, settings_from_text, settings_to_text
 from leasehold.app.load import load_app
 from leasehold.cli.work.logs import set_up_logging
-from leasehold.config import Settings
+from leasehold.config import Settings, Tuning
 from leasehold.env import ASSIGNED_NODE, GIVEN_DSN, Env, assign_node_id
 from leasehold.errors import ConfigError, LeaseholdError
 from leasehold.node.plan import EXIT_DRAINED, EXIT_DRAINED_ALONE
 from leasehold.telemetry import log, make_event
-
-QUICK_SECONDS = 10.0
-"""A child that lived for less time than this died at once."""
-FIRST_PAUSE_SECONDS = 1.0
-LONGEST_PAUSE_SECONDS = 30.0
-MARGIN_SECONDS = 5.0
-"""Added to the workers' own grace before the remaining ones are killed."""
-GROUP_SECONDS = 5.0
-"""How long the killed children of a dead child may take to disappear."""
-PROBE_SECONDS = 10.0
-"""How long a probe that could not load the application may take to exit."""
 
 WORKER = (sys.executable, "-m", "leasehold", "worker")
 _MODULE = "leasehold.cli.work.supervisor"
@@ -108,7 +97,7 @@ def _ask_settings(target: str, options: Mapping[str, str]) -> Settings | None:
         text = answer.readline()
         if not text:  # the probe says why on stderr
             with suppress(subprocess.TimeoutExpired):
-                probe.wait(PROBE_SECONDS)
+                probe.wait(Tuning.probe_exit_seconds)
         probe.kill()  # whatever threads the application has started in it
         probe.wait()
     return settings_from_text(text) if text else None
@@ -201,7 +190,7 @@ class Supervisor:
         self._tell("supervisor_stopping", signal=signal.Signals(number).name)
         for child in self._children.values():
             os.kill(child.process.pid, signal.SIGTERM)  # not reaped, so the pid is its own
-        seconds = self._settings.grace + self._settings.timings.grace + MARGIN_SECONDS
+        seconds = self._settings.grace + self._settings.timings.grace + Tuning.stop_margin_seconds
         asyncio.get_running_loop().call_later(seconds, self._kill_all)
 
     def _kill_all(self) -> None:
@@ -232,7 +221,7 @@ class Supervisor:
                 if child.process.returncode == EXIT_DRAINED_ALONE:
                     return  # the other workers continue; the last one to drain ends the supervisor
                 lived = self._env.boot_now() - child.started_at
-                quick = quick + 1 if lived < QUICK_SECONDS else 0
+                quick = quick + 1 if lived < Tuning.quick_death_seconds else 0
             await self._pause(number, quick)
 
     def _start(self, number: int) -> Child:
@@ -253,7 +242,8 @@ class Supervisor:
         """Restart at once the first time a child dies at once; then wait longer and longer."""
         if quick < 2 or self._stopping.is_set():
             return
-        longest = min(FIRST_PAUSE_SECONDS * 2.0 ** min(quick - 2, 10), LONGEST_PAUSE_SECONDS)
+        pause = Tuning.restart_first_pause * 2.0 ** min(quick - 2, 10)
+        longest = min(pause, Tuning.restart_longest_pause)
         seconds = self._env.jitter(longest, 0.2)
         self._tell("worker_dies_at_once", number=number, times=quick, pause=round(seconds, 1))
         with suppress(TimeoutError):
@@ -290,7 +280,7 @@ class Supervisor:
 
     async def _group_is_gone(self, group: int) -> bool:
         with suppress(TimeoutError):
-            async with asyncio.timeout(GROUP_SECONDS):
+            async with asyncio.timeout(Tuning.dead_group_seconds):
                 while _group_exists(group):
                     self._reaped.clear()
                     with suppress(TimeoutError):

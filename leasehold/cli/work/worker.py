@@ -9,12 +9,12 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from leasehold import errors, own
+from leasehold import errors, own_tasks
 from leasehold.app.load import load_app
 from leasehold.cli.work.logs import set_up_logging
 from leasehold.env import ASSIGNED_NODE
@@ -120,26 +120,15 @@ def run_worker(
 
 
 def _run(app: App, queues: dict[str, int] | None, execute: bool) -> int:
-    """Like ``asyncio.run``, but only the worker's own end ends the loop. If a handler stops it, or
-    raises through it from a task or callback of its own, the handler's job and the other jobs
-    continue."""
+    """Run the worker to its own end: a handler's error in the loop ends no other job."""
     emits: list[Emit] = []
-    process = own.generation()
-    with asyncio.Runner() as runner:
-        loop = runner.get_loop()
-        serving = loop.run_until_complete(_started(_serve(app, queues, execute, emits)))
-        while True:
-            try:
-                return loop.run_until_complete(serving)
-            except BaseException as error:
-                own.leave_if_copy(process, error)
-                if serving.done() or loop.is_closed() or not emits:
-                    raise
-                emits[0]("loop_stopped", error=errors.told(error))
 
+    def on_error(error: BaseException) -> None:
+        if not emits:
+            raise error
+        emits[0]("loop_stopped", error=errors.told(error))
 
-async def _started(work: Coroutine[Any, Any, int]) -> asyncio.Task[int]:
-    return own.start(work, name="leasehold-worker")
+    return own_tasks.run(_serve(app, queues, execute, emits), "leasehold-worker", on_error)
 
 
 def _collect_seldom() -> None:

@@ -1,4 +1,4 @@
-"""An entry in the admin's index that leads to the dashboard."""
+"""Entries in the admin's index that lead to the dashboard's pages."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from django.contrib import admin
 from django.http import HttpRequest, HttpResponseRedirect
 from django.urls import NoReverseMatch, reverse
 
-from leasehold.integrations.django.models import Job
+from leasehold.integrations.django.models import Job, Schedule
 
 
-def _dashboard() -> str:
-    try:
-        return str(reverse("leasehold:dashboard", kwargs={"path": "jobs"}))
-    except NoReverseMatch:  # the project has not mounted it
-        return ""
+class Entry(admin.ModelAdmin):  # type: ignore[misc]
+    """Leads to the page of its model: ``jobs``, ``schedules``."""
 
+    def page(self) -> str:
+        path = f"{self.model._meta.model_name}s"
+        try:
+            return str(reverse("leasehold:dashboard", kwargs={"path": path}))
+        except NoReverseMatch:  # the project has not mounted it
+            return ""
 
-@admin.register(Job)
-class JobAdmin(admin.ModelAdmin):  # type: ignore[misc]
     def has_module_permission(self, request: HttpRequest) -> bool:
-        return bool(_dashboard()) and request.user.is_staff
+        return bool(self.page()) and request.user.is_staff
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return self.has_module_permission(request)
@@ -32,4 +33,7 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[misc]
     has_change_permission = has_delete_permission = lambda self, request, obj=None: False
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
-        return HttpResponseRedirect(_dashboard())
+        return HttpResponseRedirect(self.page())
+
+
+admin.site.register([Job, Schedule], Entry)

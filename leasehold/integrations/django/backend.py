@@ -136,6 +136,8 @@ class LeaseholdBackend(BaseTaskBackend):  # type: ignore[misc]
         """The task of leasehold that runs this one."""
         found = app.registry.find(task.module_path)
         if found is None:
+            # for a task of which a job has come already, this process claims no jobs any more
+            app.check_in_time(f"the task {task.module_path!r}", for_jobs=True)
             options = TaskOptions(queue=task.queue_name, priority=-task.priority, **self.options)
             found = app.registry.add(task.module_path, _handler(self, task), options)
         return found

@@ -28,10 +28,11 @@ class DjangoApp(App):
         app = DjangoApp(recover_within=30)  # in shop/jobs.py
         LEASEHOLD = {"APP": "shop.jobs:app"}  # in settings.py
 
-    ``database`` names one of Django's DATABASES. ``app.sync.enqueue`` and ``enqueue_many`` run on
-    its connection: inside ``transaction.atomic`` the job is part of that transaction. Before and
-    after each job in a thread, leasehold closes the thread's old and broken database connections,
-    as Django does around a request. An ``async def`` task has connections of its own.
+    ``database`` names one of Django's DATABASES. Inside ``transaction.atomic``, what ``app.sync``
+    enqueues is part of that transaction, and so are the changes of ``app.sync.schedules`` and
+    ``app.sync.deadline``. Before and after each job in a thread, leasehold closes the thread's old
+    and broken database connections, as Django does around a request. An ``async def`` task has
+    connections of its own.
 
     ``options`` are those of :class:`leasehold.App`. With ``dsn``, jobs are in that database, over
     connections of leasehold's own, and not part of Django's transactions.
@@ -74,21 +75,24 @@ class DjangoApp(App):
 
 
 class _SyncInDjango(SyncApp):
-    """``app.sync``, whose enqueues run on Django's connection of the calling thread."""
+    """``app.sync``, whose changes are part of the calling thread's ``transaction.atomic``."""
 
     _app: DjangoApp
+
+    def joined(self, on: Any) -> Any:
+        database = self._app.database
+        if on is None and database and connections[database].in_atomic_block:
+            return connections[database]
+        return on
 
     def enqueue_many(
         self, requests: Iterable[JobRequest[Any]], *, on: Any = None
     ) -> list[SyncJob[Any]]:
         database = self._app.database
-        if on is not None or not database:
+        if self.joined(on) is not None or not database:
             return super().enqueue_many(requests, on=on)
-        connection = connections[database]
-        if connection.in_atomic_block:
-            return super().enqueue_many(requests, on=connection)
         with transaction.atomic(using=database):
-            return super().enqueue_many(requests, on=connection)
+            return super().enqueue_many(requests)
 
 
 class _Registry(Registry):

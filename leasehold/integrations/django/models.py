@@ -1,10 +1,20 @@
-"""The jobs for Django's queries: the view ``leasehold.jobs``, which is read-only."""
+"""The jobs and schedules for Django's queries: views, which are read-only."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from django.db import models
 
 from leasehold.integrations.django.project import app
+
+
+def _of_view(name: str, **options: Any) -> type:
+    """The options of a model that reads one of leasehold's views."""
+    table = f'"{app.settings.schema}"."{name}"'
+    return type(
+        "Meta", (), {"managed": False, "db_table": table, "default_permissions": (), **options}
+    )
 
 
 class Job(models.Model):  # type: ignore[misc]
@@ -26,11 +36,25 @@ class Job(models.Model):  # type: ignore[misc]
     last_error = models.TextField(null=True)
     result = models.JSONField(null=True)
 
-    class Meta:
-        managed = False
-        db_table = f'"{app.settings.schema}"."jobs"'
-        default_permissions = ()
-        permissions = (("operate", "Can act in leasehold's dashboard"),)
+    Meta = _of_view("jobs", permissions=(("operate", "Can act in leasehold's dashboard"),))
 
     def __str__(self) -> str:
         return f"{self.task_name} {self.id}"
+
+
+class Schedule(models.Model):  # type: ignore[misc]
+    """A schedule as in the view ``leasehold.schedules``, for a schema with one application, in
+    which the name identifies it: ``Schedule.objects.filter(name__startswith="report-")``."""
+
+    name = models.TextField(primary_key=True)
+    task_name = models.TextField()
+    described = models.TextField()
+    paused = models.BooleanField()
+    next_at = models.DateTimeField(null=True)
+    last_fire_at = models.DateTimeField(null=True)
+    last_state = models.TextField(null=True)
+
+    Meta = _of_view("schedules")
+
+    def __str__(self) -> str:
+        return str(self.name)

@@ -15,10 +15,8 @@ from typing import Any
 
 import psycopg
 
-from leasehold.pg.connection.link import Link
-
-HEAD_START_SECONDS = 0.25
-"""How long a host may be silent before the next one is tried too."""
+from leasehold.config import Tuning
+from leasehold.pg.connection.fast.link import Link
 
 
 async def connect(options: Mapping[str, Any]) -> Link:
@@ -35,7 +33,7 @@ async def connect(options: Mapping[str, Any]) -> Link:
     try:
         for attempt in attempts:
             asked.append(asyncio.ensure_future(_one(attempt)))
-            found = await _first(asked, HEAD_START_SECONDS)
+            found = await _first(asked, Tuning.host_head_start_seconds)
             if found is not None:
                 return found
         found = await _first(asked, None)

@@ -13,15 +13,14 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from leasehold import errors, own
-from leasehold.config import Settings
+from leasehold import errors, own_tasks
+from leasehold.config import Settings, Tuning
 from leasehold.env import Env
 from leasehold.model.moments import in_seconds
 from leasehold.pg.stores.store import PgStore
 from leasehold.ports import Wake
 from leasehold.telemetry import Emit
 
-_RETRY_SECONDS = 2.0
 _POOLED = "connected through a pooler, which has no LISTEN: polling only"
 _QUEUE_FULL = (
     "the server's notification queue is half full: a listening session has been in a transaction "
@@ -67,7 +66,7 @@ class Listener:
 
     def start(self) -> None:
         if self._settings.listen:
-            self._task = own.start(self._run(), name="leasehold-listen")
+            self._task = own_tasks.start(self._run(), name="leasehold-listen")
 
     async def stop(self) -> None:
         if self._task:
@@ -85,7 +84,7 @@ class Listener:
                 self._say(errors.told(error))
             finally:
                 self._healthy = False
-            await asyncio.sleep(self._env.jitter(_RETRY_SECONDS, 0.25))
+            await asyncio.sleep(self._env.jitter(Tuning.listen_retry_seconds, 0.25))
 
     def _say(self, why: str) -> None:
         if not self._said:
@@ -110,7 +109,7 @@ class Listener:
             if not await self._store.notify(f"n:{self._echo}"):
                 self._healthy = False
                 self._say(_QUEUE_FULL)
-                await self._pause(_RETRY_SECONDS)
+                await self._pause(Tuning.listen_retry_seconds)
                 continue
             try:
                 async with asyncio.timeout(self._settings.timings.call_timeout):

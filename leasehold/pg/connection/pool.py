@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
-from leasehold import errors, own
+from leasehold import errors, own_tasks
 from leasehold.config import Settings
-from leasehold.pg.connection.exchange import Answer, Row
-from leasehold.pg.connection.link import Ear, settle
-from leasehold.pg.connection.session import BYTE_SECONDS, Params, ServerFacts, Session, read
-from leasehold.pg.schema.migrate import SCHEMA_NUMBER
+from leasehold.pg.connection.fast.exchange import Row
+from leasehold.pg.connection.fast.link import Ear, Link, settle
+from leasehold.pg.connection.session import BYTE_SECONDS, Params, ServerFacts, Session
+from leasehold.pg.schema.migrate import SCHEMA_NUMBER, check_known
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class Pool:
         self._size = size
         self._idle_seconds = idle_seconds
         self._trimming: asyncio.TimerHandle | None = None
-        self._process = own.generation()
+        self._process = own_tasks.generation()
         self._turn = asyncio.Semaphore(size)
         self._running: set[asyncio.Task[Any]] = set()
         self._closing = asyncio.Lock()
@@ -53,10 +53,10 @@ class Pool:
         seconds = self._settings.call_timeout if timeout is None else timeout
         if aside:
             return await self._detached(self._fetch_aside(name, params, seconds))
-        if self._turn.locked() or not self._idle or not self._idle[-1].usable:
+        if Link.plain or self._turn.locked() or not self._idle or not self._idle[-1].usable:
             return await self._detached(self._fetch(name, params, seconds))
         await self._turn.acquire()  # does not wait
-        return await self._sent(self._idle.pop(), name, params, seconds)
+        return await self._fetch_on(self._idle.pop(), name, params, seconds)
 
     def now(self) -> float:
         """Return the time of the loop's clock, in seconds."""
@@ -83,7 +83,7 @@ class Pool:
         self._ears.discard(ear)
 
     def _check_process(self) -> None:
-        if self._process != own.generation():
+        if self._process != own_tasks.generation():
             raise errors.WrongConnection(
                 "a forked child cannot use the connections of its parent",
                 do="End the child with os._exit(), or start a new process instead of forking",
@@ -95,7 +95,7 @@ class Pool:
         return await answer
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = own.start(work)
+        task = own_tasks.start(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
@@ -103,24 +103,19 @@ class Pool:
         """Wait for a session, and run one statement on it."""
         give_up_at = self.now() + seconds
         session = await self._session(give_up_at, seconds)
-        return await self._sent(session, name, params, give_up_at - self.now())
+        return await self._fetch_on(session, name, params, give_up_at - self.now())
 
-    async def _sent(self, session: Session, name: str, params: Params, left: float) -> list[Row]:
-        """Run one statement on the session, and give the session back when the statement ends, even
-        if the caller was cancelled. The next caller can use it while this one reads its rows."""
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-
-        def ended(came: Answer | None, error: BaseException | None) -> None:
-            self._give_back(session)
-            settle(answer, came, error)
-
+    async def _fetch_on(
+        self, session: Session, name: str, params: Params, left: float
+    ) -> list[Row]:
+        """Run one statement on the session, and give the session back."""
         self.statements += 1
+        if not Link.plain:
+            return await session.fetch_fast(name, params, left, lambda: self._give_back(session))
         try:
-            session.send(name, params, left, ended)
-        except BaseException:
+            return await session.fetch(name, params, left)
+        finally:
             self._give_back(session)
-            raise
-        return read(await answer)
 
     async def _fetch_aside(self, name: str, params: Params, seconds: float) -> list[Row]:
         give_up_at = self.now() + seconds
@@ -293,9 +288,4 @@ def check_numbers(number: int | None, min_known: int) -> None:
             f"the schema has {number} migrations, this version needs {SCHEMA_NUMBER}",
             do="Run: leasehold schema apply",
         )
-    if min_known > SCHEMA_NUMBER:
-        raise errors.SchemaTooNew(
-            f"the schema needs a version of leasehold that knows migration {min_known}, "
-            f"this version knows {SCHEMA_NUMBER}",
-            do="Upgrade leasehold in this process",
-        )
+    check_known(min_known)

@@ -7,7 +7,7 @@ server limits neither a lost network link nor a COMMIT that waits for a standby.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -19,11 +19,11 @@ from leasehold import errors
 from leasehold.config import Settings
 from leasehold.model.job import decode
 from leasehold.pg.connection.connect import connect, read_iso
-from leasehold.pg.connection.copying import batched
 from leasehold.pg.connection.dsn import read_dsn
-from leasehold.pg.connection.exchange import Answer, Row
+from leasehold.pg.connection.fast.copying import batched
+from leasehold.pg.connection.fast.exchange import Answer, Row
+from leasehold.pg.connection.fast.link import Ear, Link, settle
 from leasehold.pg.connection.faults import translate
-from leasehold.pg.connection.link import Ear, Ended, Link
 from leasehold.pg.connection.timer import Timer
 from leasehold.pg.sql import query, statement
 
@@ -120,41 +120,46 @@ class Session:
         return cls(connection, facts, settings)
 
     async def fetch(self, name: str, params: Params, timeout: float) -> list[Row]:
-        """Run one statement of sql/ and return its rows. ``timeout`` is in seconds."""
+        """Run one statement of sql/ and return its rows. ``timeout`` is in seconds. The plain way:
+        through psycopg's cursor."""
         text = statement(name, self._settings.schema)
         async with self.guarded(timeout):
             cursor = await self.connection.execute(text, params)
             return await cursor.fetchall() if cursor.description else []
 
-    def send(self, name: str, params: Params, timeout: float, ended: Ended) -> None:
-        """Run one statement of sql/ as its own transaction. ``ended`` is called once, with its
-        Answer or with the error that ``fetch`` would raise, even if the caller was cancelled.
-
-        If the statement cannot be sent, this raises the error itself.
-        """
+    async def fetch_fast(
+        self, name: str, params: Params, timeout: float, free: Callable[[], None]
+    ) -> list[Row]:
+        """Do what ``fetch`` does, without a cursor. ``free`` is called once, when the statement
+        ends, even if the caller was cancelled: the session then has room for the next statement,
+        while this caller reads its rows."""
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         timer = self._timer
         timer.start(timeout)
 
-        def then(answer: Answer | None, error: BaseException | None) -> None:
+        def ended(came: Answer | None, error: BaseException | None) -> None:
             timer.stop()
             if isinstance(error, _DRIVERS):
                 told = timer.explained(error)
                 told.__cause__ = error
                 error = told
-            ended(answer, error)
+            free()
+            settle(answer, came, error)
 
         try:
-            self.connection.send(query(name, self._settings.schema), params, then)
+            self.connection.send(query(name, self._settings.schema), params, ended)
         except BaseException as error:
             timer.stop()
+            free()
             if isinstance(error, _OF_A_CALL):
                 raise timer.explained(error) from error
             raise
+        return read(await answer)
 
     async def copy(
         self, name: str, lines: Iterable[str], timeout: float, most: int, most_bytes: int = 0
     ) -> None:
-        """COPY at most ``most`` lines (see pg/copying.py): all of them or none. ``timeout`` is in
+        """COPY at most ``most`` lines (see fast/copying.py): all of them or none. ``timeout`` is in
         seconds for the whole call. Each line and each byte extends it.
 
         The COMMIT is a separate message, sent when the rows are known to be in the table. So a COPY

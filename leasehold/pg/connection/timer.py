@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from leasehold import errors
+from leasehold.pg.connection.fast.link import Link
 from leasehold.pg.connection.faults import translate
-from leasehold.pg.connection.link import Link
 
 _SHORTEST = 0.001
 _LOOK_SECONDS = 0.5

@@ -20,16 +20,15 @@ from leasehold.config import Settings
 from leasehold.env import Env
 from leasehold.pg.connection.connect import connect, read_iso
 from leasehold.pg.connection.dsn import read_dsn
-from leasehold.pg.connection.exchange import Row
+from leasehold.pg.connection.fast.exchange import Row
+from leasehold.pg.connection.fast.link import Link
 from leasehold.pg.connection.faults import translate
-from leasehold.pg.connection.link import Link
 from leasehold.pg.connection.session import TCP
 from leasehold.pg.schema import migrate
 from leasehold.pg.schema.roles import ADMIN, ROLES, rights
 from leasehold.pg.sql import statement
 from leasehold.pg.stores.reports import PgReports
 from leasehold.ports.doctor import NEVER, SESSION, TRANSACTION, Clocks, Examination, Gaps, Tokens
-from leasehold.ports.operation import named
 
 _SETTINGS = (
     "synchronous_commit default_transaction_isolation fsync full_page_writes autovacuum "
@@ -210,14 +209,13 @@ class _Examiner:
         reports = PgReports(self._settings, connections=1)
         try:
             self._found.tables = await reports.tables()
-            self._found.pins = await reports.transactions(_PINS)
+            self._found.transactions = await reports.store.transactions(_PINS)
             self._found.nodes = await reports.store.nodes(1000)
         finally:
             await reports.close()
 
     async def _nodes(self) -> None:
-        rows = await self._ask("doctor/connections", {})
-        self._found.connections = named("application count")(rows)
+        self._found.connections = dict(await self._ask("doctor/connections", {}))
         self._found.trouble = dict(await self._ask("doctor/trouble", {"now": None}))
 
     # -- over some time --------------------------------------------------------------------------

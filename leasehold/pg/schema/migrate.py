@@ -192,11 +192,17 @@ async def _refuse_newer(session: Session, schema: str, done: dict[int, str]) -> 
         f"select max(min_known) from {schema}.migration".encode()
     )
     row = await cursor.fetchone()
-    if row and row[0] > SCHEMA_NUMBER:
+    if row:
+        check_known(row[0])
+
+
+def check_known(min_known: int) -> None:
+    """Raises SchemaTooNew if this version does not know the migration that programs must know."""
+    if min_known > SCHEMA_NUMBER:
         raise errors.SchemaTooNew(
-            f"the schema needs a leasehold that knows migration {row[0]}, "
-            f"this one knows {SCHEMA_NUMBER}",
-            do="Upgrade leasehold here",
+            f"the schema needs a version of leasehold that knows migration {min_known}, "
+            f"this version knows {SCHEMA_NUMBER}",
+            do="Upgrade leasehold in this process",
         )
 
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
 
-from leasehold.errors import ConfigError, suggest
-
 ENQUEUE, WORKER, OBSERVER, ADMIN = "enqueue", "worker", "observer", "admin"
 ROLES = {
     ENQUEUE: "may enqueue jobs through leasehold.enqueue, and nothing else",
@@ -186,10 +184,3 @@ def _statistics(name: str) -> str:
         f"    raise notice 'pg_read_all_stats was not granted to {name}: ask a superuser';\n"
         "end $$;"
     )
-
-
-def check_role(role: str) -> str:
-    """Raises ConfigError if it is not one of :data:`ROLES`."""
-    if role not in ROLES:
-        raise ConfigError("no such role", got=role, do=suggest(role, ROLES))
-    return role

@@ -9,11 +9,12 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from leasehold.pg.connection.exchange import Row
+from leasehold.model.deadline import Level
+from leasehold.pg.connection.encodings import fetch_told, has_words
+from leasehold.pg.connection.fast.exchange import Row
 from leasehold.pg.connection.pool import Pool
 from leasehold.pg.connection.session import Params
-from leasehold.pg.connection.words import fetch_told, has_words
-from leasehold.ports import Operation, Term
+from leasehold.ports import Operation
 from leasehold.ports.operation import Operations
 
 
@@ -32,12 +33,10 @@ class PgOperations(Operations):
 
 
 def _sent(params: Params, documents: frozenset[str]) -> Params:
-    """The parameters as psycopg takes them. A Term becomes two: leader and term."""
+    """The parameters as psycopg takes them."""
     sent: Params = {}
     for name, value in params.items():
-        if isinstance(value, Term):
-            sent["leader"], sent["term"] = value
-        elif name in documents:
+        if name in documents:
             sent[name] = Jsonb(value, _dumps)
         elif isinstance(value, (tuple, set, frozenset)):
             sent[name] = list(value)
@@ -48,6 +47,8 @@ def _sent(params: Params, documents: frozenset[str]) -> Params:
 
 def _plain(value: Any) -> Any:
     """Convert what JSON lacks: records, times and ids."""
+    if isinstance(value, Level):
+        return value.as_json()
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from leasehold.config import ON_DEMAND_SECONDS, Settings
+from leasehold.config import ON_DEMAND_SECONDS, Settings, Tuning
 from leasehold.errors import BadFilter
 from leasehold.model.filter import JobFilter
 from leasehold.model.job import JobRecord
@@ -16,16 +16,6 @@ from leasehold.pg.stores.execution import PgOperations
 from leasehold.pg.stores.store import PgStore
 from leasehold.ports import EventView, JobPage, Reports
 
-CALL_SECONDS = 5.0
-LOOK_ROWS = 5_000
-"""How many jobs one page examines, at most, to find the matching ones."""
-BAD_ROWS = 3_000
-"""The same for jobs that did not complete. Each is on another page of the table."""
-LANE_ROWS = 10_000
-"""How many jobs at the heads of all queues are examined to find the running ones."""
-EVENT_ROWS = 10_000
-FAR_ROWS = 1_000_000
-"""How many jobs a bulk action examines, in several steps."""
 _LAST = UUID(int=(1 << 128) - 1)
 _FIRST = UUID(int=0)
 _LONG_AGO = datetime(1, 1, 2, tzinfo=UTC)
@@ -37,7 +27,9 @@ class PgReports(PgOperations, Reports):
     """Belongs to one event loop. Uses at most ``connections``, which ``store`` shares."""
 
     def __init__(self, settings: Settings, connections: int = 2) -> None:
-        limited = replace(settings, call_timeout=min(settings.call_timeout, CALL_SECONDS))
+        limited = replace(
+            settings, call_timeout=min(settings.call_timeout, Tuning.page_call_seconds)
+        )
         self.store = PgStore(limited, "web", connections, ON_DEMAND_SECONDS)
         self._pool = self.store.pool
 
@@ -65,7 +57,7 @@ class PgReports(PgOperations, Reports):
             found, looked = found + ids, looked + seen
             if len(found) > most:
                 return found[:most], True
-            if after is None or not far or looked >= FAR_ROWS:
+            if after is None or not far or looked >= Tuning.bulk_rows:
                 return found, after is not None
 
     async def _look(self, wanted: JobFilter, after: str | None, limit: int, scan: int) -> Look:
@@ -91,7 +83,7 @@ class PgReports(PgOperations, Reports):
         return ids, [str(i) for i in ids], end, looked
 
     async def _running(self, params: dict[str, Any], after: str | None) -> Look:
-        params.update(after=_uuid(after) if after else _FIRST, scan=LANE_ROWS)
+        params.update(after=_uuid(after) if after else _FIRST, scan=Tuning.page_head_rows)
         looked, _, ids = (await self._pool.fetch("web/jobs_running", params))[0]
         return ids, [str(i) for i in ids], None, looked
 
@@ -112,7 +104,7 @@ class PgReports(PgOperations, Reports):
     async def events(
         self, kind: str | None, level: str | None, before: int | None, limit: int
     ) -> tuple[list[EventView], int | None]:
-        scan = EVENT_ROWS if kind or level else limit + 1
+        scan = Tuning.page_event_rows if kind or level else limit + 1
         params = {
             "kind": kind, "level": level, "before": before, "limit": limit + 1, "scan": scan,
         }  # fmt: skip
@@ -130,7 +122,9 @@ def _narrow(wanted: JobFilter) -> bool:
 
 
 def _scan(wanted: JobFilter) -> int:
-    return BAD_ROWS if wanted.state in FINISHED - {State.COMPLETED} else LOOK_ROWS
+    return (
+        Tuning.page_bad_rows if wanted.state in FINISHED - {State.COMPLETED} else Tuning.page_rows
+    )
 
 
 def _uuid(text: str) -> UUID:

@@ -6,14 +6,12 @@ from leasehold.config import Settings
 from leasehold.pg.connection.pool import Pool
 from leasehold.pg.connection.session import ServerFacts
 from leasehold.pg.stores.execution import PgOperations
-from leasehold.pg.stores.store_deadlines import PgDeadlines
 from leasehold.pg.stores.store_jobs import PgJobs
-from leasehold.pg.stores.store_nodes import PgNodes
 from leasehold.pg.stores.store_operator import PgOperator
 from leasehold.ports import Store
 
 
-class PgStore(PgOperations, PgNodes, PgJobs, PgDeadlines, PgOperator, Store):
+class PgStore(PgOperations, PgJobs, PgOperator, Store):
     """All operations over one pool. Belongs to one event loop."""
 
     def __init__(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
+from leasehold.config import Tuning
 from leasehold.errors import Conflict, PermissionDenied, Unavailable
 from leasehold.model.begins import Begins, Seen
 from leasehold.model.filter import JobFilter
@@ -22,17 +23,14 @@ from leasehold.model.job import (
     plain_first_try,
 )
 from leasehold.model.states import State
-from leasehold.pg.connection.copying import NULL, field, text
-from leasehold.pg.connection.exchange import Row
+from leasehold.pg.connection.encodings import fetch_told
+from leasehold.pg.connection.fast.copying import NULL, field, text
+from leasehold.pg.connection.fast.exchange import Row
 from leasehold.pg.connection.pool import Pool
-from leasehold.pg.connection.words import fetch_told
-from leasehold.ports import Acked, AckItem, AdvisoryClaimStore, Completion, JobStore, Now
-
-_LOOKS = 8
-_FIRST_PAUSE = 0.01
+from leasehold.ports import Acked, AckItem, DashboardStore, JobStore, Now
 
 
-class PgJobs(JobStore, AdvisoryClaimStore):
+class PgJobs(JobStore, DashboardStore):
     _pool: Pool
     _may_insert = True
     """False if the login may only call leasehold.enqueue, not write the table itself."""
@@ -117,14 +115,6 @@ class PgJobs(JobStore, AdvisoryClaimStore):
                     begins.saw(job.queue, Seen._make(job.seen))
         return jobs
 
-    async def claim_candidates(
-        self, node: UUID, epoch: int, jobs: Sequence[UUID], limit: int, now: Now
-    ) -> list[ClaimedJob]:
-        params = {"node": node, "epoch": epoch, "ids": list(jobs), "limit": limit, "now": now}
-        rows = await self._pool.fetch("job/claim_candidates", params)
-        claimed = {row[0]: ClaimedJob(*row) for row in rows}
-        return [claimed[job] for job in jobs if job in claimed]
-
     async def ack(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
         """Record outcomes. A batch in which every job succeeded uses a shorter statement."""
         items = sorted(items, key=_job_number)  # rows are locked in this order
@@ -160,48 +150,11 @@ class PgJobs(JobStore, AdvisoryClaimStore):
         before = {item.job for item in rest if item.job not in taken}
         return Acked(acked.written | before, acked.locked)
 
-    async def completion(self, node: UUID, job: UUID, token: int) -> Completion:
-        params = {"node": node, "job": job, "token": token}
-        free, there = (await self._pool.fetch("job/completion", params))[0]
-        if free:
-            return Completion.ROLLED_BACK
-        return Completion.OPEN if there else Completion.OVER
-
-    async def give_back(
-        self, node: UUID, claims: Sequence[tuple[UUID, int]], now: Now = None
-    ) -> int:
-        params = {
-            "node": node,
-            "ids": [job for job, _ in claims],
-            "tokens": [token for _, token in claims],
-            "now": now,
-        }
-        return len(await self._pool.fetch("job/give_back", params))
-
     async def cancel(self, job: UUID, reason: str, now: Now) -> str | None:
-        return await self._control("job/cancel", {"job": job, "reason": reason, "now": now})
+        return await _control(job, lambda: self.cancel_many([job], reason, now))
 
     async def retry(self, job: UUID, now: Now) -> str | None:
-        return await self._control("job/retry", {"job": job, "now": now})
-
-    async def _control(self, name: str, params: dict[str, object]) -> str | None:
-        """Run an operation on one job. A job that is moving between its tables may be visible in
-        neither: try again with a fresh snapshot before reporting that it does not exist."""
-        where: str | None = None
-        for look in range(_LOOKS):
-            where = (await fetch_told(self._pool, name, params))[0][0]
-            if where is not None and where != "locked":
-                return where
-            if where is None and look >= 2:
-                return None
-            # wait here: in the database, later calls would queue behind this one
-            await asyncio.sleep(_FIRST_PAUSE * 2**look if where else 0)
-        raise Conflict(
-            "a transaction holds a lock on the job's row: its handler completes it there, or "
-            "another session has locked it",
-            got=str(params["job"]),
-            do="Try again when that transaction has ended",
-        )
+        return await _control(job, lambda: self.retry_many([job], now))
 
     async def get(self, job: UUID) -> JobRecord | None:
         for _ in range(2):  # as in _control
@@ -213,6 +166,25 @@ class PgJobs(JobStore, AdvisoryClaimStore):
     async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
         params = {**wanted.params(), "nodes": None, "limit": limit}
         return [JobRecord(*row) for row in await self._pool.fetch("job/list", params)]
+
+
+async def _control(job: UUID, act: Callable[[], Awaitable[dict[UUID, str]]]) -> str | None:
+    """Act on one job. A job that is moving between its tables may be visible in neither: try again
+    with a fresh snapshot before reporting that it does not exist."""
+    for look in range(Tuning.locked_tries):
+        where = (await act()).get(job)
+        if where is not None and where != "locked":
+            return where
+        if where is None and look >= 2:
+            return None
+        # wait here: in the database, later calls would queue behind this one
+        await asyncio.sleep(Tuning.locked_first_pause * 2**look if where else 0)
+    raise Conflict(
+        "a transaction holds a lock on the job's row: its handler completes it there, or "
+        "another session has locked it",
+        got=str(job),
+        do="Try again when that transaction has ended",
+    )
 
 
 _SHARED = attrgetter(*COLUMNS)

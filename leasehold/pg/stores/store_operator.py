@@ -1,4 +1,4 @@
-"""The store's operations for operators and the pruner that need more than a declaration."""
+"""The store's operations for operators that need more than a declaration."""
 
 from __future__ import annotations
 
@@ -11,11 +11,6 @@ _LOOKS = 5
 
 class PgOperator(OperatorStore, LockStore):
     _pool: Pool
-
-    async def prune(self, days: dict[str, int], limit: int, now: Now) -> int:
-        kept = {f"{what}_days": count for what, count in days.items()}
-        rows = await self._pool.fetch("prune/rows", {**kept, "limit": limit, "now": now})
-        return int(rows[0][0])
 
     async def check_schema(self) -> None:
         number, min_known = (await self._pool.fetch("status/schema", {}))[0]

@@ -32,8 +32,8 @@ from leasehold.errors import (
 from leasehold.model.codec import Codec, sealed
 from leasehold.model.deadline import Level
 from leasehold.model.job import JobRequest, encode
+from leasehold.pg.connection.encodings import json_in_ascii
 from leasehold.pg.connection.faults import translate
-from leasehold.pg.connection.words import json_in_ascii
 from leasehold.pg.sql import statement
 
 _IDLE_MS = 10_000
@@ -119,6 +119,11 @@ class UserConnections:
         """Delete a schedule that was put, if the user's transaction commits."""
         params = {"app": json.dumps(app), "name": json.dumps(name)}
         return bool(await self.fetch(connection, "user/schedule_delete", params))
+
+    async def pause_schedule(self, connection: Any, app: str, name: str, paused: bool) -> bool:
+        """Pause a schedule, or resume it, if the user's transaction commits."""
+        params = {"app": json.dumps(app), "name": json.dumps(name), "paused": paused, "now": None}
+        return bool(await self.fetch(connection, "user/schedule_pause", params))
 
     async def verify(self, connection: Any, name: str, token: int, idle_seconds: float) -> None:
         """Hold a lease's fence until the user's transaction ends. Raises LostLease."""

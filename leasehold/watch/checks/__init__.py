@@ -12,10 +12,7 @@ from leasehold.watch.checks.nodes import claimants
 from leasehold.watch.checks.registry import (
     CHECKS,
     COUNT_CAP,
-    INFO,
-    PROBLEM,
     Check,
-    Problem,
     database_problem,
     problems,
 )
@@ -24,6 +21,6 @@ KINDS = tuple(CHECKS)
 """Every kind of problem."""
 
 __all__ = [
-    "CHECKS", "COUNT_CAP", "INFO", "KINDS", "PROBLEM", "Check", "Problem", "claimants",
+    "CHECKS", "COUNT_CAP", "KINDS", "Check", "claimants",
     "database_problem", "house", "jobs", "nodes", "problems", "schedules",
 ]  # fmt: skip

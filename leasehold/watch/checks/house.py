@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leasehold import errors
+from leasehold.config import DEAF_SECONDS, SLOT_TRANSACTIONS
 from leasehold.errors import shorten
 from leasehold.ports import EventView
-from leasehold.watch.checks.registry import CHECKS, INFO, Check, Said, check, lately, since
+from leasehold.watch.checks.registry import CHECKS, Check, Said, check, lately, since
 from leasehold.watch.facts import Facts, duration
-
-DEAF_SECONDS = 6.0
-"""A node that has had no wake-ups for longer than this is not just starting."""
+from leasehold.watch.finding import NOTE
 
 
 # -- the house -------------------------------------------------------------------------------------
@@ -50,7 +49,7 @@ def _wakeups_lost(facts: Facts) -> Iterator[str | Said]:
     "Nodes connect through a pooler, which forwards no notifications, so they poll for new jobs.",
     "Nothing, unless jobs must start within milliseconds. Then give the workers a direct "
     "connection",
-    severity=INFO, page="nodes",
+    level=NOTE, page="nodes",
 )  # fmt: skip
 def _polling(facts: Facts) -> Iterator[str | Said]:
     pooled = [node for node in facts.live_nodes if (node.info or {}).get("pooled")]
@@ -82,22 +81,31 @@ def _cannot_start(facts: Facts) -> Iterator[str | Said]:
 
 @check(
     "xmin_pinned",
-    "A transaction has been open for longer than pin_seconds (300 by default): vacuum cannot "
-    "remove dead rows, and tables grow.",
+    "A transaction has been open for longer than pin_seconds (300 by default), or a replication "
+    "slot that nobody uses is old: vacuum cannot remove dead rows, and tables grow.",
     "{do}",
-    page="database", shared=True,
+    page="database", shared=True, doctor=True,
 )  # fmt: skip
 def _xmin_pinned(facts: Facts) -> Iterator[str | Said]:
-    old = [row for row in facts.pins if (row["seconds"] or 0.0) > facts.pin_seconds]
-    if old:
-        row = old[0]
-        named = " ".join(str(row[key]) for key in ("role", "application") if row[key])
-        end = f"End it: select pg_terminate_backend({row['pid']})"
+    grow = ": vacuum cannot remove dead rows, and tables grow"
+    opened = [row for row in facts.transactions if (row.open_seconds or 0.0) > facts.pin_seconds]
+    if opened:
+        row = max(opened, key=lambda row: row.open_seconds or 0.0)
+        named = " ".join(name for name in (row.role, row.application) if name)
+        end = f"End it: select pg_terminate_backend({row.pid})"
         yield Said(
-            f"A {row['what']} ({row['pid']}: {shorten(named)}, {row['state']}) has been open for "
-            f"{duration(row['seconds'])}: vacuum cannot remove dead rows, and tables grow",
-            {"do": end if row["what"] == "transaction" else f"rollback prepared '{row['pid']}'"},
+            f"A {row.what} ({row.pid}: {shorten(named)}, {row.state}) has been open for "
+            f"{duration(row.open_seconds or 0.0)}{grow}",
+            {"do": end if row.what == "transaction" else f"rollback prepared '{row.pid}'"},
         )
+    for row in facts.transactions:
+        unused = row.what == "replication slot" and row.state == "inactive"
+        if unused and row.xmin_age > SLOT_TRANSACTIONS:
+            yield Said(
+                f"The replication slot {row.pid} is not in use and {row.xmin_age:,} transactions "
+                f"old{grow}",
+                {"do": f"If nobody needs it: select pg_drop_replication_slot('{row.pid}')"},
+            )
 
 
 @check(
@@ -122,7 +130,7 @@ def _clock_jumped(facts: Facts) -> Iterator[str | Said]:
     "versions_differ",
     "Live nodes run different versions of leasehold.",
     "Normal during a deployment; otherwise upgrade all nodes to the same version (leasehold nodes)",
-    page="nodes", alert="info", alert_after="1h",
+    page="nodes", alert="info", alert_after="1h", doctor=True,
 )  # fmt: skip
 def _versions_differ(facts: Facts) -> Iterator[str | Said]:
     versions = sorted({node.version for node in facts.live_nodes})

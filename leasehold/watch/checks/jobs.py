@@ -21,13 +21,13 @@ from leasehold.watch.facts import Facts, duration
 )  # fmt: skip
 def _jobs_discarded(facts: Facts) -> Iterator[str | Said]:
     for row in facts.failures:
-        finished = max(row["finished"], row["discarded"])
-        if row["discarded"] and row["discarded"] >= DISCARDED_SHARE * finished:
+        finished = max(row.finished, row.discarded)
+        if row.discarded and row.discarded >= DISCARDED_SHARE * finished:
             yield Said(
-                f"Jobs of the task {row['task']!r} are discarded: {row['discarded']:,} of "
+                f"Jobs of the task {row.task!r} are discarded: {row.discarded:,} of "
                 f"{finished:,} that finished within {duration(TROUBLE_SECONDS)}. "
-                f"The newest error: {error_line(row['error'])}",
-                {"task": row["task"]},
+                f"The newest error: {error_line(row.error)}",
+                {"task": row.task},
             )
 
 
@@ -40,13 +40,13 @@ def _jobs_discarded(facts: Facts) -> Iterator[str | Said]:
 )  # fmt: skip
 def _jobs_failing(facts: Facts) -> Iterator[str | Said]:
     for row in facts.failures:
-        attempts = row["failed"] + max(row["finished"], row["discarded"])
-        if row["failed"] >= FAILED_FEWEST and row["failed"] >= FAILED_SHARE * attempts:
+        attempts = row.failed + max(row.finished, row.discarded)
+        if row.failed >= FAILED_FEWEST and row.failed >= FAILED_SHARE * attempts:
             yield Said(
-                f"Attempts of the task {row['task']!r} fail and are retried: "
-                f"{row['failed']:,} of {attempts:,} within {duration(TROUBLE_SECONDS)}. "
-                f"The newest error: {error_line(row['error'])}",
-                {"task": row["task"]},
+                f"Attempts of the task {row.task!r} fail and are retried: "
+                f"{row.failed:,} of {attempts:,} within {duration(TROUBLE_SECONDS)}. "
+                f"The newest error: {error_line(row.error)}",
+                {"task": row.task},
             )
 
 

@@ -4,38 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
 from leasehold import errors
 from leasehold.config import TROUBLE_SECONDS
 from leasehold.errors import shorten
-from leasehold.ports import EventView, FailingSchedule, LeaderView, NodeView, ScheduleView
+from leasehold.ports import EventView, FailingSchedule, LeaderView, NodeView, StoredSchedule
 from leasehold.watch.facts import Facts, duration
+from leasehold.watch.finding import NOTE, WRONG, Finding
 
-PROBLEM, INFO = "problem", "info"
 COUNT_CAP = 10_000
 """The summary's counts stop at this number."""
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One problem found. ``kind`` is stable, for tools; ``sentence`` says what is wrong and ``do``
-    what helps."""
-
-    kind: str
-    sentence: str
-    do: str
-    info: bool = False
-    """True: worth knowing, but nothing is wrong."""
-
-    @property
-    def docs(self) -> str:
-        return CHECKS[self.kind].docs
-
-    def as_json(self) -> dict[str, str]:
-        return {"kind": self.kind, "sentence": self.sentence, "do": self.do, "docs": self.docs}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +39,8 @@ class Check:
     hint: str
     """What helps; its ``{placeholders}`` are filled with what was found."""
     find: Find | None = None
-    severity: str = PROBLEM
-    """PROBLEM, or INFO: worth knowing, but nothing is wrong."""
+    level: str = WRONG
+    """WRONG, or NOTE: worth knowing, but nothing is wrong."""
     shared: bool = False
     """Checked over all applications, even when a person asks about one."""
     page: str = ""
@@ -70,6 +51,8 @@ class Check:
     """How long the problem lasts before the alert fires."""
     error: type[errors.LeaseholdError] | None = None
     """The class of error that this check stands for."""
+    doctor: bool = False
+    """It is about what the application stands on, so that it is wrong for the doctor, too."""
 
     @property
     def docs(self) -> str:
@@ -83,10 +66,10 @@ class Check:
             return "leasehold status says what to type"
         return re.sub(r"\{(\w+)[^}]*\}", lambda gap: gap[1].upper(), self.hint)
 
-    def problem(self, said: str | Said) -> Problem:
+    def finding(self, said: str | Said) -> Finding:
         said = Said(said) if isinstance(said, str) else said
         hint = self.hint.format(**said.fill) if said.fill else self.hint
-        return Problem(self.kind, said.sentence, hint, said.info or self.severity == INFO)
+        return Finding(self.kind, NOTE if said.info else self.level, said.sentence, hint, self.docs)
 
 
 CHECKS: dict[str, Check] = {}
@@ -103,26 +86,27 @@ def check(kind: str, meaning: str, hint: str, **options: Any) -> Callable[[Find]
     return declare
 
 
-def problems(facts: Facts, apps: Collection[str] = ()) -> list[Problem]:
+def problems(facts: Facts, apps: Collection[str] = ()) -> list[Finding]:
     """What is wrong, then what is only worth knowing. ``apps`` limits this to these applications,
     except for the checks that all of them share."""
     mine = facts.of_apps(apps)
     found = [
-        one.problem(said)
+        one.finding(said)
         for one in CHECKS.values()
         if one.find
         for said in one.find(facts if one.shared else mine)
     ]
-    return sorted(found, key=lambda problem: problem.info)
+    return sorted(found, key=lambda finding: finding.info)
 
 
-def database_problem(error: errors.LeaseholdError) -> Problem:
+def database_problem(error: errors.LeaseholdError) -> Finding:
     """The only problem to report when the database could not be read."""
     one = next((c for c in CHECKS.values() if c.error and isinstance(error, c.error)), None)
     what = error.what if error.got is ... else f"{error.what}: {shorten(error.got)}"
     sentence = " ".join(what.split())
     chosen = one or CHECKS["error"]
-    return Problem(chosen.kind, sentence[:1].upper() + sentence[1:], error.do or chosen.hint)
+    told = Said(sentence[:1].upper() + sentence[1:])
+    return replace(chosen.finding(told), do=error.do or chosen.hint)
 
 
 # -- words -----------------------------------------------------------------------------------------
@@ -141,7 +125,7 @@ def since(facts: Facts, event: EventView) -> str:
     return duration(facts.ago(event.at))
 
 
-def schedule_named(row: ScheduleView | FailingSchedule) -> str:
+def schedule_named(row: StoredSchedule | FailingSchedule) -> str:
     return f"{row.name!r} of {row.app!r}"
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leasehold.config import RESTART_SECONDS
+from leasehold.config import RESTART_SECONDS, SILENT_SCHEDULE_SECONDS
 from leasehold.errors import error_line, shorten
-from leasehold.ports import EventView, Rows
+from leasehold.ports import EventView, UnhandledBreach
 from leasehold.watch.checks.registry import (
-    INFO,
     Said,
     check,
     lately,
@@ -16,9 +15,7 @@ from leasehold.watch.checks.registry import (
     since,
 )
 from leasehold.watch.facts import Facts, duration
-
-SILENT_SCHEDULE_SECONDS = 10.0
-"""A schedule is silent if a due moment has been undecided for this long."""
+from leasehold.watch.finding import NOTE
 
 
 # -- schedules and deadlines -----------------------------------------------------------------------
@@ -112,7 +109,7 @@ def _excused(event: EventView) -> str:
     "schedule_paused",
     "A person paused a schedule.",
     "To resume it: leasehold schedules resume {name}",
-    severity=INFO, page="schedules",
+    level=NOTE, page="schedules",
 )  # fmt: skip
 def _schedule_paused(facts: Facts) -> Iterator[str | Said]:
     for schedule in facts.schedules:
@@ -145,12 +142,12 @@ def _deadline_breached(facts: Facts) -> Iterator[str | Said]:
     page="deadlines?state=breached", shared=True, alert="critical",
 )  # fmt: skip
 def _breach_unhandled(facts: Facts) -> Iterator[str | Said]:
-    by_task: dict[tuple[str, str], Rows] = {}
+    by_task: dict[tuple[str, str], list[UnhandledBreach]] = {}
     for row in facts.unhandled:
-        by_task.setdefault((row["task"], row["why"]), []).append(row)
+        by_task.setdefault((row.task, row.why), []).append(row)
     for (task, why), rows in sorted(by_task.items()):
-        named = f"{rows[0]['name']!r}" + (f" and {len(rows) - 1} more" if len(rows) > 1 else "")
-        ids = ", ".join(str(row["callback_job"]) for row in rows[:3])
+        named = f"{rows[0].name!r}" + (f" and {len(rows) - 1} more" if len(rows) > 1 else "")
+        ids = ", ".join(str(row.callback_job) for row in rows[:3])
         if why == "unknown":
             yield Said(
                 f"No callback ran for a missed deadline ({named}): "

@@ -64,9 +64,9 @@ class Scene:
         """The DSN of another, empty database on the server."""
         return self.stack.enter_context(servers.database(self.server.dsn))
 
-    def own_server(self) -> Any:
-        """A server for this scene alone, to do harm to."""
-        self.server = self.stack.enter_context(servers.server())
+    def own_server(self, settings: dict[str, str] | None = None) -> Any:
+        """A server for this scene alone, to do harm to, or with settings of its own."""
+        self.server = self.stack.enter_context(servers.server(settings=settings))
         self.use(self.stack.enter_context(servers.database(self.server.dsn)))
         return self.server
 

@@ -1,0 +1,1 @@
+"""``manage.py leasehold`` and ``manage.py leasehold_worker``."""

@@ -49,6 +49,23 @@ class Initial(migrations.Migration):  # type: ignore[misc]
                 "permissions": (("operate", "Can act in leasehold's dashboard"),),
             },
         ),
+        migrations.CreateModel(
+            name="Schedule",
+            fields=[
+                ("name", models.TextField(primary_key=True, serialize=False)),
+                ("task_name", models.TextField()),
+                ("described", models.TextField()),
+                ("paused", models.BooleanField()),
+                ("next_at", models.DateTimeField(null=True)),
+                ("last_fire_at", models.DateTimeField(null=True)),
+                ("last_state", models.TextField(null=True)),
+            ],
+            options={
+                "db_table": f'"{app.settings.schema}"."schedules"',
+                "managed": False,
+                "default_permissions": (),
+            },
+        ),
     )
 
 

@@ -66,6 +66,6 @@ with clock as materialized (
             where d.state = 'armed' and d.due_at > coalesce(%(now)s::timestamptz, now())
             order by d.due_at limit 1) as seconds
 )
-select n.seconds, (select count(*) from woken), b.id, b.level, b.name, case when b.of_job then b.id end, b.due_at,
+select n.seconds, b.id, b.level, b.name, case when b.of_job then b.id end, b.due_at,
        extract(epoch from b.at - b.due_at)::float8, b.callback ->> 'task', b.callback_job
-from next n left join breached b on true
+from next n cross join woken left join breached b on true

@@ -7,7 +7,7 @@
 with mine as materialized (
     select id from leasehold.node where id = %(node)s and epoch = %(epoch)s for key share
 ), tried as materialized (
-    select c.id from unnest(%(ids)s::uuid[]) as c (id)
+    select c.id from unnest(%(jobs)s::uuid[]) as c (id)
     where (select count(*) from mine) > 0
       and pg_try_advisory_xact_lock(leasehold.lock_class('leasehold.job'),
                                     ('x' || right(c.id::text, 8))::bit(32)::integer)
@@ -36,3 +36,4 @@ select t.id, t.task_name, t.queue, t.payload, t.priority, t.attempt, t.max_attem
        t.claim_token, t.timeout_seconds, t.requeue_seconds, coalesce(t.tick_at, t.run_at),
        t.history, t.schedule, t.deadlines, t.trace, t.version
 from taken t
+order by array_position(%(jobs)s::uuid[], t.id)

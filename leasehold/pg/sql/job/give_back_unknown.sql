@@ -9,8 +9,9 @@
 -- index: claimed_to_pkey, job_ready (each level as far as the node has claimed), job_pkey, job_key_pkey, node_pkey
 with mine as materialized (
     select id from leasehold.node where id = %(node)s and epoch = %(epoch)s for key share
-), unknown as materialized (
-    select j.id, j.cancel_requested as unwanted
+), freed as materialized (
+    select j.id, case when j.cancel_requested then 'cancelled' end as over, null::timestamptz as began, null as why,
+           'its worker gave it back' as error, 1 as undone, 0 as crashed
     from mine join leasehold.claimed_to c on c.node = mine.id
     cross join lateral (
         select j.id, j.cancel_requested from leasehold.job j
@@ -18,17 +19,5 @@ with mine as materialized (
           and j.node = c.node and j.claim_token <> all (%(known)s::bigint[])
         for update of j
     ) j
-), back as (
-    update leasehold.job j 
-    set node = null, claim_token = null, fresh = false, seat = nextval('leasehold.seat_seq'), attempt = j.attempt - 1,
-        started_at = null
-    from unknown u where j.id = u.id and not u.unwanted
-    returning j.id, j.queue
-), gone as (
-    delete from leasehold.job j using unknown u where j.id = u.id and u.unwanted
-    returning j.*, 'cancelled' as ended, null::timestamptz as began, null::jsonb as result,
-              'its worker gave it back' as error, 1 as undone, 0 as crashed
-), {{job/_finish}}, woken as (
-    select leasehold.wake(array_agg(distinct queue)) from back
-)
-select r.id from (select id from back union all select id from gone) r, woken
+), {{job/_back}}
+select f.id from freed f, woken

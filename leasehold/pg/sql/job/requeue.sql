@@ -19,21 +19,11 @@ with mine as materialized (
     select id, claim_token, attempt, node, started_at, coalesce(%(now)s::timestamptz, now()), 'requeued', why
     from mine
     on conflict do nothing
-), back as (
-    update leasehold.job j
-    set node = null, claim_token = null, fresh = false, seat = nextval('leasehold.seat_seq'),
-        started_at = null, progress = null, progress_note = null,
-        last_error = mine.why
-    from mine where j.id = mine.id and mine.over is null
-    returning j.queue
-), gone as (
-    delete from leasehold.job j using mine where j.id = mine.id and mine.over is not null
-    returning j.*, mine.over as ended, mine.started_at as began, null::jsonb as result,
-              case mine.over when 'discarded' then mine.why else 'it ' || mine.why end as error,
-              0 as undone, 0 as crashed
-), {{job/_finish}}, woken as (
-    select leasehold.wake(array_agg(queue)) from back
-)
+), freed as (
+    select id, over, started_at as began, why, case over when 'cancelled' then 'it ' || why else why end as error,
+           0 as undone, 0 as crashed
+    from mine
+), {{job/_back}}
 select case when exists (select 1 from back) then 'available'
             when exists (select 1 from gone) then (select ended from gone)
             when exists (select 1 from leasehold.job

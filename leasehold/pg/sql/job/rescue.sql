@@ -15,7 +15,7 @@ with levels as materialized (
     select j.id, j.node, j.claim_token, j.attempt, j.queue, j.cancel_requested,
            coalesce(j.started_at, j.claimed_at) as started_at,
            j.crashes = 0 or j.started_at is not null as blamed,
-           j.crashes + 1 >= %(max_crashes)s and j.started_at is not null as poison
+           j.crashes + 1 >= %(max_crashes)s and j.started_at is not null as poison, j.crashes
     from levels l
     cross join lateral (
         select j.* from leasehold.job j
@@ -25,30 +25,18 @@ with levels as materialized (
         for update of j skip locked
     ) j
     limit %(limit)s
-), back as (
-    update leasehold.job j
-    set node = null, claim_token = null, fresh = false, seat = nextval('leasehold.seat_seq'),
-        started_at = null, progress = null, progress_note = null,
-        crashes = j.crashes + case when l.blamed then 1 else 0 end,
-        attempt = j.attempt - case when l.blamed then 0 else 1 end,
-        last_error = case when l.blamed then 'its worker died' else j.last_error end
-    from lost l
-    where j.id = l.id and not l.poison and not l.cancel_requested
-    returning j.id, j.queue
-), gone as (
-    delete from leasehold.job j using lost l
-    where j.id = l.id and (l.poison or l.cancel_requested)
-    returning j.*, case when l.poison then 'quarantined' else 'cancelled' end as ended, l.started_at as began,
-              null::jsonb as result, 0 as undone, 1 as crashed,
-              case when l.poison then format('its worker died %%s times while it ran', j.crashes + 1)
-                   else 'its worker died' end as error
-), {{job/_finish}}, tries as (
+), freed as (
+    select id, case when poison then 'quarantined' when cancel_requested then 'cancelled' end as over,
+           started_at as began, case when blamed then 'its worker died' end as why,
+           case when poison then format('its worker died %%s times while it ran', crashes + 1)
+                else 'its worker died' end as error,
+           (not (blamed or cancel_requested))::integer as undone, (blamed or cancel_requested)::integer as crashed
+    from lost
+), {{job/_back}}, tries as (
     insert into leasehold.attempt (job_id, claim_token, attempt, node, started_at, ended_at, outcome, error)
     select l.id, l.claim_token, l.attempt, l.node, l.started_at, coalesce(%(now)s::timestamptz, now()),
            'crashed', 'its worker died'
     from lost l where l.blamed
     on conflict do nothing
-), woken as (
-    select leasehold.wake(array_agg(distinct queue)) from back
 )
 select l.id, l.node, l.blamed, l.poison from lost l, woken

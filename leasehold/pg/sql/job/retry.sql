@@ -1,27 +1,42 @@
--- Run a job again: a finished one returns with no attempts made, a waiting one becomes due now.
+-- Run jobs again: finished ones return with no attempts made, waiting ones become due now. Locked rows are skipped. The
+-- answer says of each known job where it was: waiting, finished, running (as it is), or locked.
 -- edge: completed -> available
 -- edge: cancelled -> available
 -- edge: discarded -> available
 -- edge: quarantined -> available
 -- edge: scheduled -> available
 -- edge: retryable -> available
--- locks: job row
+-- locks: job rows by id FOR UPDATE SKIP LOCKED
 -- index: job_pkey, job_done_pkey, deadline_pkey
-with sooner as (
-    update leasehold.job
+with target as materialized (
+    select id from leasehold.job where id = any (%(jobs)s::uuid[]) and node is null order by id for update skip locked
+), sooner as (
+    update leasehold.job j
     set ready = true, held_because = null, fresh = fresh or not ready,
         seat = case when ready then seat else nextval('leasehold.seat_seq') end,
         run_at = least(run_at, coalesce(%(now)s::timestamptz, now()))
-    where id = %(job)s and node is null
-    returning queue
+    where j.id = any (array(select id from target)) and j.node is null
+    returning j.id, j.queue
 ), undone as (
     delete from leasehold.job_done d
-    where d.id = %(job)s and not exists (select 1 from leasehold.job j where j.id = %(job)s)
+    where d.id = any (%(jobs)s::uuid[]) and (select true from leasehold.job j where j.id = d.id) is null
     returning d.*
-), {{job/_again}}, woken as (
-    select leasehold.wake(array_agg(queue)) from (select queue from sooner union all select queue from again) q
+), again as (
+    insert into leasehold.job ({{job/_kept}}, last_error, run_at, deadlines)
+    select distinct on (id) {{job/_kept}}, last_error, coalesce(%(now)s::timestamptz, now()),
+           (select true from leasehold.deadline x -- a scalar subquery, and hidden from deadline_due
+            where x.id = undone.id and case x.state when 'armed' then true end limit 1) is not null
+    from undone order by id, finished_at desc
+    on conflict (id) do nothing
+    returning id, queue
+), woken as (
+    select leasehold.wake(array_agg(distinct queue))
+    from (select queue from sooner union all select queue from again) q
+), changed as (
+    select id, 'waiting' as place from sooner union all select id, 'finished' from again
+    union all
+    select id, 'running' from leasehold.job where id = any (%(jobs)s::uuid[]) and node is not null
 )
-select case when exists (select 1 from sooner) then 'waiting'
-            when exists (select 1 from again) then 'finished'
-            when exists (select 1 from leasehold.job where id = %(job)s) then 'running' end,
-       (select count(*) from woken)
+select id, place from changed, woken
+union all
+{{job/_unchanged}}

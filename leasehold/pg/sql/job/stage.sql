@@ -5,7 +5,7 @@
 -- locks: fence FOR SHARE, job rows FOR UPDATE SKIP LOCKED
 -- index: job_waiting, fence_pkey, deadline_due (in order), death_open (all of it), schedule_next; a scan of node
 with f as materialized (
-    select 1 from leasehold.fence where name = %(leader)s and token = %(term)s for share
+    select 1 from leasehold.fence where name = %(term_leader)s and token = %(term_token)s for share
 ), known as materialized (
     select distinct t from leasehold.node n, unnest(n.tasks) t where n.executes
 ), due as materialized (
@@ -37,5 +37,5 @@ select (select count(*) from staged), (select count(*) from later),
         from leasehold.deadline where state = 'armed' order by due_at limit 1),
        exists (select 1 from leasehold.death where not settled),
        exists (select 1 from leasehold.schedule
-               where app = %(leader)s and not paused and next_at <= coalesce(%(now)s::timestamptz, now())),
+               where app = %(term_leader)s and not paused and next_at <= coalesce(%(now)s::timestamptz, now())),
        (select count(*) from woken)

@@ -6,14 +6,14 @@
 -- index: leader_pkey, fence_pkey, bid_pkey, term_pkey, node_pkey
 with taken as (
     update leasehold.leader l
-    set node = %(node)s, token = greatest(l.token + 1, leasehold.timeline() - 1 << 32), seq = l.seq + 1,
+    set node = %(node_id)s, token = greatest(l.token + 1, leasehold.timeline() - 1 << 32), seq = l.seq + 1,
         lease_seconds = %(lease_seconds)s, acquired = l.acquired + 1,
         expired = l.expired + (l.node is not null)::integer,
         acquired_at = coalesce(%(now)s::timestamptz, clock_timestamp()),
         renewed_at = coalesce(%(now)s::timestamptz, clock_timestamp())
     where l.name = %(name)s and l.node is not distinct from %(seen_node)s and l.token = %(seen_token)s
       and l.seq = %(seen_seq)s and leasehold.timeline() = %(seen_timeline)s
-      and exists (select 1 from leasehold.node n where n.id = %(node)s)
+      and exists (select 1 from leasehold.node n where n.id = %(node_id)s)
     returning l.name, l.token, l.acquired_at
 ), fenced as (
     update leasehold.fence f set token = taken.token from taken
@@ -21,7 +21,7 @@ with taken as (
     returning f.token
 ), noted as (
     insert into leasehold.term (name, token, node, worker_id, acquired_at)
-    select taken.name, taken.token, %(node)s, leasehold.worker_id(%(host)s, %(pid)s, %(node)s), taken.acquired_at
+    select taken.name, taken.token, %(node_id)s, leasehold.worker_id(%(node_host)s, %(node_pid)s, %(node_id)s), taken.acquired_at
     from taken
 ), contended as (
     insert into leasehold.tally (metric, subject, n)
@@ -29,7 +29,7 @@ with taken as (
            case when starts_with(%(name)s, 'lock:') then '' else %(name)s end, 1
     where not exists (select 1 from taken)
 ), served as (
-    delete from leasehold.bid b using taken where b.name = taken.name and b.node = %(node)s
+    delete from leasehold.bid b using taken where b.name = taken.name and b.node = %(node_id)s
 ), forgotten as (
     delete from leasehold.term t using taken
     where t.name = taken.name and starts_with(t.name, 'lock:') and t.token < taken.token

@@ -4,7 +4,7 @@
 -- index: leader_pkey, bid_order
 with gone as (
     update leasehold.leader set node = null, seq = seq + 1, resigned = resigned + 1
-    where name = %(leader)s and (node = %(node)s) is true and token = %(term)s -- by its name, not by its node
+    where name = %(term_leader)s and (node = %(node)s) is true and token = %(term_token)s -- by its name, not by its node
     returning name, token, seq
 )
 select case when not starts_with(gone.name, 'lock:') then leasehold.notify('e:' || gone.name)

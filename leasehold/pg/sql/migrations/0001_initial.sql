@@ -297,16 +297,15 @@ create table leasehold.claimed_to (
     primary key (node, queue, priority, fresh)
 ) with (fillfactor = 50);
 
--- Where all workers of a server may begin to claim a level for which they have to wait: see leasehold.claim. The seat is
--- the last value of the sequence begin_<slot>. A sequence leaves no dead versions beside a held snapshot. A slot is free
+-- Where all workers of a server may begin to claim the fresh jobs of a priority: see leasehold.claim. The seat is the
+-- last value of the sequence begin_<slot>. A sequence leaves no dead versions beside a held snapshot. A slot is free
 -- again after a restart: until then, a claim that has stood still may publish there.
 create table leasehold.shared_begin (
     slot     smallint    primary key,
     started  timestamptz,
     server   bigint,
     queue    text,
-    priority smallint,
-    fresh    boolean
+    priority smallint
 );
 insert into leasehold.shared_begin (slot) select generate_series(1, 16);
 do $$ begin
@@ -1468,9 +1467,9 @@ end $$;
 --
 -- Workers take turns at a queue, because they would otherwise all try to lock the same rows. The turn is only for
 -- speed: a claim waits a tenth of a second, once, and after that takes only turns that are free. A worker that waits for
--- its turn gives the level a slot of leasehold.shared_begin. From then on, each claim publishes there the begin that it
--- has established: the first available seat, or the last settled one (settled) if that is smaller. It does so only in a
--- transaction of its own, because a rollback would make jobs available again that it had claimed.
+-- its turn at fresh jobs gives them a slot of leasehold.shared_begin. From then on, each claim publishes there the begin
+-- that it has established: the first available seat, or the last settled one (settled) if that is smaller. It does so
+-- only in a transaction of its own, because a rollback would make jobs available again that it had claimed.
 -- ---------------------------------------------------------------------------------------------
 create function leasehold.claim(claimant uuid, its_epoch integer, queues text[], limits integer[], not_tasks text[],
     of_server bigint, unsettled bigint, settled bigint, level_queue text[], level_priority integer[],
@@ -1493,13 +1492,14 @@ declare
     turn        boolean;
     patient     boolean := true;
     known       integer := 1; -- the next known level
+    back_begin  bigint[];
+    fresh_begin bigint[];
     level_seq   text[];
     begin_seq   regclass;
-    shared      bigint;
     to_priority integer;
-    to_fresh    boolean;
     at_priority integer;
     at_fresh    boolean;
+    gap         boolean;
     first       bigint;
     oldest      bigint;
     wanted      integer;
@@ -1508,51 +1508,49 @@ begin
     if of_server is distinct from this_server or pg_current_xact_id_if_assigned() is not null then
         settled := 0;
     end if;
-    select array_agg(l.queue), array_agg(l.priority), array_agg(l.fresh), array_agg(l.begin), array_agg(l.seq)
-    into level_queue, level_priority, level_fresh, level_begin, level_seq
-    from (select queue, priority, fresh, s.seq, greatest(case when of_server = this_server then k.begin else 0 end,
-                                                         pg_sequence_last_value(s.seq::regclass)) as begin
+    select array_agg(l.queue), array_agg(l.priority), array_agg(l.back), array_agg(l.fresh), array_agg(l.seq)
+    into level_queue, level_priority, back_begin, fresh_begin, level_seq
+    from (select queue, priority, coalesce(max(k.begin) filter (where not k.fresh and of_server = this_server), 0) as back,
+                 greatest(max(k.begin) filter (where k.fresh and of_server = this_server),
+                          max(pg_sequence_last_value(s.seq::regclass)), 0) as fresh, min(s.seq) as seq
           from unnest(level_queue, level_priority, level_fresh, level_begin) as k (queue, priority, fresh, begin)
-          full join (select b.queue, b.priority, b.fresh, 'leasehold.begin_' || b.slot as seq
+          full join (select b.queue, b.priority, 'leasehold.begin_' || b.slot as seq
                      from leasehold.shared_begin b
-                     where b.server = this_server and b.queue = any (queues)) s using (queue, priority, fresh)
-          order by queue collate "C", priority, fresh) l;
+                     where b.server = this_server and b.queue = any (queues)) s using (queue, priority)
+          group by queue, priority order by queue collate "C", priority) l;
     for i in 1 .. cardinality(queues) loop
         wanted := limits[i];
         at_priority := -40000; at_fresh := true; turn := false;
         while wanted > 0 loop
-            begin_seq := null;
-            -- The first job of an unknown level before the next known one. Before version 18, PostgreSQL would read on
-            -- behind the end of a range of (priority, fresh).
-            if level_queue[known] = queues[i] then
-                to_priority := level_priority[known]; to_fresh := level_fresh[known];
-            else
-                to_priority := 40000; to_fresh := false;
+            -- If the fresh jobs of a priority were served last, an unknown priority before the next known one comes next.
+            -- (Before version 18, PostgreSQL would not stop at the end of a range of (priority, fresh).)
+            gap := at_fresh; at_fresh := true; begin_seq := null;
+            if gap then
+                to_priority := case when level_queue[known] = queues[i] then level_priority[known] else 40000 end;
+                select j.priority, j.fresh, j.seat, pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+                into at_priority, at_fresh, first, oldest
+                from leasehold.job j
+                where j.ready and j.node is null and j.queue = queues[i]
+                  and j.priority > at_priority and j.priority < to_priority
+                order by j.priority, j.fresh, j.seat limit 1;
+                if not found then
+                    exit when to_priority = 40000;
+                    at_priority := to_priority; at_fresh := false; known := known + 1; gap := false;
+                end if;
             end if;
-            select g.*, pg_snapshot_xmin(pg_current_snapshot())::text::bigint into at_priority, at_fresh, first, oldest
-            from ((select j.priority, j.fresh, j.seat from leasehold.job j
-                   where j.ready and j.node is null and j.queue = queues[i] and j.priority = at_priority and j.fresh
-                     and not at_fresh and (at_priority, true) < (to_priority, to_fresh)
-                   order by j.seat limit 1)
-                  union all
-                  (select j.priority, j.fresh, j.seat from leasehold.job j
-                   where j.ready and j.node is null and j.queue = queues[i]
-                     and j.priority > at_priority and j.priority < to_priority
-                   order by j.priority, j.fresh, j.seat limit 1)
-                  union all
-                  (select j.priority, j.fresh, j.seat from leasehold.job j
-                   where j.ready and j.node is null and j.queue = queues[i] and j.priority = to_priority and not j.fresh
-                     and to_fresh and at_priority < to_priority
-                   order by j.seat limit 1)) g
-            limit 1;
-            if not found then
-                exit when to_priority = 40000;
-                at_priority := to_priority; at_fresh := to_fresh; known := known + 1;
-                begin_seq := level_seq[known - 1];
+            if not gap then
+                first := 0;
+                if level_queue[known - 1] = queues[i] and level_priority[known - 1] = at_priority then
+                    if at_fresh then
+                        first := fresh_begin[known - 1]; begin_seq := level_seq[known - 1];
+                    else
+                        first := back_begin[known - 1];
+                    end if;
+                end if;
                 select j.seat, pg_snapshot_xmin(pg_current_snapshot())::text::bigint into first, oldest
                 from leasehold.job j
                 where j.ready and j.node is null and j.queue = queues[i] and j.priority = at_priority
-                  and j.fresh = at_fresh and j.seat >= level_begin[known - 1]
+                  and j.fresh = at_fresh and j.seat >= first
                 order by j.seat limit 1;
                 continue when not found;
             end if;
@@ -1575,18 +1573,17 @@ begin
                                                        hashtext(queues[i]), false, false, 100);
                     if begin_seq is not null then
                         first := greatest(first, pg_sequence_last_value(begin_seq));
-                    elsif settled > 0
+                    elsif settled > 0 and at_fresh
                           and pg_try_advisory_xact_lock(leasehold.lock_class('leasehold.claim'), 0) then
                         update leasehold.shared_begin b
                         set started = pg_postmaster_start_time(), server = this_server, queue = queues[i],
-                            priority = at_priority, fresh = at_fresh
+                            priority = at_priority
                         where b.slot = (select f.slot from leasehold.shared_begin f
                                         where f.started is distinct from pg_postmaster_start_time()
                                         order by f.slot limit 1)
                           and not exists (select 1 from leasehold.shared_begin o
-                                          where (o.server, o.queue, o.priority, o.fresh)
-                                                = (this_server, queues[i], at_priority, at_fresh))
-                        returning setval(('leasehold.begin_' || b.slot)::regclass, 1) into shared;
+                                          where (o.server, o.queue, o.priority) = (this_server, queues[i], at_priority))
+                        returning setval(('leasehold.begin_' || b.slot)::regclass, 1) into got;
                     end if;
                 end if;
             end if;

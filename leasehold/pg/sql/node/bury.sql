@@ -4,7 +4,7 @@
 -- locks: fence FOR SHARE, then the node row, then its leader rows
 -- index: fence_pkey, node_pkey, leader_node
 with f as materialized (
-    select 1 from leasehold.fence where name = %(leader)s and token = %(term)s for share
+    select 1 from leasehold.fence where name = %(term_leader)s and token = %(term_token)s for share
 ), dead as (
     delete from leasehold.node
     where id = %(node)s and token = %(token)s and seq = %(seq)s and exists (select 1 from f)

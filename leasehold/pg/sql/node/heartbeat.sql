@@ -11,7 +11,7 @@ with me as (
 ), led as (
     update leasehold.leader l
     set seq = l.seq + 1, renewed = l.renewed + 1, renewed_at = coalesce(%(now)s::timestamptz, clock_timestamp())
-    from unnest(%(names)s::text[], %(terms)s::bigint[]) as h (name, term)
+    from unnest(%(held_leader)s::text[], %(held_token)s::bigint[]) as h (name, term)
     where l.name = h.name and l.node = %(node)s and l.token = h.term and exists (select 1 from me)
     returning l.name
 ), heard as (

@@ -4,30 +4,32 @@
 -- index: event_at, event_pkey, tick_decided, tick_pkey, attempt_ended, attempt_pkey, job_key_held, job_key_pkey, history_pkey, job_pkey; a scan of node, death, signal, stack and repeated
 with clock as (
     select coalesce(%(now)s::timestamptz, now()) as at
+), kept as (
+    select * from jsonb_to_record(%(days)s::jsonb) as d (events integer, ticks integer, attempts integer, history integer)
 ), e as (
     delete from leasehold.event where id in (
         select id from leasehold.event
-        where at < (select at from clock) - make_interval(days => %(events_days)s)
+        where at < (select at from clock) - make_interval(days => (select events from kept))
         order by at limit %(limit)s)
     returning 1
 ), t as (
     delete from leasehold.tick x using (
         select app, schedule, fire_at from leasehold.tick
-        where decided_at < (select at from clock) - make_interval(days => %(ticks_days)s)
+        where decided_at < (select at from clock) - make_interval(days => (select ticks from kept))
         order by decided_at limit %(limit)s) old
     where (x.app, x.schedule, x.fire_at) = (old.app, old.schedule, old.fire_at)
     returning 1
 ), a as (
     delete from leasehold.attempt x using (
         select job_id, claim_token from leasehold.attempt
-        where ended_at < (select at from clock) - make_interval(days => %(attempts_days)s)
+        where ended_at < (select at from clock) - make_interval(days => (select attempts from kept))
         order by ended_at limit %(limit)s) old
     where (x.job_id, x.claim_token) = (old.job_id, old.claim_token)
     returning 1
 ), d as (
     delete from leasehold.death where node in (
         select node from leasehold.death, clock
-        where settled and died_at < clock.at - make_interval(days => %(events_days)s) limit %(limit)s)
+        where settled and died_at < clock.at - make_interval(days => (select events from kept)) limit %(limit)s)
     returning 1
 ), k as (
     delete from leasehold.job_key where key in (
@@ -37,7 +39,7 @@ with clock as (
 ), h as (
     delete from leasehold.history x using (
         select at, queue, task_name from leasehold.history
-        where at < (select at from clock) - make_interval(days => %(history_days)s)
+        where at < (select at from clock) - make_interval(days => (select history from kept))
         order by at limit %(limit)s) old
     where (x.at, x.queue, x.task_name) = (old.at, old.queue, old.task_name)
     returning 1

@@ -6,7 +6,7 @@
 -- locks: fence FOR SHARE, schedule rows FOR UPDATE SKIP LOCKED
 -- index: schedule_pkey, tick_pkey, job_pkey, fence_pkey
 with f as materialized (
-    select 1 from leasehold.fence where name = %(leader)s and token = %(term)s for share
+    select 1 from leasehold.fence where name = %(term_leader)s and token = %(term_token)s for share
 ), p as materialized (
     select * from jsonb_to_recordset(%(plans)s::jsonb)
         as x (name text, release text, seen timestamptz, high_water timestamptz, next_at timestamptz, ticks jsonb)
@@ -29,7 +29,7 @@ with f as materialized (
     returning s.app, s.name, p.ticks
 ), ledger as (
     insert into leasehold.tick (app, schedule, fire_at, until, state, job_id, term, decided_at)
-    select m.app, m.name, t.at, t.until, t.state, t.job, %(term)s, coalesce(%(now)s::timestamptz, clock_timestamp())
+    select m.app, m.name, t.at, t.until, t.state, t.job, %(term_token)s, coalesce(%(now)s::timestamptz, clock_timestamp())
     from moved m cross join lateral jsonb_to_recordset(m.ticks) 
         as t (at timestamptz, until timestamptz, state text, job uuid)
     on conflict do nothing

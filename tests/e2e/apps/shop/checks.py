@@ -12,12 +12,12 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from django.test import Client, TestCase, TransactionTestCase, override_settings
 
-from leasehold.errors import ConfigError, WrongConnection
+from leasehold.errors import BadSchedule, ConfigError, WrongConnection
 from leasehold.integrations.django import app, views
-from leasehold.integrations.django.models import Job
+from leasehold.integrations.django.models import Job, Schedule
 from leasehold.testing import drain, eager, sync, sync_context
 from leasehold.testing.databases import connected_to
-from tests.e2e.apps.shop.tasks import add_user, read_users
+from tests.e2e.apps.shop.tasks import add_user, late, read_users
 from tests.support.wait import until
 
 PASSWORD = "correct horse"
@@ -30,6 +30,15 @@ class Transactions(TestCase):
         self.assertEqual((row.id, row.payload, row.priority), (job.id, {"name": "ada"}, 3))
         self.assertEqual((row.state, str(row)), ("available", f"add_user {job.id}"))
 
+    def test_assert_enqueued_says_that_it_cannot_see_the_tests_transaction(self):
+        app.sync.enqueue(add_user.job(name="ada"))
+        with self.assertRaisesRegex(ConfigError, r"Job\.objects.*TransactionTestCase"):
+            sync.assert_enqueued(app, add_user, name="ada")
+        with connection.cursor() as cursor:
+            cursor.execute("""select application_name from pg_stat_activity
+                              where datname = current_database() and pid <> pg_backend_pid()""")
+            self.assertEqual(cursor.fetchall(), [], "the test database can be dropped")
+
     def test_a_job_goes_with_the_block_that_is_rolled_back(self):
         with transaction.atomic():
             app.sync.enqueue(add_user.job(name="kept"))
@@ -37,6 +46,37 @@ class Transactions(TestCase):
             app.sync.enqueue(add_user.job(name="gone"))
             raise LookupError
         self.assertEqual([row.payload for row in Job.objects.all()], [{"name": "kept"}])
+
+    def test_schedules_and_deadlines_go_with_the_block_that_is_rolled_back(self):
+        def stored():
+            with connection.cursor() as cursor:
+                cursor.execute("select name, paused from leasehold.schedule order by name")
+                schedules = cursor.fetchall()
+                cursor.execute("select name, state from leasehold.deadline order by name")
+                return schedules, cursor.fetchall()
+
+        schedules, before = app.sync.schedules, ([("kept", False)], [("books", "armed")])
+        schedules.put("kept", add_user, every=60, arguments={"name": "ada"})
+        books = app.sync.deadline("books", due=60, on_breach=late)
+        self.assertEqual(stored(), before)
+        [row] = Schedule.objects.all()
+        self.assertEqual((str(row), row.task_name, row.last_state), ("kept", "add_user", None))
+        with self.assertRaises(LookupError), transaction.atomic():
+            schedules.put("gone", add_user, every=60, arguments={"name": "eve"})
+            schedules.pause("kept")
+            app.sync.deadline("taxes", due=60, on_breach=late)
+            self.assertTrue(books.met())
+            changed = ([("gone", False), ("kept", True)], [("books", "met"), ("taxes", "armed")])
+            self.assertEqual(stored(), changed)
+            schedules.resume("kept")
+            schedules.delete("gone")
+            self.assertTrue(app.sync.deadline("taxes").cancel())
+            changed = ([("kept", False)], [("books", "met"), ("taxes", "cancelled")])
+            self.assertEqual(stored(), changed)
+            raise LookupError
+        self.assertEqual(stored(), before)
+        with self.assertRaisesRegex(BadSchedule, "no schedule is named 'gone'"):
+            schedules.pause("gone")
 
     def test_jobs_are_enqueued_in_bulk(self):
         app.sync.enqueue_many(add_user.job(name=str(n)) for n in range(30))
@@ -104,6 +144,7 @@ class Committed(TransactionTestCase):
 
     def test_jobs_run_in_the_test_database(self):
         app.sync.enqueue(add_user.job(name="ada"))
+        sync.assert_enqueued(app, add_user, name="ada")
 
         async def run():
             try:
@@ -249,8 +290,9 @@ class Dashboard(TransactionTestCase):
     def test_the_admin_leads_to_it(self):
         client, _ = self.client_of(is_staff=True)
         index = client.get("/admin/")
-        self.assertContains(index, "/admin/leasehold/job/")
-        entry = client.get("/admin/leasehold/job/")
-        self.assertRedirects(entry, "/ops/jobs/jobs", fetch_redirect_response=False)
-        self.assertEqual(client.get("/admin/leasehold/job/add/").status_code, 403)
-        self.assertIn(Job, site._registry)
+        for entry, model in ("job", Job), ("schedule", Schedule):
+            self.assertContains(index, f"/admin/leasehold/{entry}/")
+            page = client.get(f"/admin/leasehold/{entry}/")
+            self.assertRedirects(page, f"/ops/jobs/{entry}s", fetch_redirect_response=False)
+            self.assertEqual(client.get(f"/admin/leasehold/{entry}/add/").status_code, 403)
+            self.assertIn(model, site._registry)

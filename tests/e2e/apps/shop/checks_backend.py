@@ -171,6 +171,10 @@ class Enqueues(TestCase):
         self.assertIn(result.id, logs.output[0])
 
 
+def imported_late():
+    """A task of a module that is imported while a node runs."""
+
+
 class Runs(TransactionTestCase):
     def tearDown(self):
         with connection.cursor() as cursor:
@@ -254,6 +258,21 @@ class Runs(TransactionTestCase):
             self.assertIs(error.exception_class, kinds.get(kind, KeyError))
             self.assertIn("it failed", error.traceback)
             self.assertIn("django_tasks.py", error.traceback)
+
+    def test_a_task_that_is_defined_while_a_node_runs_is_refused(self):
+        async def define(**options):
+            try:
+                async with app.node(**options):
+                    return task(imported_late)
+            finally:
+                await app.close()
+
+        path = f"{__name__}.imported_late"
+        with self.assertRaisesRegex(ConfigError, f"the task '{path}' is defined too late"):
+            asyncio.run(define())
+        self.assertNotIn(path, app.registry.names())
+        self.assertEqual(asyncio.run(define(execute=False)).module_path, path)
+        app.registry._tasks.pop(path)
 
     def test_a_result_that_is_not_json_fails_the_task_without_another_run(self):
         kinds = {True: TypeError, False: ValueError}

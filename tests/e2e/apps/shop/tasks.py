@@ -36,6 +36,10 @@ def count_in_process() -> int:
     return get_user_model().objects.count()
 
 
+@app.task(name="late")
+def late(breach: dict) -> None: ...
+
+
 @app.every(seconds=1, name="tick")
 @app.task(name="tick", queue="ticks")
 def tick(ctx: SyncContext) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from leasehold.env import Env
 from leasehold.errors import BadJob
-from leasehold.jobs.numbered import CannotCopy, Numbered
+from leasehold.jobs.bulk import CannotCopy, Numbered
 from leasehold.model.job import JobRequest
 
 LIMIT = 10_000

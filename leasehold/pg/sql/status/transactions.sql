@@ -1,16 +1,16 @@
--- What blocks vacuum: open transactions, prepared ones and replication slots, the oldest snapshot first. Quoted text is
--- removed from their queries.
+-- What blocks vacuum: transactions, prepared ones and replication slots, the oldest snapshot first. Quoted text is
+-- removed from their queries. PostgreSQL shows other roles' sessions only to members of pg_read_all_stats.
 -- locks: none
 -- index: none
 select * from (
     select a.pid::text as pid, 'transaction' as what, a.usename::text, a.application_name,
            coalesce(host(a.client_addr), 'local'), a.state,
            extract(epoch from coalesce(%(now)s::timestamptz, clock_timestamp()) - a.xact_start)::float8 as open_seconds,
-           age(a.backend_xmin)::bigint as xmin_age,
+           greatest(age(a.backend_xmin), age(a.backend_xid))::bigint as xmin_age,
            left(regexp_replace(a.query, '''[^'']*(''|$)', '''…''', 'g'), 200)
     from pg_stat_activity a
     where a.datname = current_database() and a.pid <> pg_backend_pid()
-      and (a.xact_start is not null or a.backend_xmin is not null)
+      and a.backend_type in ('client backend', 'walsender') and coalesce(a.backend_xmin, a.backend_xid) is not null
     union all
     select p.gid, 'prepared transaction', p.owner::text, '', '', 'prepared',
            extract(epoch from coalesce(%(now)s::timestamptz, clock_timestamp()) - p.prepared)::float8,
@@ -21,4 +21,4 @@ select * from (
            null, greatest(age(r.xmin), age(r.catalog_xmin))::bigint, ''
     from pg_replication_slots r where r.xmin is not null or r.catalog_xmin is not null
 ) t
-order by xmin_age desc nulls last, open_seconds desc nulls last limit %(limit)s
+order by xmin_age desc, open_seconds desc nulls last limit %(limit)s

@@ -5,7 +5,7 @@ about a third of the client's cost of a short statement. Here the socket stays, 
 at once, in the loop's callback.
 
 That callback may never come: for a socket with a pending error, uvloop calls it once and never
-again, even if only the server's last message was read. So while a statement runs, pg/timer.py
+again, even if only the server's last message was read. So while a statement runs, the timer
 also calls ``look`` from time to time, and ``give_up`` when the statement's time is over.
 """
 
@@ -16,14 +16,14 @@ import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import psycopg
 from psycopg.abc import RV, PQGen
 from psycopg.pq import ConnStatus, TransactionStatus
 from psycopg.waiting import READY_NONE, READY_R, READY_W, WAIT_R, WAIT_W, Ready, Wait
 
-from leasehold.pg.connection.exchange import Exchange, Row
+from leasehold.pg.connection.fast.exchange import Exchange, Row
 from leasehold.pg.sql import Query
 
 _CANCEL_SECONDS = 5.0
@@ -38,6 +38,8 @@ Ear = Callable[[str | None], None]
 class Link(psycopg.AsyncConnection[Row]):
     """A psycopg connection of one event loop, with a faster way to send statements."""
 
+    plain: ClassVar[bool] = False
+    """Use psycopg's own ways instead: see :mod:`leasehold.pg.connection.fast`. For tests."""
     _loop: asyncio.AbstractEventLoop | None = None
     """The loop that watches the socket, if one does."""
     _descriptor = -1
@@ -80,7 +82,7 @@ class Link(psycopg.AsyncConnection[Row]):
     async def wait(self, gen: PQGen[RV], *limits: Any, **named: Any) -> RV:
         """Execute one of psycopg's own statements. Raises psycopg.Error."""
         self._refuse_to_share()
-        if limits or named:  # with a time limit
+        if self.plain or limits or named:  # a time limit is psycopg's
             self._leave()
             try:
                 return await super().wait(gen, *limits, **named)

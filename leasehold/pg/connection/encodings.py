@@ -13,7 +13,7 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from leasehold.errors import BadPayload
-from leasehold.pg.connection.exchange import Row
+from leasehold.pg.connection.fast.exchange import Row
 from leasehold.pg.connection.pool import Pool
 from leasehold.pg.connection.session import Params
 

@@ -13,7 +13,7 @@ import select
 import sys
 import threading
 import traceback
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from pathlib import Path
@@ -48,6 +48,33 @@ def start(work: Coroutine[Any, Any, T], name: str | None = None) -> OwnTask[T]:
     task = OwnTask(_only_here(work, _generation), loop=loop, name=name, context=context)
     task.works_for = works_for
     return task
+
+
+def run(
+    work: Coroutine[Any, Any, T],
+    name: str,
+    on_error: Callable[[BaseException], None],
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> T:
+    """As ``asyncio.run``, but only the end of ``work`` ends the loop. If a handler stops the loop,
+    or raises through it from a task or callback of its own, ``on_error`` gets the error, and the
+    loop continues unless ``on_error`` raises it."""
+    process = _generation
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        loop = runner.get_loop()
+        task = loop.run_until_complete(_started(work, name))
+        while True:
+            try:
+                return loop.run_until_complete(task)
+            except BaseException as error:
+                leave_if_copy(process, error)
+                if task.done() or loop.is_closed():
+                    raise
+                on_error(error)
+
+
+async def _started(work: Coroutine[Any, Any, T], name: str) -> OwnTask[T]:
+    return start(work, name)
 
 
 async def _only_here(work: Coroutine[Any, Any, T], process: int) -> T:

@@ -1,6 +1,0 @@
--- The schedules of an application.
--- locks: none
--- index: schedule_pkey (in order), tick_pkey
-select app, name, described, task_name, missed, paused, next_at, last_fire_at, last_state, release, high_water, in_code,
-       spec, job, grace_seconds
-from leasehold.schedules where app = %(app)s order by name limit %(limit)s
