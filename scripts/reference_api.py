@@ -154,15 +154,14 @@ FROM_SOURCE = (
 ELSEWHERE = ("LeaseholdError", "Limits", "Polling", "Retention")
 """Names of ``leasehold`` that the pages on errors and settings describe."""
 HIDDEN = {
-    "App": "noted_locks taking_part check_in_time given client store work_store located "
-    "operator make_node state_for inspect loops",
+    "App": "noted_locks taking_part check_in_time given client store work_store outcomes_store "
+    "located operator make_node state_for inspect loops",
     "Backoff": "seconds",
     "Context": "claim worker_id",
     "Diagnosis": "examination settings as_json",
     "Finding": "as_json",
     "Lost": "set call forget",
-    "Node": "start stop on_joined on_refused on_fenced on_leadership on_nodes_changed on_halted "
-    "on_failed_over on_signals on_drain",
+    "Node": "start stop hear on_drain",
     "Deadline": "average interval_seconds",
     "JobRequest": "as_request",
     "AdvisoryLock": "acquire_on",

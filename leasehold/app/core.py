@@ -89,6 +89,11 @@ class App(Home):
 
     ``codec`` encodes the arguments and results of jobs for storage, for example to encrypt them:
     see :class:`Codec`.
+
+    All calls raise ConfigError for an invalid setting or timeout, if no database is configured, and
+    where they lack the event loop that they need. Calls that use the database also raise
+    Unavailable if it does not answer, and ServerError if leasehold cannot work with it, such as
+    PermissionDenied.
     """
 
     def __init__(
@@ -241,7 +246,8 @@ class App(Home):
         - ``arguments``: the handler's arguments, as a dict.
         - options of the job, such as ``queue`` and ``deadline``.
 
-        Raises BadSchedule, or ConfigError if the schedule is defined too late.
+        Raises BadSchedule, ConfigError if the schedule is defined too late, and BadJob or
+        BadDeadline for wrong options of its jobs.
         """
         return self._scheduled(cron(expression, timezone), {**options})
 
@@ -350,8 +356,8 @@ class App(Home):
                 await lead.run(engine)  # runs engine(lead) while this process leads
 
         One process leads at a time, among all processes that use this schema and name. For the
-        options, see :class:`leasehold.app.leader.Leader`. Raises BadJob for an invalid name, and
-        the ``async with`` raises ServerError or Unavailable.
+        options, see :class:`leasehold.app.leader.Leader`. Raises ConfigError for an invalid name,
+        and the ``async with`` raises ServerError or Unavailable.
         """
         return Leader(
             self, name, on_gain=on_gain, on_loss=on_loss, also_advisory_key=also_advisory_key
@@ -363,9 +369,9 @@ class App(Home):
             async with app.lock("nightly", timeout=5) as lock:
                 await sync(lock.token)
 
-        For the options, see :class:`leasehold.app.lock.Lock`. Raises BadJob for an invalid name
-        and ConfigError for an invalid timeout. The ``async with`` raises LockNotAcquired after
-        ``timeout`` seconds, LostLease if the lock is lost, ServerError, or Unavailable.
+        For the options, see :class:`leasehold.app.lock.Lock`. Raises ConfigError for an invalid
+        name or timeout. The ``async with`` raises LockNotAcquired after ``timeout`` seconds,
+        LostLease if the lock is lost, ServerError, or Unavailable.
         """
         return Lock(self, name, timeout=timeout, cancel=cancel)
 
@@ -439,7 +445,11 @@ class App(Home):
 
     async def diagnose(self, seconds: Duration = 5.0, role: Role = "worker") -> Diagnosis:
         """Return the findings of ``leasehold doctor``, which watches clocks and renewals for
-        ``seconds``. ``role`` is what the login is for: ``worker``, ``enqueue`` or ``observer``."""
+        ``seconds``. ``role`` is what the login is for. Raises ConfigError or WrongDsn::
+
+            diagnosis = await app.diagnose()
+            assert diagnosis.ok, diagnosis.findings
+        """
         watched = checked_timeout(seconds) or 0.0
         return await diagnose(await self.located(), self.env, watched, role)
 

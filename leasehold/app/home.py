@@ -126,7 +126,11 @@ class Home:
 
     async def get(self, job: UUID | str) -> JobRecord:
         """Return a job and its current state. Raises JobNotFound, also if its history was
-        pruned."""
+        pruned::
+
+            record = await app.get(job_id)
+            print(record.state, record.progress, record.result)
+        """
         return await (await self.client()).get(job)
 
     async def jobs(
@@ -150,7 +154,11 @@ class Home:
 
     async def cancel(self, job: UUID | str, reason: str = "cancelled") -> bool:
         """Cancel a waiting job now, or tell a running one to stop. Return False if the job has
-        already finished. ``reason`` is stored with the job. Raises JobNotFound."""
+        already finished. ``reason`` is stored with the job. Raises JobNotFound, and ConfigError for
+        a reason that cannot be stored::
+
+            await app.cancel(job_id, "the order was withdrawn")
+        """
         return await (await self.client()).cancel(job, reason)
 
     async def retry(self, job: UUID | str) -> bool:
@@ -259,15 +267,18 @@ class Home:
         return roles.script(self.settings.schema)
 
     async def apply_schema(self, tell: Callable[[str], None] | None = None) -> list[str]:
-        """Apply the missing migrations, and return their names. ``tell`` is called with messages
-        about the progress. Any number of processes may call this at once. Raises
-        PermissionDenied, SchemaTooNew, or Unavailable."""
+        """Apply the missing migrations, and return their names::
+
+            print(await app.apply_schema(print))
+
+        ``tell`` is called with messages about the progress. Any number of processes may call this
+        at once. Raises PermissionDenied, SchemaTooNew, or Unavailable."""
         applied = await migrate.apply(await self.located(), tell)
         return [f"{m.number:04}_{m.name}" for m in applied]
 
     async def verify_schema(self) -> list[str]:
         """Compare the schema with a new one. Return the differences as sentences, or an empty
-        list."""
+        list. Raises SchemaMissing or SchemaTooNew."""
         return await migrate.verify(await self.located())
 
     async def lift_tokens(self) -> int:

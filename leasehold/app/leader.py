@@ -102,7 +102,8 @@ class Leader(Held):
                 await connection.execute("update engine set …")
 
         ``connection`` is any that ``on=`` accepts. The server ends the transaction when it is idle
-        for ``idle_timeout`` seconds. Raises LostLease; the transaction has then failed.
+        for ``idle_timeout`` seconds. Raises LostLease, and the transaction has then failed.
+        Raises ConfigError for an ``idle_timeout`` that is not from 0.001 to 3600 seconds.
         """
         await self._verify(connection, idle_timeout)
 
@@ -144,7 +145,8 @@ class Leader(Held):
 
     async def run(self, body: Callable[[Leader], Awaitable[T]]) -> T:
         """Run ``body(lead)`` while this process leads. At a loss, ``body`` is cancelled. It starts
-        again when this process leads again. When ``body`` returns, return its result."""
+        again when this process leads again. When ``body`` returns, return its result. Raises what
+        ``body`` raises, also a LostLease of its own."""
         while True:
             term = await self.wait()
             try:

@@ -63,13 +63,22 @@ class Lock(Held):
         """Keep other processes from getting the lock until your transaction ends.
 
         ``connection`` is any that ``on=`` accepts. The server ends the transaction when it is idle
-        for ``idle_timeout`` seconds. Raises LostLease; the transaction has then failed.
+        for ``idle_timeout`` seconds. Raises LostLease, and the transaction has then failed.
+        Raises ConfigError for an ``idle_timeout`` that is not from 0.001 to 3600 seconds.
         """
         await self._verify(connection, idle_timeout)
 
     async def acquire(self, timeout: Duration | None = None) -> None:
         """Acquire the lock. Wait at most ``timeout`` seconds (None: without limit, 0: one attempt),
-        then raise LockNotAcquired. Also raises ServerError or Unavailable."""
+        then raise LockNotAcquired. Also raises ConfigError, ServerError or Unavailable::
+
+            lock = app.lock("nightly")
+            await lock.acquire(timeout=5)
+            try:
+                await sync(lock.token)
+            finally:
+                await lock.release()
+        """
         seconds = checked_timeout(timeout)
         if not await self._win(*patience_of(seconds)):
             raise LockNotAcquired(
@@ -80,7 +89,8 @@ class Lock(Held):
     async def try_acquire(self, *, sure: bool = False) -> bool:
         """Make one attempt, and return whether it acquired the lock. With ``sure``, return False
         only if the holder was seen alive. That takes at most one renewal interval if the holder
-        lives, and until its lease expires if it is dead."""
+        lives, and until its lease expires if it is dead. Raises ConfigError if this object is in
+        use, ServerError, or Unavailable."""
         return await self._win(Patience.SURE if sure else Patience.TRY, None)
 
     async def _win(self, patience: Patience, timeout: float | None) -> bool:

@@ -58,7 +58,7 @@ class StoredSchedules:
 
         Moments that were due before the change are decided first, by the new ``missed``. Raises
         BadSchedule for a name that the code defines, and for what ``App.periodic`` refuses; BadJob,
-        BadPayload, UnknownTask, Unavailable.
+        BadDeadline, BadPayload, ConfigError, UnknownTask, Unavailable.
         """
         spec = spec_of(cron, every, at, timezone, anchor)
         planned = self._planned(name, task, spec, {**options})
@@ -75,7 +75,10 @@ class StoredSchedules:
 
     async def get(self, name: str) -> StoredSchedule:
         """Return a schedule of this application, also one that the code defines. Raises
-        BadSchedule if no schedule has this name."""
+        BadSchedule if no schedule has this name::
+
+            print((await app.schedules.get("report-42")).next_at)
+        """
         found = await (await self._app.store()).get_schedule(self._name, name)
         if found is None:
             raise no_such_schedule(name)

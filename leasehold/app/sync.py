@@ -162,8 +162,8 @@ class SyncApp(Twin):
     dsn = blocking(Home.dsn)
 
     def wait(self, job: UUID | str, timeout: Duration | None = None) -> Any:
-        """Wait at most ``timeout`` seconds until a job has finished, and return its result. See
-        :meth:`Job.wait`."""
+        """Wait at most ``timeout`` seconds until a job has finished, and return its result as plain
+        JSON. Errors: see :meth:`Job.wait`."""
 
         async def wait() -> Any:
             return await (await self._app.client()).wait(job, timeout)
@@ -202,7 +202,8 @@ class SyncApp(Twin):
         return SyncLock(self, Lock(self._app, name, timeout=timeout, cancel=False))
 
     def close(self) -> None:
-        """Close the connections of these calls. The app opens new ones when it needs them."""
+        """Close the connections of these calls. The app opens new ones when it needs them. Raises
+        ConfigError inside an event loop."""
         if self._loop is not None and self._pid == os.getpid():
             self.call(self._app.close())
 
@@ -265,12 +266,12 @@ class SyncApp(Twin):
         )
 
 
-class SyncHeld:
+class SyncHeld(Twin):
     """The base of SyncLock and SyncLeader."""
 
     def __init__(self, sync: SyncApp, held: Lock | Leader) -> None:
         self._sync = sync
-        self._held = held
+        self._held = self._async = held
         self.name: str = held.name
         """The name, without a prefix."""
 
@@ -338,9 +339,7 @@ class SyncLock(SyncHeld):
         """See :meth:`Lock.try_acquire`."""
         return self._take(self._lock.try_acquire(sure=sure))
 
-    def release(self) -> None:
-        """See :meth:`Lock.release`."""
-        self._sync.call(self._lock.release())
+    release = blocking(Lock.release)
 
     def __enter__(self) -> Self:
         self._take(self._lock.__aenter__())
@@ -447,7 +446,7 @@ def _run_all(calls: queue.SimpleQueue[Callable[[], None] | None]) -> None:
         call()
 
 
-class SyncAdvisoryLock:
+class SyncAdvisoryLock(Twin):
     """An :class:`AdvisoryLock` for threads: use ``with``, or :meth:`acquire` and :meth:`release`.
 
     A thread cannot be cancelled. Check :attr:`held` before each important step, or wait on
@@ -456,7 +455,7 @@ class SyncAdvisoryLock:
 
     def __init__(self, sync: SyncApp, lock: AdvisoryLock) -> None:
         self._sync = sync
-        self._lock = lock
+        self._lock = self._async = lock
         self.lost: threading.Event = threading.Event()
         """Set when the database no longer shows the lock, or does not answer."""
         lock.on_lost(lambda why: self.lost.set())
@@ -491,13 +490,8 @@ class SyncAdvisoryLock:
         sync.call(note_name(sync._app, lock.key))
         return sync._here(lock.on, lock.acquire_on())
 
-    def release(self) -> None:
-        """See :meth:`AdvisoryLock.release`."""
-        self._sync.call(self._lock.release())
-
-    def verify(self) -> None:
-        """See :meth:`AdvisoryLock.verify`."""
-        self._sync.call(self._lock.verify())
+    release = blocking(AdvisoryLock.release)
+    verify = blocking(AdvisoryLock.verify)
 
     def __enter__(self) -> Self:
         """Raises LockNotAcquired."""

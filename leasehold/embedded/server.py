@@ -120,7 +120,7 @@ class EmbeddedServer:
 
     def restart(self, mode: Literal["fast", "immediate"] = "fast") -> None:
         """Stop and start it for every user; ``immediate`` is a crash, with recovery at the start.
-        Also brings back a server that died."""
+        Also brings back a server that died. Raises EmbeddedError."""
         if self._users_fd is None:
             raise EmbeddedError("This server object is closed", do="Call start() again")
         with _system_errors("The server could not be restarted"), self._folder.starting():
@@ -128,7 +128,8 @@ class EmbeddedServer:
             self._serve()
 
     def close(self) -> None:
-        """Stop using the server. The last user stops it and waits. May be called repeatedly."""
+        """Stop using the server. The last user stops it and waits. May be called repeatedly. Raises
+        EmbeddedError."""
         fd, self._users_fd = self._users_fd, None
         if fd is None:
             return

@@ -41,7 +41,7 @@ def claim_rows(
     ``key share`` (with the last two, two workers can hold the same row).
 
     Returns a list: entities for a select of one mapped class, else the driver's rows. Raises
-    WrongConnection (no transaction, SQLite), WrongSelect.
+    WrongConnection (no transaction, SQLite), WrongSelect, or ConfigError for another ``lock``.
     """
     check_lock(lock)
     for kind in type(connection).__mro__:

@@ -77,7 +77,7 @@ class Job(Generic[R]):
         return self._read(result) if self._read else result
 
     async def cancel(self, reason: str = "cancelled") -> bool:
-        """Cancel the job. See ``App.cancel``."""
+        """See :meth:`App.cancel`."""
         return await (await self._client()).cancel(self.id, reason)
 
 

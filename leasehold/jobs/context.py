@@ -125,8 +125,9 @@ class Context:
         )
 
     async def progress(self, share: float, note: str | None = None) -> None:
-        """Record the progress: ``share`` from 0 to 1. Raises LostClaim if the claim was lost. If
-        the job was cancelled, the handler is stopped here as it would be anywhere."""
+        """Record the progress: ``share`` from 0 to 1. Raises BadJob for another share, and
+        LostClaim if the claim was lost. If the job was cancelled, the handler is stopped here as
+        it would be anywhere."""
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
             raise BadJob("progress takes a share from 0 to 1", got=share, do="Say done / all")
         job = self.claim.job

@@ -75,10 +75,7 @@ class Claim:
 
 
 def timed_out(claim: Claim) -> JobTimeout:
-    return JobTimeout(
-        f"ran longer than its timeout of {claim.job.timeout:g} s",
-        do="Raise the task's timeout, or do less in one job",
-    )
+    return JobTimeout(f"ran longer than its timeout of {claim.job.timeout:g} s")
 
 
 _EARLY_MOST = 1000

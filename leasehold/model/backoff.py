@@ -14,7 +14,7 @@ _LONGEST = 366 * 86400.0
 class Backoff:
     """Exponential backoff: ``base * factor ** (failures - 1)`` seconds, at most ``longest``, plus
     or minus the share ``jitter``, so that jobs that failed together do not return together.
-    ``base`` and ``longest`` may be timedeltas."""
+    ``base`` and ``longest`` may be timedeltas. Raises BadJob for a value out of range."""
 
     base: Duration = 2.0
     factor: float = 2.0

@@ -31,7 +31,7 @@ class Fail:
 @dataclass(frozen=True, slots=True)
 class Snooze:
     """Return this from a handler to run again in ``seconds``, a number or a timedelta. Does not
-    count as an attempt."""
+    count as an attempt. Raises BadJob for less than 0 seconds or more than a year."""
 
     seconds: Duration
 

@@ -17,7 +17,7 @@ _SHOWN = 20
 async def assert_enqueued(app: App, task: Task[Any, Any] | str, /, **arguments: Any) -> JobRecord:
     """Assert that a job of ``task`` with (at least) these arguments was enqueued, whatever its
     state. Return the newest such job. Searches the 10,000 newest jobs of the task. Raises
-    NotEnqueued, an AssertionError::
+    NotEnqueued, an AssertionError, and BadPayload for arguments that do not fit::
 
         record = await assert_enqueued(app, send_mail, to="kim@example.org")
         assert record.queue == "mail"

@@ -122,6 +122,7 @@ def context(**given: Unpack[ContextGiven]) -> FakeContext:
 
     All arguments are optional; ``scheduled_for`` is now by default. ``ctx.notes`` has the progress,
     ``ctx.completed`` and ``ctx.completion`` tell of ``ctx.complete``, ``ctx.cancel()`` cancels.
+    Raises ConfigError for an unknown argument.
     """
     return of_claim(FakeContext, claim_for(given), given.get("state"))
 

@@ -35,6 +35,9 @@ def postgres_dsn(
 
         with postgres_dsn() as template:
             with postgres_dsn(template=template) as dsn: ...
+
+    Raises ConfigError for a wrong ``schema``, and ServerError, such as WrongDsn or
+    PermissionDenied.
     """
     server = server or os.environ.get("LEASEHOLD_TEST_DSN") or _server().dsn
     name = f"leasehold_test_{Env().new_id().hex}"

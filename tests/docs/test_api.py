@@ -6,6 +6,7 @@ import ast
 import builtins
 import collections.abc
 import contextlib
+import inspect
 import logging
 import re
 import typing
@@ -18,6 +19,7 @@ import pytest
 import leasehold
 from leasehold import App, Job
 from leasehold import errors as known_errors
+from leasehold.config import check_text
 from scripts import reference_api
 from scripts.reference_api import (
     markdown,
@@ -28,6 +30,7 @@ from scripts.reference_api import (
     undocumented,
 )
 from tests.arch import tree
+from tests.docs.raised import not_in, raised_by
 
 HOWTO = sorted((tree.ROOT / "docs" / "howto").glob("*.md"))
 IMPORT = re.compile(r"^ *from (leasehold[\w.]*) import (\([^)]*\)|[^\n#(]+)", re.M)
@@ -51,6 +54,74 @@ def test_a_name_without_a_docstring_or_an_annotation_is_caught(monkeypatch):
     monkeypatch.setattr(reference_api, "sections", lambda: [("Bare", Bare)])
     monkeypatch.setattr(reference_api, "of_modules", lambda: [])
     assert undocumented() == ["Bare.quiet", "Bare.odd"]
+
+
+REFERS = re.compile(r"See :\w+:|see\s+:meth:")
+"""The docstring names another one, which has the errors."""
+EXEMPT = {
+    "drain": "a term of its own node, which it handles",
+    "leasehold.integrations.gunicorn.Certificates.child_exit": "gunicorn calls it",
+    "leasehold.integrations.gunicorn.node": "gunicorn calls what it returns",
+    "leasehold.integrations.django.gunicorn.post_worker_init": "gunicorn calls it",
+}
+
+
+def without_their_errors(kinds: list[tuple[str, Any]]) -> dict[str, list[str]]:
+    """The public functions and classes whose docstrings lack errors that they raise."""
+    texts: dict[str, tuple[Any, Any, str]] = {}
+    for name, kind in kinds:
+        if inspect.isfunction(kind):
+            texts[name] = kind, None, kind.__doc__ or ""
+        elif inspect.isclass(kind):
+            made = vars(kind).get("__post_init__") or vars(kind).get("__init__")
+            if name.rpartition(".")[2] in reference_api.CONSTRUCTED:
+                texts[name] = made, kind, kind.__doc__ or ""
+            for member, value in members(kind).items():
+                function = reference_api._function(value)
+                texts[f"{name}.{member}"] = function, kind, function.__doc__ or ""
+    found = {
+        name: not_in(doc, raised_by(function, owner))
+        for name, (function, owner, doc) in texts.items()
+        if function and not REFERS.search(doc)
+    }
+    return {name: errors for name, errors in found.items() if errors}
+
+
+def test_every_docstring_names_the_errors():
+    kinds = [*sections(), *of_modules()]
+    kinds += [(name, getattr(leasehold.testing, name)) for name in leasehold.testing.__all__]
+    found = without_their_errors(kinds)
+    assert found.keys() - EXEMPT.keys() == set(), found
+    assert EXEMPT.keys() <= found.keys(), "these name their errors"
+
+
+def test_an_error_that_a_docstring_lacks_is_caught():
+    lacks = without_their_errors([("Sample", Sample), ("sampled", sampled)])
+    assert lacks == {"Sample.get": ["BadJob"], "sampled": ["ConfigError"]}
+
+
+class Sample:
+    """A class."""
+
+    def get(self) -> None:
+        """Raises ConfigError."""
+        self._check()
+
+    def _check(self) -> None:
+        check_text("a", "b", 3)
+        raise known_errors.BadJob("never")
+
+    def other(self) -> None:
+        """See :meth:`get`."""
+        self._check()
+
+
+Sample.__module__ = "leasehold.sample"
+
+
+def sampled() -> None:
+    """Return None. Raises BadJob."""
+    check_text("a", "b", 3)
 
 
 def named(page: str) -> Iterator[str]:
@@ -171,9 +242,9 @@ def test_every_type_in_a_signature_is_described():
 def test_a_type_that_the_page_lacks_is_caught():
     page = [
         "## f",
-        "```python\nasync def f(a: App, b: Schedule | None, c: Literal['X']) -> Iterator[Y]\n```",
+        "```python\nasync def f(a: App, b: Shedule | None, c: Literal['X']) -> Iterator[Y]\n```",
     ]
-    assert not_described(page) == {"Schedule", "Y"}
+    assert not_described(page) == {"Shedule", "Y"}
 
 
 def test_every_example_is_python():

@@ -30,7 +30,8 @@ class RivalSession:
 
     def differs_from(self, mine: Any) -> None:
         """Raises SameSession, an AssertionError, if ``mine`` is the same session. ``mine``: a pid,
-        or a connection or session of a sync driver (for async: its ``pg_backend_pid()``)."""
+        or a connection or session of a sync driver (for async: its ``pg_backend_pid()``). Raises
+        ConfigError for anything else."""
         pid = mine if isinstance(mine, int) else backend_pid(mine)
         if pid == self.pid:
             raise SameSession(
