@@ -75,7 +75,7 @@ class Lost:
             self.forget(tell)
 
     def wait_in_thread(self, timeout: Duration | None = None) -> bool:
-        """Like ``wait``, in a thread. Return False after ``timeout`` seconds. Raises ConfigError."""
+        """The same for a thread. Return False after ``timeout`` seconds. Raises ConfigError."""
         seconds = checked_timeout(timeout)
         event = threading.Event()
         self.call(event.set)
