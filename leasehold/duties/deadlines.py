@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from leasehold.config import Tuning
 from leasehold.loops.service import Service, ServiceContext
+from leasehold.tuning import Tuning
 
 
 class DeadlineSweeper(Service):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from leasehold.config import Tuning
 from leasehold.loops.service import Service, ServiceContext
 from leasehold.ports import Term
+from leasehold.tuning import Tuning
 
 
 class Historian(Service):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
 
-from leasehold.config import Limits, Tuning
+from leasehold.config import Limits
 from leasehold.duties.historian import Historian
 from leasehold.errors import Conflict, LostLease, QueryFailed, Unavailable, UsageError, told
 from leasehold.lease.guard import Guard
@@ -29,6 +29,7 @@ from leasehold.ports import (
     TickPlan,
 )
 from leasehold.telemetry import Emit
+from leasehold.tuning import Tuning
 
 GetTerm = Callable[[], Term]
 """Returns the term under which the duty runs. Raises LostLease if this process does not lead."""

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from leasehold.config import Tuning
 from leasehold.lease.guard import Guard
 from leasehold.loops.service import Service, ServiceContext
 from leasehold.model.job import JobRequest
 from leasehold.model.missed import Missed
 from leasehold.model.schedule import Spec
 from leasehold.ports import ScheduleDefinition
+from leasehold.tuning import Tuning
 
 
 @dataclass(frozen=True)

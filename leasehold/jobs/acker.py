@@ -8,7 +8,6 @@ from datetime import datetime
 from uuid import UUID
 
 from leasehold import errors
-from leasehold.config import Tuning
 from leasehold.errors import storable
 from leasehold.jobs.running import Claim, Running
 from leasehold.jobs.tasks import Registry
@@ -18,6 +17,7 @@ from leasehold.model.batch import BatchSize
 from leasehold.model.outcome import COMPLETED, PLAIN, Decision, Outcome, decide
 from leasehold.model.states import State
 from leasehold.ports import Acked, AckItem, JobStore
+from leasehold.tuning import Tuning
 
 _DEFAULT_BACKOFF = Backoff()
 _ROW_BYTES = 100

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from leasehold.config import Limits, Tuning
+from leasehold.config import Limits
 from leasehold.model.job import ClaimedJob
 from leasehold.ports import AdvisoryClaimStore
+from leasehold.tuning import Tuning
 
 
 async def claim_by_advisory_locks(

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from leasehold import errors, own_tasks
-from leasehold.config import Tuning
 from leasehold.jobs.context import Context, OnConnection, SyncContext
 from leasehold.jobs.failed_starts import Starts
 from leasehold.jobs.middleware import around
@@ -38,6 +37,7 @@ from leasehold.model.outcome import (
     outcome_of,
 )
 from leasehold.ports import Completion
+from leasehold.tuning import Tuning
 
 T = TypeVar("T")
 _ENDS = (errors.JobCancelled, errors.JobTimeout, errors.LostClaim, asyncio.CancelledError)

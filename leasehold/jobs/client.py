@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol
 from uuid import UUID
 
 from leasehold import errors
-from leasehold.config import Settings, Tuning, check_text
+from leasehold.config import Settings, check_text
 from leasehold.env import Env, id_of
 from leasehold.jobs.bulk import CannotCopy, Numbered
 from leasehold.jobs.tracing import enqueueing
@@ -20,6 +20,7 @@ from leasehold.model.job import JobRecord, JobRequest, R, Unreadable
 from leasehold.model.moments import Duration, checked_timeout
 from leasehold.model.states import FINISHED, State
 from leasehold.ports import Store
+from leasehold.tuning import Tuning
 
 _NOT_FOUND = (
     "A job exists once the transaction that enqueued it has committed, and until its retention "

@@ -13,13 +13,14 @@ from contextvars import copy_context
 from uuid import UUID
 
 from leasehold import own_tasks
-from leasehold.config import Limits, Tuning
+from leasehold.config import Limits
 from leasehold.jobs.attempt import Attempts
 from leasehold.jobs.drive import drive
 from leasehold.jobs.running import Claim, Running
 from leasehold.loops.service import ServiceContext
 from leasehold.model.batch import BatchSize
 from leasehold.model.outcome import Outcome, Unable
+from leasehold.tuning import Tuning
 
 
 class Lane:

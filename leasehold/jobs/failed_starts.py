@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from leasehold.config import Tuning
 from leasehold.env import Env
 from leasehold.model.outcome import Unable
 from leasehold.telemetry import Emit
+from leasehold.tuning import Tuning
 
 
 class Starts:

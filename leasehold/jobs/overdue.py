@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from leasehold.config import Tuning
 from leasehold.env import Env
 from leasehold.jobs.running import Claim, Running
 from leasehold.model.states import State
 from leasehold.telemetry import Emit
+from leasehold.tuning import Tuning
 
 _NAMED = 20
 

@@ -17,7 +17,6 @@ from typing import Any
 from uuid import UUID
 
 from leasehold import errors, own_tasks
-from leasehold.config import Tuning
 from leasehold.jobs.attempt import describe
 from leasehold.jobs.failed_starts import Starts
 from leasehold.jobs.process_child import Message, find
@@ -26,6 +25,7 @@ from leasehold.jobs.running import Claim, timed_out
 from leasehold.jobs.tasks import TaskFunction
 from leasehold.loops.service import ServiceContext
 from leasehold.model.outcome import Cancel, Complete, Discard, Fail, Outcome, Snooze, Stopped
+from leasehold.tuning import Tuning
 
 
 def check_importable(function: Callable[..., Any]) -> None:

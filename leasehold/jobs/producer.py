@@ -10,7 +10,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from leasehold import errors
-from leasehold.config import Limits, Tuning
+from leasehold.config import Limits
 from leasehold.env import Env
 from leasehold.jobs.acker import Acker
 from leasehold.jobs.advisory_claim import claim_by_advisory_locks
@@ -24,6 +24,7 @@ from leasehold.model.job import ClaimedJob
 from leasehold.model.lease import Phase
 from leasehold.model.moments import in_seconds
 from leasehold.ports import NodeStore
+from leasehold.tuning import Tuning
 
 
 class Sleepers:

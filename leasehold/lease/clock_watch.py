@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leasehold.config import Tuning
+from leasehold.tuning import Tuning
 
 
 class ClockWatch:

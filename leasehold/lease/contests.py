@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leasehold import errors
-from leasehold.config import LOCK_PREFIX, Tuning, wait_seconds
+from leasehold.config import LOCK_PREFIX, wait_seconds
 from leasehold.lease.bids import Bid, Patience
 from leasehold.lease.loop_watch import UserLoops
 from leasehold.lease.named_lease import LeaseContext, NamedLease
 from leasehold.model.lease import Lease, Phase, Watch
 from leasehold.ports import Store
+from leasehold.tuning import Tuning
 
 _STOPPED = "the process is stopping"
 _STUCK = "its event loop is stuck"

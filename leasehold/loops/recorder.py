@@ -8,12 +8,13 @@ from datetime import datetime
 from typing import Any
 
 from leasehold import telemetry
-from leasehold.config import Limits, Tuning
+from leasehold.config import Limits
 from leasehold.env import Env
 from leasehold.errors import Unavailable
 from leasehold.loops.service import Service
 from leasehold.model.batch import BatchSize
 from leasehold.ports import NodeIdentity, Store
+from leasehold.tuning import Tuning
 
 _ROW_BYTES = 200
 """Bytes of an event without its texts."""

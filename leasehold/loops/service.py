@@ -15,11 +15,12 @@ from datetime import datetime
 from typing import ClassVar
 
 from leasehold import errors, own_tasks
-from leasehold.config import Settings, Tuning
+from leasehold.config import Settings
 from leasehold.env import Env
 from leasehold.loops.waiting import Bell
 from leasehold.ports import Store
 from leasehold.telemetry import Emit
+from leasehold.tuning import Tuning
 
 
 @dataclass(frozen=True)

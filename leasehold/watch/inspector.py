@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from leasehold import errors
-from leasehold.config import DEATH_SECONDS, TROUBLE_SECONDS, Settings, Tuning, check_text
+from leasehold.config import DEATH_SECONDS, TROUBLE_SECONDS, Settings, check_text
 from leasehold.env import Env
 from leasehold.model.deadline import STATES
 from leasehold.ports import (
@@ -23,6 +23,7 @@ from leasehold.ports import (
     UnhandledBreach,
 )
 from leasehold.telemetry import CATALOGUE
+from leasehold.tuning import Tuning
 from leasehold.watch.backfill import no_such_schedule
 from leasehold.watch.checks import problems
 from leasehold.watch.facts import Facts

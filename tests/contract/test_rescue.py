@@ -8,13 +8,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from leasehold.config import Limits, Tuning
+from leasehold.config import Limits
 from leasehold.duties import leading
 from leasehold.errors import Conflict
 from leasehold.model.filter import JobFilter
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
 from leasehold.ports import Term
+from leasehold.tuning import Tuning
 from tests.contract.test_deadlines import level
 from tests.contract.world import ELECTION, Session, World, at, identity, planned
 

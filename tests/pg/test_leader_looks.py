@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from leasehold import App, Context
-from leasehold.config import Tuning
 from leasehold.duties.leading import Periodic
 from leasehold.lease import news
 from leasehold.node import Node
+from leasehold.tuning import Tuning
 from tests.pg.bench import Bench
 from tests.support.wait import until_async
 

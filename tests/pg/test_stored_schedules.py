@@ -12,9 +12,9 @@ import psycopg
 import pytest
 
 from leasehold import App, Context
-from leasehold.config import Tuning
 from leasehold.errors import BadJob, BadSchedule, UnknownTask
 from leasehold.testing import drain
+from leasehold.tuning import Tuning
 from tests.support.wait import BUSY_SECONDS, until_async
 
 Ran = list[tuple[int, datetime]]

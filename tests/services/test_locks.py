@@ -12,9 +12,10 @@ import psycopg
 import pytest
 
 from leasehold import App, Context
-from leasehold.config import Settings, Tuning
+from leasehold.config import Settings
 from leasehold.errors import ConfigError, LockNotAcquired, LostLease, Unavailable, WrongDsn
 from leasehold.pg.schema import migrate
+from leasehold.tuning import Tuning
 from tests.services.several import TIMES, Database, W, several_apps
 from tests.support.wait import BUSY_SECONDS, forever, until_async
 

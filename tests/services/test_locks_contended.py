@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from leasehold import App
-from leasehold.config import Tuning
+from leasehold.tuning import Tuning
 from tests.services.several import Database, several_apps
 from tests.support import postgres as servers
 

@@ -11,12 +11,12 @@ import psycopg
 import pytest
 
 from leasehold import App, Context
-from leasehold.config import Tuning
 from leasehold.errors import JobFailed
 from leasehold.jobs.acker import Acker
 from leasehold.jobs.executor import Lane
 from leasehold.model.filter import JobFilter
 from leasehold.pg.schema import migrate
+from leasehold.tuning import Tuning
 from tests.support.wait import forever, until, until_async
 
 

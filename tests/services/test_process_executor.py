@@ -19,7 +19,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from leasehold.config import Limits, Settings, Tuning
+from leasehold.config import Limits, Settings
 from leasehold.env import Env
 from leasehold.errors import BadJob, Unavailable
 from leasehold.jobs import process_handle
@@ -41,6 +41,7 @@ from leasehold.model.outcome import (
     Stopped,
     Unable,
 )
+from leasehold.tuning import Tuning
 from tests.services import process_handlers as handlers
 from tests.services import process_unimportable
 from tests.support.wait import until, until_async

@@ -12,9 +12,9 @@ import psycopg
 import pytest
 
 from leasehold import App
-from leasehold.config import Tuning
 from leasehold.loops.recorder import Recorder
 from leasehold.pg.schema import migrate
+from leasehold.tuning import Tuning
 from tests.support.wait import until_async
 
 

@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from leasehold.config import Settings, Tuning
+from leasehold.config import Settings
 from leasehold.env import Env
 from leasehold.jobs.attempt import Attempts
 from leasehold.jobs.executor import Executor, Lane
@@ -24,6 +24,7 @@ from leasehold.jobs.tasks import Registry, TaskOptions
 from leasehold.loops.service import ServiceContext
 from leasehold.model.job import ClaimedJob
 from leasehold.model.outcome import Cancel, Complete, Fail, Unable
+from leasehold.tuning import Tuning
 from tests.support.wait import until_async
 
 NODE = UUID(int=1)

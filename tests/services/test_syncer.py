@@ -9,12 +9,13 @@ from uuid import uuid4
 
 import pytest
 
-from leasehold.config import Settings, Tuning
+from leasehold.config import Settings
 from leasehold.duties.syncer import Planned, Syncer
 from leasehold.loops.service import ServiceContext
 from leasehold.model.job import JobRequest
 from leasehold.model.missed import Missed
 from leasehold.model.schedule import every
+from leasehold.tuning import Tuning
 from tests.support.hand import Database, Process, a_database
 
 

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from leasehold.config import Limits, Tuning
+from leasehold.config import Limits
+from leasehold.tuning import Tuning
 from tests.services.several import Database, several_apps
 from tests.support.wait import until_async
 

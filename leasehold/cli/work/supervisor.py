@@ -23,11 +23,12 @@ from uuid import UUID
 from leasehold.app.certify import Certifier, settings_from_text, settings_to_text
 from leasehold.app.load import load_app
 from leasehold.cli.work.logs import set_up_logging
-from leasehold.config import Settings, Tuning
+from leasehold.config import Settings
 from leasehold.env import ASSIGNED_NODE, GIVEN_DSN, Env, assign_node_id
 from leasehold.errors import ConfigError, LeaseholdError
 from leasehold.node.plan import EXIT_DRAINED, EXIT_DRAINED_ALONE
 from leasehold.telemetry import log, make_event
+from leasehold.tuning import Tuning
 
 WORKER = (sys.executable, "-m", "leasehold", "worker")
 _MODULE = "leasehold.cli.work.supervisor"

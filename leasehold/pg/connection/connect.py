@@ -15,8 +15,8 @@ from typing import Any
 
 import psycopg
 
-from leasehold.config import Tuning
 from leasehold.pg.connection.fast.link import Link
+from leasehold.tuning import Tuning
 
 
 async def connect(options: Mapping[str, Any]) -> Link:

@@ -14,12 +14,13 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from leasehold import errors, own_tasks
-from leasehold.config import Settings, Tuning
+from leasehold.config import Settings
 from leasehold.env import Env
 from leasehold.model.moments import in_seconds
 from leasehold.pg.stores.store import PgStore
 from leasehold.ports import Wake
 from leasehold.telemetry import Emit
+from leasehold.tuning import Tuning
 
 _POOLED = "connected through a pooler, which has no LISTEN: polling only"
 _QUEUE_FULL = (

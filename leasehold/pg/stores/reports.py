@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from leasehold.config import ON_DEMAND_SECONDS, Settings, Tuning
+from leasehold.config import ON_DEMAND_SECONDS, Settings
 from leasehold.errors import BadFilter
 from leasehold.model.filter import JobFilter
 from leasehold.model.job import JobRecord
@@ -15,6 +15,7 @@ from leasehold.model.states import FINISHED, WAITING, State
 from leasehold.pg.stores.execution import PgOperations
 from leasehold.pg.stores.store import PgStore
 from leasehold.ports import EventView, JobPage, Reports
+from leasehold.tuning import Tuning
 
 _LAST = UUID(int=(1 << 128) - 1)
 _FIRST = UUID(int=0)

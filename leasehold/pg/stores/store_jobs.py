@@ -10,7 +10,6 @@ from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
-from leasehold.config import Tuning
 from leasehold.errors import Conflict, PermissionDenied, Unavailable
 from leasehold.model.begins import Begins, Seen
 from leasehold.model.filter import JobFilter
@@ -28,6 +27,7 @@ from leasehold.pg.connection.fast.copying import NULL, field, text
 from leasehold.pg.connection.fast.exchange import Row
 from leasehold.pg.connection.pool import Pool
 from leasehold.ports import Acked, AckItem, DashboardStore, JobStore, Now
+from leasehold.tuning import Tuning
 
 
 class PgJobs(JobStore, DashboardStore):

@@ -1,0 +1,160 @@
+"""Constants that tune the services. They are not settings, because no user needs to change them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Constants that tune the services. Times are in seconds, counts are rows or jobs."""
+
+    prefetch_claims: float = 3.0
+    """Jobs are claimed ahead for this many times the duration of the last claim, so that no slot
+    waits for a claim. While many workers claim, claims are slower and therefore larger."""
+    prefetch_seconds: float = 0.05
+    """The shortest time for which jobs are claimed ahead."""
+    prefetch_most_seconds: float = 0.5
+    """The longest time for which jobs are claimed ahead."""
+    prefetch_batches: int = 2
+    """The most batches that are claimed ahead."""
+    give_back_seconds: float = 1.0
+    """Jobs that were claimed ahead go back when no job has ended for this time."""
+    contended_seconds: float = 0.01
+    """The pause before candidates that other workers hold are tried again."""
+    busy_queues: int = 10
+    """The most queues with many jobs in one claim."""
+    candidates_per_job: int = 3
+    """Candidates for each job in a claim by advisory locks, because other workers try them too."""
+    candidate_rounds: int = 4
+    """The most looks at candidates in one claim by advisory locks."""
+    full_batch_rows: int = 100
+    """A batch of this many outcomes is written without waiting for more."""
+    at_risk_jobs: int = 100
+    """The most short jobs that run or wait to be recorded, unless there are more slots."""
+    brief_run_seconds: float = 0.0005
+    lasting_run_seconds: float = 0.02
+    """Average run times between these limit how many jobs are at risk (see ``at_risk_jobs``)."""
+    locked_row_seconds: float = 0.1
+    """The pause before an outcome is written again whose row a transaction holds."""
+    unknown_version_seconds: float = 1.0
+    """How long a job waits whose arguments are of a version that this worker does not know."""
+    unreadable_seconds: float = 300.0
+    """The pause before a job is tried again whose arguments no worker could read. Its event stays a
+    problem for longer."""
+    completion_first_look: float = 0.01
+    """Seconds before the first look at a completion whose transaction is open."""
+    completion_longest_look: float = 1.0
+    """The longest time in seconds between two such looks."""
+    enqueue_tries: int = 4
+    """Tries of an enqueue while the database does not answer."""
+    enqueue_first_pause: float = 0.1
+    """Seconds before the second try."""
+    copy_rows: int = 20
+    """From this many plain jobs on, COPY is faster than the function."""
+    stretch_seconds: float = 0.001
+    """After this time, a runner yields to the event loop."""
+    long_run_seconds: float = 3600.0
+    """A job without a timeout that runs longer than this is named in an event."""
+    jobs_per_child: int = 1000
+    """A child process is replaced after this many jobs."""
+    child_idle_seconds: float = 60.0
+    """A child process without a job ends after this time."""
+    child_load_seconds: float = 60.0
+    """The longest time to start a child and import the handler's module. The job's timeout begins
+    after it."""
+    child_leave_seconds: float = 2.0
+    """The time that an idle child has to end by itself."""
+    alone_seconds: float = 60.0
+    """The longest time that a suspect keeps other jobs from starting before it runs alone, and the
+    time until a node may take it again."""
+    no_start_seconds: float = 1.0
+    """A job that could not start keeps its slot for this time, to limit futile claims."""
+    no_start_known_seconds: float = 60.0
+    """After this time without a try, it is unknown whether a start would work."""
+    sweep_seconds: float = 30.0
+    """The longest time between two sweeps of deadlines by one node."""
+    rescue_idle_seconds: float = 10.0
+    """Between two looks for jobs of dead nodes while nothing says that there are any."""
+    rescue_page: int = 100
+    """Dead nodes in one page of such a look."""
+    rescue_pages: int = 10
+    """The most pages of one look."""
+    follower_behind_seconds: float = 3.0
+    """A follower looks this long after the next deadline. By then, a leader has decided it."""
+    deadline_prune_seconds: float = 600.0
+    """Between two prunings of deadlines."""
+    history_seconds: float = 20.0
+    """Between two updates of the counts for each minute."""
+    history_rows: int = 5000
+    """Finished jobs that one update counts."""
+    schedule_look_seconds: float = 30.0
+    """The longest pause between two looks at the schedules. Each due moment ends it."""
+    undecided_look_seconds: float = 5.0
+    """The same while some schedules cannot be decided."""
+    refused_schedule_seconds: float = 60.0
+    """The pause before a schedule is tried again that the database refused."""
+    schedule_ticks: int = 10
+    """Ticks of one schedule in one statement, however many schedules are due."""
+    page_call_seconds: float = 5.0
+    """The longest time limit of a query for people."""
+    page_rows: int = 5000
+    """Jobs that one page examines to find those that match."""
+    page_bad_rows: int = 3000
+    """The same for jobs that did not complete. Each is on another page of the table."""
+    page_head_rows: int = 10_000
+    """Jobs at the heads of all queues that are examined to find the running ones."""
+    page_event_rows: int = 10_000
+    """Events that one page examines."""
+    bulk_rows: int = 1_000_000
+    """Jobs that a bulk action examines, in several steps."""
+    locked_tries: int = 8
+    """Tries of a cancel or a retry of one job whose row a transaction holds."""
+    locked_first_pause: float = 0.01
+    """Seconds before the second of these tries."""
+    unhandled_days: int = 7
+    """How many days back a breach without its callback is a problem."""
+    prune_held_seconds: float = 60.0
+    """The pause of the pruner while another transaction locks a day of the history."""
+    prune_held_tries: int = 5
+    """After this many failed tries, it emits an event."""
+    sync_seconds: float = 60.0
+    """Between two looks at releases. One may come and go between two heartbeats."""
+    event_buffer: int = 10_000
+    """Events that wait to be written. When there are more, the oldest are dropped."""
+    event_rows: int = 500
+    """Events in one statement."""
+    event_gather_seconds: float = 0.5
+    """Events are gathered for this time and written as one batch."""
+    event_rest_seconds: float = 10.0
+    """The pause while there is nothing to write. Each event ends it."""
+    service_first_pause: float = 0.1
+    """Seconds before a service tries again after an error."""
+    service_longest_pause: float = 5.0
+    """The longest such pause. It doubles with each error."""
+    service_gate_seconds: float = 5.0
+    """Between two looks at a closed gate. Opening it wakes the service."""
+    service_conflicts: int = 5
+    """After this many conflicts in a row, an event reports the lock that does not end."""
+    handovers: int = 10
+    """How often in a row a lock passes between waiters of one process. Then it is the turn of other
+    processes, so a process waits for at most this many holders in each of them."""
+    listen_retry_seconds: float = 2.0
+    """The pause before a process listens again after an error."""
+    host_head_start_seconds: float = 0.25
+    """The time that a host of the DSN has to answer before the next one is asked too."""
+    quick_death_seconds: float = 10.0
+    """A worker that lived for less time than this died at once."""
+    restart_first_pause: float = 1.0
+    """Seconds before the supervisor starts such a worker again. It doubles with each death."""
+    restart_longest_pause: float = 30.0
+    """The longest such pause."""
+    stop_margin_seconds: float = 5.0
+    """Added to the workers' own grace before the supervisor kills the remaining ones."""
+    dead_group_seconds: float = 5.0
+    """How long the killed children of a dead worker may take to disappear."""
+    probe_exit_seconds: float = 10.0
+    """How long a probe that could not load the application may take to exit."""
+    clock_step_seconds: float = 1.0
+    """The database's clock was set if it moved by more than this. Time services make smaller
+    corrections."""
