@@ -76,7 +76,7 @@ class Held:
 
     def _is_lost(self) -> LostLease:
         bid = self._bid
-        why = bid.lost.why if bid else "it was never held"
+        why = bid.lost.why if bid else "it was never held, or was released"
         return LostLease(
             f"this process does not hold {self._full_name} at this moment",
             got=why or "its lease has expired",

@@ -52,7 +52,12 @@ class JobFilter:
         task: str | None = None,
         tag: str | None = None,
     ) -> JobFilter:
-        """Make a filter of :data:`SIMPLE` alone. Raises BadJob for an unknown state."""
+        """Make a filter of :data:`SIMPLE` alone. Raises BadJob for an unknown state, and for what is
+        not text."""
+        for name, value in {"state": state, "queue": queue, "task": task, "tag": tag}.items():
+            if value is not None and not isinstance(value, str):
+                do = "Pass the task's name: task=send.name" if name == "task" else "Pass text"
+                raise BadJob(f"{name} must be text", got=value, do=do)
         if state is not None and state not in STATES:
             raise BadJob("no such state", got=state, do=suggest(state, STATES))
         return cls(state=state, queue=queue, task=task, tag=tag)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from leasehold.errors import BadFilter
+from leasehold.errors import BadFilter, BadJob
 from leasehold.model.filter import STATES, JobFilter, parse
 from leasehold.model.history import added, class_of, class_seconds, percentile
 from leasehold.model.states import State
@@ -97,3 +97,8 @@ def test_a_filter_has_a_limit_in_length_in_arguments_and_in_each_value():
 
 def test_the_names_of_states_are_those_of_stored_jobs():
     assert set(STATES) == {str(state) for state in State} - {"new"}
+
+
+def test_what_is_not_text_is_refused_with_a_hint():
+    with pytest.raises(BadJob, match="Pass the task's name"):
+        JobFilter.only(task=print)  # type: ignore[arg-type]
