@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from functools import wraps
@@ -47,6 +49,11 @@ def in_loop(instead: str) -> Callable[[C], C]:
                 ) from None
             return method(*args, **kwargs)
 
+        # for mocks and frameworks, which ask whether a function is async
+        if sys.version_info >= (3, 12):
+            inspect.markcoroutinefunction(checked)
+        else:
+            checked._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
         return cast(C, checked)
 
     return decorate

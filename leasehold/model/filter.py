@@ -52,9 +52,10 @@ class JobFilter:
         task: str | None = None,
         tag: str | None = None,
     ) -> JobFilter:
-        """Make a filter of :data:`SIMPLE` alone. Raises BadJob for an unknown state, and for what is
-        not text."""
-        for name, value in {"state": state, "queue": queue, "task": task, "tag": tag}.items():
+        """Make a filter of :data:`SIMPLE` alone. Raises BadJob for an unknown state, and for a
+        value that is no text."""
+        given: dict[str, object] = {"state": state, "queue": queue, "task": task, "tag": tag}
+        for name, value in given.items():
             if value is not None and not isinstance(value, str):
                 do = "Pass the task's name: task=send.name" if name == "task" else "Pass text"
                 raise BadJob(f"{name} must be text", got=value, do=do)

@@ -139,7 +139,7 @@ async def test_the_exit_status_of_what_was_stopped_is_kept(tmp_path: Path) -> No
 async def test_duties_that_break_say_so_in_the_history(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "lines", Env())
     chaos: Any = SimpleNamespace(app=SimpleNamespace(env=Env()))
-    node: Any = SimpleNamespace(guard=SimpleNamespace(term=lambda name: 1 / 0))
+    node: Any = SimpleNamespace(guard=SimpleNamespace(term=lambda: 1 / 0))
     with pytest.raises(ZeroDivisionError):
         await Duties(chaos, node, writer).run()
     [line] = read(tmp_path / "lines")

@@ -233,7 +233,7 @@ async def test_a_tick_that_two_sessions_fire_at_once_is_one_job(two):
     await two.schedule("each")
     two.b.term = await two.a.lead()
     first = await two.session()
-    params = {"leader": ELECTION, "term": 1, "app": "default", "now": None}
+    params = {"term_leader": ELECTION, "term_token": 1, "app": "default", "now": None}
     await execute(first, "schedule/fire", {**params, "plans": plans()})
     assert await two.b.fire("each") == [], "the row is held: it does not wait"
     await first.commit()
@@ -271,4 +271,4 @@ def plans() -> Jsonb:
 
 
 def stage_params(term: Term) -> dict:
-    return {"leader": term.leader, "term": term.token, "limit": 10, "now": None}
+    return {"term_leader": term.leader, "term_token": term.token, "limit": 10, "now": None}
