@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leasehold.app.schedules import spec_of
+from leasehold.config import SILENT_SCHEDULE_SECONDS
 from leasehold.errors import BadPayload, BadSchedule, LeaseholdError
 from leasehold.model.job import encode
 from leasehold.model.masking import MASK, masked
@@ -78,7 +79,7 @@ def shown(row: StoredSchedule, ticks: list[TickView], now: datetime) -> dict[str
         picture, moments, crowded = None, [], False
     editable = picture is not None and not row.in_code and "payload" in row.job
     late = row.next_at is not None and not row.paused and now - row.next_at
-    silent = bool(late and late > timedelta(seconds=30))
+    silent = bool(late and late > timedelta(seconds=SILENT_SCHEDULE_SECONDS))
     return {
         **row._asdict(),
         "strip": picture,
