@@ -92,7 +92,7 @@ def lift_tokens(**_: Any) -> None:
     running.
     """
     timeline = ask(lambda app: app.lift_tokens())
-    click.echo(f"Tokens continue at timeline {timeline}: from {(timeline - 1 << 32) + 1:,}.")
+    click.echo(f"Tokens continue at timeline {timeline}: from {timeline - 1 << 32:,}.")
 
 
 @contextmanager

@@ -41,7 +41,7 @@ class Login:
         if len(self.secret) < SHORTEST_SECRET:
             raise ConfigError(
                 f"the login's secret must have at least {SHORTEST_SECRET} characters",
-                do="python -c 'import secrets; print(secrets.token_urlsafe())'",
+                do="Create one: python -c 'import secrets; print(secrets.token_urlsafe())'",
             )
 
     @property

@@ -47,8 +47,8 @@ def _wakeups_lost(facts: Facts) -> Iterator[str | Said]:
 @check(
     "polling",
     "Nodes connect through a pooler, which forwards no notifications, so they poll for new jobs.",
-    "Nothing, unless jobs must start within milliseconds. Then give the workers a direct "
-    "connection",
+    "If jobs must start within milliseconds, give the workers a direct connection. Otherwise do "
+    "nothing",
     level=NOTE, page="nodes",
 )  # fmt: skip
 def _polling(facts: Facts) -> Iterator[str | Said]:
