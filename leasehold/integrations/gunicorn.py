@@ -30,6 +30,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pkgutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -138,8 +139,8 @@ def node(
 ) -> tuple[Callable[[Any], None], Callable[[Any, Any], None]]:
     """gunicorn's ``post_worker_init`` and ``worker_exit``: each worker takes part from a thread.
 
-    For the worker classes ``sync`` and ``gthread``, and WSGI applications such as Flask's and
-    Django's::
+    For applications without a lifespan: WSGI applications such as Flask's and Django's under the
+    worker classes ``sync`` and ``gthread``, and Django's ASGI application::
 
         post_worker_init, worker_exit = node("myproject.jobs:app")
 
@@ -152,6 +153,7 @@ def node(
 
     def post_worker_init(worker: Any) -> None:
         """gunicorn's ``post_worker_init``: start the worker's node, in a thread."""
+        _end_by_exit()
         app = pkgutil.resolve_name(target)
         if not isinstance(app, App):
             raise ConfigError(f"{target} is not an App", got=app, do="node('module:app')")
@@ -166,6 +168,14 @@ def node(
         running.close()
 
     return post_worker_init, worker_exit
+
+
+def _end_by_exit() -> None:
+    """Let ``worker_exit`` run in workers of uvicorn. When one has stopped, it raises again the
+    signal that stopped it, whose default action ends a process without any further code."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda *_: sys.exit(0))
 
 
 def pre_fork(server: Any, worker: Any) -> None:

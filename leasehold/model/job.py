@@ -12,6 +12,8 @@ from functools import cached_property
 from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 from uuid import UUID
 
+import msgspec
+
 from leasehold.config import Limits
 from leasehold.errors import BadJob, BadPayload, storable
 from leasehold.model.deadline import AnyTask, Callback, Deadline, Level
@@ -263,7 +265,7 @@ def needed(known: str) -> tuple[str, int]:
     return (found[1], int(found[2])) if found else (known, 1)
 
 
-_DECODER = json.JSONDecoder()
+_read = msgspec.json.Decoder().decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,8 +280,11 @@ def decode(text: str | bytes) -> Any:
     """Decode JSON from the database. Return :class:`Unreadable` instead of an error, so that one
     bad value does not affect other rows."""
     try:
-        # jsonb's text has no space around it and nothing after it
-        return _DECODER.raw_decode(text if isinstance(text, str) else text.decode())[0]
+        return _read(text)
+    except (ValueError, RecursionError):
+        pass  # Python reads some numbers that msgspec refuses
+    try:
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         return Unreadable(f"{type(error).__name__}: {error}")
 
@@ -406,6 +411,16 @@ def _as_text() -> Callable[[Any], str]:
 
 
 _text = _as_text()
+_write = msgspec.json.Encoder().encode
+_TEXT = frozenset({str})
+_SIMPLE = frozenset({str, int, bool, type(None)})
+"""msgspec writes values of exactly these types as Python does. Elsewhere it is more lenient: it
+writes NaN as null, and a date as text."""
+
+
+def _simple(value: Any) -> bool:
+    is_text_to_simple = type(value) is dict and _TEXT.issuperset(map(type, value))
+    return is_text_to_simple and _SIMPLE.issuperset(map(type, value.values()))
 
 
 def encode(label: str, value: Any, limit: int) -> str:
@@ -415,7 +430,7 @@ def encode(label: str, value: Any, limit: int) -> str:
     pair, is nested deeper than ``Limits.json_depth``, or has more than ``limit`` bytes.
     """
     try:
-        text = _text(value)
+        text = _write(value).decode() if _simple(value) else _text(value)
         size = len(text) if text.isascii() else len(text.encode())
     except RecursionError:
         raise BadPayload(

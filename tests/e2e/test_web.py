@@ -15,6 +15,7 @@ import pytest
 
 from leasehold.errors import ConfigError
 from leasehold.integrations.gunicorn import certificates
+from tests.e2e.apps.no_lifespan import GUNICORN
 from tests.e2e.apps.service import (
     AT_ONCE,
     HOOKS,
@@ -170,6 +171,23 @@ def test_a_stopped_service_resigns_at_once_and_drains(service: Start, database: 
     available = {job for (job,) in database.rows(left)}  # green's once_per_deploy may be among them
     assert available & set(jobs) == set(jobs) - began, "what did not run was given back"
     assert len(database.nodes()) == 2
+    assert not database.events("node_certified"), "who leaves in good order needs no certificate"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_asgi_workers_without_a_lifespan_drain_when_they_are_stopped(
+    procs: Processes, dsn: str, database: Database, number: signal.Signals
+) -> None:
+    web = Service(procs, dsn, "default", "", {}, "tests.e2e.apps.no_lifespan:asgi")
+    web.gunicorn(2, hooks=GUNICORN)
+    database.wait_for_nodes(2)
+    assert web.get() == {}
+    database.enqueue("tests.e2e.apps.web.work", 2, seconds=4)
+    until(lambda: len(web.noted("work-began")) == 2, 20, "two running jobs")
+    web.process.kill(number, group=number is signal.SIGINT)  # as a terminal does it
+    assert web.process.wait(30) == 0
+    assert len(web.noted("work-done")) == 2
+    assert database.nodes() == []
     assert not database.events("node_certified"), "who leaves in good order needs no certificate"
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from leasehold.config import Limits
 from leasehold.errors import BadJob, BadPayload
 from leasehold.model.job import JobRequest, Unreadable, decode, encode
+from leasehold.model.states import State
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -40,6 +41,43 @@ def test_what_is_encoded_reads_back_or_is_refused(value: Any) -> None:
     else:
         assert decode(text) == value
         text.encode()
+
+
+keys = st.text() | st.booleans() | st.none() | st.integers() | st.floats()
+odd_values = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
+    | st.datetimes() | st.uuids() | st.decimals() | st.sampled_from(State)
+    | st.sampled_from([10**5000, "\ud800", {1}])
+)  # fmt: skip
+
+
+@given(st.dictionaries(keys, odd_values, max_size=4))
+def test_a_dict_is_written_as_python_writes_it(value: dict[Any, Any]) -> None:
+    """One that is simple, by msgspec, is not told from any other."""
+    try:
+        python: str | None = json.dumps(
+            value, ensure_ascii=False, allow_nan=False, separators=(",", ":")
+        )
+        assert python and "\\u0000" not in python
+        python.encode()
+    except (TypeError, ValueError, AssertionError):
+        python = None
+    try:
+        text: str | None = encode("it", value, 1 << 20)
+    except BadPayload:
+        text = None
+    assert text is None if python is None else json.loads(text or "") == json.loads(python)
+
+
+@given(json_values | st.sampled_from([2**64, -(2**63) - 1, 10**400, 1e308, -0.0, 5e-324]))
+def test_json_is_read_as_python_reads_it(value: Any) -> None:
+    text = json.dumps(value)
+    read, wanted = decode(text), json.loads(text)
+    assert repr(read) == repr(wanted) == repr(decode(text.encode()))
+
+
+def test_a_number_beyond_floats_is_read_as_python_reads_it() -> None:
+    assert decode("[1e400]") == [float("inf")]
 
 
 @given(st.text(alphabet='\\u0"n\x00', max_size=12))
