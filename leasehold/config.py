@@ -170,11 +170,11 @@ class Limits:
     """Characters of an attempt's error with its traceback, and of every text of an event."""
     text_chars: int = 200
     """Characters of names (tasks, queues, schedules, leaders) and of progress notes."""
-    batch_rows: int = 500
+    batch_rows: int = 1000
     """Rows in one statement. With more, the planner may leave the nested loop."""
     batch_bytes: int = 1 << 20
     """Bytes of outcomes or events in one statement, unless it has only one; less on a slow link."""
-    unrecorded_outcomes: int = 1000
+    unrecorded_outcomes: int = 2000
     """No new job starts while more finished jobs than this are not yet recorded."""
     flush_seconds: float = 0.02
     """The longest time in seconds that an outcome waits for its batch."""

@@ -11,6 +11,7 @@ from leasehold_lab.sim.store import SimStore
 
 from leasehold.config import Settings
 from leasehold.env import Clock, Env
+from leasehold.config import Limits
 from leasehold.jobs.acker import Acker
 from leasehold.jobs.running import Claim, Running
 from leasehold.jobs.tasks import Registry
@@ -82,9 +83,9 @@ def test_what_runs_and_is_not_recorded_is_kept_small_where_a_run_takes_some_time
 
 def test_brief_runs_may_be_many_and_long_ones_are_few():
     brief, long = lone(), lone()
-    put(brief, 900, 0.0)
+    put(brief, Limits.unrecorded_outcomes, 0.0)
     assert brief.has_room(lambda: 100, 100)
-    put(brief, 101, 0.0)
+    put(brief, 1, 0.0)
     assert not brief.has_room(lambda: 0, 100)
     put(long, 200, 0.5)
     assert long.has_room(lambda: 100, 100)
