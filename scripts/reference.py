@@ -289,13 +289,16 @@ def checks_page() -> str:
         "Checks",
         "`leasehold status`, the dashboard, the metric `leasehold_problems` and the alerts report "
         "the same checks. Each check has a stable kind. A *problem* makes `leasehold status` exit "
-        "with 1. A check of the severity *info* is only a note. The shares and times at which a "
-        "check reports something are constants in `leasehold/config.py`.",
+        "with 1. A check of the severity *info* is only a note. `leasehold doctor` adds checks of "
+        "its own, which have no metric and no alert. The shares and times at which a check reports "
+        "something are constants in `leasehold/config.py`.",
         *parts,
     )
 
 
 def _alert(check: Check) -> str:
+    if check.examined:
+        return "Only [`leasehold doctor`](../howto/doctor.md) reports it."
     if check.level == NOTE:
         return "No alert."
     after = "" if check.alert_after == "0s" else f", after {check.alert_after}"

@@ -11,8 +11,7 @@ from leasehold.env import Env
 from leasehold.pg.schema.examination import examine
 from leasehold.ports.doctor import Examination
 from leasehold.watch.advice import recommended, worst_gap, worst_trip
-from leasehold.watch.checks import CHECKS
-from leasehold.watch.doctor import findings
+from leasehold.watch.checks import CHECKS, judge
 from leasehold.watch.finding import NOTE, WRONG, Finding
 from leasehold.watch.inspector import Inspector
 
@@ -62,8 +61,8 @@ async def diagnose(settings: Settings, env: Env, seconds: float, role: Role) -> 
     if role not in get_args(Role):
         do = errors.suggest(str(role), get_args(Role))
         raise errors.ConfigError("no such role", got=role, do=do)
-    examination = await examine(settings, env, seconds)
-    found = findings(examination, settings, role)
+    examination = await examine(settings, env, seconds, role)
+    found = judge(examination)
     if examination.schema_number and "tables" not in examination.skipped:
         found += await _running(settings, env)
     return Diagnosis(found, examination, settings, _figures(examination, settings))

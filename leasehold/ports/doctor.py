@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from leasehold.config import Settings
 from leasehold.errors import LeaseholdError
 from leasehold.ports.rows import NodeView, TableView, TransactionView
 
@@ -68,6 +69,10 @@ class Tokens:
 class Examination:
     """The parts that could be examined; ``skipped`` says why the others could not."""
 
+    own: Settings
+    """leasehold's settings."""
+    role: str
+    """What the login is for: ``worker``, ``enqueue`` or ``observer``."""
     error: LeaseholdError | None = None
     """Why the database could not be examined at all."""
     server: dict[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a check or the doctor found, and helpers that write commands."""
+"""What a check or the doctor found, and a helper that writes commands."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Finding:
     """``ok``, ``note`` (worth knowing) or ``wrong``."""
     sentence: str
     """What was found."""
-    do: str = ""
+    do: str
     """What to type. Empty: nothing."""
-    docs: str = "howto/doctor.md"
+    docs: str
     """The page of the documentation, relative to its root."""
 
     @property
@@ -34,7 +34,3 @@ class Finding:
 def quoted(name: str) -> str:
     """A name quoted for SQL where necessary."""
     return name if name.isidentifier() and name.islower() else '"' + name.replace('"', '""') + '"'
-
-
-def alter(role: str, name: str, value: str) -> str:
-    return f"In psql: alter role {quoted(role)} set {name} = '{value}'"

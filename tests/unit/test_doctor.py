@@ -14,9 +14,7 @@ from leasehold.pg.schema.examination import compare
 from leasehold.ports import TableView
 from leasehold.ports.doctor import TRANSACTION, Clocks, Examination, Gaps, Tokens
 from leasehold.watch.advice import recommended
-from leasehold.watch.doctor import findings
-from leasehold.watch.doctor_state import connections
-from leasehold.watch.finding import Finding
+from leasehold.watch.checks import judge
 
 SETTINGS = Settings(dsn="postgresql://x", schema="leasehold")
 SERVER: dict[str, Any] = {
@@ -31,6 +29,8 @@ TCP = {"keepalives": 1, "user_timeout_ms": 2000, "idle": 1, "interval": 1, "coun
 
 def sound(**changed: Any) -> Examination:
     fields: dict[str, Any] = {
+        "own": SETTINGS,
+        "role": "worker",
         "server": dict(SERVER),
         "settings": {**GOOD, "tcp_keepalives_idle": "60"},
         "listen_seconds": 0.001,
@@ -41,10 +41,6 @@ def sound(**changed: Any) -> Examination:
         "clocks": Clocks([0.001], rate_error=1e-4, watched=5.0),
     }
     return Examination(**{**fields, **changed})
-
-
-def judge(found: Examination) -> list[Finding]:
-    return findings(found, SETTINGS, "worker")
 
 
 def worst(found: Examination) -> dict[str, str]:
@@ -59,7 +55,7 @@ def test_what_is_sound_is_found_sound():
 @pytest.mark.parametrize("listen", [True, False])
 def test_the_connections_that_a_node_holds_are_told_apart_from_those_on_demand(listen):
     settings = replace(SETTINGS, listen=listen, work_connections=2, user_connections=5)
-    [finding] = connections(sound(), settings)
+    [finding] = [f for f in judge(sound(own=settings)) if f.kind == "connections"]
     assert finding.sentence.endswith("a node holds 3, and up to 7 more on demand")
 
 

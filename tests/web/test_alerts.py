@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from leasehold.cli.monitoring import alert_name, rules
 from leasehold.cli.monitoring.board import queries
 from leasehold.cli.root import root
-from leasehold.watch.checks import CHECKS
+from leasehold.watch.checks import CHECKS, KINDS
 from leasehold.watch.finding import NOTE
 from leasehold.watch.metric_names import METRICS
 from tests.web.conftest import Make
@@ -79,7 +79,7 @@ CASES: dict[str, list[Case]] = {
     "LeaseholdRefusedAcks": [event("ack_refused")],
     **{
         alert_name(check.kind): [problem(check.kind, check.alert_after)]
-        for check in CHECKS.values()
+        for check in map(CHECKS.__getitem__, KINDS)
         if check.level != NOTE
     },
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from importlib.resources import files
 
-from leasehold.watch.checks import CHECKS, Check
+from leasehold.watch.checks import CHECKS, KINDS, Check
 from leasehold.watch.finding import NOTE
 
 
@@ -13,7 +13,7 @@ def rules() -> str:
     """The alert rules as YAML: one for each check, and those of rules.yml for trends, which a
     single reading cannot show."""
     trends = files("leasehold.cli.monitoring").joinpath("rules.yml").read_text("utf-8")
-    return trends + "".join(_rule(check) for check in CHECKS.values() if check.level != NOTE)
+    return trends + "".join(_rule(CHECKS[kind]) for kind in KINDS if CHECKS[kind].level != NOTE)
 
 
 def alert_name(kind: str) -> str:

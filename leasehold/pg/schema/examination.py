@@ -48,10 +48,10 @@ _SPARE_SECONDS = 20.0
 _PINS = 20
 
 
-async def examine(settings: Settings, env: Env, seconds: float) -> Examination:
+async def examine(settings: Settings, env: Env, seconds: float, role: str) -> Examination:
     """Query and watch for ``seconds``. Raises ConfigError and WrongDsn; what the database refuses
     becomes part of the result."""
-    found = Examination()
+    found = Examination(settings, role)
     given = read_dsn(settings.dsn)
     try:
         async with asyncio.timeout(seconds + _SPARE_SECONDS), _connected(settings, given) as one:

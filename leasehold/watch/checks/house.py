@@ -83,7 +83,7 @@ def _cannot_start(facts: Facts) -> Iterator[str | Said]:
     "xmin_pinned",
     "A transaction has been open for longer than pin_seconds (300 by default), or a replication "
     "slot that nobody uses is old: vacuum cannot remove dead rows, and tables grow.",
-    "{do}",
+    "End the transaction, or drop the replication slot",
     page="database", shared=True, doctor=True,
 )  # fmt: skip
 def _xmin_pinned(facts: Facts) -> Iterator[str | Said]:
@@ -96,7 +96,7 @@ def _xmin_pinned(facts: Facts) -> Iterator[str | Said]:
         yield Said(
             f"A {row.what} ({row.pid}: {shorten(named)}, {row.state}) has been open for "
             f"{duration(row.open_seconds or 0.0)}{grow}",
-            {"do": end if row.what == "transaction" else f"rollback prepared '{row.pid}'"},
+            do=end if row.what == "transaction" else f"rollback prepared '{row.pid}'",
         )
     for row in facts.transactions:
         unused = row.what == "replication slot" and row.state == "inactive"
@@ -104,7 +104,7 @@ def _xmin_pinned(facts: Facts) -> Iterator[str | Said]:
             yield Said(
                 f"The replication slot {row.pid} is not in use and {row.xmin_age:,} transactions "
                 f"old{grow}",
-                {"do": f"If nobody needs it: select pg_drop_replication_slot('{row.pid}')"},
+                do=f"If nobody needs it: select pg_drop_replication_slot('{row.pid}')",
             )
 
 

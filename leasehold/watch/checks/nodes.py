@@ -16,6 +16,7 @@ from leasehold.errors import shorten
 from leasehold.ports import DeathView, NodeView
 from leasehold.watch.checks.registry import Said, age, check, jobs_of, lately, since
 from leasehold.watch.facts import Facts, duration, stale
+from leasehold.watch.finding import NOTE, WRONG
 
 _HANDOVER = timedelta(seconds=1.0)
 """A node's report that arrives this soon after a new term began may still be older than it."""
@@ -92,7 +93,7 @@ def _node_died(facts: Facts) -> Iterator[str | Said]:
                 f"{len(rows)} nodes of {app!r} died, the last one {duration(seconds)} ago, "
                 f"{rescued}: {names}{more}"
             )
-        yield Said(sentence, info=seconds > TROUBLE_SECONDS)
+        yield Said(sentence, level=NOTE if seconds > TROUBLE_SECONDS else WRONG)
 
 
 @check(

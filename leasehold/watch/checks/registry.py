@@ -6,14 +6,16 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from leasehold import errors
 from leasehold.config import TROUBLE_SECONDS
 from leasehold.errors import shorten
 from leasehold.ports import EventView, FailingSchedule, LeaderView, NodeView, StoredSchedule
+from leasehold.ports.doctor import Examination
 from leasehold.watch.facts import Facts, duration
-from leasehold.watch.finding import NOTE, WRONG, Finding
+from leasehold.watch.finding import OK, WRONG, Finding
 
 COUNT_CAP = 10_000
 """The summary's counts stop at this number."""
@@ -21,14 +23,20 @@ COUNT_CAP = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A sentence with values for its check's hint, or one that is less serious than its check."""
+    """A sentence with values for its check's hint, or with a level and a hint of its own."""
 
     sentence: str
     fill: dict[str, object] = field(default_factory=dict)
-    info: bool = False
+    level: str = ""
+    do: str | None = None
 
 
-Find = Callable[[Facts], Iterator["str | Said"]]
+def fine(sentence: str) -> Said:
+    return Said(sentence, level=OK, do="")
+
+
+Find = Callable[[Any], Iterator["str | Said"]]
+"""Gets the :class:`Facts`, or the Examination if the check is examined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,8 @@ class Check:
     """The class of error that this check stands for."""
     doctor: bool = False
     """It is about what the application stands on, so that it is wrong for the doctor, too."""
+    examined: bool = False
+    """It judges an examination, which only the doctor makes: it has no metric and no alert."""
 
     @property
     def docs(self) -> str:
@@ -62,14 +72,14 @@ class Check:
     @property
     def advice(self) -> str:
         """The hint for documentation and alerts, with the names of its placeholders in capitals."""
-        if self.hint == "{do}":
-            return "leasehold status says what to type"
         return re.sub(r"\{(\w+)[^}]*\}", lambda gap: gap[1].upper(), self.hint)
 
     def finding(self, said: str | Said) -> Finding:
         said = Said(said) if isinstance(said, str) else said
-        hint = self.hint.format(**said.fill) if said.fill else self.hint
-        return Finding(self.kind, NOTE if said.info else self.level, said.sentence, hint, self.docs)
+        hint = said.do
+        if hint is None:
+            hint = self.hint.format(**said.fill) if said.fill else self.hint
+        return Finding(self.kind, said.level or self.level, said.sentence, hint, self.docs)
 
 
 CHECKS: dict[str, Check] = {}
@@ -86,6 +96,9 @@ def check(kind: str, meaning: str, hint: str, **options: Any) -> Callable[[Find]
     return declare
 
 
+examined = partial(check, examined=True)
+
+
 def problems(facts: Facts, apps: Collection[str] = ()) -> list[Finding]:
     """What is wrong, then what is only worth knowing. ``apps`` limits this to these applications,
     except for the checks that all of them share."""
@@ -93,10 +106,26 @@ def problems(facts: Facts, apps: Collection[str] = ()) -> list[Finding]:
     found = [
         one.finding(said)
         for one in CHECKS.values()
-        if one.find
+        if one.find and not one.examined
         for said in one.find(facts if one.shared else mine)
     ]
     return sorted(found, key=lambda finding: finding.info)
+
+
+def judge(found: Examination) -> list[Finding]:
+    """What the doctor says of an examination, in the order of the checks."""
+    if found.error is not None and not found.server:
+        return [database_problem(found.error)]
+    told = [
+        one.finding(said)
+        for one in CHECKS.values()
+        if one.find and one.examined
+        for said in one.find(found)
+    ]
+    if found.error is not None:
+        problem = database_problem(found.error)
+        told.append(replace(problem, sentence=f"{problem.sentence} (midway)"))
+    return told
 
 
 def database_problem(error: errors.LeaseholdError) -> Finding:

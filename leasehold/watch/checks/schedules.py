@@ -15,7 +15,7 @@ from leasehold.watch.checks.registry import (
     since,
 )
 from leasehold.watch.facts import Facts, duration
-from leasehold.watch.finding import NOTE
+from leasehold.watch.finding import NOTE, WRONG
 
 
 # -- schedules and deadlines -----------------------------------------------------------------------
@@ -92,7 +92,7 @@ def _tick_missed(facts: Facts) -> Iterator[str | Said]:
             f"Schedule {shorten(name)!r} missed its moments {when}{why} "
             f"({since(facts, newest)} ago)",
             {"name": shorten(name)},
-            info=not serious,
+            level=WRONG if serious else NOTE,
         )
 
 
@@ -138,7 +138,7 @@ def _deadline_breached(facts: Facts) -> Iterator[str | Said]:
     "breach_unhandled",
     "A deadline was missed within the last seven days, and its callback has not succeeded: it "
     "waits for a task that no live node knows, or it ended without success.",
-    "{do}",
+    "Start a worker of a release that defines it, on the queue of that task",
     page="deadlines?state=breached", shared=True, alert="critical",
 )  # fmt: skip
 def _breach_unhandled(facts: Facts) -> Iterator[str | Said]:
@@ -152,11 +152,10 @@ def _breach_unhandled(facts: Facts) -> Iterator[str | Said]:
             yield Said(
                 f"No callback ran for a missed deadline ({named}): "
                 f"no live node knows the task {task!r}",
-                {"do": "Start a worker of a release that defines it, on the queue of that task"},
             )
         else:
             yield Said(
                 f"No callback succeeded for a missed deadline ({named}): its callback {task!r} "
                 f"was {why}",
-                {"do": f"leasehold jobs show {ids}; to try again: leasehold jobs retry {ids}"},
+                do=f"leasehold jobs show {ids}; to try again: leasehold jobs retry {ids}",
             )
