@@ -16,6 +16,7 @@ from uuid import UUID
 
 from leasehold import errors, telemetry
 from leasehold.app.home import Home
+from leasehold.loops.recorder import as_row
 from leasehold.model.lock_key import LockKey, lock_key
 from leasehold.model.moments import Duration, in_seconds
 from leasehold.pg.users.advisory import LockSession
@@ -364,16 +365,8 @@ async def _record(app: Home, kind: str, fields: dict[str, Any]) -> None:
     event = telemetry.make_event(kind, fields, env.boot_now())
     worker_id = f"{env.host}:{env.pid}:-"
     telemetry.log(event, worker_id)
-    row = {
-        "age": 0.0,
-        "kind": event.kind,
-        "level": event.level,
-        "node": None,
-        "worker_id": worker_id,
-        "fields": event.fields,
-    }
     with suppress(errors.LeaseholdError):  # the log has the event
-        await (await app.store()).record([row], env.due_now())
+        await (await app.store()).record([as_row(event, worker_id)], env.due_now())
 
 
 def not_acquired(lock: Any) -> errors.LockNotAcquired:

@@ -273,7 +273,7 @@ class Guard:
         first, if the database answers in time."""
         give_up_at = self._env.boot_now() + self._timings.call_timeout
         # another thread owns the counter, so there is no event to wait for
-        while self._ended and self._host.condition().unrecorded:
+        while self._ended and self._host.unrecorded():
             if self._env.boot_now() >= give_up_at:
                 break
             await asyncio.sleep(0.02)
@@ -288,13 +288,13 @@ class Guard:
         held = [(each, term) for each in asked if (term := each.term(now))]
         timeout = min(self._timings.call_timeout, max(me.lease.deadline - now, 0.05))
         failed = self._unanswered_told + self._unanswered
-        condition = self._host.condition()
+        lag = self._host.loop_lag()
         answer = await self._store.heartbeat(
             me.identity.id,
             me.token,
             [term for _, term in held],
             [each.name for each in asked],
-            {**condition.info, "leads": self._held(), "renew_failed": failed},
+            {**self._host.info(), "leads": self._held(), "renew_failed": failed},
             self._heard,
             timeout,
             self._env.due_now(),
@@ -320,7 +320,7 @@ class Guard:
         await self._see_leases(asked, answer, received_at)
         self._watch_clock(answer, now, received_at)
         self._take_orders(answer)
-        await self._watch_loops(condition.loop_lag)
+        await self._watch_loops(lag)
 
     def _see_nodes(self, answer: Heartbeat, received_at: float) -> None:
         for node in answer.nodes:
@@ -398,7 +398,7 @@ class Guard:
 
     def _wait_for_quiet(self) -> float:
         lease = self.membership.lease
-        quiet = self._host.condition().quiet
+        quiet = self._host.quiet()
         if quiet and self.contests.quiet():
             self._ended.append(self.membership.identity.id)
         elif not lease.overdue(self._env.boot_now()):

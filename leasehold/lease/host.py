@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from leasehold.lease import news
 from leasehold.ports import NodeIdentity
 
 
-@dataclass(frozen=True)
-class Condition:
-    """The condition of the node. The defaults suit a node without jobs and an event loop."""
-
-    quiet: bool = True
-    """Whether nothing of a lost identity runs any more."""
-    unrecorded: int = 0
-    """How many outcomes are not yet written."""
-    loop_lag: float = 0.0
-    """For how many seconds the user's loop has not answered. 0: it has answered."""
-    info: Mapping[str, Any] = field(default_factory=dict)
-    """What the process reports about itself in the node's row."""
-
-
 class Host(Protocol):
-    """The node, as the guard sees it. No method may block."""
+    """The node, as the guard sees it. No method may block. The answers here suit a node without
+    jobs and an event loop."""
 
     def new_identity(self) -> NodeIdentity:
         """Return a new identity, under which the node takes part from now on. If it has an
         application, the guard takes part in the election of its leader."""
 
-    def condition(self) -> Condition: ...
-
     def tell(self, item: news.News) -> None: ...
+
+    def quiet(self) -> bool:
+        """Whether nothing of a lost identity runs any more."""
+        return True
+
+    def unrecorded(self) -> int:
+        """How many outcomes are not yet written."""
+        return 0
+
+    def loop_lag(self) -> float:
+        """For how many seconds the user's loop has not answered. 0: it has answered. Asks it
+        again."""
+        return 0.0
+
+    def info(self) -> Mapping[str, Any]:
+        """What the process reports about itself in the node's row."""
+        return {}

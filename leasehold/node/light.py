@@ -18,7 +18,7 @@ from leasehold.config import Settings
 from leasehold.env import LOOP_FACTORY, Env
 from leasehold.lease import news
 from leasehold.lease.guard import Guard
-from leasehold.lease.host import Condition
+from leasehold.lease.host import Host
 from leasehold.loops.recorder import Recorder
 from leasehold.loops.service import Loop
 from leasehold.node.reach import reach_database
@@ -37,7 +37,7 @@ class LightTools:
     store: Callable[[Settings], tuple[Store, MakeWakeups]]
 
 
-class LightNode:
+class LightNode(Host):
     """Call ``start`` in any thread, which sets ``guard``, and ``stop`` in any thread but the light
     node's."""
 
@@ -129,9 +129,6 @@ class LightNode:
         )  # fmt: skip
         self._recorder.identity = identity
         return identity
-
-    def condition(self) -> Condition:
-        return Condition()
 
     def tell(self, item: news.News) -> None:
         match item:

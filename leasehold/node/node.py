@@ -32,7 +32,7 @@ from leasehold.loops.recorder import Recorder
 from leasehold.loops.service import Loop, Outage, Service, ServiceContext
 from leasehold.model.job import ClaimedJob
 from leasehold.model.outcome import Outcome, Unknown
-from leasehold.node.host import GuardsHost, Parts
+from leasehold.node.host import GuardsHost
 from leasehold.node.plan import NodePlan, Tools
 from leasehold.node.reach import reach_database
 from leasehold.node.watchdog import Watchdog
@@ -120,7 +120,10 @@ class Node:
         self.acker.wake = self._loops["acker"].wake
 
     def _make_host(self) -> GuardsHost:
-        parts = Parts(
+        return self._host(
+            self._plan,
+            self.context,
+            self._registry,
             self.recorder,
             self._watchdog,
             self._starts,
@@ -130,12 +133,6 @@ class Node:
             self.acker,
             self.executor,
             self.wakeups,
-        )
-        return self._host(
-            self._plan,
-            self.context,
-            self._registry,
-            parts,
             self.hear,
             lambda: self.on_drain is not None,
             self._in_loop,

@@ -227,10 +227,10 @@ async def test_a_surprise_in_the_host_does_not_end_the_guard(database):
     def surprise() -> Any:
         raise KeyError("surprise")
 
-    process.condition = surprise  # type: ignore[method-assign]
+    process.info = surprise  # type: ignore[method-assign]
     await process.step(0.1)
     assert process.events[-1] == "service_failed"
-    del process.condition
+    del process.info
     await process.step(0.1)
     assert process.leads
 

@@ -13,14 +13,14 @@ from leasehold_lab.sim.store import SimStore
 
 from leasehold.config import Timings
 from leasehold.env import seeded
+from leasehold.lease import host as protocol
 from leasehold.lease import news
 from leasehold.lease.guard import Guard
-from leasehold.lease.host import Condition
 from leasehold.model.lease import Phase
 from leasehold.ports import NodeIdentity
 
 
-class Host:
+class Host(protocol.Host):
     """Notes when it was fenced; everything else is of no interest here."""
 
     def __init__(self, env: SimEnv) -> None:
@@ -29,9 +29,6 @@ class Host:
 
     def new_identity(self) -> NodeIdentity:
         return NodeIdentity(self.env.new_id(), "a", "r", "h", 1, "0", False, (), {})
-
-    def condition(self) -> Condition:
-        return Condition()
 
     def tell(self, item: news.News) -> None:
         if isinstance(item, news.Fenced):

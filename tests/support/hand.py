@@ -15,7 +15,7 @@ from leasehold.env import Clock, Env
 from leasehold.errors import Unavailable
 from leasehold.lease import news
 from leasehold.lease.guard import Guard
-from leasehold.lease.host import Condition
+from leasehold.lease.host import Host
 from leasehold.pg.schema import migrate
 from leasehold.pg.stores.store import PgStore
 from leasehold.ports import NodeIdentity
@@ -55,7 +55,7 @@ class SlowStore(PgStore):
         return answer
 
 
-class Process:
+class Process(Host):
     """A guard and its host, which records what the guard tells."""
 
     def __init__(self, settings: Settings, name: str, at: float) -> None:
@@ -94,8 +94,11 @@ class Process:
     def new_identity(self) -> NodeIdentity:
         return NodeIdentity(self.env.new_id(), "default", "r", "h", 1, "0", True, (), {})
 
-    def condition(self) -> Condition:
-        return Condition(quiet=self.is_quiet, loop_lag=self.lag)
+    def quiet(self) -> bool:
+        return self.is_quiet
+
+    def loop_lag(self) -> float:
+        return self.lag
 
     def tell(self, item: news.News) -> None:
         self.told.append(type(item))

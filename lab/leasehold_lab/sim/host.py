@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import Context
-from dataclasses import replace
 from typing import Any
 
 from leasehold.config import Settings
 from leasehold.env import Env
 from leasehold.jobs.tasks import Registry
 from leasehold.lease import news
-from leasehold.lease.host import Condition
 from leasehold.node.host import GuardsHost
 from leasehold.node.node import Node
 from leasehold.node.plan import NodePlan, Tools
@@ -49,9 +47,8 @@ class _SimHost(GuardsHost):
             self.first(identity)
         return identity
 
-    def condition(self) -> Condition:
-        condition = super().condition()
-        return replace(condition, info={**condition.info, "assigned": self._assigned_as})
+    def info(self) -> dict[str, Any]:
+        return {**super().info(), "assigned": self._assigned_as}
 
     def tell(self, item: news.News) -> None:
         if isinstance(item, news.Renewed) or item == news.Leadership(gained=True):
@@ -62,7 +59,7 @@ class _SimHost(GuardsHost):
         if self.exit is None:
             super()._grace_over()
             return
-        self._emit("node_exits", running=self._parts.running.started())
+        self._emit("node_exits", running=self.running.started())
         self.exit()
 
 
