@@ -10,7 +10,6 @@ import asyncio
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Literal, TypedDict, get_args
 from uuid import UUID
 
@@ -295,10 +294,7 @@ class AdvisoryLock:
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, *_: object
     ) -> None:
         body, self._body = self._body, None
         if self._cancelled and body is not None:

@@ -6,7 +6,6 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from leasehold.app.advisory import AdvisoryLock
@@ -179,12 +178,7 @@ class Leader(Held):
         self._task = asyncio.create_task(self._stand(guard), name=f"leasehold-{self._full_name}")
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         task, self._task = self._task, None
         if task:
             task.cancel()

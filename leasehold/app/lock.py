@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Self
 
 from leasehold.app.held import VERIFY_IDLE_SECONDS, Held, Scope
@@ -140,10 +139,7 @@ class Lock(Held):
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, *_: object
     ) -> None:
         lost = self._is_lost() if self._bid and not self._now() else None
         ours = self._scope.leave(kind) if self._scope else False

@@ -16,7 +16,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import wraps
 from itertools import islice
-from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 from uuid import UUID
 
@@ -304,13 +303,8 @@ class SyncHeld(Twin):
                 self.__exit__(None, None, None)
             raise
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._sync.call(self._held.__aexit__(kind, error, trace))
+    def __exit__(self, *raised: Any) -> None:
+        self._sync.call(self._held.__aexit__(*raised))
 
 
 class SyncLock(SyncHeld):
@@ -499,14 +493,9 @@ class SyncAdvisoryLock(Twin):
             raise not_acquired(self._lock)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         if self._lock.on is None:
-            self._sync.call(self._lock.__aexit__(kind, error, trace))
+            self._sync.call(self._lock.__aexit__(*raised))
 
 
 class SyncStandingDeadline(Twin):

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Self
 
 from leasehold import own_tasks
@@ -58,12 +57,7 @@ class BackgroundNode:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _run(self) -> None:
