@@ -158,3 +158,130 @@ class Tuning:
     clock_step_seconds: float = 1.0
     """The database's clock was set if it moved by more than this. Time services make smaller
     corrections."""
+    watchdog_leave_seconds: float = 5.0
+    """The time that the watchdog's process has to end."""
+    unknown_tasks: int = 1000
+    """The most task names that a claim excludes."""
+    begin_ask_seconds: float = 0.5
+    """Between two questions which transaction keeps the shared begin of claims from moving."""
+    quick_batch_seconds: float = 1.0
+    """Batches grow only while a call takes less than this time."""
+    child_silent_seconds: float = 1.0
+    """The longest wait between the end of a child and the end of its socket, in either order."""
+    child_stack_bytes: int = 64 * 1024
+    """The most bytes of a child's stacks."""
+    overdue_jobs: int = 20
+    """The most overdue jobs that a node reports."""
+    enqueue_rows: int = 500
+    """Jobs of a bulk enqueue in one statement."""
+    generator_jobs: int = 20
+    """Jobs that are taken from a generator between two looks at the clock."""
+    generator_seconds: float = 0.5
+    generator_job_seconds: float = 20e-6
+    """A transaction waits so long for a generator, plus so long a job: several times the usual."""
+    early_cancels: int = 1000
+    """Cancels kept for claims that are not here. The oldest are dropped first."""
+    read_rows: int = 10_000
+    """The most nodes, leaders or schedules that are read for people."""
+    check_schedules: int = 500
+    check_deaths: int = 50
+    """The most schedules, with their last jobs, and dead nodes that the checks examine."""
+    follow_events: int = 1000
+    """How many of the newest events one read fetches."""
+    term_events: int = 5000
+    """The most events that explain the ends of terms."""
+    acted_jobs: int = 10_000
+    """The most jobs that one bulk action changes. For more, repeat it."""
+    backfill_ticks: int = 10_000
+    """The most moments of one backfill."""
+    trips_per_call: float = 5.0
+    """A renewal's call may take at least this many times the longest round trip that was seen."""
+    late_factor: float = 2.0
+    """A renewal may be this many times as late as the latest one seen."""
+    doctor_look_seconds: float = 0.2
+    """Between two looks of the doctor at the clock and the renewals."""
+    doctor_listen_seconds: float = 3.0
+    """How long the doctor waits for its test notification."""
+    doctor_query_seconds: float = 20.0
+    """For all queries of the doctor together, in addition to the time spent watching."""
+    migration_seconds: float = 300.0
+    """The time limit of a migration."""
+    wait_margin_seconds: float = 1.0
+    """The server ends a wait. The client gives up this much later."""
+    socket_look_seconds: float = 0.5
+    """How often the socket is read during a call, even if the event loop reports no input. So a
+    connection that was reset is noticed long before the call's time is over."""
+    line_seconds: float = 1 / 5000
+    byte_seconds: float = 1 / 100_000
+    """How much each line and each byte sent extends a call's time limit, for slow links."""
+    cancelled_seconds: float = 5.0
+    """How long a statement whose caller was cancelled may take to end in the server."""
+    prepare_uses: int = 5
+    prepare_bytes: int = 1 << 16
+    """A statement is prepared after so many uses, or at once with bigger values. The server's
+    statement_timeout then starts only when they have arrived, which is late on a slow link."""
+    prepared_statements: int = 100
+    """The most prepared statements of a connection. Others are not prepared."""
+    linger_seconds: float = 2.0
+    """How long a light node stays after its last user left, because another may follow."""
+    metrics_seconds: float = 1.0
+    """All requests within this time get the same text, so that many cost no more than one."""
+    certify_deaths: int = 10_000
+    """Deaths kept while the database is unavailable. For older ones, the lease expires."""
+    certifier_leave_seconds: float = 5.0
+    """How long the last certificates may take after the arbiter has ended."""
+    leader_retry_seconds: float = 0.5
+    """The pause before a leader tries again."""
+    verify_seconds: float = 1.0
+    """Between two queries of pg_locks for an advisory lock."""
+    noted_seconds: float = 12 * 3600.0
+    noted_locks: int = 10_000
+    """How long, and how many, names of advisory locks a process remembers as stored."""
+    run_key_seconds: float = 86400.0
+    """How long APScheduler's key of a run is kept. No process may be later than this with it."""
+    run_tries: int = 6
+    """Tries of APScheduler's enqueue while the database does not answer."""
+    shown_attempts: int = 200
+    """The most attempts that a command lists."""
+    follow_seconds: float = 0.5
+    follow_away_seconds: float = 2.0
+    """Between two looks at new events, and while the database does not answer."""
+    drain_look_seconds: float = 0.2
+    """Between two looks at queues that must become empty."""
+    series: int = 20_000
+    """The most series that are read of one metric."""
+    login_seconds: float = 12 * 3600.0
+    """A login of the dashboard lasts this long."""
+    wrong_login_seconds: float = 0.5
+    """How long a wrong login takes. They are handled one at a time."""
+    body_bytes: int = 64 * 1024
+    query_bytes: int = 8 * 1024
+    form_fields: int = 50
+    """The largest requests to the dashboard."""
+    ready_seconds: float = 2.0
+    """How long the database may take to answer the probe of readiness."""
+    pulse_seconds: float = 2.0
+    """Between two updates of a page."""
+    stream_seconds: float = 15.0
+    """A stream ends after this time and the browser opens another. So it delays no shutdown."""
+    streams: int = 100
+    """The most streams of one process."""
+    shown_jobs: int = 50
+    shown_schedules: int = 50
+    shown_events: int = 100
+    shown_rows: int = 200
+    shown_terms: int = 20
+    shown_queues: int = 200
+    shown_tasks: int = 12
+    shown_lanes: int = 12
+    shown_ticks: int = 24
+    """The most rows of each kind on a page of the dashboard."""
+    chart_minutes: int = 20_000
+    chart_terms: int = 2000
+    chart_nodes: int = 1000
+    chart_moments: int = 192
+    """The most that one chart is made of."""
+    late_tick_seconds: float = 5.0
+    """A tick that fired later than this is marked."""
+    rate_minutes: int = 5
+    """The span of the rates on the home page."""

@@ -20,14 +20,11 @@ from leasehold.model.lock_key import LockKey, lock_key
 from leasehold.model.moments import Duration, in_seconds
 from leasehold.pg.users.advisory import LockSession
 from leasehold.pg.users.user_lock import lock_on
+from leasehold.tuning import Tuning
 
 Scope = Literal["transaction", "session"]
 """How long an advisory lock lasts: see :meth:`App.advisory_lock`."""
-VERIFY_SECONDS = 1.0
-"""The time between two queries of pg_locks."""
 LONGEST_WAIT_SECONDS = 86400.0
-_NOTED_SECONDS = 12 * 3600.0
-_MOST_NOTED = 10_000
 TRUST_SECONDS = 2.5
 """How long a lock counts as held after the start of the last query that confirmed it."""
 
@@ -196,7 +193,8 @@ class AdvisoryLock:
     async def _watching(self, session: LockSession) -> None:
         env = self._app.env
         while True:
-            await asyncio.sleep(max(0.0, self._confirmed_at + VERIFY_SECONDS - env.boot_now()))
+            due = self._confirmed_at + Tuning.verify_seconds
+            await asyncio.sleep(max(0.0, due - env.boot_now()))
             if not await self._confirm(session):
                 return
 
@@ -342,7 +340,7 @@ async def note_name(app: Home, key: LockKey) -> None:
     if noted is None:
         return
     known, now = app.noted_locks, app.env.boot_now()
-    if now - known.get(noted, -_NOTED_SECONDS) < _NOTED_SECONDS:
+    if now - known.get(noted, -Tuning.noted_seconds) < Tuning.noted_seconds:
         return
     name = await (await app.store()).note_lock(noted.kind, noted.key, noted.name, app.env.due_now())
     if name != noted.name:
@@ -350,7 +348,7 @@ async def note_name(app: Home, key: LockKey) -> None:
             f"the lock names {noted.name!r} and {name!r} have the same key",
             do="Rename one of them",
         )
-    if len(known) >= _MOST_NOTED:
+    if len(known) >= Tuning.noted_locks:
         known.clear()
     known[noted] = now
 

@@ -22,10 +22,9 @@ from leasehold.errors import ServerError, Unavailable
 from leasehold.loops.recorder import Recorder
 from leasehold.loops.service import Loop, Service
 from leasehold.pg.stores.store import PgStore
+from leasehold.tuning import Tuning
 
 _IDLE_SECONDS = 3600.0
-_MOST_DEATHS = 10_000
-"""The limit while the database is unavailable. For older deaths, the lease expires."""
 
 
 class Certifier(Service):
@@ -38,7 +37,7 @@ class Certifier(Service):
     def __init__(self, app: App, store: PgStore) -> None:
         self._app = app
         self._store = store
-        self._deaths: deque[tuple[UUID, str]] = deque(maxlen=_MOST_DEATHS)
+        self._deaths: deque[tuple[UUID, str]] = deque(maxlen=Tuning.certify_deaths)
         self._unfreed = False
         self._settled = asyncio.Event()
         """Set when nothing is left to write, or the server refuses."""

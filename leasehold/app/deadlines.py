@@ -13,15 +13,13 @@ from leasehold.app.home import Home
 from leasehold.errors import BadDeadline, DeadlineNotFound, Unavailable
 from leasehold.model.deadline import AnyTask, Deadline, Level, as_levels, check_name
 from leasehold.model.moments import Duration
+from leasehold.tuning import Tuning
 
 T = TypeVar("T")
 Due = datetime | Duration | Deadline | Sequence[Deadline] | None
 """When a standing deadline is due: see :meth:`App.deadline`."""
 OnBreach = AnyTask | str | None
 """The task, or its name, to enqueue on a breach."""
-
-_TRIES = 4
-_FIRST_PAUSE = 0.1
 
 
 @dataclass(frozen=True)
@@ -126,9 +124,9 @@ def _levels(app: Home, due: Due, on_breach: Any) -> tuple[Level, ...]:
 
 async def _patiently(app: Home, call: Callable[[], Awaitable[T]]) -> T:
     """Retry while the database is briefly unavailable. Each of these calls may be repeated."""
-    for attempt in range(_TRIES - 1):
+    for attempt in range(Tuning.enqueue_tries - 1):
         try:
             return await call()
         except Unavailable:
-            await asyncio.sleep(app.env.jitter(_FIRST_PAUSE * 3**attempt, 0.25))
+            await asyncio.sleep(app.env.jitter(Tuning.enqueue_first_pause * 3**attempt, 0.25))
     return await call()

@@ -17,10 +17,8 @@ from leasehold.lease.guard import Guard
 from leasehold.node.light import LightNode, LightTools, MakeWakeups
 from leasehold.pg.connection.listener import Listener
 from leasehold.pg.stores.store import PgStore
+from leasehold.tuning import Tuning
 from leasehold.version import VERSION
-
-LINGER_SECONDS = 2.0
-"""How long a light node stays after its last user left, because another may follow."""
 
 
 def guard_store(settings: Settings, role: str) -> PgStore:
@@ -134,7 +132,7 @@ class Desk:
     def _linger(self) -> None:
         if self._timer:
             self._timer.cancel()
-        self._timer = threading.Timer(LINGER_SECONDS, self._close_if_idle)
+        self._timer = threading.Timer(Tuning.linger_seconds, self._close_if_idle)
         self._timer.daemon = True
         with suppress(RuntimeError):  # no thread can start: the node stays until the next timer
             self._timer.start()

@@ -16,10 +16,10 @@ from leasehold.errors import ConfigError, LeaseholdError, LostLease, Unavailable
 from leasehold.lease.bids import Bid, Patience
 from leasehold.lease.guard import Guard
 from leasehold.model.moments import Duration, checked_timeout
+from leasehold.tuning import Tuning
 
 T = TypeVar("T")
 Callback = Callable[["Leader"], Any]
-_RETRY_SECONDS = 0.5
 
 
 class Leader(Held):
@@ -199,7 +199,7 @@ class Leader(Held):
                     self._refused = True
                     guard.emit("service_failed", service=self._full_name, error=str(error))
                 guard = None
-                await asyncio.sleep(_RETRY_SECONDS)
+                await asyncio.sleep(Tuning.leader_retry_seconds)
 
     def _body_loop(self) -> asyncio.AbstractEventLoop | None:
         """Return the event loop that loses the leadership when it is blocked."""
@@ -235,7 +235,7 @@ class Leader(Held):
         process lost the lease first."""
         while not await also.acquire():
             with suppress(TimeoutError):
-                async with asyncio.timeout(_RETRY_SECONDS):
+                async with asyncio.timeout(Tuning.leader_retry_seconds):
                     await bid.lost.wait()
             if bid.lost.is_set():
                 return False

@@ -8,11 +8,10 @@ from typing import Any
 
 from leasehold.app.home import Home
 from leasehold.errors import ConfigError
+from leasehold.tuning import Tuning
 from leasehold.watch.metric_names import COUNTER, HISTOGRAM, METRICS
 from leasehold.watch.metrics import Sheet, read_metrics
 
-OLDEST_SECONDS = 1.0
-"""All requests within this time get the same text, so that many cost no more than one."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -30,7 +29,7 @@ class Exposition:
         lock = self._lock = self._lock or asyncio.Lock()
         async with lock:
             now = self._app.env.boot_now()
-            if now - self._made_at >= OLDEST_SECONDS:
+            if now - self._made_at >= Tuning.metrics_seconds:
                 operator = await self._app.operator("", "metrics")
                 sheet = await read_metrics(operator.inspector, operator.store, operator.reports)
                 self._text, self._made_at = as_text(sheet), self._app.env.boot_now()

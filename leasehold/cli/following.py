@@ -9,13 +9,11 @@ import click
 from leasehold import errors
 from leasehold.cli.output import show_json, text
 from leasehold.cli.tables import fields
+from leasehold.tuning import Tuning
 
 if TYPE_CHECKING:
     from leasehold.app import App
     from leasehold.ports import EventView
-
-_PAUSE_SECONDS = 0.5
-_PAUSE_AWAY_SECONDS = 2.0
 
 
 async def follow_events(app: App, kind: str | None, limit: int, as_json: bool) -> None:
@@ -32,7 +30,7 @@ async def follow_events(app: App, kind: str | None, limit: int, as_json: bool) -
             if not away:
                 click.echo(f"leasehold: {' '.join(str(error).split())} Retrying.", err=True)
             away = True
-            await feed.pause(_PAUSE_AWAY_SECONDS)
+            await feed.pause(Tuning.follow_away_seconds)
             continue
         first = away = False
         if missed:
@@ -42,7 +40,7 @@ async def follow_events(app: App, kind: str | None, limit: int, as_json: bool) -
                 show_json(row._asdict(), line=True)
             else:
                 click.echo(_line(row))
-        await feed.pause(_PAUSE_SECONDS)
+        await feed.pause(Tuning.follow_seconds)
 
 
 def _line(row: EventView) -> str:

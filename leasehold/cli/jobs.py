@@ -19,6 +19,7 @@ from leasehold.cli.asking import (
 )
 from leasehold.cli.output import counted, show_json, show_pairs, show_table
 from leasehold.model.filter import SIMPLE, STATES, parse
+from leasehold.tuning import Tuning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     """A job, and the result of the action on it."""
 
 _STACK_LOOKS, _STACK_LOOK_SECONDS = 3, 0.1
-_MOST_ATTEMPTS = 200
 
 
 def _filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,7 +85,7 @@ def show_job(job_id: str, **_: Any) -> None:
 
 async def _one(app: App, job_id: str) -> dict[str, Any]:
     record = await app.get(await (await operator(app)).job_named(job_id))
-    attempts = await (await app.store()).attempts(record.id, _MOST_ATTEMPTS)
+    attempts = await (await app.store()).attempts(record.id, Tuning.shown_attempts)
     return {**tables.as_row(record), "attempts": [row._asdict() for row in attempts]}
 
 

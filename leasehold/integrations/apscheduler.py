@@ -39,6 +39,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 from leasehold.errors import ConfigError, LostLease, Unavailable
 from leasehold.integrations.triggers import check_adoptable, of_the_epoch
+from leasehold.tuning import Tuning
 
 if TYPE_CHECKING:
     from leasehold.app import App
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
     from leasehold.app.sync import SyncLeader
 
 EXECUTOR = "leasehold"
-KEY_KEPT_SECONDS = 86400.0
-"""How long the key of an enqueued run is kept. No process may be later than this with the run."""
-_TRIES = 6
 
 
 # -- the gate --------------------------------------------------------------------------------------
@@ -342,7 +340,7 @@ class _Enqueues(BaseExecutor):  # type: ignore[misc]
         assert task
         for at in due:
             key = f"{self._prefix}/{job.id}@{at.astimezone(UTC).isoformat()}"
-            given = {"unique": key, "unique_for": KEY_KEPT_SECONDS}
+            given = {"unique": key, "unique_for": Tuning.run_key_seconds}
             request = task.job(options=task.with_options(task.job_options, given))
             await self._try(request)
             events.append(JobExecutionEvent(EVENT_JOB_EXECUTED, job.id, job._jobstore_alias, at))
@@ -350,11 +348,11 @@ class _Enqueues(BaseExecutor):  # type: ignore[misc]
 
     async def _try(self, request: Any) -> None:
         """Enqueue, and try again while the database is unavailable; the key makes that safe."""
-        for attempt in range(_TRIES):
+        for attempt in range(Tuning.run_tries):
             try:
                 await self._app.enqueue(request)
                 return
             except Unavailable:
-                if attempt == _TRIES - 1:
+                if attempt == Tuning.run_tries - 1:
                     raise
             await asyncio.sleep(0.2 * 2**attempt)

@@ -17,11 +17,7 @@ from uuid import UUID
 from leasehold.app.certify import Certifier, settings_from_text
 from leasehold.errors import LeaseholdError
 from leasehold.telemetry import logger
-
-CHILDREN_SECONDS = 5.0
-"""How long a dead worker's executor processes may take to disappear; they are killed with it."""
-LEAVE_SECONDS = 5.0
-"""How long the last certificates may take after the arbiter has ended."""
+from leasehold.tuning import Tuning
 
 
 async def serve() -> None:
@@ -42,14 +38,14 @@ async def serve() -> None:
         burials.add(burial)
         burial.add_done_callback(burials.discard)
     await asyncio.gather(*burials)
-    if not await certifier.finish(LEAVE_SECONDS):
+    if not await certifier.finish(Tuning.certifier_leave_seconds):
         logger.warning("some deaths were not certified: those leases must expire")
 
 
 async def _bury(certifier: Certifier, node: UUID, pid: int) -> None:
     """Report a death once the worker's executor processes are dead: its jobs may then run again."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(CHILDREN_SECONDS):
+        async with asyncio.timeout(Tuning.dead_group_seconds):
             while executor_processes(pid):  # noqa: ASYNC110 — not our children, so we must poll
                 await asyncio.sleep(0.01)
             certifier.report(node, f"gunicorn's worker {pid} ended")

@@ -17,13 +17,7 @@ from uuid import UUID
 from leasehold import errors
 from leasehold.env import id_of
 from leasehold.model.job import BulkJob, JobOptions, JobRequest
-
-_AT_ONCE = 500
-_BETWEEN_LOOKS = 20
-"""Jobs that are taken from a generator between two looks at the clock."""
-_LONGEST_SECONDS = 0.5
-_LONGEST_SECONDS_A_JOB = 20e-6
-"""A transaction waits this long for a generator in total: several times what making jobs takes."""
+from leasehold.tuning import Tuning
 
 Pair = tuple[UUID, JobRequest[Any]]
 
@@ -63,7 +57,7 @@ class Numbered(Sequence[Pair]):
         if isinstance(requests, Iterator):
             self._source = requests
             self._context = copy_context()
-            self._pull(_AT_ONCE)
+            self._pull(Tuning.enqueue_rows)
             if self._slow:
                 self.all()
         else:
@@ -119,7 +113,7 @@ class Numbered(Sequence[Pair]):
         while given < self._known or not self._whole:
             if given == self._known:
                 self._pull_in_time()
-            last = min(given + _AT_ONCE, self._known)
+            last = min(given + Tuning.enqueue_rows, self._known)
             yield from self._block(given, last)
             given = last
 
@@ -137,8 +131,8 @@ class Numbered(Sequence[Pair]):
 
     def __iter__(self) -> Iterator[Pair]:
         self.all()
-        for first in range(0, self._known, _AT_ONCE):
-            block = self._block(first, min(first + _AT_ONCE, self._known))
+        for first in range(0, self._known, Tuning.enqueue_rows):
+            block = self._block(first, min(first + Tuning.enqueue_rows, self._known))
             for number, options, payload, trace in block:
                 yield id_of(number), JobRequest.of(options, payload, trace)
 
@@ -161,7 +155,7 @@ class Numbered(Sequence[Pair]):
         """Read up to ``count`` more jobs."""
         while count > 0 and not self._whole:
             began = self._clock()
-            asked = min(count, _BETWEEN_LOOKS)
+            asked = min(count, Tuning.generator_jobs)
             self._whole = self._take(asked) < asked
             self._waited += self._clock() - began
             count -= asked
@@ -197,15 +191,15 @@ class Numbered(Sequence[Pair]):
 
     @property
     def _slow(self) -> bool:
-        allowed = _LONGEST_SECONDS + self._known * _LONGEST_SECONDS_A_JOB
+        allowed = Tuning.generator_seconds + self._known * Tuning.generator_job_seconds
         return self._waited > allowed
 
     def _pull_in_time(self) -> None:
         """Read some more while a transaction waits."""
-        for _ in range(_AT_ONCE // _BETWEEN_LOOKS):
+        for _ in range(Tuning.enqueue_rows // Tuning.generator_jobs):
             # ``all`` raises the error later: raised here it would look like the database's
             with suppress(BaseException):
-                self._pull(_BETWEEN_LOOKS)
+                self._pull(Tuning.generator_jobs)
             if self.failed is not None or self._slow or not self._plain:
                 raise CannotCopy
             if self._whole:

@@ -15,8 +15,6 @@ from leasehold.model.states import State
 from leasehold.telemetry import Emit
 from leasehold.tuning import Tuning
 
-_NAMED = 20
-
 
 def _by_seconds(entry: dict[str, Any]) -> float:
     return float(entry["seconds"])
@@ -62,7 +60,7 @@ class Overdue:
                 }
             )
         found.sort(key=_by_seconds, reverse=True)
-        return found[:_NAMED]
+        return found[: Tuning.overdue_jobs]
 
     def to_take_away(self) -> Iterator[Claim]:
         """Yield the claims past their ``requeue_after`` that were not taken away yet. Continue

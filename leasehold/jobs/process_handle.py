@@ -14,12 +14,9 @@ from contextlib import suppress
 
 from leasehold import errors
 from leasehold.jobs.process_child import HEAD, LOOK, Message, pack
-
-SILENT_SECONDS = 1.0
-"""The longest wait between the end of a child and the end of its socket, in either order."""
+from leasehold.tuning import Tuning
 
 _LOOKS, _LOOK_SECONDS = 25, 0.02
-_MOST_LOOK_BYTES = 64 * 1024
 
 # Ctrl-C must not end the child even before its imports. The child imports from the same places as
 # the worker: -P keeps Python from putting another folder first.
@@ -90,13 +87,13 @@ class ChildHandle:
         if code is None or self.ended.done():
             return
         self.ended.set_result(code)
-        self._loop.call_later(SILENT_SECONDS, self._close_looks)
+        self._loop.call_later(Tuning.child_silent_seconds, self._close_looks)
         if self._pidfd is not None:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
         # What it sent is read first. The socket never ends by itself if a process that the handler
         # started keeps it open.
-        self._loop.call_later(SILENT_SECONDS, self.hang_up)
+        self._loop.call_later(Tuning.child_silent_seconds, self.hang_up)
 
     def kill(self) -> None:
         """Kill the child, from any thread. Only we reap it, so its pid cannot be reused yet."""
@@ -127,7 +124,7 @@ class ChildHandle:
                 await asyncio.sleep(_LOOK_SECONDS)
                 before, size = size, os.fstat(looks).st_size
                 if size and size == before:
-                    return os.pread(looks, _MOST_LOOK_BYTES, 0).decode("utf-8", "replace")
+                    return os.pread(looks, Tuning.child_stack_bytes, 0).decode("utf-8", "replace")
             return None
         finally:
             os.close(looks)
@@ -149,7 +146,7 @@ class ChildHandle:
 
     async def how(self) -> str:
         """Describe how the child ended, after its socket has."""
-        await asyncio.wait([self.ended], timeout=SILENT_SECONDS)
+        await asyncio.wait([self.ended], timeout=Tuning.child_silent_seconds)
         if not self.ended.done():
             return "closed its connection to the worker"
         code = self.ended.result()

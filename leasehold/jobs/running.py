@@ -15,6 +15,7 @@ from uuid import UUID
 from leasehold.errors import JobTimeout
 from leasehold.model.deadline import DueLevel
 from leasehold.model.job import ClaimedJob
+from leasehold.tuning import Tuning
 
 
 @dataclass(eq=False, slots=True)
@@ -78,10 +79,6 @@ def timed_out(claim: Claim) -> JobTimeout:
     return JobTimeout(f"ran longer than its timeout of {claim.job.timeout:g} s")
 
 
-_EARLY_MOST = 1000
-"""Cancels kept for claims that are not here. The oldest are dropped first."""
-
-
 class Running:
     """All claims of this process, by token."""
 
@@ -98,7 +95,7 @@ class Running:
             claim.end("cancel")
             return
         self._early[token] = None
-        if len(self._early) > _EARLY_MOST:
+        if len(self._early) > Tuning.early_cancels:
             del self._early[next(iter(self._early))]
 
     def end_early(self, claims: Iterable[Claim]) -> None:

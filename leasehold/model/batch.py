@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_QUICK_SECONDS = 1.0
+from leasehold.tuning import Tuning
 
 
 class BatchSize:
@@ -18,5 +18,5 @@ class BatchSize:
 
     def answered(self, size: int, seconds: float) -> None:
         """A call was answered. A small one says nothing about bigger ones."""
-        if size * 2 > self.now and seconds < _QUICK_SECONDS:
+        if size * 2 > self.now and seconds < Tuning.quick_batch_seconds:
             self.now = min(self.most, self.now * 2)

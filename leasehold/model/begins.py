@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
+from leasehold.tuning import Tuning
+
 Level = tuple[str, int, bool]
 """A queue, a priority, and whether the jobs are fresh (False: they came back)."""
-
-
-_ASK_SECONDS = 0.5
 
 
 class Seen(NamedTuple):
@@ -70,7 +69,7 @@ class Begins:
         """Return the xid whose end is overdue, or 0. Only the database's locks tell whether the
         transaction that holds it back may have a seat."""
         now = self._clock()
-        if self._settles is None or now - self._asked_at < _ASK_SECONDS:
+        if self._settles is None or now - self._asked_at < Tuning.begin_ask_seconds:
             return 0
         self._asked_at = now
         return self._settles[1]

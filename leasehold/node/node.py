@@ -37,8 +37,7 @@ from leasehold.node.plan import NodePlan, Tools
 from leasehold.node.reach import reach_database
 from leasehold.node.watchdog import Watchdog
 from leasehold.ports import NodeIdentity, Signal, Wake
-
-_UNKNOWN_TASKS = 1000  # the most task names that a claim excludes
+from leasehold.tuning import Tuning
 
 
 class Node:
@@ -384,5 +383,5 @@ class Node:
         unknown = self._desk.not_tasks
         if job.task not in unknown:
             self._emit("job_unknown", job=job.id, task=job.task)
-            if len(unknown) < _UNKNOWN_TASKS:
+            if len(unknown) < Tuning.unknown_tasks:
                 unknown.add(job.task)

@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from leasehold.telemetry import Emit
+from leasehold.tuning import Tuning
 
 _SCRIPT = Path(__file__).with_name("watcher.py")
-_WAIT_SECONDS = 5.0
 
 
 class Watchdog:
@@ -49,7 +49,7 @@ class Watchdog:
             with suppress(OSError, subprocess.TimeoutExpired):
                 assert process.stdin
                 process.stdin.close()
-                process.wait(_WAIT_SECONDS)
+                process.wait(Tuning.watchdog_leave_seconds)
 
     def _tell(self, seconds: float) -> None:
         for _ in range(2):  # the watcher may have been killed: try again with a new one

@@ -27,9 +27,7 @@ from leasehold.ports.rows import (
     TickView,
     WaitView,
 )
-
-SERIES = 20_000
-"""The most series that are read of one metric."""
+from leasehold.tuning import Tuning
 
 
 class DashboardStore(Operations):
@@ -148,11 +146,11 @@ class Reports(Operations):
     async def waits(self, limit: int, now: Now = None) -> list[WaitView]: ...
 
     @operation("metrics/counts")
-    async def counts(self, limit: int = SERIES) -> list[CountView]:
+    async def counts(self, limit: int = Tuning.series) -> list[CountView]:
         """Return the running totals."""
 
     @operation("metrics/leases")
-    async def lease_counts(self, now: Now, limit: int = SERIES) -> list[LeaseCounts]: ...
+    async def lease_counts(self, now: Now, limit: int = Tuning.series) -> list[LeaseCounts]: ...
 
     @operation("metrics/locks")
     async def lock_counts(self, now: Now) -> LockCounts: ...

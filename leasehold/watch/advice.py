@@ -6,13 +6,10 @@ from dataclasses import dataclass
 
 from leasehold.config import Timings
 from leasehold.ports.doctor import Examination
+from leasehold.tuning import Tuning
 
 LADDER = (9.0, 10.0, 12.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 300.0)
 """Values to recommend, in seconds."""
-TRIPS_A_CALL = 5.0
-"""The timeout of a renewal's call must be at least this many times the longest round trip seen."""
-LATE_TWICE = 2.0
-"""A renewal may be this many times as late as the latest one seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +41,8 @@ def recommended(found: Examination, present: float) -> Advice:
         above = next((r for r in LADDER if r > present), LADDER[-1])
         return Advice(above, least, "live nodes were too late with their renewals")
     if least > present:
-        return Advice(least, least, f"a lease needs {TRIPS_A_CALL:g} such round trips per call")
+        why = f"a lease needs {Tuning.trips_per_call:g} such round trips per call"
+        return Advice(least, least, why)
     return Advice(present, least, "")
 
 
@@ -52,7 +50,7 @@ def holds(recover_within: float, trip: float, late: float) -> bool:
     """Does this setting leave room for calls and for late renewals? All arguments in seconds."""
     times = Timings.derive(recover_within)
     room = times.trust - times.renew - times.call_timeout
-    return times.call_timeout >= TRIPS_A_CALL * trip and room >= LATE_TWICE * late
+    return times.call_timeout >= Tuning.trips_per_call * trip and room >= Tuning.late_factor * late
 
 
 def _lateness(worst: float, lease: float) -> float:

@@ -10,9 +10,7 @@ from leasehold.env import Env
 from leasehold.errors import BadSchedule
 from leasehold.model.schedule import Spec
 from leasehold.ports import Store
-
-MOST_BACKFILLED = 10_000
-"""The most moments of one call."""
+from leasehold.tuning import Tuning
 
 
 async def backfill(
@@ -38,12 +36,13 @@ async def backfill(
             "end must be in the past", got=end.isoformat(), do="End at the present time or earlier"
         )
     spec = Spec.from_json(schedule.spec)
-    moments = list(islice(_moments(spec, start, end), MOST_BACKFILLED + 1))
+    moments = list(islice(_moments(spec, start, end), Tuning.backfill_ticks + 1))
     if not moments:
         return []
-    if len(moments) > MOST_BACKFILLED:
+    if len(moments) > Tuning.backfill_ticks:
         raise BadSchedule(
-            f"more than {MOST_BACKFILLED} moments", do="Backfill a shorter time, then the next"
+            f"more than {Tuning.backfill_ticks} moments",
+            do="Backfill a shorter time, then the next",
         )
     jobs = [env.new_id() for _ in moments]
     after = spec.next_after(moments[-1])

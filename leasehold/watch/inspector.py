@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from leasehold import errors
 from leasehold.config import DEATH_SECONDS, TROUBLE_SECONDS, Settings, check_text
@@ -29,7 +30,6 @@ from leasehold.watch.checks import problems
 from leasehold.watch.facts import Facts
 from leasehold.watch.finding import Finding
 
-MOST_ROWS = 10_000
 LATELY = (
     "service_failed",
     "lock_lost",
@@ -39,11 +39,6 @@ LATELY = (
     "job_unreadable",
 )
 """Events that the checks judge."""
-_SCHEDULES = 500
-"""The last jobs of at most this many schedules are examined."""
-_DEATHS = 50
-_SEEN_AT_ONCE = 1000
-"""How many of the newest events one read fetches."""
 
 
 class Inspector:
@@ -116,15 +111,15 @@ class Inspector:
         return Facts(
             now=await store.database_now(now),
             summary=await store.summary(now),
-            nodes=await store.nodes(MOST_ROWS),
-            leaders=await store.leaders(MOST_ROWS),
-            schedules=await store.schedules(MOST_ROWS, longest=0),
+            nodes=await store.nodes(Tuning.read_rows),
+            leaders=await store.leaders(Tuning.read_rows),
+            schedules=await store.schedules(Tuning.read_rows, longest=0),
             events=await store.lately(LATELY, TROUBLE_SECONDS, 500, now),
             unhandled=await store.unhandled_breaches(Tuning.unhandled_days, 100, now),
             transactions=await store.transactions(20, now),
             failures=await self._failures(now),
-            failing=await store.failing_schedules(TROUBLE_SECONDS, _SCHEDULES, now),
-            died=await store.died(DEATH_SECONDS, _DEATHS, now),
+            failing=await store.failing_schedules(TROUBLE_SECONDS, Tuning.check_schedules, now),
+            died=await store.died(DEATH_SECONDS, Tuning.check_deaths, now),
             pin_seconds=self._settings.pin_seconds,
             overdue_seconds=self._settings.overdue_seconds,
         )
@@ -157,7 +152,8 @@ class Inspector:
     async def app_of(self, name: str, app: str | None = None) -> str:
         """The application that the schedule belongs to. Raises BadSchedule."""
         check_text("a schedule's name", name, self._settings.limits.text_chars)
-        apps = [row.app for row in await self._store.schedules(MOST_ROWS, name=name, longest=0)]
+        schedules = partial(self._store.schedules, Tuning.read_rows, longest=0)
+        apps = [row.app for row in await schedules(name=name)]
         if app is None and len(apps) > 1:
             raise errors.BadSchedule(
                 f"{len(apps)} applications have a schedule {name!r}: {', '.join(apps)}",
@@ -165,7 +161,7 @@ class Inspector:
             )
         chosen = app if app is not None else next(iter(apps), "")
         if chosen not in apps:
-            known = [row.name for row in await self._store.schedules(MOST_ROWS, app=app, longest=0)]
+            known = [row.name for row in await schedules(app=app)]
             where = f" in the application {app!r}" if app is not None else ""
             raise errors.BadSchedule(
                 f"no schedule is named {name!r}{where}", do=errors.suggest(name, known)
@@ -188,15 +184,15 @@ class EventFeed:
     async def fresh(self, first: int = 10) -> tuple[list[EventView], bool]:
         """The events since the last call, the oldest first (at the first call, the newest
         ``first``), and whether some were missed because there were too many."""
-        rows = await self._store.events(self._kind, None, _SEEN_AT_ONCE)
+        rows = await self._store.events(self._kind, None, Tuning.follow_events)
         ids = {row.id for row in rows}
         seen, self._seen = self._seen, ids
         if seen is None:
             return list(reversed(rows[:first])), False
         # the last read's limit cut off older ids
-        floor = min(seen) if len(seen) >= _SEEN_AT_ONCE else -1
+        floor = min(seen) if len(seen) >= Tuning.follow_events else -1
         new = [row for row in rows if row.id not in seen and row.id > floor]
-        missed = len(rows) >= _SEEN_AT_ONCE and bool(new) and not ids & seen
+        missed = len(rows) >= Tuning.follow_events and bool(new) and not ids & seen
         return list(reversed(new)), missed
 
     async def pause(self, seconds: float = 1.0) -> None:
@@ -210,6 +206,6 @@ def check_kind(kind: str | None) -> None:
 
 
 def _checked(limit: int) -> int:
-    if not 1 <= limit <= MOST_ROWS:
-        raise errors.ConfigError(f"limit must be from 1 to {MOST_ROWS:,}", got=limit)
+    if not 1 <= limit <= Tuning.read_rows:
+        raise errors.ConfigError(f"limit must be from 1 to {Tuning.read_rows:,}", got=limit)
     return limit

@@ -18,17 +18,14 @@ from leasehold.model.missed import Missed
 from leasehold.model.schedule import Spec
 from leasehold.ports import NodeView, Now, Reports, ScheduleDefinition, Store
 from leasehold.telemetry import log, make_event
+from leasehold.tuning import Tuning
 from leasehold.watch.backfill import backfill, code_defines, no_such_schedule
 from leasehold.watch.inspector import Inspector
 from leasehold.watch.terms import EndedTerm, with_ends
 
-MOST_AT_ONCE = 10_000
-"""The most jobs that one bulk action changes; for more, repeat it."""
 ACTS = ("retry", "cancel", "discard")
 _PAUSE_TRIES = 3
-_MOST_NODES = 10_000
 _SHOWN_IDS = 5
-_MOST_EVENTS = 5000
 
 
 class Operator:
@@ -120,8 +117,8 @@ class Operator:
         if not rows:
             return []
         since = min(row.acquired_at for row in rows)
-        events = await self.reports.lease_events(since, _MOST_EVENTS)
-        leaders = await self.store.leaders(_MOST_NODES)
+        events = await self.reports.lease_events(since, Tuning.term_events)
+        leaders = await self.store.leaders(Tuning.read_rows)
         return with_ends(rows, events, leaders, await self.store.database_now(None))
 
     # -- dead nodes -------------------------------------------------------------------------------
@@ -143,15 +140,15 @@ class Operator:
     async def preview(self, wanted: JobFilter) -> tuple[int, bool]:
         """How many jobs a filter matches, up to the limit of one action, and whether there may be
         more, which the action would find."""
-        found, more = await self.reports.matching(wanted, MOST_AT_ONCE)
+        found, more = await self.reports.matching(wanted, Tuning.acted_jobs)
         return len(found), more
 
     async def bulk(self, act: str, wanted: JobFilter, words: str) -> int:
-        """``retry``, ``cancel`` or ``discard`` the matching jobs, at most MOST_AT_ONCE, and return
-        how many changed. ``words``: the filter as the person typed it, for the record."""
+        """``retry``, ``cancel`` or ``discard`` the matching jobs, at most ``acted_jobs``, and
+        return how many changed. ``words``: the filter as the person typed it, for the record."""
         if act not in ACTS:
             raise errors.BadJob("no such action", got=act, do=errors.suggest(act, ACTS))
-        found, _ = await self.reports.matching(wanted, MOST_AT_ONCE, far=True)
+        found, _ = await self.reports.matching(wanted, Tuning.acted_jobs, far=True)
         size, changed = self._settings.limits.batch_rows, 0
         try:
             for start in range(0, len(found), size):
@@ -263,7 +260,7 @@ class Operator:
 
     async def _node(self, given: str) -> NodeView:
         """The node with this name, or the only one whose name begins like this."""
-        nodes = await self.store.nodes(_MOST_NODES)
+        nodes = await self.store.nodes(Tuning.read_rows)
         names = [node.worker_id for node in nodes]
         whole = [node for node in nodes if given in (node.worker_id, str(node.id))]
         found = whole or [n for n in nodes if given and n.worker_id.startswith(given)]

@@ -12,10 +12,10 @@ from leasehold.config import Limits, check_text
 from leasehold.model.job import JobOptions, needed
 from leasehold.model.missed import Missed, default_grace
 from leasehold.model.schedule import Spec
-from leasehold.watch.operator import ACTS, MOST_AT_ONCE, Operator
+from leasehold.tuning import Tuning
+from leasehold.watch.operator import ACTS, Operator
 from leasehold.web.gate import COOKIE, keep
 from leasehold.web.jobs import job_of, read_filter
-from leasehold.web.login import SESSION_SECONDS
 from leasehold.web.schedules import listing, read_arguments, read_spec
 from leasehold.web.site import Site, query_text
 
@@ -59,7 +59,7 @@ async def bulk(site: Site, request: Request) -> Response:
         "cancel": "cancelled, or cancellation requested if running",
         "discard": "discarded",
     }
-    more = " Repeat the action for the rest." if count >= MOST_AT_ONCE else ""
+    more = " Repeat the action for the rest." if count >= Tuning.acted_jobs else ""
     said = f"{count:,} job{'' if count == 1 else 's'} {verb[act]}.{more}"
     return site.back(request, f"jobs?{query_text({'q': text})}", said, bad=not count)
 
@@ -174,7 +174,7 @@ async def login(site: Site, request: Request) -> Response:
     root = request.scope.get("root_path", "")
     response = RedirectResponse(f"{root}/now", status_code=303)
     cookie = site.sessions.pack(site.sessions.new(who))
-    keep(response, request, COOKIE, cookie, SESSION_SECONDS)
+    keep(response, request, COOKIE, cookie, Tuning.login_seconds)
     return response
 
 

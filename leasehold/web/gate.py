@@ -16,14 +16,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from leasehold.tuning import Tuning
 from leasehold.web.login import Login, LoginSession, Sessions
 
 COOKIE = "leasehold_session"
-MOST_BODY_BYTES = 64 * 1024
-MOST_QUERY_BYTES = 8 * 1024
-MOST_FIELDS = 50
-LOGIN_SECONDS = 0.5
-"""How long a wrong login takes. They are handled one at a time."""
 OPEN = frozenset({"/livez", "/readyz"})
 """Open to machines without a login: they learn a single word."""
 LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -91,7 +87,7 @@ class Gate:
         """The response to a request that is stopped here, or None to let it pass."""
         if request.method not in ("GET", "HEAD", "POST"):
             return _refusal(405, "Only GET and POST")
-        if len(request.url.query) > MOST_QUERY_BYTES:
+        if len(request.url.query) > Tuning.query_bytes:
             return _refusal(414, "The query is too long")
         hosts = self._rules.hosts
         if hosts is not None and (request.url.hostname or "") not in hosts:
@@ -139,7 +135,7 @@ class Gate:
             return _refusal(413, "The form is too large")
         try:
             pairs = parse_qsl(
-                body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS,
+                body.decode(), keep_blank_values=True, max_num_fields=Tuning.form_fields,
                 errors="strict",
             )  # fmt: skip
         except ValueError:
@@ -163,7 +159,7 @@ class Gate:
         who = login.who(name, secret)
         if who is None:
             async with self._one_at_a_time:
-                await asyncio.sleep(LOGIN_SECONDS)
+                await asyncio.sleep(Tuning.wrong_login_seconds)
             await self._refused(request.client.host if request.client else "?")
         return who
 
@@ -235,7 +231,7 @@ async def _body(request: Request) -> bytes | None:
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
-        if size > MOST_BODY_BYTES:
+        if size > Tuning.body_bytes:
             return None
         parts.append(part)
     return b"".join(parts)

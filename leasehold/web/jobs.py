@@ -16,13 +16,13 @@ from leasehold.model.job import JobRecord
 from leasehold.model.masking import SECRET
 from leasehold.model.states import FINISHED
 from leasehold.ports import AttemptView, EventView, JobDetail, StackView
+from leasehold.tuning import Tuning
 from leasehold.watch.facts import stale
-from leasehold.watch.operator import ACTS, MOST_AT_ONCE, Operator
+from leasehold.watch.operator import ACTS, Operator
 from leasehold.watch.why import why_waiting
 from leasehold.web.site import Site
 from leasehold.web.words import short, term
 
-PER_PAGE = 50
 _SUGGESTED = 8
 
 
@@ -42,7 +42,7 @@ async def listing(site: Site, request: Request) -> Response:
     }  # fmt: skip
     try:
         given["wanted"] = read_filter(text)
-        given["jobs"] = await operator.reports.job_page(given["wanted"], after, PER_PAGE)
+        given["jobs"] = await operator.reports.job_page(given["wanted"], after, Tuning.shown_jobs)
     except errors.BadFilter as error:
         given["wrong"] = str(error)
     return await site.render(request, "jobs.html", 400 if given["wrong"] else 200, **given)
@@ -99,7 +99,7 @@ async def preview(site: Site, request: Request) -> Response:
         act=act,
         count=count,
         more=more,
-        most=MOST_AT_ONCE,
+        most=Tuning.acted_jobs,
     )
 
 

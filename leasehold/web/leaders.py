@@ -10,15 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leasehold.ports import EventView, LeaderView, NodeView, TermView
+from leasehold.tuning import Tuning
 from leasehold.watch.terms import HELD, EndedTerm, with_ends
 from leasehold.web.charts import Bar, lane, ruler
 from leasehold.web.site import Site
 from leasehold.web.words import full, term
 
 SPANS = {"1h": 3600, "6h": 6 * 3600, "24h": 86400, "7d": 7 * 86400}
-_MOST_TERMS = 2000
-_MOST_LANES = 12
-_TERMS_LISTED = 20
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ async def listing(site: Site, request: Request) -> Response:
     operator = await site.operator(request)
     now = await operator.store.database_now(None)
     since = now - timedelta(seconds=SPANS[span])
-    terms = await operator.reports.terms(since, _MOST_TERMS)
+    terms = await operator.reports.terms(since, Tuning.chart_terms)
     events = await operator.reports.lease_events(since - timedelta(days=1), 5000)
     leaders = await operator.store.leaders(100)
     nodes = await operator.store.nodes(1000)
@@ -76,7 +74,7 @@ def election(
     name = row.name
     ended = with_ends(terms, events, [row], now)
     held, believed = stretches(ended, now)
-    found = ElectionRow(name, row, terms=ended[:_TERMS_LISTED])
+    found = ElectionRow(name, row, terms=ended[: Tuning.shown_terms])
     found.overlaps = [o for o in overlaps(name, believed) if o.last >= since]
     for node in nodes:
         token = ((node.info or {}).get("leads") or {}).get(name)
@@ -84,8 +82,8 @@ def election(
             agrees = node.id == row.node and token == row.term
             found.beliefs.append((node.worker_id, int(token), agrees))
     workers = list(dict.fromkeys(w for w, bar in reversed(held) if bar.last >= since))
-    found.hidden = max(len(workers) - _MOST_LANES, 0)
-    for worker in workers[:_MOST_LANES]:
+    found.hidden = max(len(workers) - Tuning.shown_lanes, 0)
+    for worker in workers[: Tuning.shown_lanes]:
         parts = [bar for w, bar in [*held, *believed] if w == worker and bar.last >= since]
         parts += [
             Bar(o.first, o.last, "overlap", f"{o.old} and {o.new} both acted as leader")

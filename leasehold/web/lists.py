@@ -8,13 +8,12 @@ from starlette.responses import Response
 from leasehold import errors
 from leasehold.model.deadline import STATES
 from leasehold.telemetry import CATALOGUE
+from leasehold.tuning import Tuning
 from leasehold.watch.facts import bloated, stale
 from leasehold.watch.inspector import check_kind
 from leasehold.web.site import Site
 
 LEVELS = ("info", "warning", "error")
-_EVENTS = 100
-_ROWS = 200
 
 
 async def nodes(site: Site, request: Request) -> Response:
@@ -29,7 +28,7 @@ async def nodes(site: Site, request: Request) -> Response:
 
 async def locks(site: Site, request: Request) -> Response:
     operator = await site.operator(request)
-    rows = await operator.store.locks(_ROWS)
+    rows = await operator.store.locks(Tuning.shown_rows)
     rows.sort(key=lambda row: (bool(row.granted), str(row.name)))
     return await site.render(
         request, "locks.html", page="locks", now=await operator.store.database_now(None),
@@ -45,7 +44,7 @@ async def deadlines(site: Site, request: Request) -> Response:
     return await site.render(
         request, "deadlines.html", page="deadlines", state=state, states=STATES,
         now=await operator.store.database_now(None),
-        deadlines=await operator.store.deadlines(state, None, _ROWS),
+        deadlines=await operator.store.deadlines(state, None, Tuning.shown_rows),
         unhandled=await operator.inspector.unhandled_breaches(20),
     )  # fmt: skip
 
@@ -79,7 +78,7 @@ async def events(site: Site, request: Request) -> Response:
         raise errors.ConfigError("before must be an event's number", got=before[:40])
     operator = await site.operator(request)
     rows, more = await operator.reports.events(
-        kind, level, int(before) if before else None, _EVENTS
+        kind, level, int(before) if before else None, Tuning.shown_events
     )
     return await site.render(
         request, "events.html", page="events", now=await operator.store.database_now(None),

@@ -18,8 +18,8 @@ from functools import cache
 from leasehold.config import Limits
 from leasehold.env import Env
 from leasehold.errors import ConfigError, storable
+from leasehold.tuning import Tuning
 
-SESSION_SECONDS = 12 * 3600.0
 SHORTEST_SECRET = 8
 
 
@@ -93,7 +93,7 @@ class Sessions:
 
     def pack(self, session: LoginSession) -> str:
         """The session's cookie."""
-        return self.sign("session", [session.who, session.nonce], SESSION_SECONDS)
+        return self.sign("session", [session.who, session.nonce], Tuning.login_seconds)
 
     def unpack(self, cookie: str) -> LoginSession | None:
         """The cookie's session, or None if it is forged, changed or expired."""

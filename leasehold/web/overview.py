@@ -12,17 +12,14 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response, S
 from leasehold.model.filter import JobFilter
 from leasehold.model.history import Counts, added, percentile
 from leasehold.ports import MinuteView, QueueView
+from leasehold.tuning import Tuning
 from leasehold.watch.checks import CHECKS, COUNT_CAP
 from leasehold.watch.facts import Facts
 from leasehold.web.charts import bars
-from leasehold.web.pulse import MOST_STREAMS, STREAM_SECONDS, UNDER_WSGI
+from leasehold.web.pulse import UNDER_WSGI
 from leasehold.web.site import Site
 
 _HOUR = 60
-RATE_MINUTES = 5
-_MOST_MINUTES = 20_000
-_LANE_TASKS = 12
-MOST_QUEUES = 200
 
 
 async def home(site: Site, request: Request) -> Response:
@@ -30,9 +27,10 @@ async def home(site: Site, request: Request) -> Response:
 
 
 async def live(site: Site, request: Request) -> Response:
-    if site.pulse.streams >= MOST_STREAMS:
+    if site.pulse.streams >= Tuning.streams:
         return PlainTextResponse("Too many open dashboards.\n", status_code=503)
-    seconds = 0.0 if UNDER_WSGI in (request.scope.get("extensions") or {}) else STREAM_SECONDS
+    under_wsgi = UNDER_WSGI in (request.scope.get("extensions") or {})
+    seconds = 0.0 if under_wsgi else Tuning.stream_seconds
     return StreamingResponse(site.pulse.stream(seconds), media_type="text/event-stream")
 
 
@@ -64,7 +62,7 @@ class Rate:
 
     @property
     def per_minute(self) -> float:
-        return self.last_minutes / RATE_MINUTES
+        return self.last_minutes / Tuning.rate_minutes
 
     def time(self, which: str, share: float) -> float | None:
         """A percentile of ``wait`` or ``run``, in seconds."""
@@ -75,7 +73,7 @@ def rates(minutes: list[MinuteView], by: str | None, now: datetime) -> dict[str,
     """By queue (``queue``), by task (``task_name``), or for all (None, under "")."""
     found: dict[str, Rate] = {}
     end = now.replace(second=0, microsecond=0)
-    begin = end - timedelta(minutes=RATE_MINUTES)
+    begin = end - timedelta(minutes=Tuning.rate_minutes)
     for row in minutes:
         name = getattr(row, by) if by else ""
         found.setdefault(name, Rate(name)).add(row, begin <= row.at < end)
@@ -92,7 +90,7 @@ async def now(site: Site, request: Request) -> Response:
     facts = beat.facts
     operator = await site.operator(request)
     since = facts.now.replace(second=0, microsecond=0) - timedelta(minutes=_HOUR)
-    minutes = await operator.store.history(since, None, _MOST_MINUTES)
+    minutes = await operator.store.history(since, None, Tuning.chart_minutes)
     queues = await operator.reports.queues(None)
     bad = await operator.reports.job_page(JobFilter(state="discarded"), None, 6)
     whole = rates(minutes, None, facts.now).get("", Rate())
@@ -112,10 +110,10 @@ async def now(site: Site, request: Request) -> Response:
         cap=COUNT_CAP,
         total=total(shown),
         whole=whole,
-        rate_minutes=RATE_MINUTES,
+        rate_minutes=Tuning.rate_minutes,
         chart=bars(per_minute(minutes, since), since),
         queues=shown,
-        tasks=by_task[:_LANE_TASKS],
+        tasks=by_task[: Tuning.shown_tasks],
         bad=bad.rows,
     )
 
@@ -138,7 +136,7 @@ def total(queues: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "available": sum(queue["available"] for queue in queues),
         "running": sum(queue["running"] for queue in queues),
-        "capped": any(queue["capped"] for queue in queues) or len(queues) >= MOST_QUEUES,
+        "capped": any(queue["capped"] for queue in queues) or len(queues) >= Tuning.shown_queues,
         "slots": sum(queue["slots"] for queue in queues),
         "oldest": max(late, key=lambda queue: float(queue["oldest"]), default=None),
     }
@@ -158,7 +156,7 @@ def _queues(rows: list[QueueView], by_queue: dict[str, Rate], facts: Facts) -> l
             slots.get(name, 0),
             by_queue.get(name, Rate(name)),
         )
-        for name in names[:MOST_QUEUES]
+        for name in names[: Tuning.shown_queues]
     ]
 
 

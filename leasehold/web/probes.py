@@ -18,13 +18,11 @@ from starlette.routing import Route
 
 from leasehold import errors
 from leasehold.app.metrics import CONTENT_TYPE, Exposition
+from leasehold.tuning import Tuning
 from leasehold.watch.checks import database_problem
 
 if TYPE_CHECKING:
     from leasehold.app import App
-
-READY_SECONDS = 2.0
-"""How long the database may take to answer."""
 
 
 class Probes:
@@ -40,7 +38,7 @@ class Probes:
     async def ready(self, request: Request) -> Response:
         """The database answers and its schema fits."""
         try:
-            async with asyncio.timeout(READY_SECONDS):
+            async with asyncio.timeout(Tuning.ready_seconds):
                 operator = await self._app.operator("", "probe")
                 await operator.store.check_schema()
         except TimeoutError:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from leasehold import errors
+from leasehold.tuning import Tuning
 from leasehold.watch.checks import database_problem, problems
 from leasehold.watch.facts import Facts
 from leasehold.watch.finding import Finding
@@ -16,10 +17,6 @@ from leasehold.watch.finding import Finding
 if TYPE_CHECKING:
     from leasehold.app import App
 
-EVERY_SECONDS = 2.0
-STREAM_SECONDS = 15.0
-"""A stream ends after this time and the browser opens another, so it never delays a shutdown."""
-MOST_STREAMS = 100
 UNDER_WSGI = "leasehold.wsgi"
 """An extension in the scope of a request that came through WSGI, where a stream would occupy a
 thread, or even a process."""
@@ -44,7 +41,7 @@ class Pulse:
         self.newest = Beat()
         self.streams = 0
 
-    async def beat(self, oldest: float = EVERY_SECONDS) -> Beat:
+    async def beat(self, oldest: float = Tuning.pulse_seconds) -> Beat:
         """Facts and problems at most ``oldest`` seconds old."""
         lock = self._lock = self._lock or asyncio.Lock()
         async with lock:
@@ -61,19 +58,19 @@ class Pulse:
             told = database_problem(error)
             return Beat(None, [told], told.sentence)
 
-    async def stream(self, seconds: float = STREAM_SECONDS) -> AsyncIterator[str]:
+    async def stream(self, seconds: float = Tuning.stream_seconds) -> AsyncIterator[str]:
         """Server-sent events that tell the page to refresh, with the number of problems. With 0
         ``seconds`` there is one, and the browser asks for the next when it is due."""
         self.streams += 1
         try:
-            yield f"retry: {1000 if seconds else EVERY_SECONDS * 1000:.0f}\n\n"
+            yield f"retry: {1000 if seconds else Tuning.pulse_seconds * 1000:.0f}\n\n"
             ends_at = self._app.env.boot_now() + seconds
             while True:
                 beat = await self.beat()
                 data = json.dumps({"problems": len(beat.wrong), "away": bool(beat.away)})
                 yield f"event: tick\ndata: {data}\n\n"
-                if self._app.env.boot_now() + EVERY_SECONDS > ends_at:
+                if self._app.env.boot_now() + Tuning.pulse_seconds > ends_at:
                     return
-                await asyncio.sleep(EVERY_SECONDS)
+                await asyncio.sleep(Tuning.pulse_seconds)
         finally:
             self.streams -= 1

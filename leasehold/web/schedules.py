@@ -17,16 +17,12 @@ from leasehold.model.masking import MASK, masked
 from leasehold.model.missed import Missed
 from leasehold.model.schedule import Every, Spec
 from leasehold.ports import StoredSchedule, TickView
+from leasehold.tuning import Tuning
 from leasehold.web.charts import DAY, ruler, strip
 from leasehold.web.site import Site
 from leasehold.web.words import short
 
-PER_PAGE = 50
 _MOST_ARGUMENT_BYTES = 8_192
-_MOST_MARKS = 192
-_MOST_NODES = 1000
-_TICKS = 24
-LATE_SECONDS = 5.0
 
 
 async def listing(site: Site, request: Request, wrong: str = "") -> Response:
@@ -36,18 +32,18 @@ async def listing(site: Site, request: Request, wrong: str = "") -> Response:
     # which page: its forms keep it in their addresses
     page = {name: request.query_params.get(name, "") for name in ("q", "after_app", "after")}
     rows = await operator.store.schedules(
-        PER_PAGE + 1,
+        Tuning.shown_schedules + 1,
         prefix=page["q"].strip(),
         after=page["after"],
         after_app=page["after_app"],
         longest=_MOST_ARGUMENT_BYTES,
     )
-    more, rows = len(rows) > PER_PAGE, rows[:PER_PAGE]
+    more, rows = len(rows) > Tuning.shown_schedules, rows[: Tuning.shown_schedules]
     ticks: dict[tuple[str, str], list[TickView]] = {}
     apps, names = [row.app for row in rows], [row.name for row in rows]
-    for tick in await operator.reports.ticks(apps, names, _TICKS):
+    for tick in await operator.reports.ticks(apps, names, Tuning.shown_ticks):
         ticks.setdefault((tick.app, tick.schedule), []).append(tick)
-    nodes = await operator.store.nodes(_MOST_NODES)
+    nodes = await operator.store.nodes(Tuning.chart_nodes)
     return await site.render(
         request,
         "schedules.html",
@@ -105,19 +101,19 @@ def told(tick: TickView) -> dict[str, str]:
         marks.append("manual")
     elif tick.state == "fired":
         words.append(f"{short(late)} late")
-        if late > LATE_SECONDS:
+        if late > Tuning.late_tick_seconds:
             marks.append("late")
     return {"says": ", ".join(words), "marks": " ".join(marks)}
 
 
 def next_day(spec: Spec, now: datetime) -> tuple[list[datetime], bool]:
     """The moments of the next 24 hours, and whether they are too many to draw one by one."""
-    if isinstance(spec, Every) and DAY.total_seconds() / spec.seconds > _MOST_MARKS:
+    if isinstance(spec, Every) and DAY.total_seconds() / spec.seconds > Tuning.chart_moments:
         return [], True
     found: list[datetime] = []
     moment = spec.next_after(now)
     while moment is not None and moment < now + DAY:
-        if len(found) >= _MOST_MARKS:
+        if len(found) >= Tuning.chart_moments:
             return [], True
         found.append(moment)
         moment = spec.next_after(moment)

@@ -13,11 +13,12 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from leasehold.tuning import Tuning
 from leasehold.version import VERSION
 from leasehold.watch.operator import Operator
 from leasehold.web import words
 from leasehold.web.gate import COOKIE, Gate, Rules, keep
-from leasehold.web.login import SESSION_SECONDS, Sessions
+from leasehold.web.login import Sessions
 from leasehold.web.pulse import Pulse
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Site:
         )
         response = HTMLResponse(text, status_code=status)
         if request.state.fresh:
-            keep(response, request, COOKIE, self.sessions.pack(session), SESSION_SECONDS)
+            keep(response, request, COOKIE, self.sessions.pack(session), Tuning.login_seconds)
         if request.cookies.get(SAID) and not request.headers.get("hx-request"):
             response.delete_cookie(SAID, path=root or "/")
         return response

@@ -14,8 +14,9 @@ import psycopg
 import pytest
 
 from leasehold.errors import ConfigError
+from leasehold.tuning import Tuning
 from leasehold.web import Login, dashboard
-from leasehold.web.gate import LOCAL, LOGIN_SECONDS
+from leasehold.web.gate import LOCAL
 from tests.web.conftest import TOKEN, Make
 
 XSS = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
@@ -228,7 +229,9 @@ async def test_a_login_is_checked_and_a_wrong_one_is_an_event(make: Make, dsn: s
         wrong = [other.http.get("/now", auth=("ada", f"wrong {n}")) for n in range(3)]
         answers = await asyncio.gather(*wrong)
         assert [answer.status_code for answer in answers] == [303] * 3
-        assert time.monotonic() - began >= 3 * LOGIN_SECONDS, "one after the other, as of the form"
+        assert time.monotonic() - began >= 3 * Tuning.wrong_login_seconds, (
+            "one after the other, as of the form"
+        )
         program = {"accept": "application/json"}
         refused = await other.http.get("/jobs", auth=("eve", TOKEN), headers=program)
         assert refused.status_code == 401 and "Basic" in refused.headers["www-authenticate"]

@@ -11,8 +11,7 @@ import click
 from leasehold.app import App
 from leasehold.app.load import load_app
 from leasehold.cli.output import counted
-
-_LOOK_SECONDS = 0.2
+from leasehold.tuning import Tuning
 
 
 def run_drain(target: str, options: dict[str, Any]) -> int:
@@ -33,8 +32,8 @@ async def _drain(app: App) -> int:
         # time for a heartbeat to deliver the request, for the jobs, and for a dead worker's lease
         left = settings.grace + 2 * settings.recover_within
         while asked and left > 0:
-            await asyncio.sleep(_LOOK_SECONDS)
-            left -= _LOOK_SECONDS
+            await asyncio.sleep(Tuning.drain_look_seconds)
+            left -= Tuning.drain_look_seconds
             here: set[UUID] = {node.id for node in await store.nodes(10_000)}
             for node in [node for node in asked if node not in here]:
                 click.echo(f"{asked.pop(node)} has stopped.")

@@ -10,8 +10,9 @@ from leasehold import errors, own_tasks
 from leasehold.config import Settings
 from leasehold.pg.connection.fast.exchange import Row
 from leasehold.pg.connection.fast.link import Ear, Link, settle
-from leasehold.pg.connection.session import BYTE_SECONDS, Params, ServerFacts, Session
+from leasehold.pg.connection.session import Params, ServerFacts, Session
 from leasehold.pg.schema.migrate import SCHEMA_NUMBER, check_known
+from leasehold.tuning import Tuning
 
 T = TypeVar("T")
 
@@ -64,7 +65,7 @@ class Pool:
 
     def seconds_for(self, size: int) -> float:
         """Return the time limit, in seconds, of a call that sends ``size`` bytes."""
-        return self._settings.call_timeout + size * BYTE_SECONDS
+        return self._settings.call_timeout + size * Tuning.byte_seconds
 
     async def copy(self, name: str, rows: Iterable[str], most: int, most_bytes: int) -> None:
         """Run a COPY of at most ``most`` rows and ``most_bytes``. Its time limit grows with the

@@ -26,6 +26,7 @@ from leasehold.pg.connection.fast.link import Ear, Link, settle
 from leasehold.pg.connection.faults import translate
 from leasehold.pg.connection.timer import Timer
 from leasehold.pg.sql import query, statement
+from leasehold.tuning import Tuning
 
 # How soon TCP notices a dead peer. With psycopg's defaults, connections still hung after 15 s.
 TCP = {
@@ -45,9 +46,6 @@ _GENERIC = ("guard",)
 plans depend on what is there."""
 _ALLOW = "set local statement_timeout ="
 _COPY_LINES, _COPY_CHARS = 500, 1 << 18  # the most in one write, so that other tasks can run
-_LINE_SECONDS = 1 / 5000
-BYTE_SECONDS = 1 / 100_000
-"""How much each sent byte extends a call's time limit, in seconds, for slow links."""
 _LONGEST_MS = (1 << 31) - 1
 
 Params = dict[str, Any]
@@ -168,7 +166,7 @@ class Session:
         """
         text = statement(name, self._settings.schema)
         async with self.guarded(timeout) as timer:
-            longest = timeout + most * _LINE_SECONDS + most_bytes * BYTE_SECONDS
+            longest = timeout + most * Tuning.line_seconds + most_bytes * Tuning.byte_seconds
             longest = min(_LONGEST_MS, max(1, round(longest * 1000)))
             # behind a pooler, the server's statement_timeout was not set
             allow = "" if self.facts.pooled else f"; {_ALLOW} {longest}"
@@ -177,7 +175,9 @@ class Session:
                 async with self.connection.cursor() as cursor, cursor.copy(text) as copy:
                     for block in batched(lines, _COPY_LINES, _COPY_CHARS):
                         text = "".join(block)
-                        timer.extend(len(block) * _LINE_SECONDS + len(text) * BYTE_SECONDS)
+                        timer.extend(
+                            len(block) * Tuning.line_seconds + len(text) * Tuning.byte_seconds
+                        )
                         await copy.write(text)
             except BaseException:
                 with suppress(*_DRIVERS):  # raise the earlier error instead

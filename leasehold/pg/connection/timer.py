@@ -7,11 +7,9 @@ import asyncio
 from leasehold import errors
 from leasehold.pg.connection.fast.link import Link
 from leasehold.pg.connection.faults import translate
+from leasehold.tuning import Tuning
 
 _SHORTEST = 0.001
-_LOOK_SECONDS = 0.5
-"""How often the socket is read during a call, even if the event loop reports no input. So a
-connection that was reset is noticed long before the call's time is over."""
 
 
 class Timer:
@@ -37,7 +35,7 @@ class Timer:
         until = self._until = now + max(seconds, _SHORTEST)
         if self._handle is None or self._wakes_at > until:
             self.close()
-            self._set(min(until, now + _LOOK_SECONDS))
+            self._set(min(until, now + Tuning.socket_look_seconds))
 
     def extend(self, seconds: float) -> None:
         """Give the call ``seconds`` more."""
@@ -72,7 +70,7 @@ class Timer:
             return
         now = self._loop.time()
         if self._until > now:
-            self._set(min(self._until, now + _LOOK_SECONDS))
+            self._set(min(self._until, now + Tuning.socket_look_seconds))
             self._link.look()
         else:
             self._late = True

@@ -29,6 +29,7 @@ from leasehold.pg.schema.roles import ADMIN, ROLES, rights
 from leasehold.pg.sql import statement
 from leasehold.pg.stores.reports import PgReports
 from leasehold.ports.doctor import NEVER, SESSION, TRANSACTION, Clocks, Examination, Gaps, Tokens
+from leasehold.tuning import Tuning
 
 _SETTINGS = (
     "synchronous_commit default_transaction_isolation fsync full_page_writes autovacuum "
@@ -41,10 +42,6 @@ _SERVER = (
     "backend_pid version role database superuser recovering read_only encrypted local used most "
     "role_most role_used database_most database_used"
 )
-_LOOK_SECONDS = 0.2
-_LISTEN_SECONDS = 3.0
-_SPARE_SECONDS = 20.0
-"""For all queries together, in addition to the time spent watching."""
 _PINS = 20
 
 
@@ -54,7 +51,8 @@ async def examine(settings: Settings, env: Env, seconds: float, role: str) -> Ex
     found = Examination(settings, role)
     given = read_dsn(settings.dsn)
     try:
-        async with asyncio.timeout(seconds + _SPARE_SECONDS), _connected(settings, given) as one:
+        limit = asyncio.timeout(seconds + Tuning.doctor_query_seconds)
+        async with limit, _connected(settings, given) as one:
             await _Examiner(settings, env, given, one, found).run(seconds)
     except TimeoutError:
         found.error = errors.Unavailable("the database did not answer in time")
@@ -162,7 +160,7 @@ class _Examiner:
             two.hear(tell)
             try:
                 await self._one.execute("select pg_notify(%s, %s)", (channel, nonce))
-                async with asyncio.timeout(_LISTEN_SECONDS):
+                async with asyncio.timeout(Tuning.doctor_listen_seconds):
                     await heard.wait()
                 self._found.listen_seconds = self._env.boot_now() - began
             except TimeoutError:
@@ -234,7 +232,7 @@ class _Examiner:
                     renewals.saw(*row)
             if self._env.boot_now() >= end:
                 break
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(Tuning.doctor_look_seconds)
         self._found.clocks = compare(looks)
         self._found.gaps = renewals.gaps()
 

@@ -19,11 +19,10 @@ from leasehold.config import Settings
 from leasehold.pg.connection.faults import translate
 from leasehold.pg.connection.session import Session
 from leasehold.pg.sql import for_schema
+from leasehold.tuning import Tuning
 
 _LOCK_KEY = 0x6C65617365686F6C
 """'leasehol' in ASCII. Two schemas wait for each other, which does no harm."""
-
-APPLY_TIMEOUT = 300.0
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ async def lift_tokens(settings: Settings) -> int:
     """Lift all tokens above every earlier one; returns the timeline that they now begin with."""
     session = await Session.open(settings, "schema")
     try:
-        async with session.guarded(APPLY_TIMEOUT), session.connection.transaction():
+        async with session.guarded(Tuning.migration_seconds), session.connection.transaction():
             await session.connection.execute("set local statement_timeout = 0")
             cursor = await session.connection.execute(
                 f"select {settings.schema}.lift_tokens()".encode()
@@ -130,7 +129,7 @@ async def apply(settings: Settings, tell: Callable[[str], None] | None = None) -
     session = await Session.open(settings, "schema")
     schema = settings.schema
     try:
-        async with session.guarded(APPLY_TIMEOUT), session.connection.transaction():
+        async with session.guarded(Tuning.migration_seconds), session.connection.transaction():
             run = session.connection.execute
             # SET LOCAL, because the session's limits are for short statements
             await run("set local statement_timeout = 0; set local lock_timeout = 0")
@@ -233,7 +232,7 @@ async def verify(settings: Settings) -> list[str]:
         unapplied = [
             f"migration {m.number:04}_{m.name}" for m in MIGRATIONS if m.number not in have
         ]
-        async with session.guarded(APPLY_TIMEOUT):
+        async with session.guarded(Tuning.migration_seconds):
             run = session.connection.execute
             try:
                 await run("begin")

@@ -13,9 +13,7 @@ from leasehold.errors import UnsafeServer
 from leasehold.model.lock_key import LockKey
 from leasehold.pg.connection.pool import check_schema
 from leasehold.pg.connection.session import Session
-
-WAIT_MARGIN_SECONDS = 1.0
-"""The server ends a wait; the client gives up this much later."""
+from leasehold.tuning import Tuning
 
 
 class LockSession:
@@ -86,7 +84,7 @@ class LockSession:
         holds the lock."""
         params = self._params()
         params["wait_ms"] = None if wait is None else max(1, round(wait * 1000))
-        seconds = call_timeout if wait is None else wait + WAIT_MARGIN_SECONDS
+        seconds = call_timeout if wait is None else wait + Tuning.wait_margin_seconds
         rows = await self._session.fetch("lock/acquire", params, seconds)
         return bool(rows[0][0])
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from leasehold.errors import Unavailable
 from leasehold.model.lock_key import LockKey
-from leasehold.pg.users.advisory import WAIT_MARGIN_SECONDS
 from leasehold.pg.users.user import Rows, UserConnections
+from leasehold.tuning import Tuning
 
 
 async def lock_on(
@@ -47,14 +47,14 @@ async def lock_on(
     if wait is None:
         rows = await _take(users, connection, params)
         return bool(rows[0][0]), bool(rows[0][1])
-    with _timer(wait + WAIT_MARGIN_SECONDS, await _ender(connection)) as late:
+    limit = wait + Tuning.wait_margin_seconds
+    with _timer(limit, await _ender(connection)) as late:
         try:
             rows = await _take(users, connection, params)
         except Exception as error:
             if late():
                 raise Unavailable(
-                    f"the database did not answer within {wait + WAIT_MARGIN_SECONDS:.3g} s; "
-                    "the connection was ended",
+                    f"the database did not answer within {limit:.3g} s; the connection was ended",
                     sent=True,
                 ) from error
             raise

@@ -19,15 +19,10 @@ from psycopg.pq.abc import PGconn, PGresult
 from psycopg.waiting import READY_R, WAIT_R, WAIT_RW
 
 from leasehold.pg.sql import Query
+from leasehold.tuning import Tuning
 
 Row = tuple[Any, ...]
 
-_PREPARE_AT = 5
-_BIG_BYTES = 1 << 16
-"""With bigger values, a statement is prepared at once. The server's statement_timeout then starts
-only when the values have arrived, which takes long on a slow link."""
-_PREPARED = 100
-"""The most prepared statements of a connection. Others are not prepared."""
 _FORGOTTEN = ("0A000", "26000")
 """A table has changed since the statement was prepared, or the server no longer has the statement
 (psycopg deallocates all when it rolls back). It was not executed, and is sent unprepared."""
@@ -70,7 +65,7 @@ class Exchange:
         types, formats = transformer.types or (), transformer.formats
         name = self._names.get((query, types))
         if name is None:
-            big = sum(len(value) for value in values if value is not None) > _BIG_BYTES
+            big = sum(len(value) for value in values if value is not None) > Tuning.prepare_bytes
             name = yield from self._prepared(query, types, at_once=big)
         if name is not None:
             pgconn.send_query_prepared(name, values, formats)
@@ -94,8 +89,8 @@ class Exchange:
         """Return the name of the prepared statement. None if it is not to be prepared yet."""
         key = query, types
         self._uses[key] += 1
-        full = len(self._names) >= _PREPARED
-        if not self._prepares or full or (self._uses[key] < _PREPARE_AT and not at_once):
+        full = len(self._names) >= Tuning.prepared_statements
+        if not self._prepares or full or (self._uses[key] < Tuning.prepare_uses and not at_once):
             return None
         self._made += 1
         name = b"leasehold_%d" % self._made

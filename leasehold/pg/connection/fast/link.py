@@ -25,9 +25,7 @@ from psycopg.waiting import READY_NONE, READY_R, READY_W, WAIT_R, WAIT_W, Ready,
 
 from leasehold.pg.connection.fast.exchange import Exchange, Row
 from leasehold.pg.sql import Query
-
-_CANCEL_SECONDS = 5.0
-"""How long a statement whose caller was cancelled may take to end in the server."""
+from leasehold.tuning import Tuning
 
 Ended = Callable[[Any, BaseException | None], None]
 """Called with a statement's answer or its error."""
@@ -204,8 +202,8 @@ class Link(psycopg.AsyncConnection[Row]):
             return
         self._leave()
         try:
-            async with asyncio.timeout(_CANCEL_SECONDS):
-                await self.cancel_safe(timeout=_CANCEL_SECONDS)
+            async with asyncio.timeout(Tuning.cancelled_seconds):
+                await self.cancel_safe(timeout=Tuning.cancelled_seconds)
                 await super().wait(_rest(gen, WAIT_R))
         except psycopg.errors.QueryCanceled:
             pass
