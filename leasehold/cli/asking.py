@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from leasehold.cli.fitting import Column
+from leasehold.cli.output import show_json, show_table
 from leasehold.errors import suggest
 
 if TYPE_CHECKING:
     from leasehold.app import App
+    from leasehold.watch.inspector import Inspector
     from leasehold.watch.operator import Operator
 
 T = TypeVar("T")
@@ -113,3 +116,30 @@ def ask(work: Callable[[App], Awaitable[T]], target: str | None = None) -> T:
 async def operator(app: App) -> Operator:
     """An operator that acts as the user who runs this command."""
     return await app.operator(app.env.user, "cli")
+
+
+def act(action: Callable[[Operator], Awaitable[T]]) -> T:
+    """Act as the user who runs this command."""
+
+    async def work(app: App) -> T:
+        return await action(await operator(app))
+
+    return ask(work)
+
+
+def look(question: Callable[[Inspector], Awaitable[T]]) -> T:
+    """Read from the chosen database."""
+
+    async def work(app: App) -> T:
+        return await question(await app.inspect())
+
+    return ask(work)
+
+
+def show_rows(found: Sequence[Any], columns: list[Column], empty: str) -> None:
+    """Print a table or JSON, as the options of the command say."""
+    rows = [row if isinstance(row, dict) else row._asdict() for row in found]
+    if given("as_json"):
+        show_json(rows)
+    else:
+        show_table(rows, columns, empty, wide=bool(given("wide")))

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from leasehold.cli.asking import ask, end_badly, given, limit_option, table_options
+from leasehold.cli.asking import end_badly, limit_option, look, show_rows, table_options
 from leasehold.cli.fitting import Column
-from leasehold.cli.output import show_json, show_table
 from leasehold.model.deadline import STATES
-
-if TYPE_CHECKING:
-    from leasehold.app import App
 
 
 def _late(row: dict[str, Any]) -> str | None:
@@ -56,20 +52,11 @@ UNHANDLED: list[Column] = [
 @table_options
 def deadlines(state: str | None, name: str | None, unhandled: bool, limit: int, **_: Any) -> None:
     """List deadlines: open ones by due time, then closed ones, newest first."""
-
-    async def work(app: App) -> list[dict[str, Any]]:
-        inspector = await app.inspect()
-        if unhandled:
-            found: Sequence[Any] = await inspector.unhandled_breaches(limit)
-        else:
-            found = await inspector.deadlines(state, name, limit)
-        return [row._asdict() for row in found]
-
-    rows = ask(work)
-    if given("as_json"):
-        show_json(rows)
+    found: Sequence[Any]
+    if unhandled:
+        found = look(lambda inspector: inspector.unhandled_breaches(limit))
     else:
-        columns = UNHANDLED if unhandled else COLUMNS
-        show_table(rows, columns, "No deadlines.", wide=bool(given("wide")))
-    if unhandled and rows:
+        found = look(lambda inspector: inspector.deadlines(state, name, limit))
+    show_rows(found, UNHANDLED if unhandled else COLUMNS, "No deadlines.")
+    if unhandled and found:
         end_badly()

@@ -9,12 +9,14 @@ import click
 from leasehold.cli import tables
 from leasehold.cli.asking import (
     Group,
+    act,
     ask,
     database_options,
     end_badly,
     given,
     limit_option,
     operator,
+    show_rows,
     table_options,
 )
 from leasehold.cli.output import counted, show_json, show_pairs, show_table
@@ -22,7 +24,7 @@ from leasehold.model.filter import SIMPLE, STATES, parse
 from leasehold.tuning import Tuning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from uuid import UUID
 
     from leasehold.app import App
@@ -60,11 +62,7 @@ def jobs(limit: int, **options: Any) -> None:
         found = await app.jobs(limit=limit, **{name: options[name] for name in SIMPLE})
         return [tables.as_row(job) for job in found]
 
-    rows = ask(work)
-    if given("as_json"):
-        show_json(rows)
-    else:
-        show_table(rows, tables.JOBS, "No jobs.", wide=bool(given("wide")))
+    show_rows(ask(work), tables.JOBS, "No jobs.")
 
 
 @jobs.command("show")
@@ -110,13 +108,9 @@ def cancel_job(job_id: str | None, where: str | None, yes: bool, reason: str, **
     """Cancel waiting jobs; request cancellation of running jobs."""
     if _many("cancel", job_id, where, yes, "cancelled, or cancellation requested if running"):
         return
-
-    async def work(app: App) -> Found:
-        acting, job = await _named(app, job_id)
-        return job, await acting.cancel(job, reason)
-
+    found = _on_one(job_id, lambda acting, job: acting.cancel(job, reason))
     told = {"waiting": "was cancelled", "running": "was asked to stop"}
-    _say(ask(work), told, "has already finished")
+    _say(found, told, "has already finished")
 
 
 @jobs.command("retry")
@@ -125,13 +119,9 @@ def retry_job(job_id: str | None, where: str | None, yes: bool, **_: Any) -> Non
     """Run finished jobs again, and waiting jobs now."""
     if _many("retry", job_id, where, yes, "queued to run now"):
         return
-
-    async def work(app: App) -> Found:
-        acting, job = await _named(app, job_id)
-        return job, await acting.retry(job)
-
+    found = _on_one(job_id, lambda acting, job: acting.retry(job))
     told = {"waiting": "was queued to run now", "finished": "was queued to run now"}
-    _say(ask(work), told, "is already running")
+    _say(found, told, "is already running")
 
 
 @jobs.command("discard")
@@ -141,14 +131,10 @@ def discard_job(job_id: str | None, where: str | None, yes: bool, reason: str, *
     """Discard waiting and quarantined jobs."""
     if _many("discard", job_id, where, yes, "discarded"):
         return
-
-    async def work(app: App) -> Found:
-        acting, job = await _named(app, job_id)
-        return job, await acting.discard(job, reason)
-
-    job, found = ask(work)
-    why = "is running: cancel it instead" if found == "running" else f"is already {found}"
-    _say((job, found), {"given up": "was discarded"}, why)
+    found = _on_one(job_id, lambda acting, job: acting.discard(job, reason))
+    state = found[1]
+    why = "is running: cancel it instead" if state == "running" else f"is already {state}"
+    _say(found, {"given up": "was discarded"}, why)
 
 
 @jobs.command("stack")
@@ -178,6 +164,14 @@ async def _stack(app: App, job_id: str) -> Found:
     return job, ""
 
 
+def _on_one(job_id: str | None, action: Callable[[Operator, UUID], Awaitable[str]]) -> Found:
+    async def work(app: App) -> Found:
+        acting, job = await _named(app, job_id)
+        return job, await action(acting, job)
+
+    return ask(work)
+
+
 async def _named(app: App, job_id: str | None) -> tuple[Operator, UUID]:
     acting = await operator(app)
     return acting, await acting.job_named(str(job_id))
@@ -192,26 +186,20 @@ def _say(found: Found, told: dict[str, str], otherwise: str) -> None:
         end_badly()
 
 
-def _many(act: str, job_id: str | None, where: str | None, yes: bool, told: str) -> bool:
+def _many(verb: str, job_id: str | None, where: str | None, yes: bool, told: str) -> bool:
     """Act on all matching jobs, after a preview. False if the command is about one job."""
     if (job_id is None) == (where is None):
         raise click.UsageError("Give a job ID or --where FILTER.")
     if where is None:
         return False
     wanted, words = parse(where), where
-
-    async def preview(app: App) -> tuple[int, bool]:
-        return await (await operator(app)).preview(wanted)
-
-    async def work(app: App) -> int:
-        return await (await operator(app)).bulk(act, wanted, words)
-
     if not yes:
-        count, more = ask(preview)
+        count, more = act(lambda acting: acting.preview(wanted))
         number = f"{count:,} or more jobs" if more else counted(count, "job")
         if not count:
             click.echo("No matching jobs.")
             return True
-        click.confirm(f"{act.capitalize()} {number}?", abort=True)
-    click.echo(f"{counted(ask(work), 'job')} {told}.")
+        click.confirm(f"{verb.capitalize()} {number}?", abort=True)
+    count = act(lambda acting: acting.bulk(verb, wanted, words))
+    click.echo(f"{counted(count, 'job')} {told}.")
     return True

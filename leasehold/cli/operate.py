@@ -10,42 +10,29 @@ import click
 from leasehold.cli import tables
 from leasehold.cli.asking import (
     Group,
+    act,
     ask,
     database_options,
     end_badly,
     given,
     limit_option,
+    look,
     operator,
     reading_options,
+    show_rows,
     table_options,
 )
-from leasehold.cli.fitting import Column
-from leasehold.cli.output import counted, show_json, show_table
+from leasehold.cli.output import counted, show_json
 from leasehold.errors import LeaseholdError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
-    from uuid import UUID
 
     from leasehold.app import App
-    from leasehold.ports import (
-        EventView,
-        LeaderView,
-        LockView,
-        NodeView,
-        StoredSchedule,
-        TickView,
-    )
+    from leasehold.ports import LeaderView
+    from leasehold.watch.operator import Operator
     from leasehold.watch.terms import EndedTerm
-
-
-def _show(found: Sequence[Any], columns: list[Column], empty: str) -> None:
-    rows = [row._asdict() for row in found]
-    if given("as_json"):
-        show_json(rows)
-    else:
-        show_table(rows, columns, empty, wide=bool(given("wide")))
 
 
 # -- status ----------------------------------------------------------------------------------------
@@ -102,11 +89,8 @@ def schedules(app_name: str | None, prefix: str | None, limit: int, **_: Any) ->
 
 
 def _list_schedules(app_name: str | None, prefix: str | None, limit: int) -> None:
-    async def work(app: App) -> list[StoredSchedule]:
-        return await (await app.inspect()).schedules(app_name, prefix or "", limit)
-
-    found = ask(work)
-    _show(found, tables.SCHEDULES, "No schedules.")
+    found = look(lambda inspector: inspector.schedules(app_name, prefix or "", limit))
+    show_rows(found, tables.SCHEDULES, "No schedules.")
     if len(found) == limit:
         click.echo(
             f"Only the first {counted(limit, 'schedule')}, there may be more. "
@@ -136,11 +120,8 @@ _app_option = click.option(
 @database_options
 def pause_schedule(name: str, app_name: str | None, **_: Any) -> None:
     """Pause a schedule: it does not fire until you resume it."""
-
-    async def work(app: App) -> str:
-        return await (await operator(app)).pause(name, app_name)
-
-    click.echo(f"Schedule {name} of {ask(work)} is paused.")
+    app = act(lambda acting: acting.pause(name, app_name))
+    click.echo(f"Schedule {name} of {app} is paused.")
 
 
 @schedules.command("resume")
@@ -149,11 +130,8 @@ def pause_schedule(name: str, app_name: str | None, **_: Any) -> None:
 @database_options
 def resume_schedule(name: str, app_name: str | None, **_: Any) -> None:
     """Resume a schedule; its `missed` option decides about moments missed while paused."""
-
-    async def work(app: App) -> str:
-        return await (await operator(app)).resume(name, app_name)
-
-    click.echo(f"Schedule {name} of {ask(work)} is resumed.")
+    app = act(lambda acting: acting.resume(name, app_name))
+    click.echo(f"Schedule {name} of {app} is resumed.")
 
 
 @schedules.command("run")
@@ -162,11 +140,8 @@ def resume_schedule(name: str, app_name: str | None, **_: Any) -> None:
 @database_options
 def run_schedule(name: str, app_name: str | None, **_: Any) -> None:
     """Run a schedule's job once now; its moments do not change."""
-
-    async def work(app: App) -> UUID:
-        return await (await operator(app)).run_now(name, app_name)
-
-    click.echo(f"Job {ask(work)} of schedule {name} is queued to run now.")
+    job = act(lambda acting: acting.run_now(name, app_name))
+    click.echo(f"Job {job} of schedule {name} is queued to run now.")
 
 
 @schedules.command("remove")
@@ -175,11 +150,8 @@ def run_schedule(name: str, app_name: str | None, **_: Any) -> None:
 @database_options
 def remove_schedule(name: str, app_name: str | None, **_: Any) -> None:
     """Remove a schedule. If the code still defines it, it comes back."""
-
-    async def work(app: App) -> str:
-        return await (await operator(app)).remove_schedule(name, app_name)
-
-    click.echo(f"Schedule {name} of {ask(work)} was removed.")
+    app = act(lambda acting: acting.remove_schedule(name, app_name))
+    click.echo(f"Schedule {name} of {app} was removed.")
 
 
 def _moment(
@@ -269,11 +241,8 @@ def backfill_schedule(
 ) -> None:
     """Run a schedule's job for its moments from START until before END that did not fire. Both are
     times with a time zone, such as 2030-01-31T07:00:00Z."""
-
-    async def work(app: App) -> int:
-        return await (await operator(app)).backfill(name, start, end, app_name)
-
-    click.echo(f"Queued {counted(ask(work), 'job')} of schedule {name} to run now.")
+    queued = act(lambda acting: acting.backfill(name, start, end, app_name))
+    click.echo(f"Queued {counted(queued, 'job')} of schedule {name} to run now.")
 
 
 @schedules.command("ticks")
@@ -282,11 +251,7 @@ def backfill_schedule(
 @table_options
 def ticks(name: str | None, limit: int, **_: Any) -> None:
     """List ticks and their outcomes, newest first."""
-
-    async def work(app: App) -> list[TickView]:
-        return await (await app.inspect()).ticks(name, limit)
-
-    _show(ask(work), tables.TICKS, "No ticks.")
+    show_rows(look(lambda inspector: inspector.ticks(name, limit)), tables.TICKS, "No ticks.")
 
 
 # -- leaders, nodes, events ------------------------------------------------------------------------
@@ -297,13 +262,11 @@ def ticks(name: str | None, limit: int, **_: Any) -> None:
 def leaders(terms: bool, limit: int, **_: Any) -> None:
     """List elections and their leaders."""
 
-    async def work(app: App) -> Sequence[LeaderView | EndedTerm]:
-        acting = await operator(app)
-        if terms:
-            return await acting.terms(limit)
-        return await acting.inspector.leaders(limit)
+    async def read(acting: Operator) -> Sequence[LeaderView | EndedTerm]:
+        return await (acting.terms(limit) if terms else acting.inspector.leaders(limit))
 
-    _show(ask(work), tables.TERMS if terms else tables.LEADERS, "No leader has been elected yet.")
+    columns = tables.TERMS if terms else tables.LEADERS
+    show_rows(act(read), columns, "No leader has been elected yet.")
 
 
 @click.command()
@@ -311,11 +274,7 @@ def leaders(terms: bool, limit: int, **_: Any) -> None:
 @table_options
 def locks(limit: int, **_: Any) -> None:
     """List leases and advisory locks, their holders and waiters."""
-
-    async def work(app: App) -> list[LockView]:
-        return await (await app.inspect()).locks(limit)
-
-    _show(ask(work), tables.LOCKS, "No locks are held.")
+    show_rows(look(lambda inspector: inspector.locks(limit)), tables.LOCKS, "No locks are held.")
 
 
 @click.group(cls=Group, invoke_without_command=True)
@@ -328,11 +287,7 @@ def nodes(limit: int, **_: Any) -> None:
     """
     if click.get_current_context().invoked_subcommand:
         return
-
-    async def work(app: App) -> list[NodeView]:
-        return await (await app.inspect()).nodes(limit)
-
-    _show(ask(work), tables.NODES, "No nodes.")
+    show_rows(look(lambda inspector: inspector.nodes(limit)), tables.NODES, "No nodes.")
 
 
 @nodes.command("stop-claiming")
@@ -340,11 +295,8 @@ def nodes(limit: int, **_: Any) -> None:
 @database_options
 def stop_claiming(node: str, **_: Any) -> None:
     """Stop claiming jobs at the next renewal; running jobs continue."""
-
-    async def work(app: App) -> str:
-        return await (await operator(app)).halt(node)
-
-    click.echo(f"{ask(work)} stops claiming jobs.")
+    worker_id = act(lambda acting: acting.halt(node))
+    click.echo(f"{worker_id} stops claiming jobs.")
 
 
 @nodes.command("resume")
@@ -352,11 +304,8 @@ def stop_claiming(node: str, **_: Any) -> None:
 @database_options
 def resume_node(node: str, **_: Any) -> None:
     """Let NODE claim jobs again."""
-
-    async def work(app: App) -> str:
-        return await (await operator(app)).resume_node(node)
-
-    click.echo(f"{ask(work)} claims jobs again.")
+    worker_id = act(lambda acting: acting.resume_node(node))
+    click.echo(f"{worker_id} claims jobs again.")
 
 
 @nodes.command("drain")
@@ -365,11 +314,7 @@ def resume_node(node: str, **_: Any) -> None:
 def drain_node(node: str, **_: Any) -> None:
     """Stop claiming jobs; a worker process also finishes its running jobs and exits. Other
     workers of the same supervisor continue."""
-
-    async def work(app: App) -> tuple[str, bool]:
-        return await (await operator(app)).drain_node(node)
-
-    worker_id, ends = ask(work)
+    worker_id, ends = act(lambda acting: acting.drain_node(node))
     how = (
         "finishes its running jobs and exits"
         if ends
@@ -383,11 +328,7 @@ def drain_node(node: str, **_: Any) -> None:
 @database_options
 def seen_nodes(node: str | None, **_: Any) -> None:
     """Acknowledge the death of NODE, or of all dead nodes; status stops reporting it."""
-
-    async def work(app: App) -> int:
-        return await (await operator(app)).seen(node)
-
-    count = ask(work)
+    count = act(lambda acting: acting.seen(node))
     click.echo(f"{count} dead node{'' if count == 1 else 's'} acknowledged.")
 
 
@@ -408,8 +349,5 @@ def events(kind: str | None, follow: bool, limit: int, **_: Any) -> None:
             ask(lambda app: follow_events(app, kind, limit, as_json))
         except KeyboardInterrupt:
             return
-
-    async def work(app: App) -> list[EventView]:
-        return (await (await app.inspect()).events(kind, limit=limit))[::-1]
-
-    _show(ask(work), tables.EVENTS, "No events.")
+    found = look(lambda inspector: inspector.events(kind, limit=limit))
+    show_rows(found[::-1], tables.EVENTS, "No events.")

@@ -10,7 +10,6 @@ from leasehold.watch.metric_names import METRICS
 
 _SOURCE = {"type": "prometheus", "uid": "${source}"}
 _COLUMNS = 24
-_BOTH = "{{queue}} {{outcome}}"
 _LOUD = "node_died|node_fenced|lease_lost|lock_lost|ack_refused|clock_jumped|clock_stepped"
 
 
