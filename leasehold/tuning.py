@@ -242,7 +242,7 @@ class Tuning:
     run_tries: int = 6
     """Tries of APScheduler's enqueue while the database does not answer."""
     shown_attempts: int = 200
-    """The most attempts that a command lists."""
+    """The most attempts of a job that are listed."""
     follow_seconds: float = 0.5
     follow_away_seconds: float = 2.0
     """Between two looks at new events, and while the database does not answer."""
@@ -266,6 +266,7 @@ class Tuning:
     """A stream ends after this time and the browser opens another. So it delays no shutdown."""
     streams: int = 100
     """The most streams of one process."""
+    shown_nodes: int = 1000
     shown_jobs: int = 50
     shown_schedules: int = 50
     shown_events: int = 100
@@ -278,7 +279,6 @@ class Tuning:
     """The most rows of each kind on a page of the dashboard."""
     chart_minutes: int = 20_000
     chart_terms: int = 2000
-    chart_nodes: int = 1000
     chart_moments: int = 192
     """The most that one chart is made of."""
     late_tick_seconds: float = 5.0

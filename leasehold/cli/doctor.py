@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from leasehold.cli.asking import ask, end_badly, given, reading_options
-from leasehold.cli.output import heading, show_json, show_pairs, text
+from leasehold.cli.output import counted, heading, show_json, show_pairs, text
 
 if TYPE_CHECKING:
     from leasehold.app.diagnosis import Diagnosis
@@ -69,6 +69,6 @@ def show(diagnosis: Diagnosis) -> None:
     show_pairs(diagnosis.intervals)
     click.echo()
     if wrong:
-        heading(f"{wrong} problem{'s' if wrong > 1 else ''} to fix", good=False)
+        heading(f"{counted(wrong, 'problem')} to fix", good=False)
     else:
         heading("No problems found", good=True)

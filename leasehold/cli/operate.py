@@ -314,13 +314,9 @@ def resume_node(node: str, **_: Any) -> None:
 def drain_node(node: str, **_: Any) -> None:
     """Stop claiming jobs; a worker process also finishes its running jobs and exits. Other
     workers of the same supervisor continue."""
-    worker_id, ends = act(lambda acting: acting.drain_node(node))
-    how = (
-        "finishes its running jobs and exits"
-        if ends
-        else "stops claiming jobs. Stop the process itself where you started it"
-    )
-    click.echo(f"{worker_id} {how}.")
+    from leasehold.watch.operator import drained
+
+    click.echo(drained(*act(lambda acting: acting.drain_node(node))))
 
 
 @nodes.command("seen")
@@ -329,7 +325,7 @@ def drain_node(node: str, **_: Any) -> None:
 def seen_nodes(node: str | None, **_: Any) -> None:
     """Acknowledge the death of NODE, or of all dead nodes; status stops reporting it."""
     count = act(lambda acting: acting.seen(node))
-    click.echo(f"{count} dead node{'' if count == 1 else 's'} acknowledged.")
+    click.echo(f"{counted(count, 'dead node')} acknowledged.")
 
 
 @click.command()

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from leasehold.cli.output import heading, show_pairs, text
+from leasehold.cli.output import counted, heading, show_pairs, text
 from leasehold.errors import LeaseholdError
 from leasehold.ports import NodeView
 from leasehold.watch.checks import COUNT_CAP, database_problem, problems
@@ -110,7 +110,7 @@ def show(overview: Overview) -> None:
     if overview.lines:
         click.echo()
     if wrong:
-        heading(f"{len(wrong)} problem{'s' if len(wrong) > 1 else ''}", good=False)
+        heading(counted(len(wrong), "problem"), good=False)
     else:
         heading("All is well", good=True)
     for problem in overview.found:

@@ -297,3 +297,10 @@ class Operator:
 
     def _now(self) -> Now:
         return self._env.due_now()
+
+
+def drained(worker_id: str, ends: bool) -> str:
+    """What :meth:`Operator.drain_node` has begun, as a sentence."""
+    if ends:
+        return f"{worker_id} finishes its running jobs and exits."
+    return f"{worker_id} stops claiming jobs. Stop the process itself where you started it."

@@ -13,7 +13,7 @@ from leasehold.model.job import JobOptions, needed
 from leasehold.model.missed import Missed, default_grace
 from leasehold.model.schedule import Spec
 from leasehold.tuning import Tuning
-from leasehold.watch.operator import ACTS, Operator
+from leasehold.watch.operator import ACTS, Operator, drained
 from leasehold.web.gate import COOKIE, keep
 from leasehold.web.jobs import job_of, read_filter
 from leasehold.web.schedules import listing, read_arguments, read_spec
@@ -144,13 +144,7 @@ async def on_node(site: Site, request: Request) -> Response:
     elif act == "resume":
         said = f"{await operator.resume_node(node)} claims jobs again."
     elif act == "drain":
-        worker_id, ends = await operator.drain_node(node)
-        how = (
-            "finishes its running jobs and exits"
-            if ends
-            else "stops claiming jobs. Stop the process itself where you started it"
-        )
-        said = f"{worker_id} {how}."
+        said = drained(*await operator.drain_node(node))
     elif act == "seen":
         count = await operator.seen(node or None)
         said = f"{count} dead node{'' if count == 1 else 's'} acknowledged."

@@ -113,11 +113,11 @@ async def one(site: Site, request: Request) -> Response:
         )
     more = await operator.reports.job(job_id)
     now = await operator.store.database_now(None)
-    attempts = await operator.store.attempts(job_id, 200)
+    attempts = await operator.store.attempts(job_id, Tuning.shown_attempts)
     until = (record.completed_at or now) + timedelta(minutes=2)
     since = record.created_at - timedelta(seconds=2)
     events = await operator.reports.job_events(job_id, since, until, 200)
-    nodes = [n for n in await operator.store.nodes(1000) if not stale(n)]
+    nodes = [n for n in await operator.store.nodes(Tuning.shown_nodes) if not stale(n)]
     return await site.render(
         request,
         "job.html",

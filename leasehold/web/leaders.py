@@ -51,7 +51,7 @@ async def listing(site: Site, request: Request) -> Response:
     terms = await operator.reports.terms(since, Tuning.chart_terms)
     events = await operator.reports.lease_events(since - timedelta(days=1), 5000)
     leaders = await operator.store.leaders(100)
-    nodes = await operator.store.nodes(1000)
+    nodes = await operator.store.nodes(Tuning.shown_nodes)
     elections = [
         election(row, [t for t in terms if t.name == row.name], events, nodes, since, now)
         for row in leaders

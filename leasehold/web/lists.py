@@ -19,7 +19,7 @@ LEVELS = ("info", "warning", "error")
 async def nodes(site: Site, request: Request) -> Response:
     operator = await site.operator(request)
     now = await operator.store.database_now(None)
-    rows = await operator.store.nodes(1000)
+    rows = await operator.store.nodes(Tuning.shown_nodes)
     return await site.render(
         request, "nodes.html", page="nodes", now=now,
         nodes=[(n, n.info or {}, stale(n), sum(n.queues.values())) for n in rows],

@@ -43,7 +43,7 @@ async def listing(site: Site, request: Request, wrong: str = "") -> Response:
     apps, names = [row.app for row in rows], [row.name for row in rows]
     for tick in await operator.reports.ticks(apps, names, Tuning.shown_ticks):
         ticks.setdefault((tick.app, tick.schedule), []).append(tick)
-    nodes = await operator.store.nodes(Tuning.chart_nodes)
+    nodes = await operator.store.nodes(Tuning.shown_nodes)
     return await site.render(
         request,
         "schedules.html",
