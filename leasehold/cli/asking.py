@@ -89,20 +89,25 @@ def database() -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
+def chosen(target: str | None) -> App:
+    """An App on the chosen database: that of ``target``, MODULE:APP, or one without tasks."""
+    if target is None:
+        from leasehold.app import App
+
+        return App(**database())
+    from leasehold.app.load import load_app
+
+    app = load_app(target)
+    if options := database():
+        app.configure(**options)
+    return app
+
+
 def ask(work: Callable[[App], Awaitable[T]], target: str | None = None) -> T:
-    """Run ``work`` with an App on the chosen database: that of ``target``, MODULE:APP, or one
-    without tasks."""
+    """Run ``work`` with the :func:`chosen` App."""
     import asyncio
 
-    from leasehold.app import App
-
-    if target is None:
-        app = App(**database())
-    else:
-        from leasehold.app.load import load_app
-
-        app = load_app(target)
-        app.configure(**database())
+    app = chosen(target)
 
     async def run() -> T:
         try:

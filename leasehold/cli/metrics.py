@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from leasehold.cli.asking import Group, ask, database_options
-
-if TYPE_CHECKING:
-    from leasehold.app import App
 
 
 @click.group(cls=Group, invoke_without_command=True)
@@ -21,10 +18,7 @@ def metrics(**_: Any) -> None:
         return
     from leasehold.app.metrics import Exposition
 
-    async def work(app: App) -> bytes:
-        return await Exposition(app).text()
-
-    click.echo(ask(work).decode(), nl=False)
+    click.echo(ask(lambda app: Exposition(app).text()).decode(), nl=False)
 
 
 @metrics.command()

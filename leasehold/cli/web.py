@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from leasehold.cli.asking import database, database_options
+from leasehold.cli.asking import chosen, database_options
 from leasehold.errors import ConfigError
 
 if TYPE_CHECKING:
-    from leasehold.app import App
     from leasehold.web import Login
 
 PORT = 8420
@@ -54,7 +53,7 @@ def web(target: str | None, host: str, port: int, read_only: bool, **_: Any) -> 
             got=host,
             do="Set LEASEHOLD_WEB_TOKEN, or LEASEHOLD_WEB_USER and LEASEHOLD_WEB_PASSWORD",
         )
-    app = _app(target)
+    app = chosen(target)
     if login:
         site = dashboard(app, login=login, read_only=read_only)
     else:
@@ -80,16 +79,3 @@ def _login() -> Login | None:
     names = ("token", "user", "password")
     given = {name: os.environ.get(f"LEASEHOLD_WEB_{name.upper()}", "") for name in names}
     return Login(**given) if any(given.values()) else None
-
-
-def _app(target: str | None) -> App:
-    if target is None:
-        from leasehold.app import App
-
-        return App(**database())
-    from leasehold.app.load import load_app
-
-    app = load_app(target)
-    if options := database():
-        app.configure(**options)
-    return app
