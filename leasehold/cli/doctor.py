@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -59,7 +60,8 @@ def doctor(seconds: float, role: str, recover_within: float | None, **_: Any) ->
 
 def show(diagnosis: Diagnosis) -> None:
     """Print each finding with its fix below it, then the figures."""
-    wrong = sum(finding.level == "wrong" for finding in diagnosis.findings)
+    levels = Counter(finding.level for finding in diagnosis.findings)
+    wrong, notes = levels["wrong"], levels["note"]
     for finding in diagnosis.findings:
         mark, _ = _MARKS[finding.level]
         click.echo(f"{mark:<6}{finding.kind}: {text(finding.sentence)}")
@@ -70,5 +72,7 @@ def show(diagnosis: Diagnosis) -> None:
     click.echo()
     if wrong:
         heading(f"{counted(wrong, 'problem')} to fix", good=False)
+    elif notes:
+        heading(f"Nothing to fix, but read the {counted(notes, 'note')}", good=True)
     else:
         heading("No problems found", good=True)

@@ -9,9 +9,8 @@ from uuid import uuid4
 from leasehold_lab.sim.rows import SimDatabase
 from leasehold_lab.sim.store import SimStore
 
-from leasehold.config import Settings
+from leasehold.config import Limits, Settings
 from leasehold.env import Clock, Env
-from leasehold.config import Limits
 from leasehold.jobs.acker import Acker
 from leasehold.jobs.running import Claim, Running
 from leasehold.jobs.tasks import Registry
