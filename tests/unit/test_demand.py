@@ -81,6 +81,6 @@ def test_when_claims_are_slow_they_are_larger(node):
     node.finishes(1000, 1.0)
     assert node.demand.limit() == 4 + 300
     node.demand.moves(60.0)
-    assert node.demand.limit() == 500, "at most one batch"
-    node.finishes(100, 1.0)
-    assert node.demand.limit() == 4 + 50, "at most what finishes in half a second"
+    assert node.demand.limit() == 4 + 500, "at most what finishes in half a second"
+    node.finishes(10_000, 1.0)
+    assert node.demand.limit() == Limits.batch_rows, "at most one batch"
