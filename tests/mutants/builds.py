@@ -203,6 +203,13 @@ MUTANTS = (
                 ),
             ),
             "job/rescue": ((_GONE, f"{_GONE[:-1]} and not ({_LATE}))"),),
+            "job/stage": (  # the leader looks for jobs of dead nodes when this says so
+                (
+                    "exists (select 1 from leasehold.death where not settled)",
+                    "exists (select 1 from leasehold.death where not settled)"
+                    f" or exists (select 1 from leasehold.node where {_LATE})",
+                ),
+            ),
         },
     ),
     Mutant(
