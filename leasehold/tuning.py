@@ -172,13 +172,14 @@ class Tuning:
     """The most bytes of a child's stacks."""
     overdue_jobs: int = 20
     """The most overdue jobs that a node reports."""
-    enqueue_rows: int = 500
-    """Jobs of a bulk enqueue in one statement."""
+    bulk_block_jobs: int = 500
+    """Jobs of a bulk enqueue that are read and sent at once."""
     generator_jobs: int = 20
     """Jobs that are taken from a generator between two looks at the clock."""
     generator_seconds: float = 0.5
     generator_job_seconds: float = 20e-6
-    """A transaction waits so long for a generator, plus so long a job: several times the usual."""
+    """A transaction waits for a generator for the first time, plus the second for each job: several
+    times what making jobs takes."""
     early_cancels: int = 1000
     """Cancels kept for claims that are not here. The oldest are dropped first."""
     read_rows: int = 10_000
@@ -247,7 +248,7 @@ class Tuning:
     follow_away_seconds: float = 2.0
     """Between two looks at new events, and while the database does not answer."""
     drain_look_seconds: float = 0.2
-    """Between two looks at queues that must become empty."""
+    """Between two looks at workers that drain."""
     series: int = 20_000
     """The most series that are read of one metric."""
     login_seconds: float = 12 * 3600.0

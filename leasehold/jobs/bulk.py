@@ -57,7 +57,7 @@ class Numbered(Sequence[Pair]):
         if isinstance(requests, Iterator):
             self._source = requests
             self._context = copy_context()
-            self._pull(Tuning.enqueue_rows)
+            self._pull(Tuning.bulk_block_jobs)
             if self._slow:
                 self.all()
         else:
@@ -113,7 +113,7 @@ class Numbered(Sequence[Pair]):
         while given < self._known or not self._whole:
             if given == self._known:
                 self._pull_in_time()
-            last = min(given + Tuning.enqueue_rows, self._known)
+            last = min(given + Tuning.bulk_block_jobs, self._known)
             yield from self._block(given, last)
             given = last
 
@@ -131,8 +131,8 @@ class Numbered(Sequence[Pair]):
 
     def __iter__(self) -> Iterator[Pair]:
         self.all()
-        for first in range(0, self._known, Tuning.enqueue_rows):
-            block = self._block(first, min(first + Tuning.enqueue_rows, self._known))
+        for first in range(0, self._known, Tuning.bulk_block_jobs):
+            block = self._block(first, min(first + Tuning.bulk_block_jobs, self._known))
             for number, options, payload, trace in block:
                 yield id_of(number), JobRequest.of(options, payload, trace)
 
@@ -196,7 +196,7 @@ class Numbered(Sequence[Pair]):
 
     def _pull_in_time(self) -> None:
         """Read some more while a transaction waits."""
-        for _ in range(Tuning.enqueue_rows // Tuning.generator_jobs):
+        for _ in range(Tuning.bulk_block_jobs // Tuning.generator_jobs):
             # ``all`` raises the error later: raised here it would look like the database's
             with suppress(BaseException):
                 self._pull(Tuning.generator_jobs)
