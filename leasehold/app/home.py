@@ -189,10 +189,8 @@ class Home:
     # -- access to the database -------------------------------------------------------------------
     async def client(self) -> Client:
         """Return the client of the running event loop."""
-        settings = await self.located()
-        return Client(
-            await self.store(), self.env, settings, self.on_connection, self.client, self.codec
-        )
+        users = (await self._of_loop()).users  # first: it may change the settings
+        return Client(users, self.env, self.settings, self.on_connection, self.client, self.codec)
 
     async def store(self) -> PgStore:
         """Return the running loop's store for users' calls."""

@@ -77,10 +77,6 @@ class Numbered(Sequence[Pair]):
         """Return whether the known jobs are at least ``least``, and all plain."""
         return self._known >= least and self._plain
 
-    def may_leave_nothing(self) -> bool:
-        """Return whether any of the jobs leaves no row after it has run."""
-        return not all(options.history for options in self._options)
-
     def all(self) -> None:
         """Read the generator to its end. Raises the generator's error."""
         if not self._whole:
@@ -175,8 +171,7 @@ class Numbered(Sequence[Pair]):
 
     def _add(self, given: list[JobRequest[Any]]) -> None:
         for job in given:
-            if not isinstance(job, JobRequest):
-                raise errors.BadJob("not a job", got=job, do="Make one with task.job(...)")
+            check_job(job)
         if self._known + len(given) > self._limit:
             raise errors.BadJob(
                 f"enqueue_many takes at most {self._limit} jobs in one call",
@@ -204,6 +199,12 @@ class Numbered(Sequence[Pair]):
                 raise CannotCopy
             if self._whole:
                 return
+
+
+def check_job(job: object) -> None:
+    """Raise BadJob for what is not a job."""
+    if not isinstance(job, JobRequest):
+        raise errors.BadJob("not a job", got=job, do="Make one with task.job(...)")
 
 
 def _listed(source: Iterator[JobRequest[Any]], count: int) -> list[JobRequest[Any]]:

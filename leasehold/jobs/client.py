@@ -12,7 +12,7 @@ from uuid import UUID
 from leasehold import errors
 from leasehold.config import Settings, check_text
 from leasehold.env import Env, id_of
-from leasehold.jobs.bulk import CannotCopy, Numbered
+from leasehold.jobs.bulk import CannotCopy, Numbered, Pair, check_job
 from leasehold.jobs.tracing import enqueueing
 from leasehold.model.codec import Codec, opened
 from leasehold.model.filter import JobFilter
@@ -21,6 +21,9 @@ from leasehold.model.moments import Duration, checked_timeout
 from leasehold.model.states import FINISHED, State
 from leasehold.ports import Store
 from leasehold.tuning import Tuning
+
+Answers = list[tuple[UUID, bool]]
+"""Of each job, its id, and whether it was created."""
 
 _NOT_FOUND = (
     "A job exists once the transaction that enqueued it has committed, and until its retention "
@@ -84,8 +87,8 @@ class Job(Generic[R]):
 
 class EnqueueOn(Protocol):
     async def enqueue(
-        self, connection: Any, jobs: Sequence[tuple[UUID, JobRequest[Any]]], payload_limit: int
-    ) -> list[tuple[UUID, bool]]: ...
+        self, connection: Any, jobs: Sequence[Pair], payload_limit: int
+    ) -> Answers: ...
 
 
 class Client:
@@ -109,7 +112,14 @@ class Client:
 
     async def enqueue(self, request: JobRequest[Any], on: Any = None) -> Job[Any]:
         """Enqueue one job. ``on`` is a connection of the user's: the job joins its transaction."""
-        return (await self.enqueue_many([request], on=on))[0]
+        check_job(request)
+        jobs = [(self._env.new_id(), request)]
+        with enqueueing(jobs) as trace:
+            if trace:
+                jobs = [(jobs[0][0], JobRequest.of(request.options, request.payload, trace))]
+            answers = await self._on_or_own(jobs, on)
+        job_id, created = (answers or [(jobs[0][0], True)])[0]
+        return Job(job_id.int, created, self._of_loop, request.options.read_result)
 
     async def enqueue_many(
         self, requests: Iterable[JobRequest[Any]], on: Any = None
@@ -120,35 +130,39 @@ class Client:
         jobs = Numbered(requests, env.new_numbers, limits.enqueue_rows, env.boot_now)
         if not jobs.most:
             return []
-        answers: list[tuple[UUID, bool]] | None
         with enqueueing(jobs) as trace:
             if trace:
                 jobs.traced(trace)
-            if on is not None:
-                answers = await self._on.enqueue(on, jobs, self._settings.payload_limit)
-            else:
-                answers = await self._persist(jobs)
+            answers = await self._on_or_own(jobs, on)
         reads = [options.read_result for options in jobs.options()]
         if answers is None:
             return list(map(Job, jobs.numbers(), repeat(True), repeat(self._of_loop), reads))
         numbers, created = [job.int for job, _ in answers], [created for _, created in answers]
         return list(map(Job, numbers, created, repeat(self._of_loop), reads))
 
-    async def _persist(self, jobs: Numbered) -> list[tuple[UUID, bool]] | None:
+    async def _on_or_own(self, jobs: list[Pair] | Numbered, on: Any) -> Answers | None:
+        """Insert the jobs on the user's connection, or on our own."""
+        if on is not None:
+            return await self._on.enqueue(on, jobs, self._settings.payload_limit)
+        return await self._persist(jobs)
+
+    async def _persist(self, jobs: list[Pair] | Numbered) -> Answers | None:
         """Insert the jobs; retry while the database is unavailable. None: all were created."""
         retried = False
         limit = self._settings.payload_limit
+        bulk = None if isinstance(jobs, list) else jobs
         for attempt in range(Tuning.enqueue_tries):
             try:
-                if not retried and await self._copied(jobs):
+                if bulk is not None and not retried and await self._copied(bulk):
                     return None
                 return await self._store.enqueue(jobs, limit, retried, self._env.due_now())
             except errors.Unavailable as error:
                 retried = retried or error.sent
                 unknown = error.sent and not isinstance(error, errors.Conflict)
-                if attempt == Tuning.enqueue_tries - 1 or error is jobs.failed:
+                theirs = bulk is not None and error is bulk.failed  # the generator's
+                if attempt == Tuning.enqueue_tries - 1 or theirs:
                     raise
-                if unknown and jobs.may_leave_nothing():
+                if unknown and not all(job.options.history for _, job in jobs):
                     raise  # they may have run already, and a retry could not see that
                 await asyncio.sleep(self._env.jitter(Tuning.enqueue_first_pause * 3**attempt, 0.25))
         raise errors.Unavailable(

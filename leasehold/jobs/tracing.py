@@ -7,7 +7,7 @@ SDK, this does nothing. The job carries the trace context as W3C's ``traceparent
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 from uuid import UUID
 
@@ -33,17 +33,24 @@ def traces() -> bool:
     job, for nothing."""
     global _set_up
     if not _set_up and otel is not None:
-        _set_up = not isinstance(otel.get_tracer_provider(), otel.ProxyTracerProvider)
+        # the exact type: the API's own, which isinstance would examine as an abstract class
+        _set_up = type(otel.get_tracer_provider()) is not otel.ProxyTracerProvider
     return _set_up
 
 
-@contextmanager
-def enqueueing(jobs: Sequence[tuple[UUID, JobRequest[Any]]]) -> Iterator[str | None]:
-    """Open the span of one enqueueing call. Yield the ``traceparent`` for its jobs, or None if
+_UNTRACED = nullcontext()
+
+
+def enqueueing(
+    jobs: Sequence[tuple[UUID, JobRequest[Any]]],
+) -> AbstractContextManager[str | None]:
+    """Open the span of one enqueueing call. It yields the ``traceparent`` for its jobs, or None if
     there is no tracing."""
-    if not traces():
-        yield None
-        return
+    return _enqueueing(jobs) if traces() else _UNTRACED
+
+
+@contextmanager
+def _enqueueing(jobs: Sequence[tuple[UUID, JobRequest[Any]]]) -> Iterator[str | None]:
     job_id, first = jobs[0]
     attributes: dict[str, Any] = {
         **_SYSTEM,

@@ -390,27 +390,6 @@ def _deep(value: Any) -> bool:
 _ENCODER = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
 )
-
-
-def _as_text() -> Callable[[Any], str]:
-    """Return a faster ``_ENCODER.encode``, which itself makes a new C encoder for each value: most
-    of the time of a small one. Without the known C encoder, return it unchanged."""
-    try:
-        make = getattr(json.encoder, "c_make_encoder")  # noqa: B009 - typeshed knows only Python's
-        quote = json.encoder.encode_basestring
-        chunks = make(None, _ENCODER.default, quote, None, ":", ",", False, False, False)
-        if "".join(chunks({"ä": [1.5, None]}, 0)) != _ENCODER.encode({"ä": [1.5, None]}):
-            return _ENCODER.encode
-    except (AttributeError, TypeError):
-        return _ENCODER.encode
-
-    def as_text(value: Any) -> str:
-        return "".join(chunks(value, 0))
-
-    return as_text
-
-
-_text = _as_text()
 _write = msgspec.json.Encoder().encode
 _TEXT = frozenset({str})
 _SIMPLE = frozenset({str, int, bool, type(None)})
@@ -430,7 +409,7 @@ def encode(label: str, value: Any, limit: int) -> str:
     pair, is nested deeper than ``Limits.json_depth``, or has more than ``limit`` bytes.
     """
     try:
-        text = _write(value).decode() if _simple(value) else _text(value)
+        text = _write(value).decode() if _simple(value) else _ENCODER.encode(value)
         size = len(text) if text.isascii() else len(text.encode())
     except RecursionError:
         raise BadPayload(

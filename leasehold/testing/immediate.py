@@ -98,6 +98,9 @@ class _EagerClient(Client):
     async def of_loop(self) -> Client:
         return self
 
+    async def enqueue(self, request: JobRequest[Any], on: Any = None) -> Job[Any]:
+        return (await self.enqueue_many([request], on))[0]
+
     async def enqueue_many(
         self, requests: Iterable[JobRequest[Any]], on: Any = None
     ) -> list[Job[Any]]:
