@@ -73,7 +73,10 @@ class Tuning:
     no_start_known_seconds: float = 60.0
     """After this time without a try, it is unknown whether a start would work."""
     sweep_seconds: float = 30.0
-    """The longest time between two sweeps of deadlines by one node."""
+    """The longest time between two sweeps of deadlines by the leader."""
+    follower_sweep_seconds: float = 120.0
+    """The same for a follower. It counts only for deadlines that were armed since its last look, and
+    that no leader decides."""
     rescue_idle_seconds: float = 10.0
     """Between two looks for jobs of dead nodes while nothing says that there are any."""
     rescue_page: int = 100

@@ -40,7 +40,7 @@ class DeadlineSweeper(Service):
         if len(swept.breaches) >= self._limits.batch_rows:
             return 0.0
         leads = self._leads()
-        wait = Tuning.sweep_seconds
+        wait = Tuning.sweep_seconds if leads else Tuning.follower_sweep_seconds
         if swept.next_in is not None:
             behind = 0.001 if leads else Tuning.follower_behind_seconds
             wait = min(wait, max(swept.next_in, 0.0) + behind)

@@ -47,6 +47,7 @@ async def test_a_deadline_that_is_armed_while_the_sweeper_sleeps_is_decided(
     app: App, sql: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Tuning, "sweep_seconds", NEVER)
+    monkeypatch.setattr(Tuning, "follower_sweep_seconds", NEVER)
     told: list[Any] = []
 
     @app.task(name="page")
