@@ -119,7 +119,8 @@ def _worked(facts: Facts) -> set[str]:
 @check(
     "queue_unworked",
     "A queue has available jobs, but no live node runs them.",
-    "leasehold worker MODULE:APP --queue {queue}=10",
+    "Start a worker (leasehold worker MODULE:APP, flask leasehold worker, or manage.py "
+    "leasehold_worker) with --queue {queue}=10",
     page="now#queues", shared=True, alert="critical", alert_after="10s",  # as no_live_node
 )  # fmt: skip
 def _queue_unworked(facts: Facts) -> Iterator[str | Said]:
