@@ -22,7 +22,9 @@ def drain(
     until: datetime | timedelta | None = None,
     schedules: Collection[str] = (),
 ) -> list[JobRecord]:
-    """Run all available jobs. See :func:`leasehold.testing.drain`."""
+    """Run all available jobs. See :func:`leasehold.testing.drain`. Also raises ConfigError inside
+    Django's ``transaction.atomic``, and so in a ``TestCase``: it sees only what is committed."""
+    _check_committed(app, "drain")
     return app.sync.call(
         running.drain(app, queues=queues, timeout=timeout, until=until, schedules=schedules)
     )
@@ -30,14 +32,8 @@ def drain(
 
 def assert_enqueued(app: App, task: Task[Any, Any] | str, /, **arguments: Any) -> JobRecord:
     """Assert that a job was enqueued. See :func:`leasehold.testing.assert_enqueued`. Also raises
-    ConfigError inside Django's ``transaction.atomic``, and so in a ``TestCase``: it sees only what
-    is committed."""
-    if app.sync.joined(None) is not None:
-        raise ConfigError(
-            "assert_enqueued sees only committed jobs, and this test is inside transaction.atomic",
-            do="Query leasehold.integrations.django.models: Job.objects.get(task_name=…), or use a "
-            "TransactionTestCase (with pytest-django: django_db(transaction=True))",
-        )
+    ConfigError in a ``TestCase``, as :func:`drain` does."""
+    _check_committed(app, "assert_enqueued")
     return app.sync.call(asserting.assert_enqueued(app, task, **arguments))
 
 
@@ -45,3 +41,12 @@ def clear(app: App) -> None:
     """Empty the database, and close the connections of ``app.sync``. See
     :func:`leasehold.testing.clear`."""
     app.sync.call(databases.clear(app))
+
+
+def _check_committed(app: App, name: str) -> None:
+    if app.sync.joined(None) is not None:
+        raise ConfigError(
+            f"{name} sees only committed jobs, and this test is inside transaction.atomic",
+            do="Query leasehold.integrations.django.models: Job.objects.get(task_name=…), or use a "
+            "TransactionTestCase (with pytest-django: django_db(transaction=True))",
+        )

@@ -26,14 +26,14 @@ MAY_ACT = "leasehold.operate"
 def page(request: HttpRequest, path: str) -> HttpResponse:
     """A page of the dashboard, for users with ``is_staff``. ``livez`` and ``readyz`` are for all.
 
-    Whoever is not logged in is sent to the login of the admin, or to LOGIN_URL without an admin.
+    Whoever is not logged in is sent to LOGIN_URL if the project sets it, else to the admin's login.
     """
     user = request.user
     if f"/{path}" not in OPEN:
         if not user.is_authenticated:
             return redirect_to_login(request.get_full_path(), _login())
         if not (user.is_active and user.is_staff):
-            raise PermissionDenied
+            raise PermissionDenied("the dashboard is for staff: set is_staff")
     prefix = request.path.removesuffix(path).rstrip("/")
     environ = {
         **request.META,
@@ -70,6 +70,8 @@ def _site(read_only: bool) -> Wsgi:
 
 
 def _login() -> Any:
+    if settings.is_overridden("LOGIN_URL"):
+        return settings.LOGIN_URL
     try:
         return reverse("admin:login")
     except NoReverseMatch:

@@ -30,10 +30,12 @@ class Transactions(TestCase):
         self.assertEqual((row.id, row.payload, row.priority), (job.id, {"name": "ada"}, 3))
         self.assertEqual((row.state, str(row)), ("available", f"add_user {job.id}"))
 
-    def test_assert_enqueued_says_that_it_cannot_see_the_tests_transaction(self):
+    def test_the_testing_kit_says_that_it_cannot_see_the_tests_transaction(self):
         app.sync.enqueue(add_user.job(name="ada"))
-        with self.assertRaisesRegex(ConfigError, r"Job\.objects.*TransactionTestCase"):
+        with self.assertRaisesRegex(ConfigError, r"^assert_.*Job\.objects.*TransactionTestCase"):
             sync.assert_enqueued(app, add_user, name="ada")
+        with self.assertRaisesRegex(ConfigError, r"^drain .*Job\.objects.*TransactionTestCase"):
+            sync.drain(app)
         with connection.cursor() as cursor:
             cursor.execute("""select application_name from pg_stat_activity
                               where datname = current_database() and pid <> pg_backend_pid()""")
@@ -223,6 +225,11 @@ class Dashboard(TransactionTestCase):
         self.assertRedirects(
             answer, "/admin/login/?next=/ops/jobs/now", fetch_redirect_response=False
         )
+
+    def test_the_login_that_the_project_sets_comes_before_the_admins(self):
+        with override_settings(LOGIN_URL="/enter/"):
+            answer = Client().get("/ops/jobs/now")
+        self.assertRedirects(answer, "/enter/?next=/ops/jobs/now", fetch_redirect_response=False)
 
     def test_the_probes_need_no_login_and_the_metrics_do(self):
         for probe in ("livez", "readyz"):
