@@ -31,8 +31,7 @@ def drain(
 
 
 def assert_enqueued(app: App, task: Task[Any, Any] | str, /, **arguments: Any) -> JobRecord:
-    """Assert that a job was enqueued. See :func:`leasehold.testing.assert_enqueued`. Also raises
-    ConfigError in a ``TestCase``, as :func:`drain` does."""
+    """See :func:`leasehold.testing.assert_enqueued`, and for a ``TestCase`` :func:`drain`."""
     _check_committed(app, "assert_enqueued")
     return app.sync.call(asserting.assert_enqueued(app, task, **arguments))
 
