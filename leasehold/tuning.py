@@ -75,7 +75,7 @@ class Tuning:
     sweep_seconds: float = 30.0
     """The longest time between two sweeps of deadlines by the leader."""
     follower_sweep_seconds: float = 120.0
-    """The same for a follower. It counts only for deadlines that were armed since its last look, and
+    """The same for a follower. It only counts for deadlines that were armed since its last look and
     that no leader decides."""
     rescue_idle_seconds: float = 10.0
     """Between two looks for jobs of dead nodes while nothing says that there are any."""

@@ -168,7 +168,7 @@ async def test_what_an_outage_left_is_fired_a_batch_at_a_time_with_the_others(da
         "order by created_at"
     )
     sizes, with_fine = zip(*await database.sql(statements), strict=True)
-    # A batch is shared by the schedules that are due: the six, and `fine` where its second has come.
+    # The schedules that are due share a batch: the six, and `fine` if its second has come.
     most = Limits().batch_rows
     assert most // 7 * 6 <= max(sizes) <= most
     assert with_fine[0], "it waited"
