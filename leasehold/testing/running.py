@@ -64,9 +64,9 @@ async def drain(
     app.env = env
     try:
         node = await app.make_node(queues, schedules=False)
-        del node._duties["periodic"]
+        await node._duties["periodic"].stop()
         if until is not None:
-            del node._duties["stager"]  # this is done here, at each moment
+            await node._duties["stager"].stop()  # this is done here, at each moment
         ran: dict[UUID, None] = {}
         _note_claims(node, ran)
         passing = _Passing(app, node, env, ran, planned)

@@ -31,7 +31,7 @@ from leasehold.pg.schema.scratch import EMPTIED
 from leasehold.testing import assert_enqueued, clear, drain, next_runs, postgres_dsn, sync
 from leasehold.testing.databases import connected_to
 from tests.support.procs import Processes
-from tests.support.wait import forever
+from tests.support.wait import forever, until_async
 
 
 # -- drain -----------------------------------------------------------------------------------------
@@ -174,7 +174,9 @@ async def test_a_moment_lasts_until_nothing_is_due_any_more(app: App) -> None:
     assert (one.result, two.attempt) == (3, 3)
 
 
-async def test_only_the_schedules_that_a_test_names_fire(app: App, sql: Any) -> None:
+async def test_only_the_schedules_that_a_test_names_fire(
+    app: App, sql: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     @app.every(seconds=1, name="often")
     @app.task(name="t")
     async def work() -> None: ...
@@ -183,6 +185,19 @@ async def test_only_the_schedules_that_a_test_names_fire(app: App, sql: Any) -> 
     await sql("update leasehold.schedule set next_at = now() - interval '0.1 s'")
     for until in None, timedelta(0), timedelta(seconds=1):
         assert await drain(app, until=until) == []
+
+    @app.task(name="wait")
+    async def wait(job: str) -> None:
+        async def staged() -> bool:
+            return (await app.get(job)).state is not State.SCHEDULED
+
+        await until_async(staged, what="the stager's look")
+
+    later = await work.using(run_in=0.5).enqueue()
+    await wait.enqueue(str(later.id))  # the stager sees the schedule too
+    records = await drain(app)
+    assert {record.task_name for record in records} == {"t", "wait"}
+    assert "service_failed" not in caplog.text
 
 
 async def test_the_schedules_that_a_test_names_fire(app: App) -> None:
