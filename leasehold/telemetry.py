@@ -156,9 +156,7 @@ CATALOGUE: dict[str, Kind] = {
         "error", "a job was running when its worker died, max_crashes times", ("job", "dead")
     ),
     "loop_stopped": Kind(
-        "error",
-        "a handler stopped the worker's event loop; the worker continues",
-        ("error",),
+        "error", "a handler stopped the worker's event loop; the worker continues", ("error",)
     ),
     "process_not_started": Kind(
         "error",

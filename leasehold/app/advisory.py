@@ -345,8 +345,7 @@ async def note_name(app: Home, key: LockKey) -> None:
     name = await (await app.store()).note_lock(noted.kind, noted.key, noted.name, app.env.due_now())
     if name != noted.name:
         raise errors.ConfigError(
-            f"the lock names {noted.name!r} and {name!r} have the same key",
-            do="Rename one of them",
+            f"the lock names {noted.name!r} and {name!r} have the same key", do="Rename one of them"
         )
     if len(known) >= Tuning.noted_locks:
         known.clear()

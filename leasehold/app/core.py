@@ -252,11 +252,7 @@ class App(Home):
         return self._scheduled(cron(expression, timezone), {**options})
 
     def every(
-        self,
-        *,
-        seconds: Duration,
-        anchor: datetime | None = None,
-        **options: Unpack[ScheduleGiven],
+        self, *, seconds: Duration, anchor: datetime | None = None, **options: Unpack[ScheduleGiven]
     ) -> Schedules:
         """Run a task every ``seconds``, counted from ``anchor`` (default: 1970-01-01 UTC, so that
         all processes agree). Options and errors: see :meth:`periodic`."""

@@ -98,8 +98,8 @@ class Home:
         self._embedded: Any = None
         self.taking_part: list[tuple[int, bool]] = []
         """The process of each of this app's nodes, and whether the node runs jobs."""
-        self.in_test = False
-        """A test has set the database, which the code of an extension leaves alone."""
+        self.test_database = ""
+        """The name of the database that a test has given to this app."""
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
@@ -254,7 +254,7 @@ class Home:
         # an embedded server: find it again, and apply the schema there
         self.settings = Settings.load({**vars(self.given), **options})
         self.registry.payload_limit = self.settings.payload_limit
-        self.on_connection = UserConnections(self.settings.schema, self.codec)
+        self.on_connection = UserConnections(self.settings.schema, self.codec, self.test_database)
 
     def schema_sql(self) -> str:
         """Return the SQL that creates the whole schema, as one transaction."""

@@ -108,10 +108,7 @@ class _Runner:
         }
         try:
             process = self._process = await asyncio.create_subprocess_exec(
-                *self._command,
-                env=environ,
-                process_group=0,
-                preexec_fn=die_with(os.getpid()),
+                *self._command, env=environ, process_group=0, preexec_fn=die_with(os.getpid())
             )
         except OSError as error:
             self._say(f"{self._command[0]} could not be started: {error.strerror}")

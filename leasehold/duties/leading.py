@@ -20,14 +20,7 @@ from leasehold.model.former import redefined
 from leasehold.model.missed import STEP_TOLERANCE_SECONDS, Missed, Moments, plan
 from leasehold.model.moments import in_seconds
 from leasehold.model.schedule import Spec
-from leasehold.ports import (
-    DueSchedule,
-    LeftOut,
-    Store,
-    Term,
-    TickDecision,
-    TickPlan,
-)
+from leasehold.ports import DueSchedule, LeftOut, Store, Term, TickDecision, TickPlan
 from leasehold.telemetry import Emit
 from leasehold.tuning import Tuning
 

@@ -252,12 +252,7 @@ def _check(lead: Any, job: str) -> None:
 
 # -- each run once ---------------------------------------------------------------------------------
 def adopt(
-    scheduler: Any,
-    app: App,
-    *,
-    queue: str = "default",
-    prefix: str = "apscheduler",
-    **options: Any,
+    scheduler: Any, app: App, *, queue: str = "default", prefix: str = "apscheduler", **options: Any
 ) -> list[str]:
     """Make the scheduler's runs jobs of leasehold, one for each (job id, run time), and return
     their tasks' names. ``options``: as for ``app.task``.

@@ -66,7 +66,7 @@ class Leasehold:
         """
         given = flask_app.config.get_namespace("LEASEHOLD_").items()
         options = {name: value for name, value in given if value is not None}
-        if self.app.in_test:
+        if self.app.test_database:
             options.pop("dsn", None)
         if options != self._configured:
             self.app.configure(**options)

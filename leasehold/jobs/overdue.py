@@ -46,10 +46,7 @@ class Overdue:
             if not claim.overdue_told:
                 claim.overdue_told = True
                 self._emit(
-                    "job_overdue",
-                    job=claim.job.id,
-                    task=claim.job.task,
-                    seconds=round(seconds, 1),
+                    "job_overdue", job=claim.job.id, task=claim.job.task, seconds=round(seconds, 1)
                 )
             found.append(
                 {

@@ -69,11 +69,7 @@ class TaskFunction:
     """A registered function, which makes its jobs."""
 
     def __init__(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        options: TaskOptions,
-        registry: Registry,
+        self, name: str, function: Callable[..., Any], options: TaskOptions, registry: Registry
     ) -> None:
         _check_function(name, function)
         self._registry = registry

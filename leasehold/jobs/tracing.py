@@ -41,9 +41,7 @@ def traces() -> bool:
 _UNTRACED = nullcontext()
 
 
-def enqueueing(
-    jobs: Sequence[tuple[UUID, JobRequest[Any]]],
-) -> AbstractContextManager[str | None]:
+def enqueueing(jobs: Sequence[tuple[UUID, JobRequest[Any]]]) -> AbstractContextManager[str | None]:
     """Open the span of one enqueueing call. It yields the ``traceparent`` for its jobs, or None if
     there is no tracing."""
     return _enqueueing(jobs) if traces() else _UNTRACED

@@ -104,11 +104,7 @@ class Node:
         context, plan = self.context, self._plan
         self._producer = self._build_producer()
         self._duties = leader_duties(context, self.guard, lambda: self._loops["deadlines"].wake())
-        services: list[Service] = [
-            self.recorder,
-            self.acker,
-            DeadlineSweeper(context, self.leads),
-        ]
+        services: list[Service] = [self.recorder, self.acker, DeadlineSweeper(context, self.leads)]
         if plan.planned:
             on_change = self._duties["periodic"].wake
             services.append(Syncer(context, plan.release, plan.planned, self.guard, on_change))

@@ -9,6 +9,7 @@ from leasehold.app import App, Task
 from leasehold.config import Limits
 from leasehold.errors import NotEnqueued, shorten
 from leasehold.model.job import JobRecord, encode
+from leasehold.pg.connection.dsn import read_dsn
 
 _SHOWN = 20
 """The most jobs that a failing assertion lists."""
@@ -22,6 +23,7 @@ async def assert_enqueued(app: App, task: Task[Any, Any] | str, /, **arguments: 
         record = await assert_enqueued(app, send_mail, to="kim@example.org")
         assert record.queue == "mail"
     """
+    __tracebackhide__ = True  # pytest shows the line of the test
     name = task if isinstance(task, str) else task.name
     function = app.registry.find(name)
     written = function.values.write(arguments) if function else arguments
@@ -33,8 +35,10 @@ async def assert_enqueued(app: App, task: Task[Any, Any] | str, /, **arguments: 
         if all(key in payload and payload[key] == value for key, value in wanted.items()):
             return record
     seen = "; ".join(shorten(json.dumps(r.payload, default=str)) for r in records[:_SHOWN])
+    database = read_dsn((await app.located()).dsn).get("dbname")
     raise NotEnqueued(
-        f"no job of {name} has the arguments {json.dumps(wanted)}",
+        f"in the database {database}, no job of {name} has the arguments {json.dumps(wanted)}",
         got=f"{len(records)} with other arguments: {seen}" if records else "none at all",
-        do="Compare the arguments, or see what the code under test enqueued",
+        do="Compare the arguments, and the database of the session that the code under test passes "
+        "as on=",
     )

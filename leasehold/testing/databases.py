@@ -88,13 +88,13 @@ def connected_to(app: App, dsn: str) -> Iterator[App]:
             do="Use Django's test runner, which makes a test database with leasehold's tables",
         )
     before = vars(app.settings)
+    app.test_database = read_dsn(dsn).get("dbname", "")
     app.configure(dsn=dsn)
-    app.in_test = True
     try:
         yield app
     finally:
         _close_in_all_loops(app)
-        app.in_test = False
+        app.test_database = ""
         app.configure(**before)
 
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from leasehold.app import App, Task
-from leasehold.errors import ConfigError
+from leasehold.errors import ConfigError, NotEnqueued
 from leasehold.model.job import JobRecord
 from leasehold.model.moments import Duration
 from leasehold.testing import asserting, databases, running
@@ -32,8 +32,12 @@ def drain(
 
 def assert_enqueued(app: App, task: Task[Any, Any] | str, /, **arguments: Any) -> JobRecord:
     """See :func:`leasehold.testing.assert_enqueued`, and for a ``TestCase`` :func:`drain`."""
+    __tracebackhide__ = True  # pytest shows the line of the test
     _check_committed(app, "assert_enqueued")
-    return app.sync.call(asserting.assert_enqueued(app, task, **arguments))
+    try:
+        return app.sync.call(asserting.assert_enqueued(app, task, **arguments))
+    except NotEnqueued as error:
+        raise error.with_traceback(None) from None
 
 
 def clear(app: App) -> None:

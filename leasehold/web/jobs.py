@@ -164,10 +164,7 @@ _OUTCOMES = {
 
 
 def timeline(
-    job: JobRecord,
-    more: JobDetail | None,
-    attempts: list[AttemptView],
-    events: list[EventView],
+    job: JobRecord, more: JobDetail | None, attempts: list[AttemptView], events: list[EventView]
 ) -> list[dict[str, Any]]:
     """The moments of a job, the oldest first: at, what, tone, worker, detail, took."""
     due = more.run_at if more else job.scheduled_for

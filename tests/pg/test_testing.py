@@ -24,6 +24,7 @@ from leasehold.errors import (
     NotEnqueued,
     PermissionDenied,
     WaitTimeout,
+    WrongConnection,
 )
 from leasehold.model.states import State
 from leasehold.pg.connection.dsn import as_url, read_dsn
@@ -259,6 +260,30 @@ def test_without_an_event_loop_drain_and_assert_enqueued_are_plain_functions(
         assert record.result == "sent to kim"
 
 
+def test_in_a_test_a_connection_to_another_database_is_refused(postgres: Any) -> None:
+    app = App()
+
+    @app.task(name="send")
+    def send() -> None: ...
+
+    with postgres_dsn(postgres.dsn) as ours, postgres_dsn(postgres.dsn) as other:
+        engine = create_engine(make_url(other).set(drivername="postgresql+psycopg"))
+        with connected_to(app, ours), psycopg.connect(other) as plain, engine.begin() as wrapped:
+            for connection in plain, wrapped:
+                with pytest.raises(WrongConnection, match=f"database {read_dsn(ours)['dbname']}"):
+                    app.sync.enqueue(send.job(), on=connection)
+            with psycopg.connect(ours) as right:
+                app.sync.enqueue(send.job(), on=right)
+            assert len(app.sync.jobs()) == 1
+        with connected_to(app, other):
+            assert app.sync.jobs() == []
+        engine.dispose()
+        app.configure(dsn=ours)  # no longer in a test: the caller knows where the tables are
+        with psycopg.connect(other) as plain:
+            app.sync.enqueue(send.job(), on=plain)
+        app.sync.close()
+
+
 # -- assert_enqueued -------------------------------------------------------------------------------
 async def test_an_enqueued_job_is_found_by_some_of_its_arguments(app: App) -> None:
     @app.task(name="send")
@@ -296,7 +321,7 @@ async def test_a_job_that_is_missing_fails_with_what_is_there(app: App) -> None:
     @app.task(name="send")
     async def send(to: str) -> None: ...
 
-    with pytest.raises(AssertionError, match=r"no job of send .*none at all"):
+    with pytest.raises(AssertionError, match=r"in the database \w+, no job of send .*none at all"):
         await assert_enqueued(app, send, to="kim")
     await send.enqueue(to="lee")
     with pytest.raises(NotEnqueued, match=r'"to": "kim".*1 with other arguments: {"to": "lee"}'):

@@ -68,12 +68,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 width=10,
                 alarm=1,
             ),
-            Panel(
-                "Notes",
-                ((_some("leasehold_notes"), "{{kind}}"),),
-                kind="stat",
-                width=6,
-            ),
+            Panel("Notes", ((_some("leasehold_notes"), "{{kind}}"),), kind="stat", width=6),
         ),
     ),
     (
@@ -96,10 +91,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                     (_increase("leasehold_lease_acquired_total", "5m"), "{{name}} acquired"),
                     (_increase("leasehold_lease_resigned_total", "5m"), "{{name}} resigned"),
                     (_increase("leasehold_lease_expired_total", "5m"), "{{name}} expired"),
-                    (
-                        _increase("leasehold_lease_contended_total", "5m"),
-                        "{{name}} contended",
-                    ),
+                    (_increase("leasehold_lease_contended_total", "5m"), "{{name}} contended"),
                 ),
             ),
             Panel(
@@ -195,10 +187,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "Late schedules",
                 (
                     (_max("leasehold_schedule_late_seconds"), "{{app}} {{schedule}}"),
-                    (
-                        _some("leasehold_schedule_ahead_seconds"),
-                        "{{app}} {{schedule}} ahead",
-                    ),
+                    (_some("leasehold_schedule_ahead_seconds"), "{{app}} {{schedule}} ahead"),
                 ),
                 "s",
             ),
@@ -238,8 +227,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 ((_some("leasehold_schedule_failing"), "{{app}} {{schedule}}"),),
             ),
             Panel(
-                "Paused schedules",
-                ((_some("leasehold_schedule_paused"), "{{app}} {{schedule}}"),),
+                "Paused schedules", ((_some("leasehold_schedule_paused"), "{{app}} {{schedule}}"),)
             ),
             Panel("Terms", ((_max("leasehold_leader_term"), "{{name}}"),)),
         ),
@@ -247,15 +235,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
     (
         "Warnings and the database",
         (
-            Panel(
-                "Warnings and errors",
-                (
-                    (
-                        _grown(_LOUD),
-                        "{{kind}}",
-                    ),
-                ),
-            ),
+            Panel("Warnings and errors", ((_grown(_LOUD), "{{kind}}"),)),
             Panel(
                 "Oldest transaction blocking vacuum",
                 ((_max("leasehold_xmin_pinned_seconds"), "xmin"),),

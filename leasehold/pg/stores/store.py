@@ -15,11 +15,7 @@ class PgStore(PgOperations, PgJobs, PgOperator, Store):
     """All operations over one pool. Belongs to one event loop."""
 
     def __init__(
-        self,
-        settings: Settings,
-        role: str,
-        connections: int = 1,
-        idle_seconds: float | None = None,
+        self, settings: Settings, role: str, connections: int = 1, idle_seconds: float | None = None
     ) -> None:
         self._pool = Pool(settings, role, connections, idle_seconds)
 

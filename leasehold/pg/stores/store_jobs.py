@@ -13,14 +13,7 @@ from uuid import UUID
 from leasehold.errors import Conflict, PermissionDenied, Unavailable
 from leasehold.model.begins import Begins, Seen
 from leasehold.model.filter import JobFilter
-from leasehold.model.job import (
-    COLUMNS,
-    BulkJob,
-    ClaimedJob,
-    JobRecord,
-    JobRequest,
-    plain_first_try,
-)
+from leasehold.model.job import COLUMNS, BulkJob, ClaimedJob, JobRecord, JobRequest, plain_first_try
 from leasehold.model.states import State
 from leasehold.pg.connection.encodings import fetch_told
 from leasehold.pg.connection.fast.copying import NULL, field, text

@@ -53,8 +53,7 @@ def claiming(select: str, of: str | None, lock: str) -> str:
         )
     if not isinstance(of, str) or not _NAME.fullmatch(of):
         raise WrongSelect(
-            "of= must be a table's name or alias as it appears in FROM, without its schema",
-            got=of,
+            "of= must be a table's name or alias as it appears in FROM, without its schema", got=of
         )
     return f"{select.strip()}\n{LOCKS[check_lock(lock)]} of {of} skip locked"
 

@@ -51,11 +51,13 @@ Run = Callable[[Any, str, dict[str, Any]], Awaitable[Rows]]
 
 
 class UserConnections:
-    """The operations of the client and the contexts with ``on=``."""
+    """The operations of the client and the contexts with ``on=``. In a test with a database of its
+    own, they refuse a connection to any other database than ``only``."""
 
-    def __init__(self, schema: str, codec: Codec | None = None) -> None:
+    def __init__(self, schema: str, codec: Codec | None = None, only: str = "") -> None:
         self._schema = schema
         self._codec = codec
+        self._only = only
 
     async def enqueue(
         self, connection: Any, jobs: Sequence[tuple[UUID, JobRequest[Any]]], payload_limit: int
@@ -154,6 +156,9 @@ class UserConnections:
         if not _in_loop():
             self.need_sync(connection)
         try:
+            if self._only:
+                [[found]] = await run(connection, "select current_database()", {})
+                _check_database(found, self._only)
             return await run(connection, statement(name, self._schema), params)
         except LeaseholdError:
             raise
@@ -216,14 +221,20 @@ def _need(good: bool, what: str, do: str) -> None:
         raise WrongConnection(what, do=do)
 
 
+def _check_database(found: str, wanted: str) -> None:
+    if found != wanted:
+        raise WrongConnection(
+            f"in this test, on= needs a connection to the database {wanted}",
+            got=f"one to {found}",
+            do="Make the engine when it is needed, from app.dsn(), app.sync.dsn() or the fixture "
+            "leasehold_dsn. One that is made at import keeps the database of that moment",
+        )
+
+
 def _check_psycopg(connection: Any) -> None:
     _need(not connection.closed, "the connection is closed", "Pass an open one")
     status = connection.info.transaction_status
-    _need(
-        status != psycopg.pq.TransactionStatus.INERROR,
-        _HAS_FAILED,
-        _ROLL_BACK,
-    )
+    _need(status != psycopg.pq.TransactionStatus.INERROR, _HAS_FAILED, _ROLL_BACK)
     _need(
         not connection.autocommit or status != psycopg.pq.TransactionStatus.IDLE,
         "the connection is in autocommit and in no transaction: nothing would be atomic",

@@ -97,10 +97,7 @@ async def _ender(connection: Any) -> Callable[[], None]:
         return terminate
 
     def shut() -> None:
-        with (
-            suppress(Exception),
-            socket.socket(fileno=os.dup(driver.fileno())) as twin,
-        ):
+        with suppress(Exception), socket.socket(fileno=os.dup(driver.fileno())) as twin:
             twin.shutdown(socket.SHUT_RDWR)
 
     return shut

@@ -48,10 +48,7 @@ def _server(found: Examination) -> Iterator[str | Said]:
 
 
 @examined(
-    "encryption",
-    f"{_PLAIN}.",
-    "Add sslmode=verify-full (and sslrootcert=…) to the DSN",
-    level=NOTE,
+    "encryption", f"{_PLAIN}.", "Add sslmode=verify-full (and sslrootcert=…) to the DSN", level=NOTE
 )
 def _encryption(found: Examination) -> Iterator[str | Said]:
     if not (found.server["encrypted"] or found.server["local"]):
@@ -162,9 +159,7 @@ def _timeline(found: Examination) -> Iterator[str | Said]:
 
 
 @examined(
-    "tokens",
-    "Tokens would repeat, because the data was moved here without its sequences.",
-    _LIFT,
+    "tokens", "Tokens would repeat, because the data was moved here without its sequences.", _LIFT
 )
 def _tokens(found: Examination) -> Iterator[str | Said]:
     if not found.schema_number or "timeline" in found.skipped:

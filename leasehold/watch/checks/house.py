@@ -171,11 +171,7 @@ _error(
     "The server is a replica, or read-only.",
     "Give the primary's address, or add target_session_attrs=read-write to the DSN",
 )
-_error(
-    "database_refuses",
-    errors.ServerError,
-    "The database was reached but refuses to serve.",
-)
+_error("database_refuses", errors.ServerError, "The database was reached but refuses to serve.")
 _error(
     "database_away",
     errors.Unavailable,

@@ -7,13 +7,7 @@ from collections.abc import Iterator
 from leasehold.config import RESTART_SECONDS, SILENT_SCHEDULE_SECONDS
 from leasehold.errors import error_line, shorten
 from leasehold.ports import EventView, UnhandledBreach
-from leasehold.watch.checks.registry import (
-    Said,
-    check,
-    lately,
-    schedule_named,
-    since,
-)
+from leasehold.watch.checks.registry import Said, check, lately, schedule_named, since
 from leasehold.watch.facts import Facts, duration
 from leasehold.watch.finding import NOTE, WRONG
 
@@ -151,7 +145,7 @@ def _breach_unhandled(facts: Facts) -> Iterator[str | Said]:
         if why == "unknown":
             yield Said(
                 f"No callback ran for a missed deadline ({named}): "
-                f"no live node knows the task {task!r}",
+                f"no live node knows the task {task!r}"
             )
         else:
             yield Said(
