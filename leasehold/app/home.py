@@ -24,6 +24,7 @@ from leasehold.model.filter import JobFilter
 from leasehold.model.job import JobRecord, JobRequest, R
 from leasehold.model.lock_key import Noted
 from leasehold.model.states import State, StateName
+from leasehold.pg.connection.dsn import as_url, read_dsn
 from leasehold.pg.schema import migrate, roles
 from leasehold.pg.stores.reports import PgReports
 from leasehold.pg.stores.store import PgStore
@@ -211,9 +212,10 @@ class Home:
         return Operator(reports.store, reports, self.env, self.settings, who, via)
 
     async def dsn(self) -> str:
-        """Return the DSN, for your own connections. This starts the embedded server if the
-        settings say ``embedded``. Raises ConfigError if no database is configured."""
-        return (await self.located()).dsn
+        """Return the database's DSN as a URL, for your own connections and for SQLAlchemy's
+        ``make_url``. This starts the embedded server if the settings say ``embedded``. Raises
+        ConfigError if no database is configured, and WrongDsn."""
+        return as_url(read_dsn((await self.located()).dsn))
 
     @property
     def given(self) -> Settings:

@@ -9,7 +9,6 @@ from leasehold.app import App, Task
 from leasehold.config import Limits
 from leasehold.errors import NotEnqueued, shorten
 from leasehold.model.job import JobRecord, encode
-from leasehold.pg.connection.dsn import read_dsn
 
 _SHOWN = 20
 """The most jobs that a failing assertion lists."""
@@ -35,9 +34,9 @@ async def assert_enqueued(app: App, task: Task[Any, Any] | str, /, **arguments: 
         if all(key in payload and payload[key] == value for key, value in wanted.items()):
             return record
     seen = "; ".join(shorten(json.dumps(r.payload, default=str)) for r in records[:_SHOWN])
-    database = read_dsn((await app.located()).dsn).get("dbname")
+    where = f"in the database {app.test_database}, " if app.test_database else ""
     raise NotEnqueued(
-        f"in the database {database}, no job of {name} has the arguments {json.dumps(wanted)}",
+        f"{where}no job of {name} has the arguments {json.dumps(wanted)}",
         got=f"{len(records)} with other arguments: {seen}" if records else "none at all",
         do="Compare the arguments, and the database of the session that the code under test passes "
         "as on=",

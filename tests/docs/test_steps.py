@@ -51,13 +51,14 @@ def test_what_a_page_shows_to_begin_with_goes_as_it_says(page, steps, migrated, 
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("page", "commands"), [("flask.md", 9), ("fastapi.md", 12)])
+@pytest.mark.parametrize(("page", "commands"), [("flask.md", 10), ("fastapi.md", 19)])
 def test_the_page_of_a_web_framework_goes_as_it_says(migrated, tmp_path, page, commands):
     """On a socket of its own instead of port 8000."""
     socket = tmp_path / "web.sock"
     (tmp_path / ".curlrc").write_text(f'unix-socket = "{socket}"\n')
     servers = {"GUNICORN_CMD_ARGS": f"--bind unix:{socket}", "UVICORN_UDS": str(socket)}
-    here = {**environ(migrated), **servers, "CURL_HOME": str(tmp_path)}
+    tests = {"LEASEHOLD_TEST_DSN": migrated}
+    here = {**environ(migrated), **servers, **tests, "CURL_HOME": str(tmp_path)}
     assert walk(DOCS / "howto" / page, tmp_path, here) == commands
 
 

@@ -253,7 +253,9 @@ def test_without_an_event_loop_drain_and_assert_enqueued_are_plain_functions(
     with connected_to(app, migrated):
         app.sync.enqueue(send.using(run_in=60).job(to="kim"))
         sync.assert_enqueued(app, send, to="kim")
-        with pytest.raises(NotEnqueued):
+        with pytest.raises(
+            NotEnqueued, match=rf"in the database {read_dsn(migrated)['dbname']}, no job"
+        ):
             sync.assert_enqueued(app, send, to="lee")
         assert sync.drain(app, queues={"default": 1}) == []
         [record] = sync.drain(app, until=timedelta(minutes=1))
@@ -321,7 +323,7 @@ async def test_a_job_that_is_missing_fails_with_what_is_there(app: App) -> None:
     @app.task(name="send")
     async def send(to: str) -> None: ...
 
-    with pytest.raises(AssertionError, match=r"in the database \w+, no job of send .*none at all"):
+    with pytest.raises(AssertionError, match=r"no job of send .*none at all"):
         await assert_enqueued(app, send, to="kim")
     await send.enqueue(to="lee")
     with pytest.raises(NotEnqueued, match=r'"to": "kim".*1 with other arguments: {"to": "lee"}'):
