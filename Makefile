@@ -111,7 +111,7 @@ schedules-long: .venv/.has-test  ## put, change and delete 10,000 schedules whil
 	@LEASEHOLD_LONG=1 $(BIN)/python -m pytest -q -s tests/e2e/test_fault_schedules.py
 
 .PHONY: django-own
-django-own: .venv/.has-test  ## run Django's own tests of task backends on leasehold's (VENV=.venv-3.12, which has Django 6)
+django-own: .venv/.has-test $(or $(VENV),.venv)/.has-test  ## run Django's own tests of task backends on leasehold's (VENV=.venv-3.12, which has Django 6)
 	@scripts/test-setup
 	@$(or $(VENV),.venv)/bin/python -m tests.django_own
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,16 +106,20 @@ def _count(number: int, counted: int | None = None) -> str:
 def show(overview: Overview) -> None:
     """Print the figures, then the problems, then the notes."""
     show_pairs(overview.lines)
-    wrong = [p for p in overview.found if not p.info]
+    wrong = [problem for problem in overview.found if not problem.info]
+    notes = [problem for problem in overview.found if problem.info]
     if overview.lines:
         click.echo()
-    if wrong:
-        heading(counted(len(wrong), "problem"), good=False)
-    else:
-        heading("All is well", good=True)
-    for problem in overview.found:
-        label = "note: " if problem.info else ""
-        click.echo(text(f"- {label}{_stop(problem.sentence)} {_stop(problem.do)}"))
+    heading(counted(len(wrong), "problem") if wrong else "All is well", good=not wrong)
+    _show_all(wrong)
+    if notes:
+        heading(counted(len(notes), "note"), good=True)
+        _show_all(notes)
+
+
+def _show_all(found: Sequence[Finding]) -> None:
+    for problem in found:
+        click.echo(text(f"- {_stop(problem.sentence)} {_stop(problem.do)}"))
 
 
 def _stop(words: str) -> str:

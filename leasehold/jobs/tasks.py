@@ -232,6 +232,7 @@ class TaskFunction:
         except TypeError as error:
             known = self._signature.parameters
             wrong = next((name for name in given if name not in known), None)
+            why = str(error) if wrong is None else f"it has no argument {wrong!r}"
             if wrong is None:
                 do = "Give the handler's arguments, without ctx"
             elif wrong in (*JOB_OPTIONS, "on"):
@@ -240,7 +241,7 @@ class TaskFunction:
                 do = suggest(wrong, [*known, *JOB_OPTIONS])
             names = [*self._positional[: len(arguments)], *sorted(given)]
             raise BadJob(
-                f"task {self.name} cannot take these arguments: {error}", got=names, do=do
+                f"task {self.name} cannot take these arguments: {why}", got=names, do=do
             ) from None
 
 

@@ -77,5 +77,5 @@ def _unsaid(
         how = death.fields.get("how")
         return death.at, f"its process died{f': {how}' if how else ''}"
     if after is not None:
-        return after, "taken over; no record of its end"
-    return None, "no record of its end"
+        return after, "another process took over; the leader did not record its end"
+    return None, "the leader did not record its end"

@@ -305,7 +305,7 @@ def test_everything_about_a_living_node_can_be_read(cli):
         assert cli("schedules", "pause", "hourly").stdout == "Schedule hourly of shop is paused.\n"
         status = cli.json("status")
         assert status["ok"] is True and status["notes"][0]["kind"] == "schedule_paused"
-        assert "note: Schedule 'hourly'" in cli("status").stdout
+        assert "All is well\n1 note\n- Schedule 'hourly'" in cli("status").stdout
         assert cli.json("schedules")[0]["paused"] is True
         assert "is resumed" in cli("schedules", "resume", "hourly", "--app", "shop").stdout
         assert cli.json("schedules")[0]["paused"] is False

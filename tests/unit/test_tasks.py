@@ -164,7 +164,7 @@ def test_a_connection_belongs_to_the_enqueue(app: App) -> None:
 @pytest.mark.parametrize(
     ("given", "kind", "words"),
     [
-        ({"usr_id": 1}, BadJob, "Did you mean 'user_id'"),
+        ({"usr_id": 1}, BadJob, "it has no argument .usr_id.. Got.* Did you mean 'user_id'"),
         ({"user_id": 1, "priorty": 1}, BadJob, "Did you mean 'priority'"),
         ({"user_id": 1, "priority": 1}, BadJob, r"task\.using\(priority=…\)\.enqueue"),
         ({}, BadJob, "missing a required argument: 'user_id'"),

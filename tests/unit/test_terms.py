@@ -51,7 +51,9 @@ def test_a_term_of_a_dead_process_ends_with_it_and_one_without_a_word_with_the_n
     died = event("node_certified", 20, dead="a", how="killed by SIGKILL")
     rows = ended([term(1, 0), term(2, 21, "b"), term(3, 50, "c")], [died])
     assert rows[1:] == [
-        (2, at(50), 29.0, "taken over; no record of its end"),
+        (2, at(50), 29.0, "another process took over; the leader did not record its end"),
         (1, at(20), 20.0, "its process died: killed by SIGKILL"),
     ]
-    assert ended([term(1, 0)], [], held=False) == [(1, None, None, "no record of its end")]
+    assert ended([term(1, 0)], [], held=False) == [
+        (1, None, None, "the leader did not record its end")
+    ]

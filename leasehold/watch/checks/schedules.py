@@ -71,7 +71,8 @@ def _schedule_failing(facts: Facts) -> Iterator[str | Said]:
     f"its `missed` option does not run them. It is only a note if the schedule was paused then, or "
     f"if no node was running for at most {RESTART_SECONDS:g} seconds, as in a deployment.",
     "If it should have run, run it now: leasehold schedules run {name}. "
-    "leasehold schedules ticks {name} shows what was missed",
+    'leasehold schedules ticks {name} shows what was missed. With missed="all" in its definition, '
+    "missed moments run as well",
     page="schedules",
 )  # fmt: skip
 def _tick_missed(facts: Facts) -> Iterator[str | Said]:
