@@ -240,7 +240,7 @@ MUTANTS = (
     Mutant(
         "complete-without-token",
         "the last run completes the job, with its effect",
-        ("pause", "hole"),
+        ("pause_leader",),
         {
             "user/complete": ((_MINE, ""), (_REFUSE, "1")),
         },

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 
 EXIT_NO_MUTANT = 99
 
 
-def break_statements(changes: dict[str, tuple[tuple[str, str], ...]]) -> None:
-    """Replace text of statements; ends the process when that text is not there."""
+def break_statements(changes: Mapping[str, tuple[tuple[str, str], ...]]) -> None:
+    """Replace text of statements, for every schema. End the process if a text is not there."""
     from leasehold.pg import sql
 
-    broken = {}
     for name, pairs in changes.items():
-        whole = text = sql.statement(name, "leasehold")
+        package, _, path = name.rpartition(":")
+        texts = sql._texts(package or "leasehold.pg")
         for old, new in pairs:
-            if old not in text:
+            if old not in texts[path]:
                 print(f"{name} has no {old!r}", file=sys.stderr)
                 sys.exit(EXIT_NO_MUTANT)
-            text = text.replace(old, new)
-        broken[whole] = text
+            texts[path] = texts[path].replace(old, new)
     sql.statement.cache_clear()
-    for_schema = sql.for_schema
-    sql.for_schema = lambda text, schema: for_schema(broken.get(text, text), schema)
+    sql.query.cache_clear()
 
 
 def main() -> None:
@@ -32,7 +31,7 @@ def main() -> None:
     from tests.mutants.builds import BY_NAME
 
     mutant = BY_NAME[sys.argv[1]]
-    break_statements(dict(mutant.sql))
+    break_statements(mutant.sql)
     mutant.patch()
     from leasehold_lab.chaos.child import main as child
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,21 +16,30 @@ from leasehold_lab.chaos.counts import Counts
 from leasehold_lab.chaos.faults import Faults
 
 from leasehold.errors import Unavailable
-from leasehold.pg.sql import statement
+from leasehold.pg import sql
 from tests.mutants import __main__ as hunting
 from tests.mutants.builds import BY_NAME, MUTANTS, SOUND, Mutant
+from tests.mutants.launch import break_statements
 
 LAUNCH = Path(__file__).with_name("launch.py")
 
 
+@pytest.fixture
+def sound_statements() -> Iterator[None]:
+    yield
+    for cache in sql._texts, sql.statement, sql.query:
+        cache.cache_clear()
+
+
+@pytest.mark.parametrize("schema", ["leasehold", "another"])
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
-def test_what_a_mutant_replaces_is_there(mutant: Mutant) -> None:
-    for name, pairs in mutant.sql.items():
-        text = statement(name, "leasehold")
-        for old, new in pairs:
-            assert old in text, f"{name} has no {old!r}"
-            text = text.replace(old, new)
-        assert text != statement(name, "leasehold")
+def test_a_mutants_statements_are_broken_in_every_schema(
+    mutant: Mutant, schema: str, sound_statements: None
+) -> None:
+    sound = {name: sql.statement(name, schema) for name in mutant.sql}
+    break_statements(mutant.sql)
+    for name, text in sound.items():
+        assert sql.statement(name, schema) != text, name
     for fault in mutant.aim:
         assert callable(getattr(Faults, f"_{fault}")), fault
 
