@@ -33,7 +33,6 @@ TESTS = Path(__file__).parent
 EVERYWHERE = (
     "services",
     "e2e/test_cli.py",
-    "e2e/test_cli_verbs",
     "e2e/test_django_checks",
     "e2e/test_handlers",
     "e2e/test_stacks",

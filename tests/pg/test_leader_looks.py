@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from leasehold import App, Context
+from leasehold.duties.deadlines import DeadlineSweeper
 from leasehold.duties.leading import Periodic
 from leasehold.lease import news
+from leasehold.lease.guard import Guard
 from leasehold.node import Node
 from leasehold.tuning import Tuning
 from tests.pg.bench import Bench
@@ -60,6 +62,31 @@ async def test_a_deadline_that_is_armed_while_the_sweeper_sleeps_is_decided(
             due = datetime.now(UTC) + timedelta(seconds=1)
             await app.deadline(f"backup {count}", due=due, on_breach=page)
             await until_async(lambda count=count: len(told) == count, 30, "the page")
+
+
+async def test_a_follower_decides_deadlines_while_nobody_leads(
+    app: App, sql: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Guard, "leads", lambda guard: False)
+    pauses: list[float] = []
+    tick = DeadlineSweeper.tick
+
+    async def noted(sweeper: DeadlineSweeper, now: datetime | None) -> float:
+        pauses.append(await tick(sweeper, now))
+        return pauses[-1]
+
+    monkeypatch.setattr(DeadlineSweeper, "tick", noted)
+
+    @app.task(name="page")
+    async def page(breach: dict[str, Any]) -> None: ...
+
+    due = datetime.now(UTC) + timedelta(seconds=1)
+    await app.deadline("backup", due=due, on_breach=page)
+    async with app.node():
+        breached = "select 1 from leasehold.deadlines where state = 'breached'"
+        await until_async(lambda: sql(breached), 30, "the verdict")
+        await until_async(lambda: pauses[-1] > 60, 30, "nothing is left to decide")
+    assert max(pauses) <= Tuning.follower_sweep_seconds * 1.25
 
 
 async def test_a_schedule_that_nobody_tells_the_leader_of_fires(
