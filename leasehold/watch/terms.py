@@ -73,9 +73,9 @@ def _said(event: EventView, began: datetime) -> tuple[datetime, str]:
 def _unsaid(
     death: EventView | None, began: datetime, after: datetime | None
 ) -> tuple[datetime | None, str]:
-    if death and death.at >= began and (after is None or death.at <= after):
-        how = death.fields.get("how")
-        return death.at, f"its process died{f': {how}' if how else ''}"
-    if after is not None:
-        return after, "another process took over; the leader did not record its end"
-    return None, "the leader did not record its end"
+    if death is None or death.at < began:
+        return after, "no record: it was killed, lost the database, or ended too long ago"
+    # whoever takes over records the death of an unsupervised leader after its own term began
+    ended_at = min(death.at, after) if after else death.at
+    how = death.fields.get("how")
+    return ended_at, f"its process died: {how}" if how else "its process died or lost the database"

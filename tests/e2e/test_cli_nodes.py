@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from typing import Any
 
 import psycopg
@@ -132,3 +133,15 @@ def test_a_node_is_named_by_its_beginning_and_never_guessed(shop: Shop) -> None:
     assert shop.sql(halted) == []
     assert first in shop.said("nodes", "stop-claiming", f"{host}:{pid}:")
     assert shop.sql(halted) == [(first,)]
+
+
+def test_the_term_of_a_killed_leader_says_that_its_process_died(shop: Shop) -> None:
+    first, worker = shop.worker()
+    until(lambda: shop.sql("select 1 from leasehold.term"), 30, "a leader")
+    first.kill(signal.SIGKILL)
+    shop.worker()
+    died = "select 1 from leasehold.event where kind = 'node_died'"
+    until(lambda: shop.sql(died), 60, "the next leader's word")
+    later, term = json.loads(shop.said("leaders", "--terms", "--json"))
+    assert (term["holder"], term["ended_at"]) == (worker, later["acquired_at"])
+    assert term["ended"] == "its process died or lost the database"

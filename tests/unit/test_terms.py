@@ -49,11 +49,16 @@ def test_a_resigned_term_says_so_and_nobody_follows():
 
 def test_a_term_of_a_dead_process_ends_with_it_and_one_without_a_word_with_the_next():
     died = event("node_certified", 20, dead="a", how="killed by SIGKILL")
+    unknown = "no record: it was killed, lost the database, or ended too long ago"
     rows = ended([term(1, 0), term(2, 21, "b"), term(3, 50, "c")], [died])
     assert rows[1:] == [
-        (2, at(50), 29.0, "another process took over; the leader did not record its end"),
+        (2, at(50), 29.0, unknown),
         (1, at(20), 20.0, "its process died: killed by SIGKILL"),
     ]
-    assert ended([term(1, 0)], [], held=False) == [
-        (1, None, None, "the leader did not record its end")
-    ]
+    assert ended([term(1, 0)], [], held=False) == [(1, None, None, unknown)]
+
+
+def test_a_death_that_the_next_leader_records_ends_the_term_when_the_next_one_begins():
+    silent = event("node_died", 31, dead="a", silent=15)
+    rows = ended([term(1, 0), term(2, 30, "c")], [silent])
+    assert rows[1:] == [(1, at(30), 30.0, "its process died or lost the database")]
