@@ -403,6 +403,7 @@ def test_three_deaths_within_five_minutes_are_a_crash_loop():
     died, loop = wrong(died=[dead(n, 10.0 * n) for n in range(1, 6)])
     assert died.kind == "node_died" and "5 nodes of 'shop' died" in died.sentence
     assert "10 jobs were rescued" in died.sentence and "and 2 more" in died.sentence
+    assert "leasehold nodes seen" in died.do and " it" not in died.do
     assert loop.kind == "crash_loop" and "5 died within 5 min" in loop.sentence
 
 

@@ -73,7 +73,7 @@ def _renewal_late(facts: Facts) -> Iterator[str | Said]:
     "node_died",
     "A node died: the leader saw it silent for a whole lease, or its parent saw the process end. "
     "It is a problem for ten minutes, then a note until someone acknowledges it, or for a day.",
-    "Look for the cause in leasehold events and in the log of the host. Then acknowledge it: "
+    "Look for the cause in leasehold events and in the workers' own logs. To acknowledge: "
     "leasehold nodes seen",
     page="nodes",
 )  # fmt: skip
