@@ -426,7 +426,9 @@ def test_moments_missed_in_a_short_stop_are_a_note_and_in_a_long_one_a_problem()
     short = only(wrong(events=[event("tick_missed", stopped=10.0, **fields)]), "tick_missed")
     assert short.info and "while no node was running" in short.sentence
     long = event("tick_missed", stopped=61.0, **fields)
-    assert not only(wrong(events=[long]), "tick_missed").info
+    missed = only(wrong(events=[long]), "tick_missed")
+    assert not missed.info and ", while no node was running (" in missed.sentence
+    assert 'With missed="all" in its definition' in missed.do
     on_purpose = only(wrong(events=[event("tick_missed", paused=True, **fields)]), "tick_missed")
     assert on_purpose.info and "while it was paused" in on_purpose.sentence
     # a deployment after it hides no moment that was missed while a leader was there

@@ -78,26 +78,26 @@ def _schedule_failing(facts: Facts) -> Iterator[str | Said]:
 def _tick_missed(facts: Facts) -> Iterator[str | Said]:
     for name, events in lately(facts, "tick_missed", "schedule"):
         # a deployment must not hide moments that were missed while there was a leader
-        serious = [event for event in events if not _excused(event)]
+        serious = [event for event in events if not _cause(event)[1]]
         newest = (serious or events)[-1]
         first, last = newest.fields.get("first"), newest.fields.get("last")
         when = f"of {first}" if first == last else f"from {first} to {last}"
-        why = "" if serious else f", while {_excused(newest)}"
         yield Said(
-            f"Schedule {shorten(name)!r} missed its moments {when}{why} "
+            f"Schedule {shorten(name)!r} missed its moments {when}{_cause(newest)[0]} "
             f"({since(facts, newest)} ago)",
             {"name": shorten(name)},
             level=WRONG if serious else NOTE,
         )
 
 
-def _excused(event: EventView) -> str:
-    """Why it was right to miss these moments, or an empty text."""
+def _cause(event: EventView) -> tuple[str, bool]:
+    """Why these moments were missed, if known, and whether it was right to miss them."""
     if event.fields.get("paused"):
-        return "it was paused"
+        return ", while it was paused", True
     stopped = event.fields.get("stopped")
-    restarted = isinstance(stopped, (int, float)) and stopped <= RESTART_SECONDS
-    return "no node was running" if restarted else ""
+    if not isinstance(stopped, (int, float)):
+        return "", False
+    return ", while no node was running", stopped <= RESTART_SECONDS
 
 
 @check(
