@@ -152,11 +152,10 @@ class TaskFunction:
             self._check_arguments((), given)
             if len(self._usual) < _USUAL:
                 self._usual.add(names)
-        payload = encode(self._label, self.values.write(given), self._registry.payload_limit)
-        if self._registry.codec:
-            payload = sealed(
-                self._registry.codec, self._label, payload, self._registry.payload_limit
-            )
+        codec, limit = self._registry.codec, self._registry.payload_limit
+        payload = encode(self._label, self.values.write(given), limit)
+        if codec:
+            payload = sealed(codec, self._label, payload, limit)
         return JobRequest.of(options or self.job_options, payload)
 
     def scheduled_job(self, given: dict[str, Any], options: JobOptions) -> JobRequest[Any]:
@@ -231,15 +230,18 @@ class TaskFunction:
             self._signature.bind(*arguments, **given)
         except TypeError as error:
             known = self._signature.parameters
-            wrong = next((name for name in given if name not in known), None)
-            why = str(error) if wrong is None else f"it has no argument {wrong!r}"
-            if wrong is None:
-                do = "Give the handler's arguments, without ctx"
-            elif wrong in (*JOB_OPTIONS, "on"):
-                do = f"Options of a job come first: task.using({wrong}=…).enqueue(…)"
-            else:
-                do = suggest(wrong, [*known, *JOB_OPTIONS])
             names = [*self._positional[: len(arguments)], *sorted(given)]
+            wrong = [name for name in given if name not in known]
+            why, do = str(error), "Give the handler's arguments, without ctx"
+            if wrong and all(p.kind is not p.VAR_KEYWORD for p in known.values()):
+                do = suggest(wrong[0], [*known, *JOB_OPTIONS])
+                if wrong[0] in (*JOB_OPTIONS, "on"):
+                    do = f"Options of a job come first: task.using({wrong[0]}=…).enqueue(…)"
+                needed = [p for p in known.values() if p.default is p.empty and p.name not in names]
+                missing = [repr(p.name) for p in needed if p.kind is not p.VAR_POSITIONAL]
+                missing = [name for name in missing if name not in do]  # each is named once
+                why = f"it has no argument {' or '.join(map(repr, wrong))}"
+                why += f". Missing: {', '.join(missing)}" if missing else ""
             raise BadJob(
                 f"task {self.name} cannot take these arguments: {why}", got=names, do=do
             ) from None
@@ -279,10 +281,9 @@ class Registry:
     def add(self, name: str, function: Callable[..., Any], options: TaskOptions) -> TaskFunction:
         """Register a task. Raises DuplicateTask if the name is taken."""
         task = TaskFunction(name, function, options, self)
-        if name in self._tasks:
-            other = self._tasks[name].function
+        if other := self._tasks.get(name):
             raise DuplicateTask(
-                f"two tasks are named {name!r}: {_place(other)} and {_place(function)}",
+                f"two tasks are named {name!r}: {_place(other.function)} and {_place(function)}",
                 do="Give one of them another name: @app.task(name='…')",
             )
         self._tasks[name] = task
@@ -372,9 +373,8 @@ def _is_context(parameter: inspect.Parameter) -> bool:
     """Is this where the handler gets its context?"""
     annotation = parameter.annotation
     if isinstance(annotation, str):  # from __future__ import annotations
-        named = (
-            re.fullmatch(r"""["']?(\w+\.)*(Sync)?Context["']?""", annotation.strip()) is not None
-        )
+        pattern = r"""["']?(\w+\.)*(Sync)?Context["']?"""
+        named = re.fullmatch(pattern, annotation.strip()) is not None
     else:
         named = isinstance(annotation, type) and issubclass(annotation, Context)
     return named or parameter.name == "ctx"

@@ -168,6 +168,11 @@ def test_a_connection_belongs_to_the_enqueue(app: App) -> None:
         ({"user_id": 1, "priorty": 1}, BadJob, "Did you mean 'priority'"),
         ({"user_id": 1, "priority": 1}, BadJob, r"task\.using\(priority=…\)\.enqueue"),
         ({}, BadJob, "missing a required argument: 'user_id'"),
+        (
+            {"mail": 1, "on": 2},
+            BadJob,
+            r"no argument 'mail' or 'on'. Missing: 'user_id'. Got.* Known",
+        ),
         ({"user_id": "7"}, BadPayload, "user_id does not fit its annotation: Expected `int`"),
         ({"user_id": None}, BadPayload, "Expected `int`, got `null`"),
         ({"user_id": 1, "other": {1, 2}}, BadPayload, "arguments of t: not JSON"),
@@ -192,6 +197,20 @@ def test_a_job_that_does_not_fit_is_refused_before_it_is_sent(
 
     with pytest.raises(kind, match=words):
         work.job(**given)
+
+
+def test_an_unknown_argument_and_each_missing_one_are_named_once(app: App) -> None:
+    async def send(user_id: int, mail_text: str, *, copy: bool) -> None: ...
+    async def note(user_id: int, **more: Any) -> None: ...
+
+    with pytest.raises(BadJob) as caught:
+        app.task(name="send")(send).job(1, mail="x")  # type: ignore[call-arg]
+    assert str(caught.value) == (
+        "task send cannot take these arguments: it has no argument 'mail'. Missing: 'copy'. "
+        "Got: ['user_id', 'mail']. Did you mean 'mail_text'?"
+    )
+    with pytest.raises(BadJob, match="arguments: missing a required argument: 'user_id'"):
+        app.task(name="note")(note).job(mail="x")
 
 
 class Way(StrEnum):
