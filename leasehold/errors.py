@@ -252,10 +252,11 @@ def storable(text: str) -> str:
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """Return a sentence that names the nearest known spelling, or lists what is known."""
+    """Return a sentence that names the nearest known spelling, or lists what is known. The dashes
+    of options do not count: with them, ``--where`` would be near ``--wide``."""
     names = sorted(known)
-    by_lower = {name.lower(): name for name in reversed(names)}
-    near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    by_lower = {name.lower().lstrip("-"): name for name in reversed(names)}
+    near = difflib.get_close_matches(word.lower().lstrip("-"), by_lower, n=1, cutoff=0.6)
     if near:
         return f"Did you mean {by_lower[near[0]]!r}?"
     return "Known: " + (", ".join(names) if names else "none") + "."

@@ -18,7 +18,7 @@ from leasehold.cli.operate import events, leaders, locks, nodes, schedules, stat
 from leasehold.cli.schema import schema
 from leasehold.cli.web import web
 from leasehold.cli.work.run import worker
-from leasehold.errors import LeaseholdError
+from leasehold.errors import LeaseholdError, suggest
 from leasehold.version import VERSION
 
 _EPILOG = """\
@@ -34,14 +34,13 @@ _PLUGINS = "leasehold.commands"
 
 class Root(Group):
     """Includes the commands of other distributions. Turns leasehold's errors into one line and exit
-    status 1."""
+    status 1, and suggests options."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *entry_points(group=_PLUGINS).names})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        command = super().get_command(ctx, cmd_name)
-        if command is not None:
+        if command := super().get_command(ctx, cmd_name):
             return command
         for plugin in entry_points(group=_PLUGINS, name=cmd_name):
             found: click.Command = plugin.load()
@@ -56,6 +55,12 @@ class Root(Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            where = error.ctx or ctx
+            words = [word for option in where.command.get_params(where) for word in option.opts]
+            known = suggest(error.option_name, [word for word in words if word.startswith("--")])
+            text = f"No such option {error.option_name!r}. {known}"
+            raise click.UsageError(text, where) from None
         except LeaseholdError as error:
             click.echo(f"leasehold: {' '.join(str(error).split())}", err=True)
             ctx.exit(1)
@@ -72,20 +77,7 @@ def root() -> None:
 
 
 for command in (
-    worker,
-    status,
-    jobs,
-    schedules,
-    leaders,
-    lock,
-    locks,
-    deadlines,
-    nodes,
-    events,
-    metrics,
-    schema,
-    doctor,
-    web,
-    import_,
-):
+    worker, status, jobs, schedules, leaders, lock, locks, deadlines, nodes, events, metrics,
+    schema, doctor, web, import_,
+):  # fmt: skip
     root.add_command(command)
