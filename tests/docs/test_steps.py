@@ -51,7 +51,7 @@ def test_what_a_page_shows_to_begin_with_goes_as_it_says(page, steps, migrated, 
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("page", "commands"), [("flask.md", 10), ("fastapi.md", 19)])
+@pytest.mark.parametrize(("page", "commands"), [("flask.md", 16), ("fastapi.md", 20)])
 def test_the_page_of_a_web_framework_goes_as_it_says(migrated, tmp_path, page, commands):
     """On a socket of its own instead of port 8000."""
     socket = tmp_path / "web.sock"

@@ -28,7 +28,8 @@ _TAKEOVER = 1.5
 @check(
     "no_live_node",
     "No process is running: no schedules fire and no jobs run.",
-    "Start one: leasehold worker MODULE:APP, flask leasehold worker, or manage.py leasehold_worker",
+    "Start one: your web application with app.lifespan or gunicorn's hooks, or a worker with "
+    "leasehold worker MODULE:APP, flask leasehold worker or manage.py leasehold_worker",
     page="nodes", alert="critical", alert_after="10s",  # a deployment may have a gap
 )  # fmt: skip
 def _no_live_node(facts: Facts) -> Iterator[str | Said]:
