@@ -11,13 +11,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 
 from leasehold import App, Context, SyncContext
-from leasehold.errors import JobCancelled, JobFailed
+from leasehold.errors import Conflict, JobCancelled, JobFailed
 from leasehold.model.job import ClaimedJob
 from leasehold.model.states import State
 from leasehold.pg.stores.store import PgStore
+from leasehold.tuning import Tuning
 from tests.pg.bench import Bench
 from tests.support.wait import forever, until_async
 
@@ -199,3 +201,34 @@ async def test_whichever_comes_first_a_cancel_or_the_end_of_a_claim_the_job_is_c
                 answers.append(answer)
     await other.close()
     assert await sql("select distinct state from leasehold.jobs") == [("cancelled",)], answers
+
+
+async def test_a_locked_row_is_tried_again_and_named_in_the_error(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task(name="t")
+    async def work() -> None: ...
+
+    job = await work.using(run_in=3600).enqueue()
+    store = await app.store()
+    looks: list[str | None] = []
+    retry_many = store.retry_many
+
+    async def noted(*args: Any) -> dict[UUID, str]:
+        where = await retry_many(*args)
+        looks.append(where.get(job.id))
+        return where
+
+    monkeypatch.setattr(store, "retry_many", noted)
+    async with await psycopg.AsyncConnection.connect(await app.dsn()) as other:
+        await other.execute("select from leasehold.job where id = %s for update", [job.id])
+        for act in app.retry, app.cancel:
+            with pytest.raises(Conflict, match=f"holds a lock on the job's row.*{job.id}"):
+                await act(job.id)
+        assert looks == ["locked"] * Tuning.locked_tries
+        looks.clear()
+        trying = asyncio.create_task(app.retry(job.id))
+        await until_async(lambda: looks, what="its first look")
+        await other.rollback()
+        assert await trying
+    assert (await job.get()).state is State.AVAILABLE
