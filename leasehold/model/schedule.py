@@ -114,14 +114,7 @@ class Cron(Spec):
         _check_zone(self.timezone)
 
     def next_after(self, instant: datetime) -> datetime | None:
-        start = _utc("the instant", instant)
-        zone = ZoneInfo(self.timezone)
-        try:
-            if _is_fixed(self.expression):
-                return _next_fixed(self.expression, zone, start)
-            return _next_matching(self.expression, zone, start)
-        except OverflowError:  # after the year 9999
-            return None
+        return _next_moment(self.expression, self.timezone, _utc("the instant", instant))
 
     def describe(self) -> str:
         try:
@@ -278,6 +271,19 @@ def _local_times(expression: str, local: datetime) -> Iterator[datetime]:
     walk = copy.copy(_parse(expression))
     walk.dt = local.replace(microsecond=0)
     return walk
+
+
+@lru_cache(maxsize=4096)
+def _next_moment(expression: str, timezone: str, start: datetime) -> datetime | None:
+    """Cached, because many schedules may have the same moment, such as a report for each customer
+    at seven."""
+    zone = ZoneInfo(timezone)
+    try:
+        if _is_fixed(expression):
+            return _next_fixed(expression, zone, start)
+        return _next_matching(expression, zone, start)
+    except OverflowError:  # after the year 9999
+        return None
 
 
 @lru_cache(maxsize=1024)
