@@ -118,8 +118,8 @@ def show(overview: Overview) -> None:
 
 
 def _show_all(found: Sequence[Finding]) -> None:
-    for problem in found:
-        click.echo(text(f"- {_stop(problem.sentence)} {_stop(problem.do)}"))
+    for finding in found:
+        click.echo(text(f"- {_stop(finding.sentence)} {_stop(finding.do)}"))
 
 
 def _stop(words: str) -> str:

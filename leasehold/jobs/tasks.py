@@ -239,7 +239,6 @@ class TaskFunction:
                     do = f"Options of a job come first: task.using({wrong[0]}=…).enqueue(…)"
                 needed = [p for p in known.values() if p.default is p.empty and p.name not in names]
                 missing = [repr(p.name) for p in needed if p.kind is not p.VAR_POSITIONAL]
-                missing = [name for name in missing if name not in do]  # each is named once
                 why = f"it has no argument {' or '.join(map(repr, wrong))}"
                 why += f". Missing: {', '.join(missing)}" if missing else ""
             raise BadJob(

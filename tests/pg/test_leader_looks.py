@@ -12,12 +12,26 @@ from leasehold.duties.deadlines import DeadlineSweeper
 from leasehold.duties.leading import Periodic
 from leasehold.lease import news
 from leasehold.lease.guard import Guard
+from leasehold.loops.service import Service
 from leasehold.node import Node
 from leasehold.tuning import Tuning
 from tests.pg.bench import Bench
 from tests.support.wait import until_async
 
 NEVER = 3600.0
+
+
+def pauses_of(kind: type[Service], monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pause that each tick of a service asks for, in a list that grows."""
+    pauses: list[float] = []
+    tick = kind.tick
+
+    async def noted(service: Service, now: datetime | None) -> float:
+        pauses.append(await tick(service, now))
+        return pauses[-1]
+
+    monkeypatch.setattr(kind, "tick", noted)
+    return pauses
 
 
 async def test_a_death_that_nobody_tells_the_leader_of_is_found(
@@ -68,14 +82,7 @@ async def test_a_follower_decides_deadlines_while_nobody_leads(
     app: App, sql: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Guard, "leads", lambda guard: False)
-    pauses: list[float] = []
-    tick = DeadlineSweeper.tick
-
-    async def noted(sweeper: DeadlineSweeper, now: datetime | None) -> float:
-        pauses.append(await tick(sweeper, now))
-        return pauses[-1]
-
-    monkeypatch.setattr(DeadlineSweeper, "tick", noted)
+    pauses = pauses_of(DeadlineSweeper, monkeypatch)
 
     @app.task(name="page")
     async def page(breach: dict[str, Any]) -> None: ...
@@ -100,14 +107,7 @@ async def test_a_schedule_that_nobody_tells_the_leader_of_fires(
     async def run(ctx: Context) -> None:
         ran.append(ctx.scheduled_for)
 
-    pauses: list[float] = []
-    tick = Periodic.tick
-
-    async def noted(periodic: Periodic, now: datetime | None) -> float:
-        pauses.append(await tick(periodic, now))
-        return pauses[-1]
-
-    monkeypatch.setattr(Periodic, "tick", noted)
+    pauses = pauses_of(Periodic, monkeypatch)
     async with app.node():
         await until_async(lambda: sql("select 1 from leasehold.schedule"))
         await until_async(lambda: pauses and pauses[-1] > 60, 30, "it sleeps")

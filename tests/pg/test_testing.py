@@ -274,9 +274,10 @@ def test_in_a_test_a_connection_to_another_database_is_refused(postgres: Any) ->
             for connection in plain, wrapped:
                 with pytest.raises(WrongConnection, match=f"database {read_dsn(ours)['dbname']}"):
                     app.sync.enqueue(send.job(), on=connection)
-            with psycopg.connect(ours) as right:
-                app.sync.enqueue(send.job(), on=right)
-            assert len(app.sync.jobs()) == 1
+            for encoding in "UTF8", "LATIN1", "SQL_ASCII":
+                with psycopg.connect(ours, client_encoding=encoding) as right:
+                    app.sync.enqueue(send.job(), on=right)
+            assert len(app.sync.jobs()) == 3
         with connected_to(app, other):
             assert app.sync.jobs() == []
         engine.dispose()

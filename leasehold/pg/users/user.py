@@ -157,8 +157,7 @@ class UserConnections:
             self.need_sync(connection)
         try:
             if self._only:
-                [[found]] = await run(connection, "select current_database()", {})
-                _check_database(found, self._only)
+                await _check_database(run, connection, self._only)
             return await run(connection, statement(name, self._schema), params)
         except LeaseholdError:
             raise
@@ -221,13 +220,16 @@ def _need(good: bool, what: str, do: str) -> None:
         raise WrongConnection(what, do=do)
 
 
-def _check_database(found: str, wanted: str) -> None:
-    if found != wanted:
+async def _check_database(run: Run, connection: Any, wanted: str) -> None:
+    # compared by the server: in some encodings psycopg returns bytes
+    same = "select current_database() = %(wanted)s, current_database()"
+    [[right, found]] = await run(connection, same, {"wanted": wanted})
+    if not right:
         raise WrongConnection(
             f"in this test, on= needs a connection to the database {wanted}",
             got=f"one to {found}",
-            do="Make the engine when it is needed, from app.dsn(), app.sync.dsn() or the fixture "
-            "leasehold_dsn. One that is made at import keeps the database of that moment",
+            do="Create the engine when it is needed, from app.dsn(), app.sync.dsn() or the fixture "
+            "leasehold_dsn. One created at import time stays bound to the database of that time",
         )
 
 
