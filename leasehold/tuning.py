@@ -18,6 +18,10 @@ class Tuning:
     """The longest time for which jobs are claimed ahead."""
     prefetch_batches: int = 2
     """The most batches that are claimed ahead."""
+    long_claim_jobs: int = 100
+    long_claim_seconds: float = 0.05
+    """After a claim that found this many jobs, or took this long, the next one uses a connection of
+    its own."""
     give_back_seconds: float = 1.0
     """Jobs that were claimed ahead go back when no job has ended for this time."""
     contended_seconds: float = 0.01

@@ -523,7 +523,7 @@ class App(Home):
         tools = Tools(
             store,
             await self.store(),
-            await self.outcomes_store(),
+            await self.claims_store(),
             partial(guard_store, settings),
             lambda on_wake, emit: Listener(settings, self.env, store, on_wake, emit),
             self.on_connection,

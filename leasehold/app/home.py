@@ -66,17 +66,17 @@ class Stores:
 
     def __init__(self, settings: Settings) -> None:
         self.work = PgStore(settings, "work", settings.work_connections)
-        self.outcomes = PgStore(settings, "outcomes", 1, ON_DEMAND_SECONDS)
+        self.claims = PgStore(settings, "claims", 1, ON_DEMAND_SECONDS)
         self.users = PgStore(settings, "user", settings.user_connections, ON_DEMAND_SECONDS)
         self.reports = PgReports(settings)
 
     def abandon(self) -> None:
         """Close the connections of an event loop that is already closed."""
-        for store in self.work, self.outcomes, self.users, self.reports.store:
+        for store in self.work, self.claims, self.users, self.reports.store:
             store.abandon()
 
     async def close(self) -> None:
-        for store in self.reports.store, self.users, self.outcomes, self.work:
+        for store in self.reports.store, self.users, self.claims, self.work:
             await store.close()
 
 
@@ -201,9 +201,9 @@ class Home:
         """Return the running loop's store for a node or a certifier."""
         return (await self._of_loop()).work
 
-    async def outcomes_store(self) -> PgStore:
-        """Return the running loop's store for large batches of outcomes."""
-        return (await self._of_loop()).outcomes
+    async def claims_store(self) -> PgStore:
+        """Return the running loop's store for claims that take long."""
+        return (await self._of_loop()).claims
 
     async def operator(self, who: str, via: str) -> Operator:
         """Return an operator, which reads and acts for a person. Each action emits an event that

@@ -16,7 +16,7 @@ from leasehold.model.backoff import Backoff
 from leasehold.model.batch import BatchSize
 from leasehold.model.outcome import COMPLETED, PLAIN, Decision, Outcome, decide
 from leasehold.model.states import State
-from leasehold.ports import Acked, AckItem, JobStore
+from leasehold.ports import Acked, AckItem
 from leasehold.tuning import Tuning
 
 _DEFAULT_BACKOFF = Backoff()
@@ -35,14 +35,11 @@ class Acker(Service):
     def __init__(
         self,
         context: ServiceContext,
-        large: JobStore,
         registry: Registry,
         running: Running,
         on_written: Callable[[], None],
     ) -> None:
         super().__init__(context)
-        self._large = large
-        """For large batches. It has a connection of its own, so that claims need not wait."""
         self._registry = registry
         self._running = running
         self._on_written = on_written
@@ -187,12 +184,6 @@ class Acker(Service):
     async def _write(self, node: UUID, items: Sequence[AckItem], now: datetime | None) -> Acked:
         if self._unknown and any(item.token in self._unknown for item in items):
             return await self._store.ack_again(node, items, now)
-        if len(items) >= Tuning.full_batch_rows:
-            try:
-                return await self._large.ack(node, items, now)
-            except errors.Unavailable as error:
-                if error.sent:
-                    raise
         return await self._store.ack(node, items, now)
 
     def _written(self, batch: Sequence[Pair], acked: Acked) -> None:

@@ -23,7 +23,7 @@ from leasehold.model.begins import Begins
 from leasehold.model.job import ClaimedJob
 from leasehold.model.lease import Phase
 from leasehold.model.moments import in_seconds
-from leasehold.ports import NodeStore
+from leasehold.ports import JobStore, NodeStore
 from leasehold.tuning import Tuning
 
 
@@ -71,8 +71,14 @@ class ClaimDesk:
     gives back the jobs that the database counts as ours and we do not know.
     """
 
-    def __init__(self, context: ServiceContext, guard: Guard, executor: Executor) -> None:
+    def __init__(
+        self, context: ServiceContext, claims: JobStore, guard: Guard, executor: Executor
+    ) -> None:
         self._store, self._env, self._emit = context.store, context.env, context.emit
+        self._claims = claims
+        """For claims that may take long. It has a connection of its own, so that nothing waits."""
+        self._long = False
+        """The last claim took long, or found many jobs."""
         self._guard = guard
         self._executor = executor
         self._one = asyncio.Lock()
@@ -109,6 +115,8 @@ class ClaimDesk:
             took = self._env.boot_now() - began
             if membership.lease.phase is not Phase.HOLDER:
                 return None  # fenced in the meantime: these jobs are rescued with the rest
+            count = sum(len(jobs) for jobs, _ in found.values())
+            self._long = count >= Tuning.long_claim_jobs or took > Tuning.long_claim_seconds
             for lane, (jobs, _) in found.items():
                 lane.batch.answered(len(jobs), took)
             if self._doubts != doubts:  # the claim may be lost: settle it first
@@ -141,8 +149,7 @@ class ClaimDesk:
         by_rows = {lane.queue: limit for lane, limit in limits.items() if lane.claim == "rows"}
         by_queue: dict[str, list[ClaimedJob]] = {queue: [] for queue in by_rows}
         if by_rows:
-            jobs = await self._store.claim(node, epoch, by_rows, not_tasks, now, self._begins)
-            for job in jobs:
+            for job in await self._ask_for_rows(by_rows, node, epoch, not_tasks, now):
                 by_queue[job.queue].append(job)
         for lane, limit in limits.items():
             if lane.claim == "advisory":
@@ -154,6 +161,22 @@ class ClaimDesk:
                 jobs = by_queue[lane.queue]
                 found[lane] = Found(jobs, len(jobs) == limit)
         return found
+
+    async def _ask_for_rows(
+        self,
+        limits: Mapping[str, int],
+        node: UUID,
+        epoch: int,
+        not_tasks: Sequence[str],
+        now: datetime | None,
+    ) -> list[ClaimedJob]:
+        if self._long:
+            try:
+                return await self._claims.claim(node, epoch, limits, not_tasks, now, self._begins)
+            except errors.Unavailable as error:
+                if error.sent:
+                    raise
+        return await self._store.claim(node, epoch, limits, not_tasks, now, self._begins)
 
     @property
     def in_doubt(self) -> bool:

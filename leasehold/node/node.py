@@ -78,7 +78,7 @@ class Node:
         self._overdue = Overdue(env, self.running, emit)
         starts = self._starts = Starts(env, emit)
         self.processes = ProcessPool(context, slots, starts, lambda: self.attempts.worker_id)
-        self.acker = Acker(context, tools.outcomes, self._registry, self.running, self._on_written)
+        self.acker = Acker(context, self._registry, self.running, self._on_written)
         self.attempts = Attempts(
             context,
             self._registry,
@@ -97,7 +97,7 @@ class Node:
             tools.guard_store, env, settings.timings, emit, host, host.look_after_jobs
         )
         self._sleepers = Sleepers(self._store, self.guard)
-        self._desk = ClaimDesk(context, self.guard, self.executor)
+        self._desk = ClaimDesk(context, tools.claims, self.guard, self.executor)
         self._build_loops()
 
     def _build_loops(self) -> None:

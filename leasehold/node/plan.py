@@ -43,12 +43,12 @@ class NodePlan:
 @dataclass(frozen=True)
 class Tools:
     """What the app provides to a node. ``users`` is the store for handlers' calls and for jobs with
-    unique keys, because these may wait for a user's transaction. ``outcomes`` is for large batches
-    of outcomes. ``guard_store`` is called in the guard's loop, with the store's role."""
+    unique keys, because these may wait for a user's transaction. ``claims`` is for claims that
+    take long. ``guard_store`` is called in the guard's loop, with the store's role."""
 
     store: Store
     users: Store
-    outcomes: Store
+    claims: Store
     guard_store: Callable[[str], Store]
     wakeups: Callable[[Callable[[Wake], None], Emit], Wakeups]
     on_connection: OnConnection

@@ -20,7 +20,8 @@ import pytest
 
 from leasehold import App
 from leasehold.config import Settings
-from leasehold.model.begins import Begins
+from leasehold.model.begins import Begins, Seen
+from leasehold.model.job import ClaimedJob
 from leasehold.model.states import State
 from leasehold.pg.schema import migrate
 from leasehold.pg.sql import statement
@@ -502,6 +503,56 @@ async def test_a_claim_has_the_turn_at_its_queue_until_it_commits(bench: Bench, 
     assert await sql(others) == [(False,)]
     await bench.user.commit()
     assert await sql(others) == [(True,)]
+
+
+WAITS = """
+    select a.backend_xid from pg_locks l join pg_stat_activity a using (pid)
+    where l.locktype = 'advisory' and not l.granted and l.pid = %s
+"""
+
+
+async def test_a_claim_that_waits_for_its_turn_has_no_transaction_id(
+    bench: Bench, sql: Run
+) -> None:
+    """It delays neither the death of its node nor the begins of other workers."""
+    await bench.enqueue()
+    await sql(f"select pg_advisory_lock({TURN})")
+    text, params = statement("job/claim", "leasehold"), bench.claim_params()
+    found: list[Any] = []
+
+    async def seen() -> bool:
+        claim = asyncio.create_task(bench.user.execute(text, params))
+        while not claim.done() and not found:
+            found.extend(await sql(WAITS, [bench.user.info.backend_pid]))
+        await claim
+        await bench.user.rollback()
+        return bool(found)
+
+    await until_async(seen, 60, "a claim to wait for its turn")
+    assert found == [(None,)]
+
+
+async def test_a_claim_that_has_waited_for_its_turn_begins_behind_what_others_claimed_meanwhile(
+    bench: Bench, worker: Worker, sql: Run
+) -> None:
+    text, params = statement("job/claim", "leasehold"), bench.claim_params(limit=1)
+
+    async def behind() -> bool:
+        await bench.enqueue()
+        last = await bench.enqueue()
+        [(seat,)] = await sql("select seat from leasehold.job where id = %s", [last])
+        [other] = await (await bench.user.execute(text, params)).fetchall()
+        claim = asyncio.create_task(worker.claim())
+        waits = "select 1 from pg_locks where locktype = 'advisory' and not granted"
+        while not claim.done() and not await sql(waits):
+            pass
+        await bench.user.commit()
+        [job] = await claim
+        assert job.id == last and job.seen
+        await bench.ack(job, ClaimedJob._make(other))
+        return Seen._make(job.seen).first == seat
+
+    await until_async(behind, 60, "a claim that finds the first job that is still available")
 
 
 # -- transactions that stay open ------------------------------------------------------------------

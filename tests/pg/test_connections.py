@@ -14,6 +14,7 @@ from leasehold import App
 from leasehold.app import desk, home
 from leasehold.model.filter import JobFilter
 from leasehold.pg.stores import reports
+from tests.pg.claim_worker import TURN
 from tests.support.procs import Processes
 from tests.support.wait import until_async
 
@@ -115,18 +116,30 @@ async def drained(dsn: str, by: str, sql: Sql) -> AsyncIterator[None]:
     await app.close()
 
 
-async def test_large_batches_of_outcomes_open_a_connection(
+async def test_claims_of_many_jobs_open_a_connection(
     migrated: str, sql: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(home, "ON_DEMAND_SECONDS", 6.0)
     async with drained(migrated, migrated, sql):
-        await until_open(sql, guard=1, work=1, outcomes=1)
+        await until_open(sql, guard=1, work=1, claims=1)
         await until_open(sql, guard=1, work=1)
 
 
-async def test_outcomes_are_recorded_where_no_further_connection_is_allowed(
-    migrated: str, sql: Sql
-) -> None:
+async def test_claims_that_wait_for_their_turn_open_a_connection(migrated: str, sql: Sql) -> None:
+    """Outcomes and duties do not wait behind them."""
+    app = App(migrated)
+    task = app.task(name="work")(work)
+    await sql(f"select pg_advisory_lock({TURN})")
+    async with app.node():
+        await until_open(sql, guard=1, work=1)
+        for _ in range(2):
+            job = await task.enqueue()
+            await job.wait(timeout=60)
+        assert dict(await sql(OPEN))["claims"] == 1
+    await app.close()
+
+
+async def test_jobs_run_where_no_further_connection_is_allowed(migrated: str, sql: Sql) -> None:
     role = f"two_{uuid4().hex[:12]}"
     await sql(f"create role {role} login connection limit 2")
     for right in (

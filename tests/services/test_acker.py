@@ -33,7 +33,7 @@ async def test_two_outcomes_of_one_job_are_not_written_in_one_statement():
     context = ServiceContext(
         Settings(), Env(), lambda kind, **f: events.append((kind, f.get("token"))), store, store
     )
-    acker = Acker(context, store, Registry(), Running(), lambda: None)
+    acker = Acker(context, Registry(), Running(), lambda: None)
     [first] = await store.claim(me.id, 1, {"default": 1}, [], None)
     await store.requeue(job, first.claim_token)
     [second] = await store.claim(me.id, 1, {"default": 1}, [], None)
@@ -57,7 +57,7 @@ def lone() -> Acker:
     store: Any = SimStore(SimDatabase(lambda: NOW))
     nothing: Any = lambda *_, **__: None  # noqa: E731
     context = ServiceContext(Settings(), Env(Still()), nothing, store, store)
-    return Acker(context, store, Registry(), Running(), nothing)
+    return Acker(context, Registry(), Running(), nothing)
 
 
 NODE = uuid4()

@@ -41,7 +41,7 @@ class World:
         self.lane = Lane("default", 10)
         stands: Any = self
         self.desk = ClaimDesk(
-            ServiceContext(Settings(), self.env, self.emit, stands, stands), stands, stands
+            ServiceContext(Settings(), self.env, self.emit, stands, stands), stands, stands, stands
         )
 
     def member(self) -> Membership:

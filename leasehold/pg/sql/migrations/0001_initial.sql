@@ -9,9 +9,7 @@ create table leasehold.migration (
     applied_at  timestamptz not null default now()
 );
 
--- ---------------------------------------------------------------------------------------------
--- Helpers
--- ---------------------------------------------------------------------------------------------
+-- ---- Helpers --------------------------------------------------------------------------------
 
 -- The server's timeline, which grows with each promotion; null if the server does not report it. Managed services
 -- refuse these functions in different ways.
@@ -105,9 +103,7 @@ begin
     raise exception 'leasehold: %', why using errcode = 'LH001';
 end $$;
 
--- ---------------------------------------------------------------------------------------------
--- Nodes and leases
--- ---------------------------------------------------------------------------------------------
+-- ---- Nodes and leases -----------------------------------------------------------------------
 
 create sequence leasehold.token_seq as bigint;
 
@@ -226,9 +222,7 @@ create table leasehold.release (
     primary key (app, name)
 );
 
--- ---------------------------------------------------------------------------------------------
--- Jobs
--- ---------------------------------------------------------------------------------------------
+-- ---- Jobs -----------------------------------------------------------------------------------
 
 -- A job's place in its queue. Seats grow in the order in which jobs become available. A transaction gets its xid before
 -- it takes a seat (trigger job_seat), which tells a claim the seats that can still be filled.
@@ -451,9 +445,7 @@ begin
     return next;
 end $$;
 
--- ---------------------------------------------------------------------------------------------
--- Schedules
--- ---------------------------------------------------------------------------------------------
+-- ---- Schedules ------------------------------------------------------------------------------
 
 create table leasehold.schedule (
     app            text        not null,
@@ -522,11 +514,10 @@ create table leasehold.tick (
 );
 create index tick_decided on leasehold.tick (decided_at);
 
--- ---------------------------------------------------------------------------------------------
+-- ---- Deadlines ------------------------------------------------------------------------------
 -- Deadlines. One row per level. armed -> met | breached | cancelled, once: the first to lock the row decides, and each
 -- write names the state before. "waiting": the start of its interval (the first start of its job) is not known yet.
 -- Lock order: jobs, then unique keys, then deadlines.
--- ---------------------------------------------------------------------------------------------
 
 -- What is wrong with the job that a breach or a failure would enqueue.
 create function leasehold.callback_wrong(callback jsonb, label text default 'on_breach') returns text
@@ -877,9 +868,7 @@ begin
             where d.id = of_id and not d.of_job order by d.level desc limit 1);
 end $$;
 
--- ---------------------------------------------------------------------------------------------
--- Events
--- ---------------------------------------------------------------------------------------------
+-- ---- Events ---------------------------------------------------------------------------------
 
 create table leasehold.event (
     id         bigint      generated always as identity primary key,
@@ -892,9 +881,8 @@ create table leasehold.event (
 );
 create index event_at on leasehold.event (at);
 
--- ---------------------------------------------------------------------------------------------
+-- ---- History --------------------------------------------------------------------------------
 -- History: the jobs that finished in each minute, which the leader counts from that minute's rows
--- ---------------------------------------------------------------------------------------------
 
 -- Rows are only appended, so a summary per range of pages finds one minute among ten million rows.
 create index job_done_finished on leasehold.job_done using brin (finished_at)
@@ -917,10 +905,9 @@ create table leasehold.history (
     primary key (at, queue, task_name)
 );
 
--- ---------------------------------------------------------------------------------------------
+-- ---- Counts ---------------------------------------------------------------------------------
 -- Counts for metrics, which only grow. Counting inserts a tally, without waiting for others. The leader regularly folds
 -- tallies into totals. A count is its total plus its tallies.
--- ---------------------------------------------------------------------------------------------
 
 create table leasehold.tally (
     id      bigint generated always as identity primary key,
@@ -1020,9 +1007,8 @@ end $$;
 create trigger note_vacancy before update of node on leasehold.leader
 for each row when (not starts_with(new.name, 'lock:')) execute function leasehold.note_vacancy();
 
--- ---------------------------------------------------------------------------------------------
+-- ---- Wake-ups -------------------------------------------------------------------------------
 -- Wake-ups. NOTIFY takes a lock on the whole cluster at commit, so it is sent only if a node sleeps.
--- ---------------------------------------------------------------------------------------------
 
 -- Send a wake-up, unless the server's queue of notifications is half full: then some session listens without reading,
 -- and once the queue is full, the commit of a NOTIFY fails. The next poll finds what was not notified. False: it was
@@ -1093,7 +1079,7 @@ begin
     end loop;
 end $$;
 
--- ---------------------------------------------------------------------------------------------
+-- ---- Enqueue --------------------------------------------------------------------------------
 -- Enqueue: the one entry point for SQL, triggers, other languages and every driver.
 -- request: one object, or an array of them, with
 --   task (required), payload {}, id, queue 'default', priority 0, run_at | run_in seconds,
@@ -1102,7 +1088,6 @@ end $$;
 --   deadline: one level or an array of them, see leasehold.deadline_wrong; tags: an array of texts,
 --   on_failure: a task's name, or an object as on_breach there, version 1 of the arguments
 -- One row per job: its id, and whether it was created now (false: the key's holder, or a retry).
--- ---------------------------------------------------------------------------------------------
 
 -- What is wrong with one option; null: nothing.
 create function leasehold.enqueue_number(opt text, kind text, given text) returns text
@@ -1453,24 +1438,24 @@ begin
     return true;
 end $$;
 
--- ---------------------------------------------------------------------------------------------
+-- ---- Claims ---------------------------------------------------------------------------------
 -- Claims: jobs of some queues for one node, best first, at most its limit of each queue.
 --
 -- A level is a queue, a priority and whether its jobs are fresh. For each level that it knows, a worker says where to
--- begin: no available job is before that seat. Jobs of unknown levels are found in the gaps between known ones. seen,
--- in the first job's row of a level, has what the claim found there: priority, fresh, the first available seat, the
--- highest seat taken before the claim got its xid, that xid, the oldest xid still running when it looked, and the
+-- begin: no available job is before that seat. A claim goes through the stretches of its queues: the known levels, and
+-- the gaps between them, where it finds the jobs of unknown levels. It looks before it takes, because a look that finds
+-- nothing needs no xid.
+--
+-- seen, in the first job's row of a level, has what the claim found there: priority, fresh, the first available seat, the
+-- highest seat taken before the claim got its xid, that xid, the oldest xid that still ran when it began, and the
 -- server's identity. leasehold/model/begins.py says how a worker uses it.
 --
 -- Any open transaction holds back the oldest xid, even one that never touches a job. If that lasts, a worker names the
 -- xid that it waits for (unsettled): then only transactions with a lock on the table count.
 --
--- Workers take turns at a queue, because they would otherwise all try to lock the same rows. The turn is only for
--- speed: a claim waits a tenth of a second, once, and after that takes only turns that are free. A worker that waits for
--- its turn at fresh jobs gives them a slot of leasehold.shared_begin. From then on, each claim publishes there the begin
--- that it has established: the first available seat, or the last settled one (settled) if that is smaller. It does so
--- only in a transaction of its own, because a rollback would make jobs available again that it had claimed.
--- ---------------------------------------------------------------------------------------------
+-- Where workers share a begin, a claim publishes the one that it has established: the first available seat, or the last
+-- settled one (settled) if that is smaller. It does so only in a transaction of its own, because a rollback would make
+-- jobs available again that it had claimed.
 create function leasehold.claim(claimant uuid, its_epoch integer, queues text[], limits integer[], not_tasks text[],
     of_server bigint, unsettled bigint, settled bigint, level_queue text[], level_priority integer[],
     level_fresh boolean[], level_begin bigint[], clock timestamptz)
@@ -1481,79 +1466,60 @@ returns table (id uuid, task_name text, queue text, payload jsonb, priority smal
 language plpgsql volatile as $$
 #variable_conflict use_column
 declare
-    highest     bigint := (select s.last_value from leasehold.seat_seq s);
-    timeline    bigint := leasehold.timeline();
-    -- another one for a copy of the database on the same server, whose sequences may be ahead of its jobs
-    this_server bigint := (select hashtextextended(concat_ws(' ', extract(epoch from pg_postmaster_start_time()),
-                                                             timeline, d.oid, 'leasehold.seat_seq'::regclass::oid), 0)
-                           from pg_database d where d.datname = current_database());
-    settled_to  bigint := case when unsettled > 0 then leasehold.oldest_job_writer(unsettled) else 0 end;
-    xid         bigint;
-    turn        boolean;
-    patient     boolean := true;
-    known       integer := 1; -- the next known level
-    back_begin  bigint[];
-    fresh_begin bigint[];
-    level_seq   text[];
-    begin_seq   regclass;
-    to_priority integer;
-    at_priority integer;
-    at_fresh    boolean;
-    gap         boolean;
-    first       bigint;
-    oldest      bigint;
-    wanted      integer;
-    got         integer;
+    highest       bigint := (select s.last_value from leasehold.seat_seq s);
+    timeline      bigint := leasehold.timeline();
+    this_server   bigint := leasehold.claim_server(timeline);
+    oldest        bigint := greatest(pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
+                                     case when unsettled > 0 then leasehold.oldest_job_writer(unsettled) end);
+    xid           bigint;
+    stretch       record;
+    at_queue      integer := 0;
+    wanted        integer;
+    got           integer;
+    has_turn      boolean;
+    patient       boolean := true;
+    past_priority integer;
+    past_fresh    boolean;
+    at_priority   integer;
+    at_fresh      boolean;
+    first         bigint;
 begin
-    if of_server is distinct from this_server or pg_current_xact_id_if_assigned() is not null then
+    if of_server is distinct from this_server then
+        level_queue := '{}'; settled := 0;
+    elsif pg_current_xact_id_if_assigned() is not null then
         settled := 0;
     end if;
-    select array_agg(l.queue), array_agg(l.priority), array_agg(l.back), array_agg(l.fresh), array_agg(l.seq)
-    into level_queue, level_priority, back_begin, fresh_begin, level_seq
-    from (select queue, priority, coalesce(max(k.begin) filter (where not k.fresh and of_server = this_server), 0) as back,
-                 greatest(max(k.begin) filter (where k.fresh and of_server = this_server),
-                          max(pg_sequence_last_value(s.seq::regclass)), 0) as fresh, min(s.seq) as seq
-          from unnest(level_queue, level_priority, level_fresh, level_begin) as k (queue, priority, fresh, begin)
-          full join (select b.queue, b.priority, 'leasehold.begin_' || b.slot as seq
-                     from leasehold.shared_begin b
-                     where b.server = this_server and b.queue = any (queues)) s using (queue, priority)
-          group by queue, priority order by queue collate "C", priority) l;
-    for i in 1 .. cardinality(queues) loop
-        wanted := limits[i];
-        at_priority := -40000; at_fresh := true; turn := false;
+    for stretch in
+        select * from leasehold.stretches(queues, this_server, level_queue, level_priority, level_fresh, level_begin) s
+        order by s.number, s.priority, s.fresh nulls first
+    loop
+        if stretch.number > at_queue then
+            at_queue := stretch.number; wanted := limits[at_queue]; has_turn := false;
+        end if;
+        past_priority := stretch.after; past_fresh := true;
         while wanted > 0 loop
-            -- If the fresh jobs of a priority were served last, an unknown priority before the next known one comes next.
-            -- (Before version 18, PostgreSQL would not stop at the end of a range of (priority, fresh).)
-            gap := at_fresh; at_fresh := true; begin_seq := null;
-            if gap then
-                to_priority := case when level_queue[known] = queues[i] then level_priority[known] else 40000 end;
-                select j.priority, j.fresh, j.seat, pg_snapshot_xmin(pg_current_snapshot())::text::bigint
-                into at_priority, at_fresh, first, oldest
-                from leasehold.job j
-                where j.ready and j.node is null and j.queue = queues[i]
-                  and j.priority > at_priority and j.priority < to_priority
+            if stretch.fresh is null then
+                select j.priority, j.fresh, j.seat into at_priority, at_fresh, first from leasehold.job j
+                where j.ready and j.node is null and j.queue = stretch.queue
+                  and (j.priority, j.fresh) > (past_priority, past_fresh) and j.priority < stretch.priority
                 order by j.priority, j.fresh, j.seat limit 1;
-                if not found then
-                    exit when to_priority = 40000;
-                    at_priority := to_priority; at_fresh := false; known := known + 1; gap := false;
-                end if;
-            end if;
-            if not gap then
-                first := 0;
-                if level_queue[known - 1] = queues[i] and level_priority[known - 1] = at_priority then
-                    if at_fresh then
-                        first := fresh_begin[known - 1]; begin_seq := level_seq[known - 1];
-                    else
-                        first := back_begin[known - 1];
-                    end if;
-                end if;
-                select j.seat, pg_snapshot_xmin(pg_current_snapshot())::text::bigint into first, oldest
-                from leasehold.job j
-                where j.ready and j.node is null and j.queue = queues[i] and j.priority = at_priority
+            else
+                at_priority := stretch.priority; at_fresh := stretch.fresh;
+                first := greatest(stretch.begins, pg_sequence_last_value(stretch.shared), 0);
+                select j.seat into first from leasehold.job j
+                where j.ready and j.node is null and j.queue = stretch.queue and j.priority = at_priority
                   and j.fresh = at_fresh and j.seat >= first
                 order by j.seat limit 1;
-                continue when not found;
             end if;
+            exit when not found;
+            if not has_turn and not leasehold.claim_turn(stretch.queue, patient) then
+                if settled > 0 and at_fresh and stretch.shared is null then
+                    perform leasehold.share_begin(this_server, stretch.queue, at_priority);
+                end if;
+                has_turn := true; patient := false;
+                continue; -- others have claimed meanwhile
+            end if;
+            has_turn := true;
             if xid is null then
                 perform from leasehold.node n where n.id = claimant and n.epoch = its_epoch for key share;
                 if not found then
@@ -1561,36 +1527,13 @@ begin
                 end if;
                 xid := pg_current_xact_id()::text::bigint;
             end if;
-            if least(first, settled) > pg_sequence_last_value(begin_seq) + 1000 then
-                perform setval(begin_seq, least(first, settled));
-            end if;
-            if not turn then
-                -- its holder may be suspended, so the wait is bounded
-                turn := true;
-                if not pg_try_advisory_xact_lock(leasehold.lock_class('leasehold.claim'), hashtext(queues[i]))
-                   and patient then
-                    patient := leasehold.advisory_lock(null, leasehold.lock_class('leasehold.claim'),
-                                                       hashtext(queues[i]), false, false, 100);
-                    if begin_seq is not null then
-                        first := greatest(first, pg_sequence_last_value(begin_seq));
-                    elsif settled > 0 and at_fresh
-                          and pg_try_advisory_xact_lock(leasehold.lock_class('leasehold.claim'), 0) then
-                        update leasehold.shared_begin b
-                        set started = pg_postmaster_start_time(), server = this_server, queue = queues[i],
-                            priority = at_priority
-                        where b.slot = (select f.slot from leasehold.shared_begin f
-                                        where f.started is distinct from pg_postmaster_start_time()
-                                        order by f.slot limit 1)
-                          and not exists (select 1 from leasehold.shared_begin o
-                                          where (o.server, o.queue, o.priority) = (this_server, queues[i], at_priority))
-                        returning setval(('leasehold.begin_' || b.slot)::regclass, 1) into got;
-                    end if;
-                end if;
+            if least(first, settled) > pg_sequence_last_value(stretch.shared) + 1000 then
+                perform setval(stretch.shared, least(first, settled));
             end if;
             return query
             with picked as materialized (
                 select j.ctid as at_row from leasehold.job j
-                where j.ready and j.node is null and j.queue = queues[i] and j.priority = at_priority
+                where j.ready and j.node is null and j.queue = stretch.queue and j.priority = at_priority
                   and j.fresh = at_fresh and j.seat >= first and j.task_name <> all (not_tasks)
                 order by j.seat
                 limit wanted
@@ -1603,9 +1546,9 @@ begin
                 returning j.*
             ), noted as (
                 insert into leasehold.claimed_to as c (node, queue, priority, fresh, seat)
-                select claimant, queues[i], at_priority, at_fresh, max(t.seat) + 10000 from taken t
+                select claimant, stretch.queue, at_priority, at_fresh, max(t.seat) + 10000 from taken t
                 having max(t.seat) > coalesce((select c.seat from leasehold.claimed_to c
-                                               where c.node = claimant and c.queue = queues[i]
+                                               where c.node = claimant and c.queue = stretch.queue
                                                  and c.priority = at_priority and c.fresh = at_fresh), 0)
                 on conflict on constraint claimed_to_pkey do update set seat = excluded.seat
             )
@@ -1613,16 +1556,78 @@ begin
                    t.claim_token, t.timeout_seconds, t.requeue_seconds, coalesce(t.tick_at, t.run_at), t.history,
                    t.schedule, t.deadlines, t.trace, t.version,
                    case when row_number() over (order by t.seat) = 1
-                        then array[at_priority, at_fresh::integer, first, highest, xid,
-                                   greatest(oldest, settled_to), this_server] end
+                        then array[at_priority, at_fresh::integer, first, highest, xid, oldest, this_server] end
             from taken t order by t.seat;
             get diagnostics got = row_count;
             wanted := wanted - got;
-        end loop;
-        while level_queue[known] = queues[i] loop
-            known := known + 1;
+            exit when stretch.fresh is not null;
+            past_priority := at_priority; past_fresh := at_fresh;
         end loop;
     end loop;
+end $$;
+
+-- The stretches of queues: for each level that the worker knows or that workers share a begin of, the gap of priorities
+-- before it (fresh is null), its jobs that came back, and its fresh ones; then the gap behind the last level.
+-- (Before version 18, PostgreSQL would not stop at the end of a range of (priority, fresh), only at that of a priority.)
+create function leasehold.stretches(queues text[], this_server bigint, level_queue text[], level_priority integer[],
+    level_fresh boolean[], level_begin bigint[])
+returns table (number integer, queue text, after integer, priority integer, fresh boolean, begins bigint, shared regclass)
+language sql stable as $$
+    select p.number, p.queue, p.after, p.priority, part.fresh, case when part.fresh then p.fresh else p.back end,
+           case when part.fresh then p.shared end
+    from (select q.number::integer, l.*, lag(l.priority, 1, -40000) over (partition by q.number order by l.priority) as after
+          from unnest(queues) with ordinality q (queue, number)
+          join (select queue, priority, max(k.begins) filter (where not k.fresh) as back,
+                       max(k.begins) filter (where k.fresh) as fresh, min('leasehold.begin_' || b.slot)::regclass as shared
+                from unnest(level_queue, level_priority, level_fresh, level_begin) k (queue, priority, fresh, begins)
+                full join (select b.* from leasehold.shared_begin b where b.server = this_server) b using (queue, priority)
+                group by queue, priority
+                union all
+                select e.queue, 40000, null, null, null from unnest(queues) e (queue)) l on l.queue = q.queue) p,
+         (values (null), (false), (true)) part (fresh)
+    where part.fresh is null or p.priority < 40000
+$$;
+
+-- The identity of a server whose seats and xids a begin counts for. A copy of the database on the same server has
+-- another one, because its sequences may be ahead of its jobs.
+create function leasehold.claim_server(timeline bigint) returns bigint
+language plpgsql stable as $$
+begin
+    return (select hashtextextended(concat_ws(' ', extract(epoch from pg_postmaster_start_time()), timeline, d.oid,
+                                              'leasehold.seat_seq'::regclass::oid), 0)
+            from pg_database d where d.datname = current_database());
+end $$;
+
+-- Take the turn at a queue. Workers take turns because they would otherwise all try to lock the same rows. Return whether
+-- it was free. If not, wait for it, if patient: for half a second, because its holder may be suspended. Whoever does not
+-- get it claims without it: the turn is only for speed.
+create function leasehold.claim_turn(of_queue text, patient boolean) returns boolean
+language plpgsql volatile as $$
+begin
+    if pg_try_advisory_xact_lock(leasehold.lock_class('leasehold.claim'), hashtext(of_queue)) then
+        return true;
+    end if;
+    if patient then
+        perform leasehold.advisory_lock(null, leasehold.lock_class('leasehold.claim'), hashtext(of_queue), false, false, 500);
+    end if;
+    return false;
+end $$;
+
+-- Let workers share the begin of a queue's fresh jobs of a priority, if a slot is free. One worker at a time does this.
+create function leasehold.share_begin(of_server bigint, of_queue text, of_priority integer) returns void
+language plpgsql volatile as $$
+declare
+    ignored bigint;
+begin
+    if pg_try_advisory_xact_lock(leasehold.lock_class('leasehold.claim'), 0) then
+        update leasehold.shared_begin b
+        set started = pg_postmaster_start_time(), server = of_server, queue = of_queue, priority = of_priority
+        where b.slot = (select f.slot from leasehold.shared_begin f
+                        where f.started is distinct from pg_postmaster_start_time() order by f.slot limit 1)
+          and not exists (select 1 from leasehold.shared_begin o
+                          where (o.server, o.queue, o.priority) = (of_server, of_queue, of_priority))
+        returning setval(('leasehold.begin_' || b.slot)::regclass, 1) into ignored;
+    end if;
 end $$;
 
 -- The oldest xid of a transaction that may have taken a seat, if one up to unsettled still runs. A transaction that
@@ -1650,9 +1655,7 @@ begin
     ), next_xid);
 end $$;
 
--- ---------------------------------------------------------------------------------------------
--- Views: the contract for people and other tools
--- ---------------------------------------------------------------------------------------------
+-- ---- Views: the contract for people and other tools -----------------------------------------
 
 create view leasehold.workers as
     select n.id as node, leasehold.worker_id(n.host, n.pid, n.id) as worker_id from leasehold.node n
@@ -1736,9 +1739,7 @@ create view leasehold.deadlines as
 create view leasehold.events as
     select e.id, e.at, e.kind, e.level, e.worker_id, e.fields, e.node from leasehold.event e;
 
--- ---------------------------------------------------------------------------------------------
--- Advisory locks
--- ---------------------------------------------------------------------------------------------
+-- ---- Advisory locks -------------------------------------------------------------------------
 
 -- The names of keys, because PostgreSQL knows only numbers. Written before a lock is first taken, so that every held
 -- lock has its name.
@@ -1850,11 +1851,10 @@ create view leasehold.locks as
     where p.locktype = 'advisory'
       and p.database = (select d.oid from pg_database d where d.datname = current_database());
 
--- ---------------------------------------------------------------------------------------------
+-- ---- Rights ---------------------------------------------------------------------------------
 -- Rights. Some functions run with their owner's rights, so that a login can get them without the tables: see `leasehold
 -- schema sql --roles`. Their search_path is fixed, so that they use nobody else's operators. Usage of the schema does
 -- not grant execution of those that write.
--- ---------------------------------------------------------------------------------------------
 
 alter function leasehold.enqueue(jsonb, timestamptz, boolean) security definer set search_path = pg_catalog, pg_temp;
 alter function leasehold.partitions(timestamptz, integer, integer) security definer set search_path = pg_catalog, pg_temp;
