@@ -20,8 +20,9 @@ class Tuning:
     """The most batches that are claimed ahead."""
     long_claim_jobs: int = 100
     long_claim_seconds: float = 0.05
-    """After a claim that found this many jobs, or took this long, the next one uses a connection of
-    its own."""
+    apart_seconds: float = 60.0
+    """After a claim that found this many jobs, or took this long to find any, claims use their own
+    connection for ``apart_seconds``. If it cannot be opened, they do not try again for as long."""
     give_back_seconds: float = 1.0
     """Jobs that were claimed ahead go back when no job has ended for this time."""
     contended_seconds: float = 0.01

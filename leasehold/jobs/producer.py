@@ -77,8 +77,10 @@ class ClaimDesk:
         self._store, self._env, self._emit = context.store, context.env, context.emit
         self._claims = claims
         """For claims that may take long. It has a connection of its own, so that nothing waits."""
-        self._long = False
-        """The last claim took long, or found many jobs."""
+        self._apart_until = 0.0
+        """Until then, claims use that connection, because one took long."""
+        self._refused_until = 0.0
+        """Until then, they do not try, because it could not be opened."""
         self._guard = guard
         self._executor = executor
         self._one = asyncio.Lock()
@@ -103,11 +105,12 @@ class ClaimDesk:
                 return None
             node, doubts = membership.identity.id, self._doubts
             began = self._env.boot_now()
+            found: dict[Lane, Found] = {}
             try:
-                found = await self._ask(limits, node, membership.epoch, now)
+                await self._ask(found, limits, node, membership.epoch, now)
             except Exception as error:
-                # no answer, or an unreadable one: we may hold jobs without knowing
-                if not isinstance(error, errors.Unavailable) or error.sent:
+                # no answer, an unreadable one, or no further one: we may hold jobs without knowing
+                if found or not isinstance(error, errors.Unavailable) or error.sent:
                     self._unknown = membership
                     for lane, limit in limits.items():
                         lane.batch.unanswered(limit)
@@ -116,7 +119,8 @@ class ClaimDesk:
             if membership.lease.phase is not Phase.HOLDER:
                 return None  # fenced in the meantime: these jobs are rescued with the rest
             count = sum(len(jobs) for jobs, _ in found.values())
-            self._long = count >= Tuning.long_claim_jobs or took > Tuning.long_claim_seconds
+            if count >= Tuning.long_claim_jobs or (count and took > Tuning.long_claim_seconds):
+                self._apart_until = began + took + Tuning.apart_seconds
             for lane, (jobs, _) in found.items():
                 lane.batch.answered(len(jobs), took)
             if self._doubts != doubts:  # the claim may be lost: settle it first
@@ -142,25 +146,30 @@ class ClaimDesk:
                 await self._give_back_unknown(doubtful)
 
     async def _ask(
-        self, limits: Mapping[Lane, int], node: UUID, epoch: int, now: datetime | None
-    ) -> dict[Lane, Found]:
+        self,
+        found: dict[Lane, Found],
+        limits: Mapping[Lane, int],
+        node: UUID,
+        epoch: int,
+        now: datetime | None,
+    ) -> None:
+        """Claim, and add to ``found`` after each statement."""
         not_tasks = sorted(self.not_tasks)
-        found: dict[Lane, Found] = {}
         by_rows = {lane.queue: limit for lane, limit in limits.items() if lane.claim == "rows"}
         by_queue: dict[str, list[ClaimedJob]] = {queue: [] for queue in by_rows}
         if by_rows:
             for job in await self._ask_for_rows(by_rows, node, epoch, not_tasks, now):
                 by_queue[job.queue].append(job)
         for lane, limit in limits.items():
+            if lane.claim == "rows":
+                jobs = by_queue[lane.queue]
+                found[lane] = Found(jobs, len(jobs) == limit)
+        for lane, limit in limits.items():
             if lane.claim == "advisory":
                 jobs, contended = await claim_by_advisory_locks(
                     self._store, node, epoch, lane.queue, not_tasks, limit, now
                 )
                 found[lane] = Found(jobs, len(jobs) == limit or contended)
-            else:
-                jobs = by_queue[lane.queue]
-                found[lane] = Found(jobs, len(jobs) == limit)
-        return found
 
     async def _ask_for_rows(
         self,
@@ -170,12 +179,14 @@ class ClaimDesk:
         not_tasks: Sequence[str],
         now: datetime | None,
     ) -> list[ClaimedJob]:
-        if self._long:
+        clock = self._env.boot_now()
+        if self._refused_until <= clock < self._apart_until:
             try:
                 return await self._claims.claim(node, epoch, limits, not_tasks, now, self._begins)
-            except errors.Unavailable as error:
-                if error.sent:
+            except errors.LeaseholdError as error:
+                if isinstance(error, errors.Conflict) or getattr(error, "sent", False):
                     raise
+            self._refused_until = self._env.boot_now() + Tuning.apart_seconds
         return await self._store.claim(node, epoch, limits, not_tasks, now, self._begins)
 
     @property

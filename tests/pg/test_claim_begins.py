@@ -532,6 +532,39 @@ async def test_a_claim_that_waits_for_its_turn_has_no_transaction_id(
     assert found == [(None,)]
 
 
+async def test_a_more_urgent_job_that_comes_while_a_claim_waits_for_its_turn_goes_first(
+    bench: Bench, worker: Worker, sql: Run
+) -> None:
+    async def first() -> bool:
+        await bench.enqueue(priority=5)
+        await bench.user.execute(f"select pg_advisory_xact_lock({TURN})")
+        claim = asyncio.create_task(worker.claim(1))
+        waits = "select 1 from pg_locks where locktype = 'advisory' and not granted"
+        while not claim.done() and not await sql(waits):
+            pass
+        urgent = await bench.enqueue()
+        await bench.user.commit()
+        [job] = await claim
+        await bench.ack(job, *await worker.claim(1))
+        return job.id == urgent
+
+    await until_async(first, 60, "the more urgent job to be claimed first")
+
+
+async def test_what_a_claim_has_taken_does_not_wait_for_another_turn(
+    bench: Bench, sql: Run
+) -> None:
+    jobs = [await bench.enqueue(queue=queue) for queue in ("a", "b")]
+    await sql(f"select pg_advisory_lock({TURN.replace('default', 'b')})")
+    text = statement("job/claim", "leasehold")
+    params = {**bench.claim_params(), "queues": ["a", "b"], "limits": [9, 9]}
+    waits = "select pg_stat_get_xact_function_calls('leasehold.advisory_lock'::regproc)"
+    await bench.user.execute("set track_functions = 'all'")
+    found = [row[0] for row in await (await bench.user.execute(text, params)).fetchall()]
+    assert found == jobs
+    assert await (await bench.user.execute(waits)).fetchall() == [(None,)]
+
+
 async def test_a_claim_that_has_waited_for_its_turn_begins_behind_what_others_claimed_meanwhile(
     bench: Bench, worker: Worker, sql: Run
 ) -> None:

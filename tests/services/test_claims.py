@@ -68,6 +68,9 @@ class World:
         self.statements.append(("give_back", epoch, known))
         return 3
 
+    async def candidates(self, *_: Any) -> list[UUID]:
+        raise errors.Unavailable("no connection")
+
     # -- the executor ----------------------------------------------------------------------------
     def submit(self, lane: Lane, claims: list[Any]) -> None:
         self.handed_over += [claim.job.claim_token for claim in claims]
@@ -158,6 +161,61 @@ async def test_an_unknown_claim_of_a_lost_identity_is_no_matter_of_the_next_one(
     world.statements.clear()
     await world.claims()
     assert world.statements == [("claim", 1)]
+
+
+async def test_what_the_rows_gave_is_given_back_if_the_claim_by_advisory_locks_fails(world):
+    world.answer = lambda: [job(7)]
+    both = {world.lane: 10, Lane("other", 10, claim="advisory"): 10}
+    with pytest.raises(errors.Unavailable):
+        await world.desk.claim(both, None)
+    assert world.desk.in_doubt and not world.handed_over
+    await world.desk.settle()
+    assert ("give_back", 2, []) in world.statements
+
+
+class Apart:
+    """Stands for the connection that long claims use."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.asked = 0
+
+    async def claim(self, *_: Any) -> list[ClaimedJob]:
+        self.asked += 1
+        if self.error:
+            raise self.error
+        return []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [errors.Unavailable("none is free"), errors.WrongPassword("it was changed")],
+    ids=lambda error: type(error).__name__,
+)
+async def test_where_no_further_connection_opens_claims_use_the_one_for_everything(world, error):
+    apart: Any = Apart(error)
+    world.desk._claims = apart
+    world.answer = lambda: [job(n) for n in range(100)]
+    for _ in range(3):
+        assert await world.claims() == 100
+    assert apart.asked == 1, "it does not try again at once"
+    assert not world.desk.in_doubt
+
+
+@pytest.mark.parametrize(
+    "error",
+    [errors.Unavailable("no answer", sent=True), errors.Conflict("a deadlock")],
+    ids=lambda error: type(error).__name__,
+)
+async def test_what_was_sent_over_the_further_connection_is_not_sent_again_at_once(world, error):
+    apart: Any = Apart(error)
+    world.desk._claims = apart
+    world.answer = lambda: [job(n) for n in range(100)]
+    await world.claims()
+    world.statements.clear()
+    with pytest.raises(errors.Unavailable):
+        await world.claims()
+    assert apart.asked == 1 and not world.statements
 
 
 @pytest.mark.parametrize("joined_again", [False, True])

@@ -1466,17 +1466,17 @@ returns table (id uuid, task_name text, queue text, payload jsonb, priority smal
 language plpgsql volatile as $$
 #variable_conflict use_column
 declare
-    highest       bigint := (select s.last_value from leasehold.seat_seq s);
     timeline      bigint := leasehold.timeline();
     this_server   bigint := leasehold.claim_server(timeline);
-    oldest        bigint := greatest(pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
-                                     case when unsettled > 0 then leasehold.oldest_job_writer(unsettled) end);
+    highest       bigint;
+    oldest        bigint;
     xid           bigint;
     stretch       record;
     at_queue      integer := 0;
     wanted        integer;
     got           integer;
     has_turn      boolean;
+    competes      boolean;
     patient       boolean := true;
     past_priority integer;
     past_fresh    boolean;
@@ -1484,91 +1484,99 @@ declare
     at_fresh      boolean;
     first         bigint;
 begin
-    if of_server is distinct from this_server then
-        level_queue := '{}'; settled := 0;
-    elsif pg_current_xact_id_if_assigned() is not null then
-        settled := 0;
-    end if;
-    for stretch in
-        select * from leasehold.stretches(queues, this_server, level_queue, level_priority, level_fresh, level_begin) s
-        order by s.number, s.priority, s.fresh nulls first
+    level_queue := case when of_server = this_server then level_queue end;
+    settled := case when of_server = this_server and pg_current_xact_id_if_assigned() is null then settled else 0 end;
+    <<look>>
     loop
-        if stretch.number > at_queue then
-            at_queue := stretch.number; wanted := limits[at_queue]; has_turn := false;
-        end if;
-        past_priority := stretch.after; past_fresh := true;
-        while wanted > 0 loop
-            if stretch.fresh is null then
-                select j.priority, j.fresh, j.seat into at_priority, at_fresh, first from leasehold.job j
-                where j.ready and j.node is null and j.queue = stretch.queue
-                  and (j.priority, j.fresh) > (past_priority, past_fresh) and j.priority < stretch.priority
-                order by j.priority, j.fresh, j.seat limit 1;
-            else
-                at_priority := stretch.priority; at_fresh := stretch.fresh;
-                first := greatest(stretch.begins, pg_sequence_last_value(stretch.shared), 0);
-                select j.seat into first from leasehold.job j
-                where j.ready and j.node is null and j.queue = stretch.queue and j.priority = at_priority
-                  and j.fresh = at_fresh and j.seat >= first
-                order by j.seat limit 1;
+        highest := (select s.last_value from leasehold.seat_seq s);
+        oldest := greatest(pg_snapshot_xmin(pg_current_snapshot())::text::bigint, leasehold.oldest_job_writer(unsettled));
+        for stretch in
+            select * from leasehold.stretches(queues, this_server, level_queue, level_priority, level_fresh, level_begin) s
+            where s.number >= at_queue order by s.number, s.priority, s.fresh nulls first
+        loop
+            if stretch.number > at_queue then
+                at_queue := stretch.number; wanted := limits[at_queue]; has_turn := false;
             end if;
-            exit when not found;
-            if not has_turn and not leasehold.claim_turn(stretch.queue, patient) then
-                if settled > 0 and at_fresh and stretch.shared is null then
+            past_priority := stretch.after; past_fresh := true;
+            while wanted > 0 loop
+                if stretch.fresh is null then
+                    select j.priority, j.fresh, j.seat into at_priority, at_fresh, first from leasehold.job j
+                    where j.ready and j.node is null and j.queue = stretch.queue
+                      and (j.priority, j.fresh) > (past_priority, past_fresh) and j.priority < stretch.priority
+                    order by j.priority, j.fresh, j.seat limit 1;
+                else
+                    at_priority := stretch.priority; at_fresh := stretch.fresh;
+                    first := greatest(stretch.begins, pg_sequence_last_value(stretch.shared), 0);
+                    select j.seat into first from leasehold.job j
+                    where j.ready and j.node is null and j.queue = stretch.queue and j.priority = at_priority
+                      and j.fresh = at_fresh and j.seat >= first
+                    order by j.seat limit 1;
+                end if;
+                exit when not found;
+                if not has_turn then
+                    has_turn := true;
+                    competes := not leasehold.claim_turn(stretch.queue, patient);
+                    if competes and patient then
+                        patient := false;
+                        continue look; -- others have claimed meanwhile, and more urgent jobs may have come
+                    end if;
+                end if;
+                patient := false; -- what it claims does not wait for another turn
+                if xid is null then
+                    perform from leasehold.node n where n.id = claimant and n.epoch = its_epoch for key share;
+                    if not found then
+                        return;
+                    end if;
+                    xid := pg_current_xact_id()::text::bigint;
+                end if;
+                if competes and settled > 0 and at_fresh and stretch.shared is null then
                     perform leasehold.share_begin(this_server, stretch.queue, at_priority);
                 end if;
-                has_turn := true; patient := false;
-                continue; -- others have claimed meanwhile
-            end if;
-            has_turn := true;
-            if xid is null then
-                perform from leasehold.node n where n.id = claimant and n.epoch = its_epoch for key share;
-                if not found then
-                    return;
+                if least(first, settled) > pg_sequence_last_value(stretch.shared) + 1000 then
+                    perform setval(stretch.shared, least(first, settled));
                 end if;
-                xid := pg_current_xact_id()::text::bigint;
-            end if;
-            if least(first, settled) > pg_sequence_last_value(stretch.shared) + 1000 then
-                perform setval(stretch.shared, least(first, settled));
-            end if;
-            return query
-            with picked as materialized (
-                select j.ctid as at_row from leasehold.job j
-                where j.ready and j.node is null and j.queue = stretch.queue and j.priority = at_priority
-                  and j.fresh = at_fresh and j.seat >= first and j.task_name <> all (not_tasks)
-                order by j.seat
-                limit wanted
-                for update skip locked
-            ), taken as (
-                update leasehold.job j
-                set node = claimant, attempt = least(j.attempt + 1, 32767), claimed_at = coalesce(clock, now()),
-                    claim_token = (timeline - 1 << 32) + nextval('leasehold.token_seq')
-                where j.ctid = any (array(select p.at_row from picked p))
-                returning j.*
-            ), noted as (
-                insert into leasehold.claimed_to as c (node, queue, priority, fresh, seat)
-                select claimant, stretch.queue, at_priority, at_fresh, max(t.seat) + 10000 from taken t
-                having max(t.seat) > coalesce((select c.seat from leasehold.claimed_to c
-                                               where c.node = claimant and c.queue = stretch.queue
-                                                 and c.priority = at_priority and c.fresh = at_fresh), 0)
-                on conflict on constraint claimed_to_pkey do update set seat = excluded.seat
-            )
-            select t.id, t.task_name, t.queue, t.payload, t.priority, t.attempt, t.max_attempts, t.crashes,
-                   t.claim_token, t.timeout_seconds, t.requeue_seconds, coalesce(t.tick_at, t.run_at), t.history,
-                   t.schedule, t.deadlines, t.trace, t.version,
-                   case when row_number() over (order by t.seat) = 1
-                        then array[at_priority, at_fresh::integer, first, highest, xid, oldest, this_server] end
-            from taken t order by t.seat;
-            get diagnostics got = row_count;
-            wanted := wanted - got;
-            exit when stretch.fresh is not null;
-            past_priority := at_priority; past_fresh := at_fresh;
+                return query
+                with picked as materialized (
+                    select j.ctid as at_row from leasehold.job j
+                    where j.ready and j.node is null and j.queue = stretch.queue and j.priority = at_priority
+                      and j.fresh = at_fresh and j.seat >= first and j.task_name <> all (not_tasks)
+                    order by j.seat
+                    limit wanted
+                    for update skip locked
+                ), taken as (
+                    update leasehold.job j
+                    set node = claimant, attempt = least(j.attempt + 1, 32767), claimed_at = coalesce(clock, now()),
+                        claim_token = (timeline - 1 << 32) + nextval('leasehold.token_seq')
+                    where j.ctid = any (array(select p.at_row from picked p))
+                    returning j.*
+                ), noted as (
+                    insert into leasehold.claimed_to as c (node, queue, priority, fresh, seat)
+                    select claimant, stretch.queue, at_priority, at_fresh, max(t.seat) + 10000 from taken t
+                    having max(t.seat) > coalesce((select c.seat from leasehold.claimed_to c
+                                                   where c.node = claimant and c.queue = stretch.queue
+                                                     and c.priority = at_priority and c.fresh = at_fresh), 0)
+                    on conflict on constraint claimed_to_pkey do update set seat = excluded.seat
+                )
+                select t.id, t.task_name, t.queue, t.payload, t.priority, t.attempt, t.max_attempts, t.crashes,
+                       t.claim_token, t.timeout_seconds, t.requeue_seconds, coalesce(t.tick_at, t.run_at), t.history,
+                       t.schedule, t.deadlines, t.trace, t.version,
+                       case when row_number() over (order by t.seat) = 1
+                            then array[at_priority, at_fresh::integer, first, highest, xid, oldest, this_server] end
+                from taken t order by t.seat;
+                get diagnostics got = row_count;
+                wanted := wanted - got;
+                exit when stretch.fresh is not null;
+                past_priority := at_priority; past_fresh := at_fresh;
+            end loop;
         end loop;
+        exit;
     end loop;
 end $$;
 
 -- The stretches of queues: for each level that the worker knows or that workers share a begin of, the gap of priorities
 -- before it (fresh is null), its jobs that came back, and its fresh ones; then the gap behind the last level.
--- (Before version 18, PostgreSQL would not stop at the end of a range of (priority, fresh), only at that of a priority.)
+-- (Before version 18, PostgreSQL would not stop at the end of a range of (priority, fresh), only at that of a priority.
+-- slot > 0 reads the table by its key: a claim sets enable_seqscan off, which misleads the planner about anything else.)
 create function leasehold.stretches(queues text[], this_server bigint, level_queue text[], level_priority integer[],
     level_fresh boolean[], level_begin bigint[])
 returns table (number integer, queue text, after integer, priority integer, fresh boolean, begins bigint, shared regclass)
@@ -1580,7 +1588,8 @@ language sql stable as $$
           join (select queue, priority, max(k.begins) filter (where not k.fresh) as back,
                        max(k.begins) filter (where k.fresh) as fresh, min('leasehold.begin_' || b.slot)::regclass as shared
                 from unnest(level_queue, level_priority, level_fresh, level_begin) k (queue, priority, fresh, begins)
-                full join (select b.* from leasehold.shared_begin b where b.server = this_server) b using (queue, priority)
+                full join (select * from leasehold.shared_begin where slot > 0 and server = this_server) b
+                          using (queue, priority)
                 group by queue, priority
                 union all
                 select e.queue, 40000, null, null, null from unnest(queues) e (queue)) l on l.queue = q.queue) p,
@@ -1588,8 +1597,7 @@ language sql stable as $$
     where part.fresh is null or p.priority < 40000
 $$;
 
--- The identity of a server whose seats and xids a begin counts for. A copy of the database on the same server has
--- another one, because its sequences may be ahead of its jobs.
+-- The identity of a server, for its seats and xids. A copy of the database has another one: its sequences may be ahead.
 create function leasehold.claim_server(timeline bigint) returns bigint
 language plpgsql stable as $$
 begin
@@ -1598,9 +1606,8 @@ begin
             from pg_database d where d.datname = current_database());
 end $$;
 
--- Take the turn at a queue. Workers take turns because they would otherwise all try to lock the same rows. Return whether
--- it was free. If not, wait for it, if patient: for half a second, because its holder may be suspended. Whoever does not
--- get it claims without it: the turn is only for speed.
+-- Take the turn at a queue: workers take turns because they would otherwise all try to lock the same rows. Return whether
+-- it was free. A patient worker waits half a second for it: its holder may be suspended, and the turn is only for speed.
 create function leasehold.claim_turn(of_queue text, patient boolean) returns boolean
 language plpgsql volatile as $$
 begin
