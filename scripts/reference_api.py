@@ -154,7 +154,7 @@ FROM_SOURCE = (
 ELSEWHERE = ("LeaseholdError", "Limits", "Polling", "Retention")
 """Names of ``leasehold`` that the pages on errors and settings describe."""
 HIDDEN = {
-    "App": "noted_locks taking_part check_in_time given client store work_store outcomes_store "
+    "App": "noted_locks taking_part check_in_time given client store work_store claims_store "
     "located operator make_node state_for inspect loops",
     "Backoff": "seconds",
     "Context": "claim worker_id",
