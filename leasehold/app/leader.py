@@ -87,7 +87,10 @@ class Leader(Held):
             while (term := self.term) is None:
                 await self._gained.wait()
                 if self._bid and not self._now():
-                    await self._bid.lost.wait()  # the clock shows a loss before the guard does
+                    # the clock shows a loss before the guard does; an advisory lock may be back
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(Tuning.leader_retry_seconds):
+                            await self._bid.lost.wait()
                     await asyncio.sleep(0)
         return term
 
@@ -193,7 +196,7 @@ class Leader(Held):
                         await self._tenure(guard)
                 finally:
                     self._app.desk.give_back(guard)
-            except LeaseholdError as error:
+            except Exception as error:
                 # the node has stopped, or the database refuses: use another node a little later
                 if guard and not isinstance(error, Unavailable) and not self._refused:
                     self._refused = True
@@ -244,19 +247,21 @@ class Leader(Held):
     async def _lose(self, bid: Bid, guard: Guard, called: asyncio.Task[None] | None) -> None:
         if self._bid is bid and not bid.lost.is_set():
             bid.lost.set("left")  # the block has ended: is_leader must be False
-        if called:
-            called.cancel()
-            await asyncio.wait([called])
-        if self._bid is bid:
-            if self._on_loss:
-                await self._call(self._on_loss, guard)
-            if self._on_gain or self._on_loss:
-                self._end(bid)
-            await self._no_bodies.wait()
-        if self._also:
-            with suppress(LeaseholdError):  # already lost, perhaps with its connection
-                await self._also.release()
-        guard.done(bid)
+        try:
+            if called:
+                called.cancel()
+                await asyncio.wait([called])
+            if self._bid is bid:
+                if self._on_loss:
+                    await self._call(self._on_loss, guard)
+                if self._on_gain or self._on_loss:
+                    self._end(bid)
+                await self._no_bodies.wait()
+            if self._also:
+                with suppress(LeaseholdError):  # already lost, perhaps with its connection
+                    await self._also.release()
+        finally:
+            guard.done(bid)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._app.settings.call_timeout):
                 await asyncio.wrap_future(bid.released)
@@ -266,5 +271,8 @@ class Leader(Held):
             answer = callback(self)
             if inspect.isawaitable(answer):
                 await answer
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
+                raise  # else it comes from a task that the callback has cancelled and waited for
             guard.emit("callback_failed", name=self._full_name, error=told(error))

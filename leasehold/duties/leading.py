@@ -145,6 +145,8 @@ class Periodic(Service):
     async def tick(self, now: datetime | None) -> float:
         without = self._left_out()
         due = await self._store.due_schedules(self._app, self._limits.batch_rows, now, without)
+        present = {s.name for s in due} | {s.name for s in without}  # others have been deleted
+        self._undecidable = {n: bad for n, bad in self._undecidable.items() if n in present}
         if due:
             # A fair share for each: after an outage one schedule may have thousands of ticks, which
             # must not exceed the statement's time or delay the schedules that are on time.
@@ -235,6 +237,7 @@ class Periodic(Service):
             decided.high_water,
             decided.next_at,
             tuple(ticks),
+            schedule.mark,
         )
 
     def _unreadable(self, name: str, error: Exception) -> None:

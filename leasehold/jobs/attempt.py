@@ -122,6 +122,8 @@ class Attempts:
             return None if claim.lost else _unless_stopping(claim, outcome)
         except errors.Unavailable:
             return Snooze(1.0)
+        except errors.ServerError as error:  # as in a failover, to a server that is a replica yet
+            return Unable(f"its start could not be recorded: {error}", 1.0)
         except _Unfit as error:
             return Fail(str(error))
         except asyncio.CancelledError:  # from claim.end(), after the handler
@@ -359,7 +361,7 @@ class Attempts:
         job = claim.job
         pause = Tuning.completion_first_look
         while not claim.stop_reason or claim.stop_reason == "cancel":
-            with suppress(errors.Unavailable):
+            with suppress(errors.LeaseholdError):
                 found = await self._store.completion(claim.node, job.id, job.claim_token)
                 if found is Completion.ROLLED_BACK:
                     claim.completed_elsewhere = False

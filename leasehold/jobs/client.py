@@ -156,11 +156,16 @@ class Client:
                 if bulk is not None and not retried and await self._copied(bulk):
                     return None
                 return await self._store.enqueue(jobs, limit, retried, self._env.due_now())
-            except errors.Unavailable as error:
-                retried = retried or error.sent
-                unknown = error.sent and not isinstance(error, errors.Conflict)
+            except (errors.Unavailable, errors.ServerError) as error:
+                sent = isinstance(error, errors.Unavailable) and error.sent
+                if isinstance(error, errors.ServerError) and not retried:
+                    raise
+                retried = retried or sent
+                unknown = sent and not isinstance(error, errors.Conflict)
                 theirs = bulk is not None and error is bulk.failed  # the generator's
                 if attempt == Tuning.enqueue_tries - 1 or theirs:
+                    if retried and not sent:  # but an earlier try was sent, and may have succeeded
+                        raise errors.Unavailable(error.what, do=error.do, sent=True) from error
                     raise
                 if unknown and not all(job.options.history for _, job in jobs):
                     raise  # they may have run already, and a retry could not see that
@@ -231,13 +236,16 @@ class Client:
         """Poll until the job has finished, faster at first. See ``Job.wait``."""
         started = self._env.boot_now()
         limit = checked_timeout(timeout)
-        pause = 0.01
+        pause, found = 0.01, False
         while True:
             record, away = None, None
             try:
                 record = await self.get(job)
-            except errors.Unavailable as error:
-                away = error  # perhaps only for a moment: the job continues
+                found = True
+            except (errors.Unavailable, errors.ServerError) as error:
+                if not found and isinstance(error, errors.ServerError):
+                    raise
+                away = error  # perhaps only for a moment, as in a failover: the job continues
             if record and record.state in FINISHED:
                 return _result(record)
             left = None if limit is None else limit - (self._env.boot_now() - started)

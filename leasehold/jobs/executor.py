@@ -207,7 +207,8 @@ class Executor:
         context = copy_context()
         context.run(own_tasks.HANDLER.set, claim)
         outcome = await drive(self._attempts.of(claim), context, turn.on_suspend)
-        claim.stop = None
+        turn.task.works_for = None  # from here on, what the handler has started cannot cancel it
+        claim.stop, claim.ended = None, True
         ended = self._env.boot_now()
         if outcome is not None:
             self._put(claim, outcome, ended)

@@ -37,25 +37,15 @@ class Overdue:
         """The overdue jobs for the node's row, the longest first. Each emits one event."""
         found: list[dict[str, Any]] = []
         for claim in self._running.snapshot():
-            seconds = self._seconds(claim)
-            allowed = (
-                claim.job.timeout if claim.job.timeout is not None else Tuning.long_run_seconds
-            )
-            if seconds <= allowed + 1.0:
+            job, seconds = claim.job, round(self._seconds(claim), 1)
+            allowed = job.timeout if job.timeout is not None else Tuning.long_run_seconds
+            if claim.ended or seconds <= allowed + 1.0:
                 continue
             if not claim.overdue_told:
                 claim.overdue_told = True
-                self._emit(
-                    "job_overdue", job=claim.job.id, task=claim.job.task, seconds=round(seconds, 1)
-                )
-            found.append(
-                {
-                    "id": str(claim.job.id),
-                    "task": claim.job.task,
-                    "seconds": round(seconds, 1),
-                    "timeout": claim.job.timeout,
-                }
-            )
+                self._emit("job_overdue", job=job.id, task=job.task, seconds=seconds)
+            entry = {"id": str(job.id), "task": job.task, "seconds": seconds}
+            found.append(entry | {"timeout": job.timeout})
         found.sort(key=_by_seconds, reverse=True)
         return found[: Tuning.overdue_jobs]
 
@@ -73,12 +63,9 @@ class Overdue:
                 yield claim
 
     def _too_late(self, claim: Claim) -> bool:
-        return (
-            claim.job.requeue_after is not None
-            and not claim.lost
-            and not claim.completed_elsewhere
-            and self._seconds(claim) > claim.job.requeue_after
-        )
+        limit, over = claim.job.requeue_after, claim.ended or claim.lost
+        over = over or claim.completed_elsewhere
+        return limit is not None and not over and self._seconds(claim) > limit
 
     def given_up(self, claim: Claim) -> None:
         self._given_up.add(claim.job.claim_token)

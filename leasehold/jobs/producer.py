@@ -77,10 +77,9 @@ class ClaimDesk:
         self._store, self._env, self._emit = context.store, context.env, context.emit
         self._claims = claims
         """For claims that may take long. It has a connection of its own, so that nothing waits."""
-        self._apart_until = 0.0
-        """Until then, claims use that connection, because one took long."""
-        self._refused_until = 0.0
-        """Until then, they do not try, because it could not be opened."""
+        self._apart_until = self._refused_until = 0.0
+        """Until when claims use that connection, because one took long, and until when they do not,
+        because it could not be opened."""
         self._guard = guard
         self._executor = executor
         self._one = asyncio.Lock()
@@ -183,9 +182,11 @@ class ClaimDesk:
         if self._refused_until <= clock < self._apart_until:
             try:
                 return await self._claims.claim(node, epoch, limits, not_tasks, now, self._begins)
-            except errors.LeaseholdError as error:
-                if isinstance(error, errors.Conflict) or getattr(error, "sent", False):
+            except errors.Unavailable as error:
+                if error.sent or isinstance(error, errors.Conflict):
                     raise
+            except errors.ServerError:
+                pass
             self._refused_until = self._env.boot_now() + Tuning.apart_seconds
         return await self._store.claim(node, epoch, limits, not_tasks, now, self._begins)
 

@@ -39,6 +39,8 @@ class Claim:
     seen: bool = False
     """Its handler, in a thread, has seen that it should stop."""
     overdue_told: bool = False
+    ended: bool = False
+    """Its run has ended. It stays here until its outcome is recorded."""
     completed_elsewhere: bool = False
     """The handler completed it in its own transaction. There is no outcome to write."""
     _cancelled: threading.Event | None = None

@@ -249,6 +249,7 @@ class Contests:
                 contest.look = False
                 contest.bidding = contest.bidding or wait
                 named.our_turn = found.first in (None, lease.me)
+                lease.timeline.settled = max(found.settled, lease.timeline.settled)
                 named.observe(found.seen, self._env.boot_now())
                 return
             await named.remake()

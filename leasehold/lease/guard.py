@@ -298,6 +298,7 @@ class Guard:
             self._heard,
             timeout,
             self._env.due_now(),
+            self._timeline.settles(now),
         )
         received_at = self._env.boot_now()
         self._next_beat = now + (
@@ -326,6 +327,7 @@ class Guard:
         for node in answer.nodes:
             self._timeline.saw(node.seen.timeline, received_at)
         self._timeline.longest = max((n.seen.lease_seconds for n in answer.nodes), default=0.0)
+        self._timeline.settled = max(answer.settled, self._timeline.settled)
         if self.membership.failed_over(self._timeline.number):
             self._host.tell(news.FailedOver())
         if self._others.observe(answer.nodes, self.membership.identity.id, received_at):

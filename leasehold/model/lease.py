@@ -68,6 +68,14 @@ class Timeline:
     """``received_at`` of the first answer from it."""
     longest: float = 0.0
     """The longest lease, in seconds, that any node is known to use."""
+    settled: int = 0
+    """The timeline that some process saw for W of the longest lease, as the database says. Nobody
+    can still believe in a term that the promotion to it lost."""
+
+    def settles(self, now: float) -> int:
+        """Return the timeline to record as settled, or 0."""
+        waited = now >= self.since + wait_seconds(self.longest)
+        return self.number if waited and self.number != self.settled else 0
 
     def saw(self, number: int, received_at: float) -> None:
         if number != self.number:
@@ -169,7 +177,8 @@ class Lease:
         A token from before a promotion shows that commits may be lost, among them an acquisition
         that no row shows. Its holder last renewed before the promotion, so it has stopped believing
         once the new timeline has been seen for W, whatever happened to the row since. That W is of
-        the longest lease, because the lost row's lease is unknown.
+        the longest lease, because the lost row's lease is unknown. Once a process has waited for
+        it, the timeline is settled, and no other process waits.
         """
         seen = self.watch.seen
         if self.phase is not Phase.FOLLOWER or seen is None:
@@ -177,7 +186,7 @@ class Lease:
         free_at = self.watch.since
         if seen.node not in (None, self.me):
             free_at = self.watch.silent_at()
-        if seen.token >> 32 != seen.timeline - 1:
+        if seen.token >> 32 != seen.timeline - 1 and seen.timeline != self.timeline.settled:
             longest = max(seen.lease_seconds, self.timeline.longest, self.timings.lease)
             free_at = max(free_at, self.timeline.since + wait_seconds(longest))
         return free_at if seen.node == self.me else free_at + self.jitter

@@ -71,9 +71,9 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Unable:
-    """This worker cannot start a process or thread for the handler, or cannot read its arguments.
-    The handler has not begun, and the attempt does not count: this or another worker takes the job
-    later."""
+    """This worker cannot start the handler's process or thread, record the start, or read the
+    arguments. The handler has not begun, and the attempt does not count: this or another worker
+    takes the job later."""
 
     error: str
     seconds: float = 5.0

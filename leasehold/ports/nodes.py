@@ -68,6 +68,7 @@ class Heartbeat(NamedTuple):
     """The database's time, of which a jump is reported. It decides nothing."""
     halted: bool = False
     """A person has halted this node: it must claim nothing."""
+    settled: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +78,11 @@ class LockSeen:
     seen: Seen
     first: UUID | None
     """The node whose turn it is, as of before the read."""
+    settled: int
 
 
 def _heartbeat(rows: list[Row]) -> Heartbeat:
-    renewed, led, leaders, nodes, signals, timeline, at, halted = rows[0]
+    renewed, led, leaders, nodes, signals, timeline, at, halted, settled = rows[0]
     return Heartbeat(
         node_renewed=renewed,
         led=frozenset(led),
@@ -95,6 +97,7 @@ def _heartbeat(rows: list[Row]) -> Heartbeat:
         signals=tuple(Signal(UUID(job), token, kind) for job, token, kind in signals),
         at=at,
         halted=halted,
+        settled=settled,
     )
 
 
@@ -114,8 +117,10 @@ class NodeStore(Operations):
         heard: Sequence[UUID],
         timeout: float,
         now: Now,
+        settles: int = 0,
     ) -> Heartbeat:
-        """Renew the node and ``held``, and read the rest. ``heard``: signals already handled."""
+        """Renew the node and ``held``, and read the rest. ``heard``: signals already handled.
+        ``settles``: record that this timeline is settled."""
 
     @operation("node/sleep")
     async def set_sleeping(self, node: UUID, queues: Sequence[str]) -> None: ...

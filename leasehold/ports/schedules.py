@@ -65,6 +65,8 @@ class TickPlan:
     high_water: datetime | None
     next_at: datetime | None
     ticks: tuple[TickDecision, ...]
+    mark: int | None = None
+    """The definition that was decided, as in DueSchedule. None: any."""
 
 
 @dataclass(frozen=True, slots=True)

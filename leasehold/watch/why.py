@@ -66,7 +66,7 @@ def _later(
         tries = f"Attempt {job.attempt} of {job.max_attempts + job.crashes}"
         yield f"{tries} failed; it is retried {_when(left)}."
     elif job.held_because == "no_process":
-        yield f"The worker that took it could not start a process; it is retried {_when(left)}."
+        yield f"The worker that took it could not start it; it is retried {_when(left)}."
     elif job.held_because == "not_alone":
         yield (
             "It must run alone, because workers died while it ran. The worker that took it had "

@@ -159,7 +159,7 @@ _OUTCOMES = {
     "unknown_task": "returned to the queue: the node does not know the task",
     "unknown_version": "returned to the queue: the node does not know its version",
     "unreadable": "returned to the queue: the node could not read its arguments",
-    "no_process": "returned to the queue: the node could not start a process",
+    "no_process": "returned to the queue: the node could not start it",
 }  # fmt: skip
 
 

@@ -119,6 +119,19 @@ async def test_what_is_due_is_told_with_the_databases_time(world: World):
     assert due.spec == planned().spec
 
 
+async def test_a_decision_about_an_earlier_definition_is_not_written(world: World):
+    """Even in one release, such as one whose cron expression comes from the environment."""
+    await sync(world)
+    await world.a.lead()
+    store = world.a.store
+    [due] = await store.due_schedules("default", 10, at(1))
+    await sync(world, planned(seconds=2.0))
+    decided = plan(None, 0, mark=due.mark)
+    assert await store.fire(world.a.term, "default", [decided], at(1)) == []
+    [due] = await store.due_schedules("default", 10, at(1))
+    assert await store.fire(world.a.term, "default", [replace(decided, mark=due.mark)], at(1))
+
+
 async def test_what_cannot_be_decided_is_left_out_until_its_definition_changes(world: World):
     await sync(world, planned("bad"), planned("fine", next_at=at(1)))
     store = world.a.store

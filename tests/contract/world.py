@@ -168,11 +168,15 @@ def planned(name: str = "tick", seconds: float = 1.0, **other: Any) -> ScheduleD
 
 
 def plan(
-    seen: datetime | None, *moments: float, name: str = "tick", release: str = "r1"
+    seen: datetime | None,
+    *moments: float,
+    name: str = "tick",
+    release: str = "r1",
+    mark: int | None = None,
 ) -> TickPlan:
     """Fire at these seconds after T0; the next moment is a second after the last."""
     ticks = tuple(TickDecision(at(m), "fired", uuid4()) for m in moments)
-    return TickPlan(name, release, seen, at(moments[-1]), at(moments[-1] + 1), ticks)
+    return TickPlan(name, release, seen, at(moments[-1]), at(moments[-1] + 1), ticks, mark)
 
 
 async def _joined(

@@ -20,14 +20,13 @@ import pytest
 
 from leasehold import App
 from leasehold.config import Settings
-from leasehold.model.begins import Begins, Seen
-from leasehold.model.job import ClaimedJob
+from leasehold.model.begins import Begins
 from leasehold.model.states import State
 from leasehold.pg.schema import migrate
 from leasehold.pg.sql import statement
 from leasehold.ports import Term
 from tests.pg.bench import Bench
-from tests.pg.claim_worker import INSERT, MANY, ROUNDS, SMALL, TURN, Run, Worker
+from tests.pg.claim_worker import INSERT, MANY, ROUNDS, SMALL, Run, Worker
 from tests.support.wait import until_async
 
 COPY = "copy leasehold.job (id, queue, task_name, payload) from stdin"
@@ -485,107 +484,6 @@ async def test_each_queue_of_a_claim_has_its_own_limit_and_order(
     claimed = await worker.claim(mail=100, default=100)
     found = {q: [job.id for job in claimed if job.queue == q] for q in jobs}
     assert found == {"default": jobs["default"][4:], "mail": jobs["mail"][2:], "other": []}
-
-
-# -- turns ------------------------------------------------------------------------------------
-async def test_a_worker_claims_though_another_has_the_turn_and_stands_still(
-    bench: Bench, worker: Worker, sql: Run
-) -> None:
-    await sql(f"select pg_advisory_lock({TURN})")
-    jobs = [await bench.enqueue() for _ in range(3)]
-    assert await worker.ids() == jobs
-
-
-async def test_a_claim_has_the_turn_at_its_queue_until_it_commits(bench: Bench, sql: Run) -> None:
-    mine, others = await bench.enqueue(), f"select pg_try_advisory_xact_lock({TURN})"
-    cursor = await bench.user.execute(statement("job/claim", "leasehold"), bench.claim_params())
-    assert [row[0] for row in await cursor.fetchall()] == [mine]
-    assert await sql(others) == [(False,)]
-    await bench.user.commit()
-    assert await sql(others) == [(True,)]
-
-
-WAITS = """
-    select a.backend_xid from pg_locks l join pg_stat_activity a using (pid)
-    where l.locktype = 'advisory' and not l.granted and l.pid = %s
-"""
-
-
-async def test_a_claim_that_waits_for_its_turn_has_no_transaction_id(
-    bench: Bench, sql: Run
-) -> None:
-    """It delays neither the death of its node nor the begins of other workers."""
-    await bench.enqueue()
-    await sql(f"select pg_advisory_lock({TURN})")
-    text, params = statement("job/claim", "leasehold"), bench.claim_params()
-    found: list[Any] = []
-
-    async def seen() -> bool:
-        claim = asyncio.create_task(bench.user.execute(text, params))
-        while not claim.done() and not found:
-            found.extend(await sql(WAITS, [bench.user.info.backend_pid]))
-        await claim
-        await bench.user.rollback()
-        return bool(found)
-
-    await until_async(seen, 60, "a claim to wait for its turn")
-    assert found == [(None,)]
-
-
-async def test_a_more_urgent_job_that_comes_while_a_claim_waits_for_its_turn_goes_first(
-    bench: Bench, worker: Worker, sql: Run
-) -> None:
-    async def first() -> bool:
-        await bench.enqueue(priority=5)
-        await bench.user.execute(f"select pg_advisory_xact_lock({TURN})")
-        claim = asyncio.create_task(worker.claim(1))
-        waits = "select 1 from pg_locks where locktype = 'advisory' and not granted"
-        while not claim.done() and not await sql(waits):
-            pass
-        urgent = await bench.enqueue()
-        await bench.user.commit()
-        [job] = await claim
-        await bench.ack(job, *await worker.claim(1))
-        return job.id == urgent
-
-    await until_async(first, 60, "the more urgent job to be claimed first")
-
-
-async def test_what_a_claim_has_taken_does_not_wait_for_another_turn(
-    bench: Bench, sql: Run
-) -> None:
-    jobs = [await bench.enqueue(queue=queue) for queue in ("a", "b")]
-    await sql(f"select pg_advisory_lock({TURN.replace('default', 'b')})")
-    text = statement("job/claim", "leasehold")
-    params = {**bench.claim_params(), "queues": ["a", "b"], "limits": [9, 9]}
-    waits = "select pg_stat_get_xact_function_calls('leasehold.advisory_lock'::regproc)"
-    await bench.user.execute("set track_functions = 'all'")
-    found = [row[0] for row in await (await bench.user.execute(text, params)).fetchall()]
-    assert found == jobs
-    assert await (await bench.user.execute(waits)).fetchall() == [(None,)]
-
-
-async def test_a_claim_that_has_waited_for_its_turn_begins_behind_what_others_claimed_meanwhile(
-    bench: Bench, worker: Worker, sql: Run
-) -> None:
-    text, params = statement("job/claim", "leasehold"), bench.claim_params(limit=1)
-
-    async def behind() -> bool:
-        await bench.enqueue()
-        last = await bench.enqueue()
-        [(seat,)] = await sql("select seat from leasehold.job where id = %s", [last])
-        [other] = await (await bench.user.execute(text, params)).fetchall()
-        claim = asyncio.create_task(worker.claim())
-        waits = "select 1 from pg_locks where locktype = 'advisory' and not granted"
-        while not claim.done() and not await sql(waits):
-            pass
-        await bench.user.commit()
-        [job] = await claim
-        assert job.id == last and job.seen
-        await bench.ack(job, ClaimedJob._make(other))
-        return Seen._make(job.seen).first == seat
-
-    await until_async(behind, 60, "a claim that finds the first job that is still available")
 
 
 # -- transactions that stay open ------------------------------------------------------------------

@@ -26,6 +26,7 @@ from leasehold.model.job import JobRequest
 from leasehold.pg.connection.session import Session
 from leasehold.pg.stores.store import PgStore
 from leasehold.pg.stores.store_jobs import _copy_lines
+from leasehold.tuning import Tuning
 from tests.pg.bench import Bench
 from tests.support.wait import until, until_async
 
@@ -202,6 +203,83 @@ async def test_what_may_have_run_and_left_nothing_is_not_repeated(
         await work.enqueue(n=-1)
         await until_async(lambda: sql("select 1 where not exists (select 1 from leasehold.job)"))
     assert sorted(ran) == [-1, *range(count)]
+
+
+@pytest.mark.parametrize(
+    "later",
+    [errors.Unavailable("connection refused"), errors.ReadOnlyServer("it is a replica")],
+    ids=lambda error: type(error).__name__,
+)
+async def test_an_error_after_a_try_that_was_sent_says_that_the_job_may_be_there(
+    app: App, monkeypatch: pytest.MonkeyPatch, later: errors.LeaseholdError
+) -> None:
+    @app.task(name="t")
+    async def work() -> None: ...
+
+    store = await app.store()
+    enqueue, tries = store.enqueue, 0
+
+    async def lost(*given: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        if tries > 1:
+            raise later
+        await enqueue(*given)
+        raise errors.Unavailable("the answer was lost", sent=True)
+
+    monkeypatch.setattr(store, "enqueue", lost)
+    with pytest.raises(errors.Unavailable, match=later.what) as failed:
+        await work.enqueue()
+    assert failed.value.sent and tries == Tuning.enqueue_tries
+    assert len(await app.jobs()) == 1
+
+
+async def test_many_jobs_are_enqueued_although_their_wake_up_fails(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task(name="t")
+    async def work() -> None: ...
+
+    pool = (await app.store())._pool
+    fetch = pool.fetch
+
+    async def refused(name: str, *given: Any) -> Any:
+        if name == "job/wake":
+            raise errors.ReadOnlyServer("it is a replica")
+        return await fetch(name, *given)
+
+    monkeypatch.setattr(pool, "fetch", refused)
+    assert len(await app.enqueue_many([work.job() for _ in range(30)])) == 30
+    monkeypatch.undo()
+    assert len(await app.jobs()) == 30
+
+
+async def test_a_wait_for_a_job_goes_on_while_the_server_is_a_replica(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task(name="t")
+    async def work() -> int:
+        return 7
+
+    job = await work.enqueue()
+    store = await app.store()
+    get, looks = store.get, 0
+
+    async def replica(*given: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        if 1 < looks < 4:
+            raise errors.ReadOnlyServer("it is a replica")
+        return await get(*given)
+
+    monkeypatch.setattr(store, "get", replica)
+    waiting = asyncio.create_task(job.wait(timeout=60))
+    await until_async(lambda: looks > 3)
+    async with app.node():
+        assert await waiting == 7
+    looks = 1
+    with pytest.raises(errors.ReadOnlyServer):
+        await job.wait(timeout=60)
 
 
 async def test_an_id_that_waits_under_another_key_holds_no_second_key(sql: Any) -> None:

@@ -183,7 +183,13 @@ async def test_what_is_not_named_is_seen(
 async def test_a_guard_plans_its_heartbeat_once(migrated: str) -> None:
     """A heartbeat's generic plan looks more expensive than one for its values."""
     session = await Session.open(Settings(dsn=migrated), "guard")
-    beat: dict[str, Any] = {"node": NOBODY, "token": 1, "info": Jsonb({}), "now": None}
+    beat: dict[str, Any] = {
+        "node": NOBODY,
+        "token": 1,
+        "info": Jsonb({}),
+        "now": None,
+        "settles": 0,
+    }
     held: dict[str, list[Any]] = {"held_leader": [], "held_token": []}
     lists: dict[str, list[Any]] = {**held, "watched": ["shop"], "heard": []}
     for _ in range(20):

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 
 from leasehold import Context
@@ -19,7 +20,7 @@ from leasehold.jobs.running import Claim, Running
 from leasehold.model.job import ClaimedJob
 from leasehold.pg.stores.store import PgStore
 from tests.services.several import TIMES, Database, several_apps
-from tests.support.wait import forever, until_async
+from tests.support.wait import forever, until, until_async
 
 JOBS = 40
 FAR = 1.3 * TIMES.trust / JOBS
@@ -61,6 +62,31 @@ async def test_many_overdue_jobs_over_a_slow_link_do_not_fence_their_node(databa
     assert len(await database.events("job_requeued")) == JOBS, "each once"
     assert not await database.events("node_fenced")
     await until_async(lambda: sorted(set(runs)) == sorted(job.id for job in jobs), 1)
+
+
+async def test_a_job_that_has_ended_and_is_not_recorded_yet_is_not_taken_away(database, direct_dsn):
+    """The next job blocks the event loop, so the acker cannot write for a while."""
+    app = database.app()
+    taken = "select 1 from leasehold.job where id = %s and node is null"
+    ran: list[str] = []
+
+    @app.task(requeue_after=1.0, max_attempts=1)
+    async def brief() -> None:
+        ran.append("brief")
+
+    @app.task(requeue_after=1.0)
+    async def blocks(ctx: Context) -> None:
+        ran.append("blocks")
+        if ran.count("blocks") == 1:
+            with psycopg.connect(direct_dsn, autocommit=True) as connection:
+                until(lambda: connection.execute(taken, [ctx.job_id]).fetchall(), 60)
+
+    jobs = await app.enqueue_many([brief.using(priority=-1).job(), blocks.job()])
+    async with app.node():
+        for job in jobs:
+            await job.wait(timeout=60)
+    assert ran == ["brief", "blocks", "blocks"]
+    assert len(await database.events("job_requeued")) == 1
 
 
 def test_a_look_goes_on_where_the_last_one_ended_also_while_the_loop_is_blocked():

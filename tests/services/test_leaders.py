@@ -97,6 +97,40 @@ async def test_callbacks_hear_of_each_gain_and_loss_and_may_fail(database):
     assert failed["error"] == "Mute: (its str() raised LookupError)"
 
 
+async def test_a_callback_that_waits_for_what_it_cancelled_ends_no_candidacy(database):
+    app = database.app()
+
+    async def lost(lead: Leader) -> None:
+        engine = asyncio.create_task(forever())
+        await asyncio.sleep(0)
+        engine.cancel()
+        await engine
+
+    async with app.leader("engine", on_loss=lost) as lead:
+        first = await lead.wait(timeout=30)
+        await fence_off(database)
+        await lead.lost.wait()
+        assert await lead.wait(timeout=30) > first
+    async with database.app().leader("engine") as other:
+        await other.wait(timeout=30)
+    [failed, *_] = await until_async(lambda: database.events("callback_failed"))
+    assert failed["error"].startswith("CancelledError")
+
+
+async def test_a_leader_waits_no_longer_when_its_advisory_lock_is_back(database, monkeypatch):
+    async with database.app().leader("engine") as lead:
+        term = await lead.wait(timeout=30)
+        now, asked = Leader._now, 0
+
+        def not_at_first(self: Leader) -> Any:
+            nonlocal asked
+            asked += 1
+            return now(self) if asked > 2 else None
+
+        monkeypatch.setattr(Leader, "_now", not_at_first)
+        assert await lead.wait(timeout=30) == term
+
+
 # -- running while it leads ------------------------------------------------------------------------
 async def test_a_body_is_cancelled_at_a_loss_and_begins_anew_with_the_next_term(database):
     app = database.app()

@@ -165,6 +165,16 @@ async def test_a_wait_with_a_limit_ends_and_leaves_nothing_behind(database):
     assert await two.lock("x").try_acquire()
 
 
+async def test_after_a_promotion_a_lock_is_free_at_once_when_a_node_has_waited_for_all(database):
+    """Even for a process that lives for less time than that."""
+    await database.sql("update leasehold.incarnation set added = added + 1")
+    assert not await database.app().lock("new").try_acquire()
+    settled = "select 1 from leasehold.incarnation where settled = added + seen"
+    async with database.app().node():
+        await until_async(lambda: database.sql(settled), 60, "the timeline to be settled")
+    assert await database.app().lock("other").try_acquire()
+
+
 async def test_a_timeout_of_zero_is_one_try_that_gets_a_free_lock(database):
     one, two = database.app(), database.app()
     async with one.lock("x", timeout=0) as lock:

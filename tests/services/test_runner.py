@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -16,6 +17,7 @@ import pytest
 
 from leasehold.config import Settings
 from leasehold.env import Env
+from leasehold.errors import ReadOnlyServer
 from leasehold.jobs.attempt import Attempts
 from leasehold.jobs.executor import Executor, Lane
 from leasehold.jobs.failed_starts import Starts
@@ -25,7 +27,7 @@ from leasehold.loops.service import ServiceContext
 from leasehold.model.job import ClaimedJob
 from leasehold.model.outcome import Cancel, Complete, Fail, Unable
 from leasehold.tuning import Tuning
-from tests.support.wait import until_async
+from tests.support.wait import until, until_async
 
 NODE = UUID(int=1)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -108,6 +110,52 @@ async def test_what_a_handler_sets_in_its_context_is_not_seen_by_the_next(shop: 
     await shop.done(30)
     assert seen == [""] * 30
     assert set(shop.outcomes.values()) == {Complete()}
+
+
+async def test_what_a_handler_started_cannot_cancel_the_next_one(shop: Workshop) -> None:
+    """Both wake up at once, and the handler ends first."""
+    told = asyncio.Event()
+
+    async def watch(parent: asyncio.Task[Any]) -> None:
+        await told.wait()
+        parent.cancel()
+
+    async def watched(n: int) -> None:
+        if n == 0:
+            me = asyncio.current_task()
+            assert me
+            watches.append(asyncio.create_task(watch(me)))
+            await told.wait()
+            until(partial(later, time.perf_counter() + 2 * Tuning.stretch_seconds), 30)
+
+    def later(moment: float) -> bool:
+        return time.perf_counter() > moment
+
+    watches: list[asyncio.Task[None]] = []
+    shop.submit(watched, range(1))
+    await until_async(lambda: watches)
+    told.set()
+    await shop.done(1)
+    await watches[0]
+    shop.submit(watched, range(1, 10))
+    await shop.done(10)
+    assert set(shop.outcomes.values()) == {Complete()}
+
+
+async def test_a_start_that_the_server_refuses_is_tried_again(shop: Workshop) -> None:
+    """As in a failover, where the first server that answers is a replica."""
+
+    async def refused(*_: Any) -> bool:
+        raise ReadOnlyServer("it is a replica")
+
+    async def work(n: int) -> None:
+        raise AssertionError("it was not started")
+
+    shop.start = refused  # type: ignore[method-assign]
+    shop.submit(work, range(1), crashes=1)
+    await shop.done(1)
+    assert isinstance(shop.outcomes[0], Unable)
+    assert "it is a replica" in shop.outcomes[0].error
 
 
 async def test_handlers_that_wait_run_side_by_side_up_to_the_slots(shop: Workshop) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from leasehold.config import Timings, wait_seconds
-from leasehold.model.lease import Lease, Phase, Seen
+from leasehold.model.lease import Lease, Phase, Seen, Timeline
 from tests.unit.lease_world import BROKEN, World
 
 ME, OTHER = UUID(int=1), UUID(int=2)
@@ -197,6 +197,26 @@ def test_after_a_promotion_the_wait_is_that_of_the_longest_lease():
     lease.timeline.longest = 30.0
     lease.observe(row(timeline=2), 100.0)
     assert lease.may_act_at() == 100.0 + wait_seconds(30.0)
+
+
+def test_on_a_settled_timeline_a_row_from_before_it_is_free_at_once():
+    lease = follower()
+    lease.observe(row(node=None, timeline=2), 100.0)
+    lease.timeline.settled = 2
+    assert lease.may_act_at() == 100.0
+    lease.observe(row(node=None, timeline=3), 120.0)
+    assert lease.may_act_at() == 120.0 + W, "the next one is not settled"
+
+
+def test_a_timeline_is_settled_when_it_was_seen_for_the_longest_wait():
+    timeline = Timeline(longest=30.0)
+    timeline.saw(2, 100.0)
+    assert timeline.settles(100.0 + wait_seconds(30.0) - 0.1) == 0
+    assert timeline.settles(100.0 + wait_seconds(30.0)) == 2
+    timeline.settled = 2
+    assert timeline.settles(1e9) == 0, "once"
+    timeline.saw(3, 2e9)
+    assert timeline.settles(2e9) == 0, "each timeline has a wait of its own"
 
 
 def test_nobody_acts_on_a_row_that_was_not_seen():

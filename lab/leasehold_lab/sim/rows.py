@@ -210,6 +210,7 @@ class SimDatabase:
         self.clock = clock
         self.on_notify = on_notify
         self.timeline = 1
+        self.settled = 0
         self.sequence = 0
         self.seats = 0
         self.xids = 0

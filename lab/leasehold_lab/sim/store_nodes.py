@@ -50,8 +50,12 @@ class SimNodes(NodeStore):
         heard: Sequence[UUID],
         timeout: float,
         now: Now,
+        settles: int = 0,
     ) -> Heartbeat:
         db = self.db
+        settled = db.settled  # as before
+        if settles == db.timeline:
+            db.settled = settles
         moment = db.at(now)
         # the answer has the earlier rows: all parts of a statement see one snapshot
         leaders = {
@@ -76,7 +80,7 @@ class SimNodes(NodeStore):
             Signal(job, tok, kind) for (of, job, kind), tok in db.signals.items() if of == node
         )
         halted = renewed and me is not None and me.halted
-        return Heartbeat(renewed, frozenset(led), leaders, nodes, signals, moment, halted)
+        return Heartbeat(renewed, frozenset(led), leaders, nodes, signals, moment, halted, settled)
 
     def _leader_seen(self, name: str) -> Seen:
         row = self.db.leaders[name]
@@ -277,7 +281,7 @@ class SimNodes(NodeStore):
             self.db.bids.append((name, node))
         if name not in self.db.leaders or name not in self.db.fences:
             return None
-        return LockSeen(self._leader_seen(name), first)
+        return LockSeen(self._leader_seen(name), first, self.db.settled)
 
     async def drop_bid(self, name: str, node: UUID) -> bool:
         there = (name, node) in self.db.bids

@@ -94,6 +94,8 @@ class SimSchedules(ScheduleStore):
                 continue
             if (row.release, row.high_water) != (decided.release, decided.seen):
                 continue
+            if decided.mark not in (None, _mark(row)):
+                continue
             marks = [mark for mark in (row.high_water, decided.high_water) if mark is not None]
             row.high_water, row.next_at = max(marks, default=None), decided.next_at
             if row.former and not _undecided(row.former, decided.next_at):

@@ -43,6 +43,7 @@ _WHAT_TO_DO: dict[type[errors.LeaseholdError], str] = {
 
 # Messages of refused connections, for which libpq has no SQLSTATE.
 _BY_WORDS = (
+    ("temporary failure in name resolution", errors.Unavailable),
     ("password authentication failed", errors.WrongPassword),
     ("no password supplied", errors.WrongPassword),
     ("no pg_hba.conf entry", errors.WrongPassword),

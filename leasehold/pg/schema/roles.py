@@ -121,7 +121,7 @@ def script(schema: str) -> str:
 _SIGNATURES = {
     "enqueue": "enqueue(jsonb, timestamptz, boolean)",
     "partitions": "partitions(timestamptz, integer, integer)",
-    "note_timeline": "note_timeline()",
+    "note_timeline": "note_timeline(bigint)",
 }
 
 

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
-from leasehold.errors import Conflict, PermissionDenied, Unavailable
+from leasehold.errors import Conflict, LeaseholdError, PermissionDenied
 from leasehold.model.begins import Begins, Seen
 from leasehold.model.filter import JobFilter
 from leasehold.model.job import COLUMNS, BulkJob, ClaimedJob, JobRecord, JobRequest, plain_first_try
@@ -72,7 +72,7 @@ class PgJobs(JobStore, DashboardStore):
         # prepares each block while the server works on the previous one
         await self._pool.copy("job/copy", _copy_lines(jobs, queues), most, most_bytes)
         # The jobs are committed. A lost wake-up costs one poll and is not the caller's error.
-        with suppress(Unavailable):
+        with suppress(LeaseholdError):
             await self._pool.fetch("job/wake", {"queues": sorted(queues)})
 
     async def claim(

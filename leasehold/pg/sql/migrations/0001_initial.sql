@@ -29,10 +29,11 @@ create table leasehold.incarnation (
     -- the server's timeline when a node last read it
     seen   bigint  not null,
     -- the timelines of earlier servers, and one for each time that a person lifted the tokens
-    added  bigint  not null default 0
+    added  bigint  not null default 0,
+    -- the timeline that a node saw for as long as any lease lasts: nobody relies on what a promotion to it lost
+    settled bigint not null default 0
 );
-insert into leasehold.incarnation (told, seen)
-select t is not null, coalesce(t, 1) from leasehold.server_timeline() t;
+insert into leasehold.incarnation (told, seen) select t is not null, coalesce(t, 1) from leasehold.server_timeline() t;
 
 -- The upper half of every token, plus one: the server's timeline plus "added". A claim reads it without an exception
 -- block, which would be a subtransaction each time. Heartbeats notice when the server refuses.
@@ -53,8 +54,8 @@ begin
 end $$;
 
 -- The same, and record the server's timeline. If it is lower, the data came from another server, whose timelines are
--- added. A row that was deleted by hand is created again.
-create function leasehold.note_timeline() returns bigint
+-- added. A row that was deleted by hand is created again. settles: record that this timeline is settled.
+create function leasehold.note_timeline(settles bigint default 0) returns bigint
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
     known leasehold.incarnation;
@@ -71,9 +72,12 @@ begin
         where i.told <> (ours is not null) or i.seen <> coalesce(ours, 1);
         return leasehold.timeline();
     end if;
+    if settles > known.settled and settles = known.added + known.seen then
+        update leasehold.incarnation set settled = settles;
+    end if;
     return known.added + known.seen; -- every heartbeat ends here
 end $$;
-revoke execute on function leasehold.note_timeline() from public;
+revoke execute on function leasehold.note_timeline(bigint) from public;
 
 -- Raise all future tokens above all earlier ones, even above those that only external systems know: for data from an
 -- older backup, and for a failover that lost commits on a server that does not report its timeline.
@@ -303,9 +307,7 @@ create table leasehold.shared_begin (
 );
 insert into leasehold.shared_begin (slot) select generate_series(1, 16);
 do $$ begin
-    for slot in 1 .. 16 loop
-        execute format('create sequence leasehold.begin_%s as bigint', slot);
-    end loop;
+    for slot in 1 .. 16 loop execute format('create sequence leasehold.begin_%s as bigint', slot); end loop;
 end $$;
 
 -- What a node must know to run a job: a name among leasehold.node.tasks.
@@ -1443,8 +1445,7 @@ end $$;
 --
 -- A level is a queue, a priority and whether its jobs are fresh. For each level that it knows, a worker says where to
 -- begin: no available job is before that seat. A claim goes through the stretches of its queues: the known levels, and
--- the gaps between them, where it finds the jobs of unknown levels. It looks before it takes, because a look that finds
--- nothing needs no xid.
+-- the gaps between them, where it finds the jobs of unknown levels. It looks before it takes: an empty look needs no xid.
 --
 -- seen, in the first job's row of a level, has what the claim found there: priority, fresh, the first available seat, the
 -- highest seat taken before the claim got its xid, that xid, the oldest xid that still ran when it began, and the
@@ -1540,9 +1541,7 @@ begin
                     select j.ctid as at_row from leasehold.job j
                     where j.ready and j.node is null and j.queue = stretch.queue and j.priority = at_priority
                       and j.fresh = at_fresh and j.seat >= first and j.task_name <> all (not_tasks)
-                    order by j.seat
-                    limit wanted
-                    for update skip locked
+                    order by j.seat limit wanted for update skip locked
                 ), taken as (
                     update leasehold.job j
                     set node = claimant, attempt = least(j.attempt + 1, 32767), claimed_at = coalesce(clock, now()),
@@ -1864,9 +1863,8 @@ create view leasehold.locks as
 -- not grant execution of those that write.
 
 alter function leasehold.enqueue(jsonb, timestamptz, boolean) security definer set search_path = pg_catalog, pg_temp;
-alter function leasehold.partitions(timestamptz, integer, integer) security definer set search_path = pg_catalog, pg_temp;
--- It writes moments into statements, and must be able to read them back.
-alter function leasehold.partitions(timestamptz, integer, integer) set datestyle = 'ISO' set timezone = 'UTC';
+alter function leasehold.partitions(timestamptz, integer, integer) security definer set search_path = pg_catalog, pg_temp
+    set datestyle = 'ISO' set timezone = 'UTC'; -- so that it can read the moments that it writes into statements
 -- In the user's sessions, as in our own: rows are found by their keys, even if the plan was made when there were none.
 -- A small table may still be scanned, which then looks costly: no jit.
 alter function leasehold.enqueue(jsonb, timestamptz, boolean) set enable_seqscan = off set jit = off;

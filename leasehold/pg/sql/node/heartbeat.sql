@@ -27,5 +27,5 @@ select exists (select 1 from me),
         from leasehold.node n left join leasehold.release r on r.app = n.app and r.name = n.release),
        (select coalesce(json_agg(json_build_array(s.job_id, s.claim_token, s.kind)), '[]')
         from leasehold.signal s where s.node = %(node)s and s.job_id <> all (%(heard)s::uuid[])),
-       leasehold.note_timeline(), coalesce(%(now)s::timestamptz, clock_timestamp()),
-       coalesce((select halted from me), false)
+       leasehold.note_timeline(%(settles)s), coalesce(%(now)s::timestamptz, clock_timestamp()),
+       coalesce((select halted from me), false), coalesce((select i.settled from leasehold.incarnation i), 0)

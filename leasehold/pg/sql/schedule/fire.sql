@@ -9,7 +9,7 @@ with f as materialized (
     select 1 from leasehold.fence where name = %(term_leader)s and token = %(term_token)s for share
 ), p as materialized (
     select * from jsonb_to_recordset(%(plans)s::jsonb)
-        as x (name text, release text, seen timestamptz, high_water timestamptz, next_at timestamptz, ticks jsonb)
+        as x (name text, release text, mark bigint, seen timestamptz, high_water timestamptz, next_at timestamptz, ticks jsonb)
 ), free as materialized (
     -- a user's transaction may hold a row that it puts or deletes; the others fire meanwhile
     select s.name from leasehold.schedule s
@@ -25,6 +25,7 @@ with f as materialized (
     from p
     where s.app = %(app)s and s.name = p.name and s.release = p.release and not s.paused
       and s.name = any (array(select name from free))
+      and (p.mark is null or jsonb_hash_extended(s.spec, 0) = p.mark)
       and s.high_water is not distinct from p.seen and exists (select 1 from f)
     returning s.app, s.name, p.ticks
 ), ledger as (
