@@ -24,6 +24,7 @@ from leasehold.errors import (
     WrongDsn,
     WrongPassword,
 )
+from leasehold.pg.connection.faults import translate
 from leasehold.pg.connection.session import Session
 from leasehold.pg.schema import migrate
 from tests.support.pgbouncer import PgBouncer
@@ -64,6 +65,14 @@ async def test_an_address_that_cannot_be_read(dsn: str) -> None:
 
 async def test_a_host_that_does_not_exist() -> None:
     await refuses("postgresql://u@no-such-host.invalid/x", WrongDsn, "Check the host, the port")
+
+
+def test_a_name_server_that_does_not_answer_may_answer_later() -> None:
+    words = "failed to resolve host 'db': [Errno -3] Temporary failure in name resolution"
+    error = translate(psycopg.OperationalError(words), sent=False)
+    assert isinstance(error, Unavailable) and not error.sent
+    words = "failed to resolve host 'db': [Errno -2] Name or service not known"
+    assert isinstance(translate(psycopg.OperationalError(words), sent=False), WrongDsn)
 
 
 async def test_a_database_or_role_that_does_not_exist(direct_dsn: str) -> None:
