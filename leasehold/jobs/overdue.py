@@ -63,8 +63,8 @@ class Overdue:
                 yield claim
 
     def _too_late(self, claim: Claim) -> bool:
-        limit, over = claim.job.requeue_after, claim.ended or claim.lost
-        over = over or claim.completed_elsewhere
+        over = claim.ended or claim.lost or claim.completed_elsewhere
+        limit = claim.job.requeue_after
         return limit is not None and not over and self._seconds(claim) > limit
 
     def given_up(self, claim: Claim) -> None:

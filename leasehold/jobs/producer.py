@@ -178,8 +178,7 @@ class ClaimDesk:
         not_tasks: Sequence[str],
         now: datetime | None,
     ) -> list[ClaimedJob]:
-        clock = self._env.boot_now()
-        if self._refused_until <= clock < self._apart_until:
+        if self._refused_until <= self._env.boot_now() < self._apart_until:
             try:
                 return await self._claims.claim(node, epoch, limits, not_tasks, now, self._begins)
             except errors.Unavailable as error:

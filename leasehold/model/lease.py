@@ -74,7 +74,7 @@ class Timeline:
 
     def settles(self, now: float) -> int:
         """Return the timeline to record as settled, or 0."""
-        waited = now >= self.since + wait_seconds(self.longest)
+        waited = self.longest > 0 and now >= self.since + wait_seconds(self.longest)
         return self.number if waited and self.number != self.settled else 0
 
     def saw(self, number: int, received_at: float) -> None:

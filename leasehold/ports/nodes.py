@@ -79,6 +79,7 @@ class LockSeen:
     first: UUID | None
     """The node whose turn it is, as of before the read."""
     settled: int
+    """See ``Timeline.settled``."""
 
 
 def _heartbeat(rows: list[Row]) -> Heartbeat:

@@ -209,8 +209,10 @@ def test_on_a_settled_timeline_a_row_from_before_it_is_free_at_once():
 
 
 def test_a_timeline_is_settled_when_it_was_seen_for_the_longest_wait():
-    timeline = Timeline(longest=30.0)
+    timeline = Timeline()
     timeline.saw(2, 100.0)
+    assert timeline.settles(1e9) == 0, "no heartbeat has told the leases yet"
+    timeline.longest = 30.0
     assert timeline.settles(100.0 + wait_seconds(30.0) - 0.1) == 0
     assert timeline.settles(100.0 + wait_seconds(30.0)) == 2
     timeline.settled = 2
