@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from leasehold.config import Timings, wait_seconds
-from leasehold.model.lease import Lease, Phase, Seen
+from leasehold.model.lease import Lease, Phase, Seen, Timeline
 
 _LONG, _SHORT = Timings.derive(15), Timings.derive(9)
 
@@ -56,6 +56,9 @@ class World:
         self.rate_error = 1e-3
         self.longest_known = _LONG.lease
         """As the nodes' rows say."""
+        self.settled = 0
+        """The timeline that is settled, as the database says."""
+        self.timeline_kind: type[Timeline] = Timeline
         if broken:
             broken(self)
         self.processes = [self._process(i) for i in range(2)]
@@ -63,8 +66,8 @@ class World:
     def _process(self, number: int) -> Process:
         timings = self.rng.choice([_LONG, _SHORT])
         rate = 1 + self.rng.choice([-1, 0, 1]) * self.rate_error
-        lease = self.lease_kind(UUID(int=number + 1), timings)
-        lease.timeline.longest = self.longest_known
+        timeline = self.timeline_kind(longest=self.longest_known)
+        lease = self.lease_kind(UUID(int=number + 1), timings, timeline=timeline)
         return Process(lease, rate, self.rng.choice([0.0, 1000.0, -5.0]))
 
     # -- what may happen -------------------------------------------------------------------------
@@ -131,10 +134,19 @@ class World:
 
     # -- a process -------------------------------------------------------------------------------
     def _poll(self, p: Process, now: float) -> None:
-        self._send(p, lambda: self._observed(p, self.row))
+        settles = p.lease.timeline.settles(now)
+        self._send(p, lambda: self._observed(p, self.row, settles))
 
-    def _observed(self, p: Process, seen: Seen) -> Answer:
-        return lambda at: p.lease.observe(seen, at)
+    def _observed(self, p: Process, seen: Seen, settles: int) -> Answer:
+        if settles == self.row.timeline:
+            self.settled = settles
+        settled = self.settled
+
+        def answer(at: float) -> None:
+            p.lease.timeline.settled = max(settled, p.lease.timeline.settled)
+            p.lease.observe(seen, at)
+
+        return answer
 
     def _acquire(self, p: Process, now: float) -> None:
         seen = p.lease.wants(now)
@@ -308,6 +320,14 @@ def a_wait_after_a_promotion_by_the_row_that_was_kept(world: World) -> None:
     world.longest_known = 0.0
 
 
+def a_timeline_that_is_settled_at_once(world: World) -> None:
+    class Hasty(Timeline):
+        def settles(self, now: float) -> int:
+            return self.number if self.number != self.settled else 0
+
+    world.timeline_kind = Hasty
+
+
 def clocks_that_run_a_tenth_apart(world: World) -> None:
     """Not a protection but an assumption: the waits stand on it."""
     world.rate_error = 0.1
@@ -324,5 +344,6 @@ BROKEN = [
     a_shortcut_right_after_a_promotion,
     a_timeline_that_was_in_sight_before_it_began,
     a_wait_after_a_promotion_by_the_row_that_was_kept,
+    a_timeline_that_is_settled_at_once,
     clocks_that_run_a_tenth_apart,
 ]
