@@ -192,9 +192,9 @@ class Tuning:
     """Cancels kept for claims that are not here. The oldest are dropped first."""
     read_rows: int = 10_000
     """The most nodes, leaders or schedules that are read for people."""
-    check_schedules: int = 500
+    check_discards: int = 5000
     check_deaths: int = 50
-    """The most schedules, with their last jobs, and dead nodes that the checks examine."""
+    """The most discarded jobs and dead nodes that the checks examine."""
     follow_events: int = 1000
     """How many of the newest events one read fetches."""
     term_events: int = 5000

@@ -54,6 +54,10 @@ def deadlines(state: str | None, name: str | None, unhandled: bool, limit: int, 
     """List deadlines: open ones by due time, then closed ones, newest first."""
     found: Sequence[Any]
     if unhandled:
+        if state or name:
+            raise click.UsageError(
+                "--unhandled shows breaches of all names: drop --state and --name"
+            )
         found = look(lambda inspector: inspector.unhandled_breaches(limit))
     else:
         found = look(lambda inspector: inspector.deadlines(state, name, limit))

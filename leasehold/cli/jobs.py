@@ -106,7 +106,8 @@ def _act_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--reason", default="", help="Reason to record with the job.")
 def cancel_job(job_id: str | None, where: str | None, yes: bool, reason: str, **_: Any) -> None:
     """Cancel waiting jobs; request cancellation of running jobs."""
-    if _many("cancel", job_id, where, yes, "cancelled, or cancellation requested if running"):
+    told_many = "cancelled, or cancellation requested if running"
+    if _many("cancel", job_id, where, yes, told_many, reason):
         return
     found = _on_one(job_id, lambda acting, job: acting.cancel(job, reason))
     told = {"waiting": "was cancelled", "running": "was asked to stop"}
@@ -129,7 +130,7 @@ def retry_job(job_id: str | None, where: str | None, yes: bool, **_: Any) -> Non
 @click.option("--reason", default="", help="Reason to record with the job.")
 def discard_job(job_id: str | None, where: str | None, yes: bool, reason: str, **_: Any) -> None:
     """Discard waiting and quarantined jobs."""
-    if _many("discard", job_id, where, yes, "discarded"):
+    if _many("discard", job_id, where, yes, "discarded", reason):
         return
     found = _on_one(job_id, lambda acting, job: acting.discard(job, reason))
     state = found[1]
@@ -186,20 +187,24 @@ def _say(found: Found, told: dict[str, str], otherwise: str) -> None:
         end_badly()
 
 
-def _many(verb: str, job_id: str | None, where: str | None, yes: bool, told: str) -> bool:
+def _many(
+    verb: str, job_id: str | None, where: str | None, yes: bool, told: str, reason: str = ""
+) -> bool:
     """Act on all matching jobs, after a preview. False if the command is about one job."""
     if (job_id is None) == (where is None):
         raise click.UsageError("Give a job ID or --where FILTER.")
     if where is None:
         return False
+    from leasehold.watch.operator import REST  # imported late: --help must be quick
+
     wanted, words = parse(where), where
     if not yes:
-        count, more = act(lambda acting: acting.preview(wanted))
+        count, more = act(lambda acting: acting.preview(wanted, verb))
         number = f"{count:,} or more jobs" if more else counted(count, "job")
-        if not count:
+        if not count and not more:
             click.echo("No matching jobs.")
             return True
         click.confirm(f"{verb.capitalize()} {number}?", abort=True)
-    count = act(lambda acting: acting.bulk(verb, wanted, words))
-    click.echo(f"{counted(count, 'job')} {told}.")
+    count, more = act(lambda acting: acting.bulk(verb, wanted, words, reason))
+    click.echo(f"{counted(count, 'job')} {told}.{REST if more else ''}")
     return True

@@ -9,14 +9,16 @@ from typing import Any
 
 from leasehold.cli.fitting import Column
 from leasehold.errors import error_line
+from leasehold.model.masking import masked
 
 Row = dict[str, Any]
 LINE_CHARS = 120
 
 
 def as_row(record: Any) -> Row:
-    """A record from the client as a row."""
-    return {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
+    """A record from the client as a row, with secrets masked."""
+    row = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
+    return row | {name: masked(row[name]) for name in ("payload", "result") if name in row}
 
 
 def _key(name: str) -> Callable[[Row], Any]:

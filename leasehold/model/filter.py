@@ -42,6 +42,8 @@ class JobFilter:
     first: UUID = _LOWEST
     last: UUID = _HIGHEST
     tag: str | None = None
+    unfinished: bool = False
+    """Leave out the jobs that have ended."""
 
     @classmethod
     def only(

@@ -94,7 +94,7 @@ class OperatorStore(Operations):
         self, seconds: float, limit: int, now: Now
     ) -> list[FailingSchedule]:
         """Return schedules whose newest job failed for good, and none of whose last five jobs
-        completed within that time."""
+        completed within that time. Looks at ``limit`` jobs that failed for good."""
 
     async def check_schema(self) -> None:
         """Raise SchemaTooOld or SchemaTooNew if this version cannot work with the schema."""
@@ -103,4 +103,5 @@ class OperatorStore(Operations):
     async def lately(
         self, kinds: Sequence[str], seconds: float, limit: int, now: Now
     ) -> list[EventView]:
-        """Return events of these kinds of the last ``seconds``, the newest first."""
+        """Return events of these kinds of the last ``seconds``, at most ``limit`` of each kind, the
+        newest first."""

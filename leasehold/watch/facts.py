@@ -61,7 +61,8 @@ class Facts:
         nodes = [node for node in self.nodes if node.app in apps]
         died = [row for row in self.died if row.app in apps]
         ids = {node.id for node in nodes}
-        workers = {row.worker_id for row in nodes} | {row.worker_id for row in died}
+        others = {row.worker_id for row in self.nodes if row.app not in apps}
+        others |= {row.worker_id for row in self.died if row.app not in apps}
         return replace(
             self,
             nodes=nodes,
@@ -69,7 +70,8 @@ class Facts:
             leaders=[row for row in self.leaders if row.name in apps or row.node in ids],
             schedules=[row for row in self.schedules if row.app in apps],
             failing=[row for row in self.failing if row.app in apps],
-            events=[event for event in self.events if event.worker_id in workers],
+            # a node that has left is not known any more; nobody would see its events otherwise
+            events=[event for event in self.events if event.worker_id not in others],
         )
 
     def ago(self, moment: datetime) -> float:

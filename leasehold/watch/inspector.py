@@ -118,7 +118,7 @@ class Inspector:
             unhandled=await store.unhandled_breaches(Tuning.unhandled_days, 100, now),
             transactions=await store.transactions(20, now),
             failures=await self._failures(now),
-            failing=await store.failing_schedules(TROUBLE_SECONDS, Tuning.check_schedules, now),
+            failing=await store.failing_schedules(TROUBLE_SECONDS, Tuning.check_discards, now),
             died=await store.died(DEATH_SECONDS, Tuning.check_deaths, now),
             pin_seconds=self._settings.pin_seconds,
             overdue_seconds=self._settings.overdue_seconds,
@@ -180,11 +180,16 @@ class EventFeed:
         self._store = store
         self._kind = kind
         self._seen: set[int] | None = None
+        self._floor: int | None = None
+        """Events up to this id are not read again."""
 
     async def fresh(self, first: int = 10) -> tuple[list[EventView], bool]:
         """The events since the last call, the oldest first (at the first call, the newest
         ``first``), and whether some were missed because there were too many."""
-        rows = await self._store.events(self._kind, None, Tuning.follow_events)
+        newest = await self._store.events(None, None, 1)
+        rows = await self._store.events(self._kind, self._floor, Tuning.follow_events)
+        if newest:  # so that the next look for a rare kind need not read the whole table
+            self._floor = newest[0].id - Tuning.follow_events
         ids = {row.id for row in rows}
         seen, self._seen = self._seen, ids
         if seen is None:

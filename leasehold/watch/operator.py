@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -16,6 +17,7 @@ from leasehold.loops.recorder import as_row
 from leasehold.model.filter import JobFilter, ids_that_begin
 from leasehold.model.missed import Missed
 from leasehold.model.schedule import Spec
+from leasehold.model.states import State
 from leasehold.ports import NodeView, Now, Reports, ScheduleDefinition, Store
 from leasehold.telemetry import log, make_event
 from leasehold.tuning import Tuning
@@ -24,6 +26,7 @@ from leasehold.watch.inspector import Inspector
 from leasehold.watch.terms import EndedTerm, with_ends
 
 ACTS = ("retry", "cancel", "discard")
+REST = " More jobs may match: repeat the action, or narrow the filter."
 _PAUSE_TRIES = 3
 _SHOWN_IDS = 5
 
@@ -137,36 +140,60 @@ class Operator:
         return count
 
     # -- many ------------------------------------------------------------------------------------
-    async def preview(self, wanted: JobFilter) -> tuple[int, bool]:
-        """How many jobs a filter matches, up to the limit of one action, and whether there may be
-        more, which the action would find."""
-        found, more = await self.reports.matching(wanted, Tuning.acted_jobs)
+    async def preview(self, wanted: JobFilter, act: str | None = None) -> tuple[int, bool]:
+        """How many jobs a filter matches that the action may change (None: any action), up to the
+        limit of one action, and whether there may be more, which the action would find."""
+        found, more = await self._found(act, wanted)
         return len(found), more
 
-    async def bulk(self, act: str, wanted: JobFilter, words: str) -> int:
-        """``retry``, ``cancel`` or ``discard`` the matching jobs, at most ``acted_jobs``, and
-        return how many changed. ``words``: the filter as the person typed it, for the record."""
+    async def bulk(
+        self, act: str, wanted: JobFilter, words: str, reason: str = ""
+    ) -> tuple[int, bool]:
+        """``retry``, ``cancel`` or ``discard`` the matching jobs, at most ``acted_jobs``. Returns
+        how many changed, and whether more may match. ``words``: the filter as the person typed it,
+        for the record. Raises BadFilter if a repetition would find the same jobs again."""
         if act not in ACTS:
             raise errors.BadJob("no such action", got=act, do=errors.suggest(act, ACTS))
-        found, _ = await self.reports.matching(wanted, Tuning.acted_jobs, far=True)
+        found, more = await self._found(act, wanted, far=True)
+        if more and act == "retry" and wanted.state is None:
+            raise errors.BadFilter(
+                f"more than {len(found):,} jobs match, and a job that was retried still matches",
+                do="Add a state, such as state:discarded, so that a repetition finds the rest",
+            )
         size, changed = self._settings.limits.batch_rows, 0
         try:
             for start in range(0, len(found), size):
-                changed += await self._batch(act, found[start : start + size])
+                changed += await self._batch(act, found[start : start + size], reason)
         finally:
             if changed:
                 await self._record(act, f"jobs {words or 'of any kind'}", changed)
-        return changed
+        return changed, more
 
-    async def _batch(self, act: str, jobs: Sequence[UUID]) -> int:
+    async def _found(
+        self, act: str | None, wanted: JobFilter, far: bool = False
+    ) -> tuple[list[UUID], bool]:
+        """Without the finished jobs that the action cannot change, which would use up its limit."""
+        parts = [wanted]
+        if wanted.state is None and act in ("cancel", "discard"):
+            parts = [replace(wanted, unfinished=True)]
+            parts += [replace(wanted, state=State.QUARANTINED)] if act == "discard" else []
+        found: list[UUID] = []
+        more = False
+        for part in parts:
+            left = Tuning.acted_jobs - len(found)
+            ids, rest = await self.reports.matching(part, left, far=far)
+            found, more = found + ids, more or rest
+        return found, more
+
+    async def _batch(self, act: str, jobs: Sequence[UUID], reason: str) -> int:
         """Return how many changed."""
         now = self._now()
         if act == "discard":
-            return len(await self.store.discard(jobs, self._reason("discarded", ""), now))
+            return len(await self.store.discard(jobs, self._reason("discarded", reason), now))
         if act == "retry":
             where, unchanged = await self.store.retry_many(jobs, now), ("running", "locked")
         else:
-            where = await self.store.cancel_many(jobs, self._reason("cancelled", ""), now)
+            where = await self.store.cancel_many(jobs, self._reason("cancelled", reason), now)
             unchanged = ("finished", "locked")
         return sum(place not in unchanged for place in where.values())
 

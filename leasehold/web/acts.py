@@ -13,7 +13,7 @@ from leasehold.model.job import JobOptions, needed
 from leasehold.model.missed import Missed, default_grace
 from leasehold.model.schedule import Spec
 from leasehold.tuning import Tuning
-from leasehold.watch.operator import ACTS, Operator, drained
+from leasehold.watch.operator import ACTS, REST, Operator, drained
 from leasehold.web.gate import COOKIE, keep
 from leasehold.web.jobs import job_of, read_filter
 from leasehold.web.schedules import listing, read_arguments, read_spec
@@ -53,14 +53,13 @@ async def bulk(site: Site, request: Request) -> Response:
     form = request.state.form
     act, text = form.get("act", ""), form.get("q", "").strip()
     operator = await site.operator(request)
-    count = await operator.bulk(act, read_filter(text), text)
+    count, more = await operator.bulk(act, read_filter(text), text)
     verb = {
         "retry": "queued to run now",
         "cancel": "cancelled, or cancellation requested if running",
         "discard": "discarded",
     }
-    more = " Repeat the action for the rest." if count >= Tuning.acted_jobs else ""
-    said = f"{count:,} job{'' if count == 1 else 's'} {verb[act]}.{more}"
+    said = f"{count:,} job{'' if count == 1 else 's'} {verb[act]}.{REST if more else ''}"
     return site.back(request, f"jobs?{query_text({'q': text})}", said, bad=not count)
 
 

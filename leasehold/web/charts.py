@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from markupsafe import Markup
 
@@ -26,7 +26,7 @@ def bars(minutes: Sequence[tuple[int, int]], since: datetime) -> Markup:
     parts = [Markup('<line class="axis" x1="0" x2="{}" y1="{}" y2="{}"/>').format(
         _BAR_WIDTH, _BAR_HEIGHT - 0.5, _BAR_HEIGHT - 0.5)]  # fmt: skip
     for place, (done, failed) in enumerate(minutes):
-        at = since + timedelta(minutes=place)
+        at = since.astimezone(UTC) + timedelta(minutes=place)
         x, base = place * step, float(_BAR_HEIGHT)
         parts.append(
             Markup("<g>")
@@ -121,4 +121,5 @@ def lane(parts: Sequence[Bar], start: datetime, end: datetime, name: str) -> Mar
 def ruler(start: datetime, end: datetime, marks: int = 4) -> list[str]:
     """The labels under a lane, evenly spaced."""
     step = (end - start) / marks
+    start = start.astimezone(UTC)
     return [f"{(start + step * n):%H:%M}" for n in range(marks)] + ["now"]

@@ -90,7 +90,7 @@ async def preview(site: Site, request: Request) -> Response:
     act = request.query_params.get("act", "")
     if act not in ACTS:
         raise errors.BadJob("no such action", got=act, do=errors.suggest(act, ACTS))
-    count, more = await (await site.operator(request)).preview(read_filter(text))
+    count, more = await (await site.operator(request)).preview(read_filter(text), act)
     return await site.render(
         request,
         "bulk.html",

@@ -49,6 +49,14 @@ async def test_what_failed_lately_is_found_among_other_events(world: World):
     assert await store.lately(["lock_lost"], 600.0, 10, world.now) == []
 
 
+async def test_many_events_of_one_kind_do_not_hide_another_kind(world: World):
+    store = world.a.store
+    breaches = [event("deadline_breached", 1.0 + n / 10) for n in range(9)]
+    await store.record([event("service_failed", 5.0), *breaches], world.now)
+    found = await store.lately(["deadline_breached", "service_failed"], 600.0, 3, world.now)
+    assert [row.kind for row in found] == ["deadline_breached"] * 3 + ["service_failed"]
+
+
 async def test_the_summary_counts(world: World):
     await world.a.lead()
     await world.enqueue(2)
@@ -220,3 +228,18 @@ async def test_a_schedule_fails_while_its_newest_job_failed_and_none_completed_l
     await tick(60, 120, no)
     assert await failing(121) == [], "one of several"
     assert await failing(661) == [("tick", "KeyError: 'x'")]
+    await store.pause_schedule("default", "tick", True)
+    assert await failing(662) == [], "a person stopped it"
+
+
+async def test_a_schedule_that_fails_is_found_among_many_others(world: World):
+    store = world.a.store
+    await world.a.lead()
+    names = [f"s{n}" for n in range(9)]
+    many = [planned(name) for name in names]
+    await store.sync_schedules("default", "r1", many, world.now)
+    await store.fire(world.a.term, "default", [plan(None, 0, name="s8")], world.now)
+    [job] = await world.a.claim()
+    await world.a.ack(job, Decision(State.DISCARDED, error="no"))
+    [row] = await store.failing_schedules(600.0, 1, at(1))
+    assert row.name == "s8"

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from leasehold.cli.root import root
+from leasehold.tuning import Tuning
 
 
 class Cli:
@@ -91,6 +92,34 @@ def test_many_jobs_are_acted_on_after_a_question(cli: Cli):
     assert "Did you mean 'queue'" in cli("jobs", "cancel", "--where", "queu:x", exits=1).stderr
     for wrong in (["jobs", "cancel"], ["jobs", "cancel", str(other), "--where", "queue:mail"]):
         assert "or --where" in cli(*wrong, exits=2).stderr
+
+
+def test_jobs_that_an_action_cannot_change_do_not_use_up_its_limit(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(Tuning, "acted_jobs", 2)
+    jobs = [cli.enqueue(queue="mail") for _ in range(5)]
+    for said in ("2 jobs cancelled, or cancellation requested if running. More", "2 jobs", "1 job"):
+        told = cli("jobs", "cancel", "--where", "queue:mail", "--yes", "--reason", "recall").stdout
+        assert told.startswith(said), told
+    assert {cli.state(job) for job in jobs} == {"cancelled"}
+    assert "More jobs may match" not in told
+    errors = cli.sql("select distinct last_error from leasehold.jobs")
+    assert len(errors) == 1 and "recall" in errors[0][0]
+
+    refused = cli("jobs", "retry", "--where", "queue:mail", "--yes", exits=1).stderr
+    assert "Add a state" in refused, "it would find the same two jobs each time"
+    for _ in range(3):
+        cli("jobs", "retry", "--where", "queue:mail state:cancelled", "--yes")
+    assert {cli.state(job) for job in jobs} == {"available"}
+
+    cli.sql("update leasehold.job set ready = false, run_at = now() + interval '1 day'")
+    quarantined, *_ = jobs
+    cli("jobs", "cancel", str(quarantined))
+    cli.sql("update leasehold.job_done set state = 'quarantined' where id = %s", quarantined)
+    for _ in range(3):
+        cli("jobs", "discard", "--where", "queue:mail", "--yes", "--reason", "incident 42")
+    assert {cli.state(job) for job in jobs} == {"discarded"}
 
 
 def test_a_job_is_shown_with_its_attempts(cli: Cli):

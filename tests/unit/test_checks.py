@@ -54,6 +54,14 @@ def wrong(**changes: Any) -> list[Finding]:
     return problems(replace(WELL, **changes))
 
 
+def test_events_of_a_node_that_has_left_belong_to_whoever_asks():
+    gone = EVENT._replace(worker_id="h:1:gone", at=NOW)
+    theirs = EVENT._replace(worker_id=NODE.worker_id, at=NOW)
+    facts = replace(WELL, nodes=[node(app="billing")], events=[gone, theirs])
+    assert facts.of_apps(["shop"]).events == [gone]
+    assert facts.of_apps(["billing"]).events == [gone, theirs]
+
+
 def only(found: list[Finding], kind: str) -> Finding:
     assert [p.kind for p in found] == [kind], found
     assert found[0].do

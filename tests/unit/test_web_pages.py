@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -15,7 +16,7 @@ from leasehold.model.schedule import cron, every
 from leasehold.model.states import State
 from leasehold.ports import AttemptView, EventView, JobDetail, TermView
 from leasehold.watch.why import why_waiting
-from leasehold.web.charts import bars
+from leasehold.web.charts import DAY, bars, ruler
 from leasehold.web.jobs import quoted, timeline
 from leasehold.web.leaders import election
 from leasehold.web.schedules import next_day, told
@@ -193,6 +194,9 @@ def test_a_value_is_quoted_for_the_filter():
 def test_the_hour_is_drawn_without_a_division_by_zero():
     assert bars([(0, 0)] * 60, NOW).count("<rect") == 60
     assert 'class="bad"' in bars([(3, 1)], NOW)
+    seoul = NOW.astimezone(ZoneInfo("Asia/Seoul"))
+    assert bars([(3, 1)], seoul) == bars([(3, 1)], NOW), "their labels say UTC"
+    assert ruler(seoul, seoul + DAY) == ruler(NOW, NOW + DAY)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, TypeVar
@@ -136,7 +137,16 @@ class SimOperators(OperatorStore):
     ) -> list[FailingSchedule]:
         db, since = self.db, self.db.at(now) - timedelta(seconds=seconds)
         found: list[FailingSchedule] = []
-        for (app, name), schedule in sorted(db.schedules.items())[:limit]:
+        bad = {
+            done.job.schedule
+            for state in ("discarded", "quarantined")
+            for done in sorted(
+                (d for d in db.done.values() if d.state == state), key=lambda d: d.job.id
+            )[-limit:]
+        }
+        for (app, name), schedule in sorted(db.schedules.items()):
+            if schedule.paused or name not in bad:
+                continue
             ticks = [t for (a, s, _), t in sorted(db.ticks.items()) if (a, s) == (app, name)]
             jobs = [db.done[t.job] for t in ticks[-5:] if t.job in db.done]
             newest = max(jobs, key=lambda d: d.finished_at, default=None)
@@ -251,7 +261,9 @@ class SimOperators(OperatorStore):
     ) -> list[EventView]:
         since = self.db.at(now) - timedelta(seconds=seconds)
         found = [e for e in self.db.events if e.kind in kinds and e.at > since]
-        return sorted(found, key=lambda e: (e.at, e.id), reverse=True)[:limit]
+        newest = sorted(found, key=lambda e: (e.at, e.id), reverse=True)
+        places: Counter[str] = Counter()
+        return [e for e in newest if places.update([e.kind]) or places[e.kind] <= limit]
 
     async def transactions(self, limit: int, now: Now = None) -> list[TransactionView]:
         return []  # transactions end at once

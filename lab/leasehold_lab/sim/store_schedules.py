@@ -283,14 +283,15 @@ def insert_scheduled(
     from_now: bool = False,
 ) -> JobRow:
     """Insert a schedule's job. Without ``tick`` it was started by hand, with now as its tick.
-    ``from_now``: its deadlines do not count from the tick, which lies in the past."""
+    ``from_now``: it is due now, and its deadlines do not count from the tick, which lies in the
+    past."""
     apart = ("task", "payload", "deadline")
     options = {name: value for name, value in row.job.items() if name not in apart}
     made = JobRow(
         id=job,
         options=JobOptions(row.task_name, **options),
         payload=row.job["payload"],
-        run_at=tick or moment,
+        run_at=moment if from_now or tick is None else tick,
         created_at=moment,
         schedule=row.name,
         tick_at=tick,

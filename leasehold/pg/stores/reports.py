@@ -77,7 +77,7 @@ class PgReports(PgOperations, Reports):
             rows = await self._pool.fetch("web/jobs_bad", params)
         else:
             params["waiting"] = wanted.state not in FINISHED
-            params["finished"] = wanted.state not in WAITING
+            params["finished"] = wanted.state not in WAITING and not wanted.unfinished
             rows = await self._pool.fetch("web/jobs_newest", params)
         looked, last, ids = rows[0]
         end = str(last) if looked >= scan and last is not None else None

@@ -142,7 +142,6 @@ def _breach_unhandled(facts: Facts) -> Iterator[str | Said]:
         by_task.setdefault((row.task, row.why), []).append(row)
     for (task, why), rows in sorted(by_task.items()):
         named = f"{rows[0].name!r}" + (f" and {len(rows) - 1} more" if len(rows) > 1 else "")
-        ids = ", ".join(str(row.callback_job) for row in rows[:3])
         if why == "unknown":
             yield Said(
                 f"No callback ran for a missed deadline ({named}): "
@@ -152,5 +151,7 @@ def _breach_unhandled(facts: Facts) -> Iterator[str | Said]:
             yield Said(
                 f"No callback succeeded for a missed deadline ({named}): its callback {task!r} "
                 f"was {why}",
-                do=f"leasehold jobs show {ids}; to try again: leasehold jobs retry {ids}",
+                do="leasehold jobs show {0}; to try again: leasehold jobs retry {0}".format(
+                    rows[0].callback_job
+                ),
             )

@@ -12,12 +12,12 @@ with mine as materialized (
                  + make_interval(secs => d.seconds + case d.since when 'average' then r.mean * coalesce(d.factor, 1)
                                                                   else 0 end)
     from mine
-    join leasehold.deadline w on w.id = mine.id and w.state = 'waiting'
+    join leasehold.deadline w on w.id = mine.id and w.state || '' = 'waiting' -- hidden from deadline_waiting
     left join lateral (
         select case when count(*) >= least(3, w.runs) then avg(seconds) end as mean
         from (select t.seconds from leasehold.run_time t where t.task_name = mine.task_name
               order by t.ended_at desc limit w.runs) newest) r on w.since = 'average'
-    where d.id = w.id and d.level = w.level and d.state = 'waiting'
+    where d.id = w.id and d.level = w.level and d.state || '' = 'waiting'
       and (d.since = 'started' or r.mean is not null)
     returning d.id, d.level, d.name, d.due_at, d.state
 )

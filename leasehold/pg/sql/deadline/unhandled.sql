@@ -7,7 +7,7 @@ select d.id, d.level, d.name, d.callback ->> 'task', d.callback_job,
 from (select * from leasehold.deadline
       where state = 'breached' and closed_at > coalesce(%(now)s::timestamptz, now()) - make_interval(days => %(days)s)
       order by closed_at desc
-      limit 1000) d
+      limit 10000) d
 left join lateral (
     select w.id from leasehold.job w where w.id = d.callback_job and w.node is null and not exists (
         select 1 from leasehold.node n where n.executes and leasehold.needs(w.task_name, w.version) = any (n.tasks))

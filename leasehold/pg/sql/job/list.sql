@@ -1,16 +1,22 @@
 -- Jobs by a filter, the newest first. Ids grow with time, so each table finds its newest rows by its primary key, and
--- only those are joined with the rest.
+-- only those are joined with the rest. A state is looked for where it can be.
 -- locks: none
--- index: job_pkey (in order), job_done_pkey (in order), node_pkey, death_pkey
+-- index: job_pkey (in order), job_done_pkey (in order), job_done_bad (in order), node_pkey, death_pkey
 with newest as (
     (select j.id from leasehold.job j
-     where {{job/_matches}} and (%(state)s::text is null or %(state)s =
+     where coalesce(%(state)s::text not in ('completed', 'discarded', 'cancelled', 'quarantined'), true)
+       and {{job/_matches}} and (%(state)s::text is null or %(state)s =
             case when j.ready and j.node is null then 'available' when j.ready then 'running'
                  when j.held_because = 'retryable' then 'retryable' else 'scheduled' end)
      order by j.id desc limit %(limit)s)
     union all
     (select d.id from leasehold.job_done d
-     where {{job/_matches}} and (%(state)s::text is null or %(state)s = d.state)
+     where coalesce(%(state)s::text = 'completed', true)
+       and {{job/_matches}} and (%(state)s::text is null or %(state)s = d.state)
+     order by d.id desc limit %(limit)s)
+    union all
+    (select d.id from leasehold.job_done d
+     where d.state <> 'completed' and d.state = %(state)s::text and {{job/_matches}}
      order by d.id desc limit %(limit)s)
     order by id desc
     limit %(limit)s

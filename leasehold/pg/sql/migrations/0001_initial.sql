@@ -160,8 +160,8 @@ create index death_unseen on leasehold.death (died_at) where how = 'died' and se
 create function leasehold.bury() returns trigger
 language plpgsql as $$
 begin
-    insert into leasehold.death (node, worker_id, app, release)
-    values (old.id, leasehold.worker_id(old.host, old.pid, old.id), old.app, old.release)
+    insert into leasehold.death (node, worker_id, app, release, settled)
+    values (old.id, leasehold.worker_id(old.host, old.pid, old.id), old.app, old.release, not old.executes)
     on conflict (node) do nothing;
     return null;
 end $$;
@@ -424,10 +424,14 @@ declare
     part  text;
 begin
     made := 0; dropped := 0;
+    -- first, and a limited number, because the changes below lock the table until the end
+    delete from leasehold.job_done_default where ctid = any (array(
+        select ctid from leasehold.job_done_default
+        where finished_at < clock - make_interval(days => keep_days + 1) limit 50000));
     for d in select today + n from generate_series(0, ahead_days) n loop
         part := 'job_done_' || to_char(d, 'YYYYMMDD');
         continue when to_regclass(format('leasehold.%I', part)) is not null;
-        -- a day stays in the default partition if that already has rows of it
+        -- a day stays in the default partition if that already has rows of it (nodes create the days when they start)
         continue when exists (select 1 from leasehold.job_done_default
                               where finished_at >= d::timestamp at time zone 'UTC'
                                 and finished_at < (d + 1)::timestamp at time zone 'UTC');
@@ -443,7 +447,6 @@ begin
         execute format('drop table leasehold.%I', part);
         dropped := dropped + 1;
     end loop;
-    delete from leasehold.job_done_default where finished_at < clock - make_interval(days => keep_days + 1);
     return next;
 end $$;
 
@@ -591,6 +594,7 @@ create table leasehold.deadline (
 create trigger callback before insert or update of callback on leasehold.deadline
 for each row execute function leasehold.callback_check();
 create index deadline_due on leasehold.deadline (due_at) where state = 'armed';
+create index deadline_waiting on leasehold.deadline (made_at) where state = 'waiting';
 create index deadline_closed on leasehold.deadline (closed_at) where closed_at is not null;
 create index deadline_breached on leasehold.deadline (closed_at) where state = 'breached';
 -- A deadline without a job is armed once per name, and exists once per name and moment of its first level. Other levels
@@ -794,7 +798,7 @@ create function leasehold.deadline_arm(new_id uuid, called text, wanted jsonb, c
 returns table (id uuid, created boolean)
 language plpgsql volatile as $$
 declare
-    moment timestamptz := coalesce(clock, now());
+    moment timestamptz := coalesce(clock, clock_timestamp());
     wrong  text := leasehold.deadline_wrong(wanted);
     found_id uuid;
     item   jsonb;
@@ -1296,7 +1300,7 @@ create function leasehold.enqueue(request jsonb, clock timestamptz default null,
 returns table (id uuid, created boolean)
 language plpgsql volatile as $$
 declare
-    moment  timestamptz := coalesce(clock, now());
+    moment  timestamptz := coalesce(clock, clock_timestamp());
     item    jsonb;
     place   bigint;
     due     timestamptz;

@@ -1,7 +1,8 @@
 -- Enqueue jobs for earlier moments of a schedule that did not fire: those without an entry in the ledger, and missed
 -- ones. The key of the ledger keeps a moment single, also against the leader and another backfill. If a missed stretch
--- begins with one of the moments, it is shortened to begin with "after", the schedule's next moment. Deadlines that count
--- from the moment count from now, because a moment of the past has missed them already.
+-- begins with one of the moments, it is shortened to begin with "after", the schedule's next moment. The jobs are
+-- due now, as they have not waited since the moment. Deadlines that count from the moment count from now, because a
+-- moment of the past has missed them already.
 -- edge: new -> available
 -- locks: inserts, and ledger rows
 -- index: schedule_pkey, tick_pkey, job_pkey
@@ -28,8 +29,8 @@ with stretch as materialized (
     where s.until >= %(after)s::timestamptz
     on conflict do nothing
 ), wanted as (
-    select l.job_id as id, s.task_name as task, s.job as options, l.fire_at as run_at, null as unique_key, l.schedule,
-           l.fire_at as tick_at, s.job -> 'payload' as payload
+    select l.job_id as id, s.task_name as task, s.job as options, coalesce(%(now)s::timestamptz, now()) as run_at,
+           null as unique_key, l.schedule, l.fire_at as tick_at, s.job -> 'payload' as payload
     from ledger l join leasehold.schedule s on s.app = %(app)s and s.name = l.schedule
 ), made as (
     {{job/_insert}}

@@ -1,9 +1,12 @@
 -- Schedules whose newest finished job was discarded or quarantined, and none of whose last five ticks has a job that
--- completed within "seconds".
+-- completed within "seconds". Only a schedule of one of the newest "limit" bad jobs can be such a one.
 -- locks: none
--- index: schedule_pkey (in order), tick_pkey, job_done_pkey
+-- index: job_done_bad (in order), tick_pkey, job_done_pkey; a scan of schedule
 select s.app, s.name, s.task_name, o.id, o.state, o.finished_at, left(o.last_error, 2000)
-from (select app, name, task_name from leasehold.schedule order by app, name limit %(limit)s) s
+from (select app, name, task_name from leasehold.schedule where not paused and name in (
+          (select schedule from leasehold.job_done where state = 'discarded' order by id desc limit %(limit)s)
+          union
+          (select schedule from leasehold.job_done where state = 'quarantined' order by id desc limit %(limit)s))) s
 cross join lateral (
     select d.id, d.state, d.finished_at, d.last_error,
            bool_or(d.state = 'completed' and d.finished_at > coalesce(%(now)s::timestamptz, now())
