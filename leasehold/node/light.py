@@ -21,7 +21,7 @@ from leasehold.lease.guard import Guard
 from leasehold.lease.host import Host
 from leasehold.loops.recorder import Recorder
 from leasehold.loops.service import Loop
-from leasehold.node.reach import reach_database
+from leasehold.node.reach import longest_join, not_joined, reach_database
 from leasehold.ports import NodeIdentity, Store, Wake, Wakeups
 from leasehold.telemetry import Emit
 
@@ -98,7 +98,13 @@ class LightNode(Host):
         recording.start()
         self._wakeups.start()
         try:
-            await asyncio.wait({self._joined, guarding}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {self._joined, guarding},
+                timeout=longest_join(settings),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if not self._joined.done() and not guarding.done():
+                raise not_joined()
             if not self._joined.done():  # otherwise start() would wait forever
                 await guarding
                 raise errors.Unavailable("this process's guard stopped before it held a lease")

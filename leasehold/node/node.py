@@ -34,7 +34,7 @@ from leasehold.model.job import ClaimedJob
 from leasehold.model.outcome import Outcome, Unknown
 from leasehold.node.host import GuardsHost
 from leasehold.node.plan import NodePlan, Tools
-from leasehold.node.reach import reach_database
+from leasehold.node.reach import longest_join, not_joined, reach_database
 from leasehold.node.watchdog import Watchdog
 from leasehold.ports import NodeIdentity, Signal, Wake
 from leasehold.tuning import Tuning
@@ -164,17 +164,21 @@ class Node:
         """Join the application, and return when the node holds its lease.
 
         Raises ServerError if leasehold cannot work with the database, and Unavailable if the
-        database does not answer within ``call_timeout``. A node that has started outlives both.
+        database does not answer within ``call_timeout``, or if this process cannot register within
+        ``recover_within`` after that. A node that has started outlives both.
         """
         own_tasks.works_here()
         await reach_database(self._store, self._settings, self._env, self._emit)
         self._start_guard()
         try:
             self.wakeups.start()
-            await asyncio.shield(self._joined)
-        except BaseException:
+            async with asyncio.timeout(longest_join(self._settings)):
+                await asyncio.shield(self._joined)
+        except BaseException as error:
             # also if the start is cancelled: a guard alone would lead without its duties
             await asyncio.shield(self._leave())
+            if isinstance(error, TimeoutError):
+                raise not_joined() from None
             raise
         outage = Outage(lambda: self._store.database_now(self._env.due_now()))
         for loop in self._all_loops():

@@ -11,6 +11,19 @@ from leasehold.ports import Store
 from leasehold.telemetry import Emit
 
 
+def longest_join(settings: Settings) -> float:
+    """How long a process may take to register, in seconds. It has a connection already, and must
+    not keep it for ever from others that are short of one as well."""
+    return settings.call_timeout + settings.recover_within
+
+
+def not_joined() -> errors.Unavailable:
+    return errors.Unavailable(
+        "this process could not register in time",
+        do="Check that the server, the role and the pooler permit enough connections",
+    )
+
+
 async def reach_database(store: Store, settings: Settings, env: Env, emit: Emit) -> None:
     """Return when the database answers. Raises Unavailable if it does not answer within
     ``call_timeout``, and ServerError at once if leasehold cannot work with it."""

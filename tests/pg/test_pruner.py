@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 
+from leasehold import App
 from leasehold.config import Limits, Settings
 from leasehold.duties.leading import Pruner
 from leasehold.env import Clock, Env
@@ -109,3 +110,57 @@ async def test_an_expired_key_that_a_new_job_is_taking_over_stays_that_jobs(
     assert await store.prune(days, 100, None) == 1, "one that nobody takes over goes"
     assert not await sql("select 1 from leasehold.job_key")
     await store.close()
+
+
+async def test_a_node_creates_the_days_before_its_first_job_ends(migrated: str, sql: Sql) -> None:
+    app = App(migrated)
+
+    @app.task(name="noop")
+    async def noop() -> None: ...
+
+    days = "select count(*) from pg_class where relname ~ '^job_done_[0-9]{8}$'"
+    # another process leads, and has created the days that it saw missing
+    async with app.node(execute=False) as leader:
+        await until_async(lambda: _true(leader.leads()), what="a leader")
+        await until_async(lambda: _some(sql, days), what="its look at the days")
+        [(names,)] = await sql(
+            "select string_agg('leasehold.' || relname, ', ') from pg_class "
+            "where relname ~ '^job_done_[0-9]{8}$'"
+        )
+        await sql(f"drop table {names}")
+        async with app.node():
+            await (await noop.enqueue()).wait(60)
+    assert await sql("select count(*) from leasehold.job_done_default") == [(0,)]
+    await app.close()
+
+
+async def test_expired_jobs_of_the_default_partition_are_deleted(migrated: str, sql: Sql) -> None:
+    await sql(
+        "insert into leasehold.job_done (id, finished_at, queue, task_name, priority, run_at, "
+        "created_at, max_attempts, attempt, crashes, state, payload) "
+        "select gen_random_uuid(), now() - n * interval '1 day', 'q', 't', 0, now(), now(), 1, 1, "
+        "0, 'completed', '{}' from generate_series(-20, 20, 40) n"
+    )
+    store = PgStore(Settings(dsn=migrated), "work")
+    await store.prune_days(7, None)
+    assert await sql("select finished_at > now() from leasehold.job_done_default") == [(True,)]
+    await store.close()
+
+
+async def test_a_process_that_runs_no_jobs_leaves_no_death_to_look_after(
+    migrated: str, sql: Sql
+) -> None:
+    app = App(migrated)
+    async with app.lock("nightly"):
+        pass
+    await app.close()
+    assert await sql("select how, settled from leasehold.death") == [("left", True)]
+
+
+async def _true(value: bool) -> bool:
+    return value
+
+
+async def _some(sql: Sql, query: str) -> bool:
+    [(count,)] = await sql(query)
+    return bool(count)

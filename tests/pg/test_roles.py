@@ -16,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 
 from leasehold import App, Deadline
 from leasehold.cli.root import root
-from leasehold.errors import PermissionDenied
+from leasehold.errors import PermissionDenied, Unavailable
 from leasehold.pg.schema import roles
 from leasehold.web import Login, dashboard
 from tests.support.wait import until_async
@@ -72,6 +72,32 @@ def test_it_may_be_run_again_and_gives_back_what_was_granted_beside_it(logins):
     logins.sql(logins.cli("", "schema", "sql", "--roles"))
     logins.refused("observer", "delete from leasehold.job where false")
     logins.cli("", "schema", "verify")
+
+
+def test_it_does_not_wait_for_a_long_transaction_while_it_holds_the_tables_of_leases(
+    migrated: str,
+) -> None:
+    script = CliRunner().invoke(root, ["schema", "sql", "--roles"], prog_name="leasehold").output
+    with psycopg.connect(migrated) as user, psycopg.connect(migrated, autocommit=True) as admin:
+        user.execute("select 1 from leasehold.job")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            admin.execute(script.encode())
+
+
+async def test_a_process_without_a_connection_for_its_guard_gives_up_the_one_it_has(logins):
+    logins.sql("alter role t_worker connection limit 1")
+    app = App(logins["worker"], call_timeout=1.0, recover_within=9.0)
+    with pytest.raises(Unavailable, match="could not register in time"):
+        async with app.node():
+            pass
+    await app.close()
+    with pytest.raises(Unavailable, match="could not register in time"):
+        async with app.lock("nightly"):
+            pass
+    await app.close()
+    logins.sql("alter role t_worker connection limit -1")
+    async with App(logins["worker"]).node():
+        pass
 
 
 def test_who_is_no_superuser_can_run_it_too(logins):

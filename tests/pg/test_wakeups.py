@@ -6,6 +6,7 @@ from __future__ import annotations
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -148,6 +149,17 @@ async def test_a_full_queue_passes_and_a_value_that_is_too_big_does_not(small_qu
     assert full.value.sqlstate == big.value.sqlstate == "54000"
     assert isinstance(translate(full.value, sent=True), Unavailable)
     assert isinstance(translate(big.value, sent=True), BadPayload)
+
+
+@pytest.mark.parametrize("source", ["GetNewTransactionId", "GetNewMultiXactId"])
+def test_a_server_without_transaction_ids_is_not_taken_for_a_value_that_is_too_big(
+    source: str,
+) -> None:
+    class Refused(psycopg.errors.ProgramLimitExceeded):
+        diag: Any = SimpleNamespace(source_function=source)
+
+    error = translate(Refused("database is not accepting commands"), sent=True)
+    assert isinstance(error, Unavailable) and "Vacuum" in error.do
 
 
 # -- helpers ---------------------------------------------------------------------------------------

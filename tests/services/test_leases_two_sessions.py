@@ -10,10 +10,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
 from leasehold import errors
+from leasehold.pg.sql import statement
 from leasehold.ports import Term
 from tests.services.sessions import ELECTION, LEASE, MOMENT, Two, execute, tick, two_processes
 
@@ -51,6 +53,24 @@ async def test_of_two_candidates_at_once_one_wins(two):
         assert (node, token) == ((two.a.id, two.b.id)[tokens.index(number)], number)
         assert await two.one(FENCE) == number
     assert await two.one("select count(*) from leasehold.term") == 20
+
+
+@pytest.mark.parametrize(("name", "held"), [("leader/acquire", "fence"), ("node/bury", "node")])
+async def test_the_server_ends_a_wait_also_where_the_session_has_no_limit(two, name, held):
+    """As behind a pooler."""
+    term = await two.a.lead()
+    seen, user = await two.b.see(), await two.session()
+    await user.execute(f"select 1 from leasehold.{held} for share".encode())
+    assert await two.one("show lock_timeout") == "0"
+    given = {
+        "name": ELECTION, "node_id": two.b.id, "node_host": "h", "node_pid": 1, "now": None,
+        "lease_seconds": LEASE, "node": two.a.id, "token": two.a.token,
+        "seq": await two.one("select seq from leasehold.node where id = %s", two.a.id),
+        "term_leader": term.leader, "term_token": term.token,
+        **{f"seen_{field}": value for field, value in seen._asdict().items()},
+    }  # fmt: skip
+    with pytest.raises(psycopg.errors.LockNotAvailable):
+        await two.user.execute(statement(name, "leasehold").encode(), given)
 
 
 async def test_a_node_without_a_row_cannot_lead(two):

@@ -89,6 +89,8 @@ class SimNode(Node):
         self.first_id: Any = None
         """The identity by which its parent certifies its death."""
         self.env = env
+        self.begun = False
+        """Its guard was started. If its start then fails, it cannot start again."""
         self.contending: set[asyncio.Task[None]] = set()
         """Tasks that stand for user code which wants leaders and locks."""
         super().__init__(plan, tools, registry, settings, env)
@@ -98,6 +100,7 @@ class SimNode(Node):
         self._loop.call_soon(call, *arguments, context=self._guard_context)
 
     def _start_guard(self) -> None:
+        self.begun = True
         loop = asyncio.get_running_loop()
         task = loop.create_task(self.guard.run(), context=self._guard_context)
         task.add_done_callback(self.on_end, context=self._guard_context)

@@ -144,22 +144,24 @@ class Process:
             lambda on_wake, emit: SimWakeups(self.link, on_wake),
             OnTransaction(),
         )
-        self.node = SimNode(
-            self.plan,
-            tools,
-            registry(self.plan.release),
-            self._settings,
-            env,
-            (work, guard),
-            self._watch.belief,
-            self.exit_hard if self._hard_exit else None,
-            self.ended,
-        )
+        node: SimNode | None = None
         while True:
+            if node is None or node.begun:
+                node = self.node = SimNode(
+                    self.plan,
+                    tools,
+                    registry(self.plan.release),
+                    self._settings,
+                    env,
+                    (work, guard),
+                    self._watch.belief,
+                    self.exit_hard if self._hard_exit else None,
+                    self.ended,
+                )
             with suppress(LeaseholdError):  # in production, its supervisor would restart it
-                await self.node.start()
+                await node.start()
                 self.joined = True
-                self.on_joined(self, self.node)
+                self.on_joined(self, node)
                 return
 
     def crash(self) -> UUID | None:

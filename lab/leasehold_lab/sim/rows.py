@@ -346,7 +346,9 @@ class SimDatabase:
         """Remove its row and note the death, as the trigger does. Returns the worker_id."""
         me = self.nodes.pop(node).identity
         worker_id = me.worker_id
-        self.deaths.setdefault(node, DeathRow(worker_id, self.clock(), me.app, how))
+        self.deaths.setdefault(
+            node, DeathRow(worker_id, self.clock(), me.app, how, not me.executes)
+        )
         self.bids = [bid for bid in self.bids if bid[1] != node]
         return worker_id
 

@@ -32,6 +32,23 @@ _BY_STATE: dict[str, type[errors.LeaseholdError]] = {
     "54001": errors.BadPayload,
 }
 
+_ENDED = ("XX000", "25P03", "25P04")
+"""An internal error, and sessions that the server ended because a transaction was idle or long."""
+_NO_MORE_IDS = (
+    "the server refuses to write until old transaction ids are frozen",
+    "Vacuum the database that the message names, as a superuser",
+)
+_AT_LIMIT = {
+    "GetNewTransactionId": _NO_MORE_IDS,
+    "GetNewMultiXactId": _NO_MORE_IDS,
+    "PreCommit_Notify": (
+        "the server's notification queue is full",
+        "End the listening session that has been in a transaction for a long time",
+    ),
+}
+"""What the server cannot do now, by the function that says so, and what to do about it. The same
+SQLSTATE otherwise means that a value is too big."""
+
 _WHAT_TO_DO: dict[type[errors.LeaseholdError], str] = {
     errors.WrongPassword: "Check the user and the password in the DSN",
     errors.WrongDsn: "Check the host, the port and the database in the DSN",
@@ -68,16 +85,12 @@ def translate(error: Exception, *, sent: bool) -> errors.LeaseholdError:
     a lost connection its outcome is unknown."""
     state = getattr(error, "sqlstate", None) or ""
     text = " ".join(str(error).split())
-    if state.startswith(("08", "57P", "53", "58")) or state == "XX000":
+    if state.startswith(("08", "57P", "53", "58")) or state in _ENDED:
         return errors.Unavailable(
             "the database cannot do this now", got=text, sent=sent, do="Try again"
         )
-    if state == "54000" and _source(error) == "PreCommit_Notify":
-        return errors.Unavailable(
-            "the server's notification queue is full",
-            got=text,
-            do="End the listening session that has been in a transaction for a long time",
-        )
+    if state == "54000" and (known := _AT_LIMIT.get(_source(error))):
+        return errors.Unavailable(known[0], got=text, do=known[1])
     if state == "23505" and "job_key" in text + _constraint(error):
         return errors.UniqueConflict(
             "another job holds the unique key",

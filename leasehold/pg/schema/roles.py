@@ -100,6 +100,8 @@ def script(schema: str) -> str:
         "-- Roles to give to logins: grant " + names[WORKER] + " to your_login;",
         "-- You can run it again at any time. Run it after each `leasehold schema apply`.",
         "begin;",
+        "-- It locks each table whose owner changes. If a lock is not free, run it again.",
+        "set local lock_timeout = '2s';",
         *[_role(names[role], about) for role, about in ROLES.items()],
         _join(names[ADMIN]),
         _own(schema, names[ADMIN]),

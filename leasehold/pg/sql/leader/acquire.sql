@@ -1,16 +1,20 @@
 -- Take over by compare-and-swap: the row and the timeline must be as observed. The client has waited W, or the row was
 -- resigned, or it names this node, which holds no term. A fence that is missing or ahead rolls everything back: there
 -- is no holder without a token. An attempt that finds the row changed is counted as contention. Taking a lock ends the
--- wait for it, and deletes all terms of the lock but the newest.
+-- wait for it, and deletes all terms of the lock but the newest. A transaction that asserts the old term may stay open
+-- for long. The wait for it ends after 5 s, even behind a pooler, where the session has no such setting.
 -- locks: leader row, then fence row (waits for duties of the old term, which hold it FOR SHARE)
 -- index: leader_pkey, fence_pkey, bid_pkey, term_pkey, node_pkey
-with taken as (
+with patience as materialized (
+    select set_config('lock_timeout', '5s', true)
+), taken as (
     update leasehold.leader l
     set node = %(node_id)s, token = greatest(l.token + 1, leasehold.timeline() - 1 << 32), seq = l.seq + 1,
         lease_seconds = %(lease_seconds)s, acquired = l.acquired + 1,
         expired = l.expired + (l.node is not null)::integer,
         acquired_at = coalesce(%(now)s::timestamptz, clock_timestamp()),
         renewed_at = coalesce(%(now)s::timestamptz, clock_timestamp())
+    from patience
     where l.name = %(name)s and l.node is not distinct from %(seen_node)s and l.token = %(seen_token)s
       and l.seq = %(seen_seq)s and leasehold.timeline() = %(seen_timeline)s
       and exists (select 1 from leasehold.node n where n.id = %(node_id)s)
