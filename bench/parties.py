@@ -37,6 +37,7 @@ ADVISORY = Contender(
     share=0.2,
     work=(("claim", "advisory"),),
 )
+UVLOOP = Contender("leasehold, uvloop", "lease", "uvloop", work=(("loop", "uvloop"),))
 _PEERS = (
     _peer("pgqueuer", "pgq", "asyncpg, uvloop, batches of 1000", 0.4, *_PGQUEUER),
     _peer("procrastinate", "procra", _PROCRA, 0.02, "procrastinate", *_PSYCOPG),
@@ -58,6 +59,7 @@ PEERS = {peer.name: peer for peer in _PEERS}
 OTHERS = {
     **PEERS,
     ADVISORY.name: ADVISORY,
+    "uvloop": UVLOOP,
     "raw500": RAW500,
     "raw-overlapped": OVERLAPPED,
 }

@@ -7,11 +7,12 @@ the leader died as well. All intervals of the lease protocol are derived from it
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import timedelta
 from typing import Any, Literal, TypedDict
 
@@ -361,6 +362,21 @@ class Settings:
             if name in values:
                 values[name] = _typed(name, values[name], kind)
         return cls(**values)
+
+    def to_text(self) -> str:
+        """Return the settings as one line of JSON, for another process."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> Settings:
+        """Return the settings that :meth:`to_text` wrote."""
+        given = json.loads(text)
+        parts = {
+            "limits": Limits(**given.pop("limits")),
+            "polling": Polling(**given.pop("polling")),
+            "retention": Retention(**given.pop("retention")),
+        }
+        return cls.load({**given, **parts})
 
 
 class SettingsGiven(TypedDict, total=False):

@@ -8,6 +8,7 @@ never touch the parent's connections or run the parent's other handlers.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import select
 import sys
@@ -101,6 +102,28 @@ def _steps(work: Coroutine[Any, Any, T], process: int) -> Generator[Any, Any, T]
     except StopIteration as done:
         value = done.value
         return value
+
+
+# -- the end of the process ------------------------------------------------------------------------
+JOB_THREADS = "leasehold-job"
+"""How the names of the threads begin in which handlers run."""
+
+
+def leave_stuck_threads(code: int) -> None:
+    """Exit at once if a thread still runs that would keep the process alive. A handler's thread
+    does, although it is a daemon if its pool was made in one: Python waits for each pool."""
+
+    def keeps(thread: threading.Thread) -> bool:
+        if thread.name.startswith(JOB_THREADS):
+            thread.join(0.5)  # an idle one of a closed pool is about to end
+            return thread.is_alive()
+        return not thread.daemon and thread is not threading.main_thread()
+
+    if any(keeps(thread) for thread in threading.enumerate()):
+        atexit._run_exitfuncs()  # of the application, such as the last flush of what it reports to
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 # -- forks -----------------------------------------------------------------------------------------

@@ -119,8 +119,13 @@ def work(
     queues: int = 1,
     claim: str = "rows",
     slots: int = 0,
+    loop: str = "asyncio",
 ) -> int:
-    """``slots``: how many jobs it runs at once, if not the default."""
+    """``slots``: how many jobs it runs at once, if not the default. ``loop``: asyncio or uvloop."""
+    if loop == "uvloop":
+        import uvloop
+
+        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
     ran = Ledger.of_this_process(folder, entries).recorder(timed)
     options = {"history": history, "sleep_ms": sleep_ms, "queues": queues, "claim": claim}
     _work.update(dsn=dsn, ran=ran, **options)

@@ -7,16 +7,14 @@ this module in its own process, and gunicorn's hooks use it in a helper process.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import deque
 from contextlib import suppress
-from dataclasses import asdict
 from datetime import datetime
 from typing import Self
 from uuid import UUID
 
 from leasehold.app.core import App
-from leasehold.config import Limits, Polling, Retention, Settings
+from leasehold.config import Settings
 from leasehold.duties.leading import free_the_dead
 from leasehold.errors import ServerError, Unavailable
 from leasehold.loops.recorder import Recorder
@@ -106,19 +104,3 @@ class Certifier(Service):
         if worker_id:
             self._unfreed = True
             self._recorder.emit("node_certified", dead=worker_id, how=how)
-
-
-def settings_to_text(settings: Settings) -> str:
-    """Return the settings as one line of JSON, for another process."""
-    return json.dumps(asdict(settings))
-
-
-def settings_from_text(text: str) -> Settings:
-    """Return the settings that :func:`settings_to_text` wrote."""
-    given = json.loads(text)
-    parts = {
-        "limits": Limits(**given.pop("limits")),
-        "polling": Polling(**given.pop("polling")),
-        "retention": Retention(**given.pop("retention")),
-    }
-    return Settings.load({**given, **parts})

@@ -6,13 +6,14 @@ import asyncio
 import inspect
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypeVar, Unpack, get_args, overload
 from uuid import UUID
 
-from leasehold import own_tasks
+from leasehold import errors, own_tasks
 from leasehold.app.advisory import AdvisoryLock, Scope
 from leasehold.app.deadlines import Due, OnBreach, StandingDeadline, standing_deadline
 from leasehold.app.definitions import (
@@ -45,13 +46,14 @@ from leasehold.jobs.process import check_importable
 from leasehold.jobs.tasks import TaskGiven, TaskOptions, task_name
 from leasehold.model.backoff import Backoff
 from leasehold.model.codec import Codec
-from leasehold.model.job import JobRequest
+from leasehold.model.job import JobOptions, JobRequest
 from leasehold.model.moments import Duration, checked_timeout
 from leasehold.model.schedule import Spec, cron
 from leasehold.model.schedule import every as every_spec
 from leasehold.model.schedule import once as once_spec
 from leasehold.node import Node, NodePlan, Tools
 from leasehold.pg.connection.listener import Listener
+from leasehold.pg.stores.store import PgStore
 from leasehold.version import VERSION
 from leasehold.watch.inspector import Inspector
 
@@ -290,26 +292,27 @@ class App(Home):
         def register(target: Any) -> Task[Any, Any]:
             self.check_in_time(f"once_per_deploy({key!r})")
             task = self._as_task(target)
+            options = task.standing_options("once_per_deploy")
             task.job()  # raises now, and not at the deployment, if the task needs arguments
-            if any(level.since == "tick" for level in task.function.options.deadline):
+            if any(level.since == "tick" for level in options.deadline):
                 raise BadDeadline(
                     f"the deadline of {task.name!r} counts since tick, but once_per_deploy has no "
                     "ticks",
                     do="Set since='scheduled'",
                 )
-            self._once[key] = self._of_release(task)
+            self._once[key] = self._of_release(task, options)
             return task
 
         return register
 
-    def _of_release(self, task: Task[Any, Any]) -> Task[Any, Any]:
+    def _of_release(self, task: Task[Any, Any], options: JobOptions) -> Task[Any, Any]:
         """Return the same task under a name that only this release has."""
         name = f"{task.name}@{self.settings.release}"
         check_text("task@release", name, self.settings.limits.text_chars)
         known = self.registry.find(name) or self.registry.add(
             name, task.function.function, task.function.options
         )
-        return Task(self, known)
+        return Task(self, known, replace(options, task=name))
 
     def _scheduled(self, spec: Spec, given: dict[str, Any]) -> Schedules:
         options = ScheduleOptions.read(spec, given)
@@ -324,7 +327,8 @@ class App(Home):
                 raise BadSchedule(
                     f"two schedules are named {name!r}", do="Give one of them another name="
                 )
-            chosen = task.function.with_options(task.function.job_options, dict(options.job))
+            usual = task.standing_options("a schedule")
+            chosen = task.function.with_options(usual, dict(options.job))
             job = task.function.scheduled_job(options.arguments, chosen)
             self._planned[name] = Planned(name, spec, job, options.missed, options.grace)
             return task
@@ -491,6 +495,13 @@ class App(Home):
         finally:
             self.taking_part.remove(here)
 
+    async def _make_days(self, store: PgStore) -> None:
+        """Create the days of the history, before a job of this node can finish. The leader does it
+        from then on. If nobody did for a week, the job's row would go to the default partition,
+        and its day could not be created any more. Errors: the start of the node raises them."""
+        with suppress(errors.LeaseholdError):
+            await store.prune_days(self.settings.retention.finished_days, self.env.due_now())
+
     @asynccontextmanager
     async def state_for(self, node: Node, execute: bool = True) -> AsyncIterator[None]:
         """Enter the lifespan for as long as the node runs jobs, in the task of the caller."""
@@ -528,13 +539,14 @@ class App(Home):
             lambda on_wake, emit: Listener(settings, self.env, store, on_wake, emit),
             self.on_connection,
         )
+        if execute:
+            await self._make_days(store)
         return Node(plan, tools, self.registry, settings, self.env)
 
     def _queues(self, queues: Mapping[str, int] | None) -> dict[str, int]:
-        named = self.registry.queues()
+        used = self.registry.queues() | {planned.job.queue for planned in self._planned.values()}
         if queues is None:
-            return dict.fromkeys(sorted(named or {"default"}), DEFAULT_SLOTS)
-        used = named | {planned.job.queue for planned in self._planned.values()}
+            return dict.fromkeys(sorted(used or {"default"}), DEFAULT_SLOTS)
         return checked_queues(queues, used, self.settings.limits)
 
     def _once_job(self, key: str, task: Task[[], Any]) -> JobRequest[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import (
     Any,
@@ -22,7 +22,7 @@ from leasehold.errors import BadDeadline, BadJob, BadSchedule, suggest
 from leasehold.jobs.client import Job
 from leasehold.jobs.context import Context, SyncContext
 from leasehold.jobs.tasks import Registry, TaskFunction, Upcast
-from leasehold.model.deadline import Level, as_levels
+from leasehold.model.deadline import Level
 from leasehold.model.job import JOB_OPTIONS, JobGiven, JobOptions, JobRequest, SharedGiven
 from leasehold.model.missed import Missed, default_grace
 from leasehold.model.moments import Duration, in_seconds
@@ -94,6 +94,20 @@ class Task(Generic[P, R]):
         on = self._on if on is _NOT_GIVEN else on
         given = self.function.with_options(self._options, dict(options))
         return Task(self.app, self.function, given, on)
+
+    def standing_options(self, owner: str) -> JobOptions:
+        """Its options, for jobs that ``owner`` enqueues later. Raises BadJob if one of them is for
+        a single job."""
+        usual = self.function.job_options
+        once = [n for n in _REFUSED if getattr(self._options, n) != getattr(usual, n)]
+        once += ["on"] if self._on is not None else []
+        if once:
+            raise BadJob(
+                f"{owner} cannot use a task with {once[0]}=…, which is for one job",
+                do=f"Give it the task without using({once[0]}=…)",
+            )
+        refuse_moment(self._options.deadline, owner)
+        return self._options
 
     def job(self, /, *args: P.args, **kwargs: P.kwargs) -> JobRequest[R]:
         """Return a job for :meth:`App.enqueue` or :meth:`App.enqueue_many`, which insert it::
@@ -220,11 +234,16 @@ class ScheduleOptions:
 def without_moment(registry: Registry, given: object, owner: str) -> tuple[Level, ...]:
     """Return the levels of a deadline for more than one job. Raises BadDeadline if one has a fixed
     time."""
-    for one in as_levels(given):
+    levels = registry.levels(given)
+    refuse_moment(levels, owner)
+    return levels
+
+
+def refuse_moment(levels: Iterable[Level], owner: str) -> None:
+    for one in levels:
         if one.at is not None:
             raise BadDeadline(
                 f"the deadline of {owner} cannot have a fixed time, because every job gets it",
                 got=one.at,
                 do="Use an interval, or set it for one job: task.using(deadline=…)",
             )
-    return registry.levels(given)

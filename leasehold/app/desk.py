@@ -67,6 +67,7 @@ class Desk:
         if guard := self._of_node():
             return guard
         while (guard := self._join_light()) is None:
+            await self._located()  # first: it may change the settings
             await asyncio.wrap_future(self._begin())
         return guard
 

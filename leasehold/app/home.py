@@ -245,9 +245,7 @@ class Home:
         ``options`` are fields of :class:`leasehold.config.Settings`. Raises ConfigError for an
         invalid setting, and while the app has open connections: call :meth:`close` first.
         """
-        self._forget_after_fork()
-        self._abandon_closed_loops()
-        if self._stores or self.desk.is_open():
+        if self.in_use():
             raise ConfigError(
                 "configure() was called while the app has connections open",
                 do="Call it before the app is used, or after `await app.close()` "
@@ -257,6 +255,16 @@ class Home:
         self.settings = Settings.load({**vars(self.given), **options})
         self.registry.payload_limit = self.settings.payload_limit
         self.on_connection = UserConnections(self.settings.schema, self.codec, self.test_database)
+
+    def in_use(self) -> bool:
+        """Return whether connections are open, or a node runs."""
+        self._forget_after_fork()
+        self._abandon_closed_loops()
+        return bool(self._stores) or self.desk.is_open()
+
+    def current_dsn(self) -> str:
+        """Return the DSN of the settings, which an integration may look up anew."""
+        return self.settings.dsn
 
     def schema_sql(self) -> str:
         """Return the SQL that creates the whole schema, as one transaction."""

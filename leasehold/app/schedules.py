@@ -158,10 +158,14 @@ class StoredSchedules:
         self, name: str, task: Task[Any, Any] | str, spec: Spec, given: dict[str, Any]
     ) -> Planned:
         check_text("a schedule's name", name, self._app.settings.limits.text_chars)
-        function = task.function if isinstance(task, Task) else self._app.registry.get(task)
+        if isinstance(task, Task):
+            function, usual = task.function, task.standing_options("a schedule")
+        else:
+            function = self._app.registry.get(task)
+            usual = function.job_options
         options = ScheduleOptions.read(spec, given)
         without_moment(self._app.registry, given.get("deadline"), "a schedule")
-        chosen = function.with_options(function.job_options, dict(options.job))
+        chosen = function.with_options(usual, dict(options.job))
         job = function.scheduled_job(options.arguments, chosen)
         return Planned(name, spec, job, options.missed, options.grace)
 

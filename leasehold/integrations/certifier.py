@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
-from leasehold.app.certify import Certifier, settings_from_text
+from leasehold.app.certify import Certifier
+from leasehold.config import Settings
 from leasehold.errors import LeaseholdError
 from leasehold.telemetry import logger
 from leasehold.tuning import Tuning
@@ -29,7 +30,7 @@ async def serve() -> None:
     first = await lines.readline()
     if not first:
         return
-    certifier = await Certifier.begin(settings_from_text(first.decode()))
+    certifier = await Certifier.begin(Settings.from_text(first.decode()))
     logger.info("this process certifies the deaths of gunicorn's workers")
     burials: set[asyncio.Task[None]] = set()
     while line := await lines.readline():

@@ -11,10 +11,12 @@ A view enqueues with ``app.sync.enqueue(task.job(...), on=db.session)``.
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Callable
-from functools import cache
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache, wraps
 from typing import Any
 from weakref import WeakSet
 
@@ -50,8 +52,11 @@ class Leasehold:
             )
         _EXTENDED.add(self.app)
         self._flask_app: Flask | None = None
-        self._configured: dict[str, Any] = {}
         self.app.middleware(self._in_app_context)
+        registry: Any = self.app.registry
+        registry.as_handler = self._as_handler
+        for task in registry:
+            task.handler = self._as_handler(task.function)
         if flask_app is not None:
             self.init_app(flask_app)
 
@@ -68,18 +73,35 @@ class Leasehold:
         options = {name: value for name, value in given if value is not None}
         if self.app.test_database:
             options.pop("dsn", None)
-        if options != self._configured:
+        now = self.app.given  # a test may have put back what was there before
+        if any(getattr(now, name, None) != value for name, value in options.items()):
             self.app.configure(**options)
-            self._configured = options
         self._flask_app = flask_app
         flask_app.extensions[_NAME] = self
         flask_app.cli.add_command(_command)
 
+    def _context(self) -> AbstractContextManager[Any]:
+        return self._flask_app.app_context() if self._flask_app else nullcontext()
+
     async def _in_app_context(self, ctx: Context, call_next: CallNext) -> Any:
-        if self._flask_app is None:
+        """For ``async def`` tasks, and for the middleware of others."""
+        registry = self.app.registry
+        in_loop = inspect.iscoroutinefunction(registry.get(ctx.task).function)
+        with self._context() if in_loop or len(registry.middleware) > 1 else nullcontext():
             return await call_next()
-        with self._flask_app.app_context():
-            return await call_next()
+
+    def _as_handler(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A plain function with a context in its own thread, where its teardown must run: a
+        connection may belong to the thread, and a teardown that waits must not hold up the loop."""
+        if inspect.iscoroutinefunction(function):
+            return function
+
+        @wraps(function)
+        def in_thread(*args: Any, **kwargs: Any) -> Any:
+            with self._context():
+                return function(*args, **kwargs)
+
+        return in_thread
 
     def dashboard(self, who: Callable[[], str | None], *, read_only: bool = False) -> Blueprint:
         """The dashboard as a blueprint::

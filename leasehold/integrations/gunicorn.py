@@ -38,11 +38,11 @@ from typing import Any, Unpack
 from uuid import UUID
 from weakref import WeakSet
 
+from leasehold import own_tasks
 from leasehold.app import App
-from leasehold.app.certify import settings_to_text
 from leasehold.config import ConfigureGiven, Settings
 from leasehold.env import ASSIGNED_NODE, Env, assign_node_id
-from leasehold.errors import ConfigError, Unavailable
+from leasehold.errors import ConfigError, ReadOnlyServer, Unavailable
 from leasehold.integrations.background import BackgroundNode
 from leasehold.telemetry import logger
 
@@ -105,7 +105,7 @@ class Certificates:
         )
         assert self._helper.stdin
         os.set_blocking(self._helper.stdin.fileno(), False)  # a full pipe must not stop the arbiter
-        self._write(settings_to_text(self._settings).encode() + b"\n")
+        self._write(self._settings.to_text().encode() + b"\n")
 
     def _write(self, line: bytes) -> bool:
         helper = self._helper
@@ -159,13 +159,15 @@ def node(
             raise ConfigError(f"{target} is not an App", got=app, do="node('module:app')")
         try:
             running.enter_context(BackgroundNode(app, execute=execute, queues=queues))
-        except Unavailable as error:
+        except (Unavailable, ReadOnlyServer) as error:  # perhaps a failover
             logger.error("this worker cannot start: %s", error)
             sys.exit(1)  # any other error here makes gunicorn end, with all its workers
 
     def worker_exit(server: Any, worker: Any) -> None:
-        """gunicorn's ``worker_exit``: stop the node. Its jobs have ``App(grace=…)`` seconds."""
+        """gunicorn's ``worker_exit``: stop the node. Its jobs have ``App(grace=…)`` seconds. Then
+        other workers get them, so a thread that still runs one must end with this process."""
         running.close()
+        own_tasks.leave_stuck_threads(0)
 
     return post_worker_init, worker_exit
 

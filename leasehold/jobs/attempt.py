@@ -344,7 +344,9 @@ class Attempts:
     def _pool(self) -> ThreadPoolExecutor:
         if self._threads is None:
             # The pool adds threads on demand, up to one per slot, so that no started job waits.
-            self._threads = ThreadPoolExecutor(self._slots, thread_name_prefix="leasehold-job")
+            self._threads = ThreadPoolExecutor(
+                self._slots, thread_name_prefix=own_tasks.JOB_THREADS
+            )
         return self._threads
 
     def _context(self, kind: type[Context], claim: Claim) -> Context:

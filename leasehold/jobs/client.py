@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import repeat
+from operator import eq
 from typing import Any, Generic, Protocol
 from uuid import UUID
 
@@ -118,8 +119,10 @@ class Client:
             if trace:
                 jobs = [(jobs[0][0], JobRequest.of(request.options, request.payload, trace))]
             answers = await self._on_or_own(jobs, on)
-        job_id, created = (answers or [(jobs[0][0], True)])[0]
-        return Job(job_id.int, created, self._of_loop, request.options.read_result)
+        sent = jobs[0][0]
+        job_id = answers[0][0] if answers else sent
+        # not what the last try says: an earlier one, whose answer was lost, may have created it
+        return Job(job_id.int, job_id == sent, self._of_loop, request.options.read_result)
 
     async def enqueue_many(
         self, requests: Iterable[JobRequest[Any]], on: Any = None
@@ -137,7 +140,8 @@ class Client:
         reads = [options.read_result for options in jobs.options()]
         if answers is None:
             return list(map(Job, jobs.numbers(), repeat(True), repeat(self._of_loop), reads))
-        numbers, created = [job.int for job, _ in answers], [created for _, created in answers]
+        numbers = [job.int for job, _ in answers]
+        created = map(eq, numbers, jobs.numbers())
         return list(map(Job, numbers, created, repeat(self._of_loop), reads))
 
     async def _on_or_own(self, jobs: list[Pair] | Numbered, on: Any) -> Answers | None:
@@ -204,8 +208,6 @@ class Client:
 
     def _readable(self, record: JobRecord) -> JobRecord:
         """The record with its arguments and result decoded."""
-        if self._codec is None:
-            return record
         payload, result = (self._opened(value) for value in (record.payload, record.result))
         return replace(record, payload=payload, result=result)
 

@@ -107,10 +107,7 @@ class Context:
         stopping, or the claim was lost. A handler in a thread should check this regularly and
         return. (A coroutine is cancelled, a process is killed.) If it then returns None, it counts
         as stopped early. If it finished its work, it should return something else."""
-        if not self.claim.cancelled.is_set():
-            return False
-        self.claim.seen = True
-        return True
+        return self.claim.cancelled.is_set()
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
@@ -139,7 +136,8 @@ class Context:
         )
         if answer is None:
             raise LostClaim("the job was taken away", got=str(job.id), do=_RETURN)
-        if answer:  # the job was cancelled, and the signal is late or lost
+        # the job was cancelled, and the signal is late or lost; a handler that cleans up knows it
+        if answer and not self.claim.stop_reason:
             self.claim.end("cancel")
 
     async def assert_mine(self, connection: Any) -> None:
@@ -160,6 +158,12 @@ class Context:
 
 class SyncContext(Context):
     """The context of a handler in a thread. Its methods are plain functions that block."""
+
+    @property
+    def cancelled(self) -> bool:
+        """See :attr:`Context.cancelled`."""
+        self.claim.seen = super().cancelled
+        return self.claim.seen
 
     def progress(self, share: float, note: str | None = None) -> None:  # type: ignore[override]
         """See :meth:`Context.progress`. Also raises JobCancelled (with the reason of the person who

@@ -94,6 +94,7 @@ class ProcessPool:
         limits = context.settings.limits
         self._env, self._limits = context.env, limits
         self._progress = context.users.progress
+        self._settings = context.settings.to_text()
         self.starts = starts
         self._worker_id = worker_id
         self._room = asyncio.Semaphore(slots)
@@ -186,7 +187,7 @@ class ProcessPool:
         return {
             "module": task.function.__module__,
             "qualname": task.function.__qualname__,
-            "around": [f.__module__ for f in task.middleware if f.__module__ != "__main__"],
+            "imports": task.child_imports,
             "takes_context": task.takes_context,
             "job": fields,
             "uuids": uuids,
@@ -197,6 +198,7 @@ class ProcessPool:
             ],
             "node": str(claim.node),
             "worker_id": self._worker_id(),
+            "settings": self._settings,
             "result_bytes": self._limits.result_bytes,
             "error_chars": self._limits.error_chars,
         }

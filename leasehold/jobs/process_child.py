@@ -32,6 +32,7 @@ from typing import Any, NoReturn, cast
 from uuid import UUID
 
 from leasehold import errors
+from leasehold.config import Settings
 from leasehold.jobs.attempt import describe
 from leasehold.jobs.context import Context, SyncContext
 from leasehold.jobs.drive import without_loop
@@ -75,6 +76,16 @@ def find(module: str, qualname: str, within: Any = None) -> tuple[Callable[..., 
             do="Define the handler at the top of an importable module, under its own name",
         )
     return found, app
+
+
+@cache
+def _use_settings(app: Any, text: str) -> None:
+    """Give the App the settings of the worker, which may come from its command line or a test, and
+    not from the code or the environment, which this process has as well."""
+    mine = vars(app.settings)
+    changed = {n: v for n, v in vars(Settings.from_text(text)).items() if v != mine[n]}
+    if changed:
+        app.configure(**changed)
 
 
 class Channel:
@@ -284,9 +295,11 @@ async def _end(tasks: set[asyncio.Task[Any]]) -> None:
 
 def _call(request: Message, link: ParentLink, loop: _Loop) -> tuple[Values, Any]:
     """The handler's values, and what it returned."""
-    for module in request["around"]:  # they register their middleware
+    for module in request["imports"]:
         import_module(module)
     function, app = find(request["module"], request["qualname"])
+    if app is not None:
+        _use_settings(app, request["settings"])
     is_async = inspect.iscoroutinefunction(function)
     context = _context(request, link, app, is_async)
     context.state = loop.state_of(app)

@@ -102,6 +102,13 @@ class TaskFunction:
         """Sets of argument names that are known to fit."""
 
     @property
+    def child_imports(self) -> list[str]:
+        """The modules that a child process imports before the handler's own: the one that makes a
+        framework ready, and those that register middleware."""
+        around = [f.__module__ for f in self.middleware if f.__module__ != "__main__"]
+        return [self._registry.first_import, *around] if self._registry.first_import else around
+
+    @property
     def middleware(self) -> list[Any]:
         """The functions around every handler of its application."""
         return self._registry.middleware
@@ -198,10 +205,10 @@ class TaskFunction:
                 )
         return payload
 
-    def as_callback(self) -> Callback:
+    def as_callback(self, chosen: JobOptions) -> Callback:
         """This task as a callback. Its jobs keep their history, and have neither deadlines nor a
         callback of their own."""
-        options = self.job_options.as_json.items()
+        options = chosen.as_json.items()
         return Callback(
             self.name,
             {k: v for k, v in options if k not in ("task", "history", "deadline", "on_failure")},
@@ -267,6 +274,10 @@ def _conflict(value: object) -> OnConflict:
 class Registry:
     """The tasks of one application, by name."""
 
+    first_import: str = ""
+    """What a child process imports before it imports a handler: a module that makes a framework
+    ready. Empty: none."""
+
     def __init__(
         self, payload_limit: int = Limits.payload_bytes, codec: Codec | None = None
     ) -> None:
@@ -322,7 +333,8 @@ class Registry:
                 do=f"Give its function one argument named {argument} (a dict), and all others a "
                 "default",
             )
-        return task.as_callback()
+        standing = getattr(given, "standing_options", None)  # of a Task, perhaps with using(…)
+        return task.as_callback(standing(option) if standing else task.job_options)
 
     def find(self, name: str) -> TaskFunction | None:
         return self._tasks.get(name)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import reduce
 from inspect import signature, unwrap
 from operator import or_
@@ -67,7 +68,7 @@ class Values:
         """Convert arguments to JSON's types. Raises BadPayload."""
         if self._plain:
             self._check(given)
-        return self._each(given, _checked) if self._arguments else given
+        return self._each(given, _unchanged) if self._arguments else given
 
     def _check(self, given: dict[str, Any]) -> None:
         for name, value in given.items():
@@ -152,14 +153,36 @@ def _checked(value: Any, hint: Any) -> Any:
     return written
 
 
+def _unchanged(value: Any, hint: Any) -> Any:
+    """The same, and check that a dataclass or the like comes back as it is. It does not if it is of
+    a subclass with further fields, or holds what JSON turns into something else."""
+    written = _checked(value, hint)
+    read = _read(written, hint)
+    fields = hasattr(read, "__dataclass_fields__") or isinstance(read, msgspec.Struct)
+    if fields and isinstance(value, type(read)) and read != value and _compares(value):
+        raise BadPayload("its fields do not come back from JSON as they are")
+    return written
+
+
+def _compares(value: Any) -> bool:
+    return getattr(type(value), "__eq__", None) is not object.__eq__
+
+
 def _read(value: Any, hint: Any) -> Any:
     return msgspec.convert(value, hint, dec_hook=_read_model, str_keys=True)
 
 
 def _write_model(value: Any) -> Any:
-    """Convert a pydantic model, although pydantic may not be installed."""
+    """Convert a pydantic model, although pydantic may not be installed. Fields may have aliases."""
     if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
+        for by_alias in (True, False):
+            written = value.model_dump(mode="json", by_alias=by_alias, round_trip=True)
+            with suppress(ValueError):
+                if type(value).model_validate(written).model_dump() == value.model_dump():
+                    return written
+        raise BadPayload(
+            "the model does not come back from JSON as it is, for example because of a SecretStr"
+        )
     raise BadPayload(
         f"a {type(value).__name__} has no form in JSON",
         do="Use a type that JSON or msgspec knows, or a pydantic model",

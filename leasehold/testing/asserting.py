@@ -9,6 +9,7 @@ from leasehold.app import App, Task
 from leasehold.config import Limits
 from leasehold.errors import NotEnqueued, shorten
 from leasehold.model.job import JobRecord, encode
+from leasehold.testing.databases import refuse_uncommitted_async
 
 _SHOWN = 20
 """The most jobs that a failing assertion lists."""
@@ -23,6 +24,7 @@ async def assert_enqueued(app: App, task: Task[Any, Any] | str, /, **arguments: 
         assert record.queue == "mail"
     """
     __tracebackhide__ = True  # pytest shows the line of the test
+    await refuse_uncommitted_async(app, "assert_enqueued")
     name = task if isinstance(task, str) else task.name
     function = app.registry.find(name)
     written = function.values.write(arguments) if function else arguments

@@ -73,8 +73,30 @@ def open_rival_session(
     """Open a second real session on the database of ``database`` (an App or a DSN), for tests of
     locks. ``beside`` is your session, from which it must differ: see
     :meth:`RivalSession.differs_from`. Raises SameSession."""
-    dsn = database if isinstance(database, str) else database.settings.dsn
+    dsn = database if isinstance(database, str) else database.current_dsn()
+    if dsn in ("", "embedded"):
+        raise ConfigError(
+            "the App has not looked for its database yet", do="Call await app.dsn() first"
+        )
     return open_rival(dsn, beside)
+
+
+def refuse_uncommitted(app: App, name: str) -> None:
+    """Raise ConfigError inside Django's ``transaction.atomic``, whose jobs nobody else sees."""
+    if app.sync.joined(None) is not None:
+        raise ConfigError(
+            f"{name} sees only committed jobs, and this test is inside transaction.atomic",
+            do="Query leasehold.integrations.django.models: Job.objects.get(task_name=…), or use a "
+            "TransactionTestCase (with pytest-django: django_db(transaction=True))",
+        )
+
+
+async def refuse_uncommitted_async(app: App, name: str) -> None:
+    """The same in a coroutine. Django's transaction is that of the test's thread."""
+    if getattr(app, "database", ""):
+        from asgiref.sync import sync_to_async
+
+        await sync_to_async(refuse_uncommitted)(app, name)
 
 
 @contextmanager

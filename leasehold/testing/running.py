@@ -17,6 +17,7 @@ from leasehold.errors import BadSchedule, ConfigError, JobNotFound, WaitTimeout,
 from leasehold.model.job import JobRecord
 from leasehold.model.moments import Duration, checked_timeout
 from leasehold.node import Node
+from leasehold.testing.databases import refuse_uncommitted_async
 
 _LOOK_SECONDS = 0.01
 
@@ -57,6 +58,7 @@ async def drain(
     WaitTimeout.
     Raises ConfigError for an ``until`` in the past, and BadSchedule for an unknown schedule.
     """
+    await refuse_uncommitted_async(app, "drain")
     planned = [_planned(app, name) for name in schedules]
     if planned and until is None:
         raise ConfigError("schedules need a time to fire in", do="Give until= as well")

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from leasehold.app import App, Task
-from leasehold.errors import ConfigError, NotEnqueued
+from leasehold.errors import NotEnqueued
 from leasehold.model.job import JobRecord
 from leasehold.model.moments import Duration
 from leasehold.testing import asserting, databases, running
@@ -24,7 +24,7 @@ def drain(
 ) -> list[JobRecord]:
     """Run all available jobs. See :func:`leasehold.testing.drain`. Also raises ConfigError inside
     Django's ``transaction.atomic``, and so in a ``TestCase``: it sees only what is committed."""
-    _check_committed(app, "drain")
+    databases.refuse_uncommitted(app, "drain")
     return app.sync.call(
         running.drain(app, queues=queues, timeout=timeout, until=until, schedules=schedules)
     )
@@ -33,7 +33,7 @@ def drain(
 def assert_enqueued(app: App, task: Task[Any, Any] | str, /, **arguments: Any) -> JobRecord:
     """See :func:`leasehold.testing.assert_enqueued`, and for a ``TestCase`` :func:`drain`."""
     __tracebackhide__ = True  # pytest shows the line of the test
-    _check_committed(app, "assert_enqueued")
+    databases.refuse_uncommitted(app, "assert_enqueued")
     try:
         return app.sync.call(asserting.assert_enqueued(app, task, **arguments))
     except NotEnqueued as error:
@@ -44,12 +44,3 @@ def clear(app: App) -> None:
     """Empty the database, and close the connections of ``app.sync``. See
     :func:`leasehold.testing.clear`."""
     app.sync.call(databases.clear(app))
-
-
-def _check_committed(app: App, name: str) -> None:
-    if app.sync.joined(None) is not None:
-        raise ConfigError(
-            f"{name} sees only committed jobs, and this test is inside transaction.atomic",
-            do="Query leasehold.integrations.django.models: Job.objects.get(task_name=…), or use a "
-            "TransactionTestCase (with pytest-django: django_db(transaction=True))",
-        )

@@ -45,9 +45,34 @@ for task in (tasks.add_user.job(name="ada"), tasks.count_in_process.job()):
     until(lambda: "tick" in [name for (name,) in sql("select name from leasehold.schedules")], 10)
     worker.kill(signal.SIGTERM)
     assert worker.wait(20) == 0
-    assert sql("select result from leasehold.jobs where task_name = 'count_in_process'") != [
-        (None,)
-    ]
+    query = "select result, attempt from leasehold.jobs where task_name = 'count_in_process'"
+    assert sql(query) == [(1, 1)], "the child was set up before it imported the tasks"
+
+
+def test_the_worker_of_several_processes_runs_from_any_folder(
+    procs: Processes, database: dict[str, str], sql: Any, tmp_path: Path
+) -> None:
+    """As ``python /srv/site/manage.py`` does. The project's folder is on sys.path alone."""
+    (tmp_path / "site" / "shopfront").mkdir(parents=True)
+    (tmp_path / "site" / "shopfront" / "__init__.py").touch()
+    (tmp_path / "site" / "shopfront" / "settings.py").write_text(
+        "SECRET_KEY = 'x'\n"
+        "INSTALLED_APPS = ['leasehold.integrations.django']\n"
+        f"DATABASES = {{'default': {{'ENGINE': 'django.db.backends.postgresql', "
+        f"'NAME': {database['PGDATABASE']!r}}}}}\n"
+    )
+    manage = tmp_path / "site" / "manage.py"
+    manage.write_text(
+        "import os, sys\nfrom django.core.management import execute_from_command_line\n"
+        "os.environ['DJANGO_SETTINGS_MODULE'] = 'shopfront.settings'\n"
+        "execute_from_command_line(sys.argv)\n"
+    )
+    assert procs.start(str(manage), "migrate", env=database).wait(60) == 0
+    options = ("leasehold_worker", "--processes", "2", "-q", "default=1")
+    worker = procs.start(str(manage), *options, env=database)
+    until(lambda: sql("select count(*) from leasehold.nodes") == [(2,)], 40, "two nodes")
+    worker.kill(signal.SIGTERM)
+    assert worker.wait(30) == 0
 
 
 @pytest.mark.parametrize("leasehold", ["{}", f'{{"APP": "{SHOP}.own_app:app"}}'])

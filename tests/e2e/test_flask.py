@@ -8,19 +8,21 @@ import re
 import shutil
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
-from flask import Flask, session
+from flask import Flask, current_app, session
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import scoped_session, sessionmaker
 
-from leasehold import App
+from leasehold import App, CallNext, Context
 from leasehold.errors import ConfigError
 from leasehold.integrations.flask import Leasehold
 from leasehold.testing.databases import connected_to
+from leasehold.testing.sync import drain
 from leasehold.web.login import Sessions
 from tests.support.procs import Process, Processes
 from tests.support.wait import until
@@ -110,6 +112,42 @@ def test_a_factory_may_be_called_again_while_the_app_is_in_use(app: App) -> None
         web.config["LEASEHOLD_NAME"] = "shop"
         leasehold.init_app(web)
         assert app.sync.jobs() == [] and app.settings.name == "shop"
+
+
+def test_a_factory_configures_the_app_for_each_test() -> None:
+    app = App("postgresql:///development")
+    leasehold = Leasehold(app=app)
+    for _ in range(2):
+        with connected_to(app, "postgresql:///of_the_test"):
+            web = Flask(__name__)
+            web.config["LEASEHOLD_PAYLOAD_LIMIT"] = 5000
+            leasehold.init_app(web)
+            assert app.settings.payload_limit == 5000
+
+
+# -- contexts --------------------------------------------------------------------------------------
+def test_the_teardown_of_a_plain_handler_runs_in_its_thread(app: App) -> None:
+    """A connection may belong to the thread, and a slow teardown must not hold up the loop."""
+    web, torn_down = Flask(__name__), []
+
+    @app.task(name="before")
+    def before() -> list[object]:
+        return [threading.get_ident(), current_app.name]
+
+    Leasehold(web, app)
+    web.teardown_appcontext(lambda error: torn_down.append(threading.get_ident()))
+    after = app.task(name="after")(before.function.function)
+    app.sync.enqueue_many([before.job(), after.job()])
+    ran = [record.result for record in drain(app)]
+    assert ran == [[thread, web.name] for thread in torn_down] and len(ran) == 2
+
+    @app.middleware
+    async def sees(ctx: Context, call_next: CallNext) -> object:
+        return [current_app.name, *await call_next()]
+
+    app.sync.enqueue(before.job())
+    [record] = drain(app)
+    assert record.result[0] == record.result[2] == web.name
 
 
 # -- enqueue from a view ---------------------------------------------------------------------------

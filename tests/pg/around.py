@@ -76,6 +76,11 @@ async def inner(ctx: Context, call_next: CallNext) -> Any:
     return result
 
 
+@app.task(name="enqueues_in_process", executor="process")
+def enqueues_in_process() -> str:
+    return str(app.sync.enqueue(in_loop.job()).id)
+
+
 def told(ctx: Context) -> list[Any]:
     return [tenant.get(), ctx.state["pid"] == os.getpid()]
 

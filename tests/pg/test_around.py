@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -9,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from leasehold import App
-from leasehold.errors import BadJob, ConfigError, JobFailed
+from leasehold import App, CallNext, Context
+from leasehold.errors import BadJob, ConfigError, JobCancelled, JobFailed
 from leasehold.jobs.attempt import Attempts
 from leasehold.model.states import State
 from leasehold.testing import drain
 from tests.pg import around
-from tests.support.wait import until
+from tests.support.wait import until, until_async
 
 Lines = Callable[[], list[str]]
 
@@ -50,6 +52,66 @@ async def test_a_handler_runs_inside_the_middleware_and_has_the_state_of_its_pro
     processes = 1 if name in ("in_loop", "in_thread") else told.count("enter")
     assert told.count("enter") == processes and told[0] == "enter"
     assert told[-1] == "leave"
+
+
+async def test_a_child_process_has_the_settings_of_its_worker(shop: App) -> None:
+    async with shop.node():
+        made = await (await around.enqueues_in_process.enqueue()).wait(60)
+    assert (await shop.get(made)).task_name == "in_loop"
+
+
+async def test_middleware_that_looks_whether_it_should_stop_does_not_answer_for_the_handler(
+    migrated: str,
+) -> None:
+    app, timed_out = App(migrated), threading.Event()
+
+    @app.middleware
+    async def measures(ctx: Context, call_next: CallNext) -> Any:
+        async def look() -> None:
+            await until_async(lambda: asyncio.sleep(0, ctx.cancelled), what="the timeout")
+            timed_out.set()
+
+        looking = asyncio.create_task(look())
+        try:
+            return await call_next()
+        finally:
+            await looking
+
+    @app.task(name="plain", timeout=0.1)
+    def plain() -> None:
+        assert timed_out.wait(60)
+
+    job = await plain.enqueue()
+    await drain(app)
+    record = await app.get(job.id)
+    assert (record.state, record.attempt) == ("completed", 1), "it finished its work"
+    await app.close()
+
+
+async def test_a_handler_that_cleans_up_after_a_cancel_may_report_its_progress(
+    migrated: str,
+) -> None:
+    app, begun, undone = App(migrated), asyncio.Event(), []
+
+    @app.task(name="undoes")
+    async def undoes(ctx: Context) -> None:
+        try:
+            begun.set()
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await ctx.progress(1, "undoing")
+            await asyncio.sleep(0)
+            undone.append(ctx.attempt)
+            raise
+
+    async with app.node():
+        job = await undoes.enqueue()
+        await begun.wait()
+        await job.cancel()
+        with pytest.raises(JobCancelled):
+            await job.wait(60)
+    assert undone == [1]
+    await app.close()
 
 
 async def test_the_lifespan_of_a_child_process_ends_with_it(shop: App, lines: Lines) -> None:

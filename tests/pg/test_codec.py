@@ -48,6 +48,14 @@ async def test_the_database_sees_neither_arguments_nor_results(shop: App, name: 
     assert (await assert_enqueued(shop, task, secret="hunter2")).id == job.id
 
 
+async def test_an_application_without_the_codec_says_so(shop: App) -> None:
+    job = await sealed.in_loop.enqueue(sealed.Card("4000"), secret="hunter2")
+    other = App(shop.settings.dsn)
+    record = await other.get(job.id)
+    assert isinstance(record.payload, Unreadable) and "no codec" in str(record.payload)
+    await other.close()
+
+
 @pytest.mark.parametrize("name", ["completes", "completes_in_process"])
 async def test_a_result_given_in_the_users_transaction_is_encoded(shop: App, name: str) -> None:
     task: Any = getattr(sealed, name)

@@ -47,6 +47,18 @@ async def effects(sql: Sql) -> Callable[[], Awaitable[tuple[int, int]]]:
     return count
 
 
+# -- the clock -------------------------------------------------------------------------------------
+async def test_run_in_counts_from_the_call_and_not_from_the_start_of_the_transaction(
+    app: App, task: Any, migrated: str
+) -> None:
+    with psycopg.connect(migrated) as user:
+        user.execute("select now()")
+        await task.using(on=user, run_in=3600).enqueue()
+        seconds = "extract(epoch from {} - now())"
+        [row] = user.execute(f"select {seconds.format('run_at')} from leasehold.job").fetchall()
+        assert row[0] > 3600
+
+
 # -- all or nothing --------------------------------------------------------------------------------
 @every_driver
 async def test_the_users_row_and_the_job_are_one_commit_or_none(

@@ -18,12 +18,14 @@ from leasehold.errors import (
     JobFailed,
     JobNotFound,
     LostClaim,
+    Unavailable,
     UniqueConflict,
     WaitTimeout,
 )
 from leasehold.model.backoff import Backoff
 from leasehold.model.job import JobRecord
 from leasehold.model.states import State
+from leasehold.pg.stores.store import PgStore
 from tests.support.wait import forever, until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -38,6 +40,28 @@ async def reaches(app: App, job: Any, state: State) -> JobRecord:
     found = await until_async(there, what=f"{state}")
     assert found
     return found
+
+
+async def test_a_job_counts_as_created_although_the_first_answer_was_lost(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enqueue = PgStore.enqueue
+
+    async def loses_the_first_answer(
+        self: Any, jobs: Any, most: int, retried: bool, now: Any
+    ) -> Any:
+        answers = await enqueue(self, jobs, most, retried, now)
+        if not retried:
+            raise Unavailable("the connection was lost", sent=True)
+        return answers
+
+    monkeypatch.setattr(PgStore, "enqueue", loses_the_first_answer)
+    send = app.task(name="send")(lambda: None)
+    first = await send.using(unique="k").enqueue()
+    again = await send.using(unique="k").enqueue()
+    many = await app.enqueue_many([send.job(), send.using(unique="k").job()])
+    assert [job.created for job in (first, again, *many)] == [True, False, True, False]
+    assert again.id == many[1].id == first.id
 
 
 # -- results ---------------------------------------------------------------------------------------

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 import pytest
+from pydantic import BaseModel, Field, SecretStr
 
 from leasehold import App
 from leasehold.errors import BadJob, BadPayload, JobFailed
@@ -53,6 +55,83 @@ STORED = {
     "lines": [{"article": str(values.ORDER.lines[0]["article"]), "price": "9.90"}],
     "paid": None,
 }
+
+
+class Login(BaseModel):
+    key: SecretStr
+
+
+class Person(BaseModel):
+    user_id: int = Field(0, alias="userId")
+
+
+class Named(BaseModel):
+    text: str = Field("", serialization_alias="t")
+
+
+@dataclass
+class Event:
+    name: str
+
+
+@dataclass
+class OrderPlaced(Event):
+    order: int
+
+
+@dataclass
+class Bag:
+    data: dict[str, Any]
+
+
+@dataclass(eq=False)
+class Opaque:
+    data: dict[str, Any]
+
+
+@pytest.mark.parametrize(
+    ("hint", "value"),
+    [
+        (Login, Login(key=SecretStr("hunter2"))),
+        (list[Login], [Login(key=SecretStr("hunter2"))]),
+        (Event, OrderPlaced("placed", 7)),
+        (Bag, Bag({"id": UUID(int=7)})),
+    ],
+)
+def test_a_value_that_would_arrive_changed_is_refused(hint: Any, value: Any) -> None:
+    def handler(given: Any) -> None: ...
+
+    handler.__annotations__["given"] = hint
+    with pytest.raises(BadPayload, match="does not fit its annotation") as refused:
+        values_of(handler, False).write({"given": value})
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("hint", "value"),
+    [
+        (Person, Person(userId=42)),
+        (dict[str, Person], {"a": Person(userId=42)}),
+        (Named, Named(text="x")),
+        (Event, Event("placed")),
+        (Bag, Bag({"id": [1, None, {"a": 0.5}]})),
+    ],
+)
+def test_a_model_arrives_as_it_was_also_with_aliases(hint: Any, value: Any) -> None:
+    def handler(given: Any) -> None: ...
+
+    handler.__annotations__["given"] = hint
+    both = values_of(handler, False)
+    assert both.read(json.loads(json.dumps(both.write({"given": value})))) == {"given": value}
+
+
+def test_a_dataclass_that_cannot_be_compared_is_taken_as_it_is() -> None:
+    def handler(given: Opaque) -> None: ...
+
+    handler.__annotations__["given"] = Opaque
+    assert values_of(handler, False).write({"given": Opaque({"a": 1})}) == {
+        "given": {"data": {"a": 1}}
+    }
 
 
 async def test_a_value_that_does_not_fit_is_refused_before_it_is_sent(shop: App) -> None:

@@ -32,6 +32,7 @@ def _write(file: str, line: str) -> None:
 
 
 app.on_connection = FileConnections()  # type: ignore[assignment]
+app.configure = lambda **_: None  # type: ignore[method-assign]  # the pool's settings have no database
 
 
 def pid() -> int:

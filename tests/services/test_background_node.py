@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from leasehold import App, Context
 from leasehold.errors import ConfigError, JobCancelled, LeaseholdError
 from leasehold.integrations.background import BackgroundNode
 from leasehold.integrations.gunicorn import node
+from tests.support.procs import Processes
 
 
 @pytest.fixture
@@ -108,3 +110,52 @@ def test_the_hooks_of_gunicorn_refuse_what_is_not_an_app() -> None:
     with pytest.raises(ConfigError, match="leasehold:Context is not an App"):
         start(worker)
     leave(None, worker)  # gunicorn calls it in any case
+
+
+HOOKS = """
+import threading
+from leasehold import App
+from leasehold.integrations.gunicorn import node
+
+app = App(grace=0.1)
+begun = threading.Event()
+
+@app.task(name="long")
+def long() -> None:
+    begun.set()
+    threading.Event().wait(600)
+
+if __name__ == "__main__":
+    start, leave = node("hooks:app")
+    import hooks
+    start(None)
+    hooks.app.sync.enqueue(hooks.long.job())
+    assert hooks.begun.wait(30)
+    leave(None, None)
+    print("goes on")
+"""
+
+
+def test_a_gunicorn_worker_ends_with_the_job_that_others_get(
+    app: App, dsn: str, procs: Processes
+) -> None:
+    Path(procs.folder / "hooks.py").write_text(HOOKS)
+    worker = procs.start("hooks.py", env={"LEASEHOLD_DSN": dsn})
+    assert worker.wait(60) == 0 and "goes on" not in worker.output, worker.output
+    with psycopg.connect(dsn) as connection:
+        [state] = connection.execute("select state from leasehold.jobs").fetchall()
+    assert state == ("available",)
+
+
+def test_a_gunicorn_worker_that_finds_a_standby_may_be_started_again(
+    app: App, dsn: str, procs: Processes
+) -> None:
+    """Any other exit status than 1 would make gunicorn end, with all its workers."""
+    Path(procs.folder / "hooks.py").write_text(HOOKS)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        [(name,)] = connection.execute("select current_database()").fetchall()
+        connection.execute(
+            f'alter database "{name}" set default_transaction_read_only = on'.encode()
+        )
+    worker = procs.start("hooks.py", env={"LEASEHOLD_DSN": dsn})
+    assert worker.wait(60) == 1 and "this worker cannot start: " in worker.output, worker.output

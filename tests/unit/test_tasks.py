@@ -28,6 +28,7 @@ from leasehold.errors import (
 )
 from leasehold.jobs.tasks import TaskGiven, TaskOptions
 from leasehold.model.job import JOB_OPTIONS, JobGiven, OnConflict
+from leasehold.model.schedule import every
 
 Define = Callable[..., Any]
 
@@ -43,6 +44,50 @@ async def noop(n: int = 0) -> None:
 
 
 def plain() -> None: ...
+
+
+# -- tasks with options ------------------------------------------------------------------------
+def test_a_schedule_keeps_the_options_of_the_task_it_is_given(app: App) -> None:
+    made = app.task(name="t", queue="mail")(noop).using(timeout=600, max_attempts=1, tags=["x"])
+    app.periodic("0 7 * * *", name="s", queue="reports")(made)
+    job = app._planned["s"].job
+    assert (job.queue, job.timeout, job.max_attempts, job.tags) == ("reports", 600, 1, ("x",))
+    stored = app.schedules._planned("put", made, app._planned["s"].spec, {}).job
+    assert (stored.queue, stored.timeout) == ("mail", 600)
+
+
+def test_callbacks_and_jobs_of_a_deployment_keep_the_options_of_their_task(app: App) -> None:
+    tell = app.task(name="tell")(lambda failure=None, breach=None: None).using(queue="pages")
+    task = app.task(name="t", on_failure=tell, deadline=Deadline(minutes=1, on_breach=tell))(noop)
+    options = task.function.job_options
+    assert options.on_failure and options.on_failure.options["queue"] == "pages"
+    assert options.deadline[0].callback.options["queue"] == "pages"
+    app.once_per_deploy("k")(app.task(name="warm")(noop).using(queue="quick"))
+    once = app._once["k"]._options
+    assert (once.queue, once.task) == ("quick", "warm@r1")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"run_in": 60}, {"unique": "k"}, {"on": object()}, {"on_conflict": "raise"}]
+)
+def test_options_of_one_job_are_refused_for_jobs_that_come_later(
+    app: App, wrong: dict[str, Any]
+) -> None:
+    made = app.task(name="t")(noop).using(**wrong)
+    [name] = wrong
+    for define in (
+        app.periodic("0 7 * * *"),
+        app.once_per_deploy("k"),
+        lambda task: app.task(name="other", on_failure=task)(noop),
+        lambda task: app.schedules._planned("s", task, every(seconds=60), {}),
+    ):
+        with pytest.raises(BadJob, match=f"cannot use a task with {name}=…|cannot take a failure"):
+            define(made)
+
+
+def test_a_worker_runs_the_queues_of_its_schedules(app: App) -> None:
+    app.periodic("0 7 * * *", queue="reports")(app.task(name="t")(noop))
+    assert app._queues(None) == {"default": 100, "reports": 100}
 
 
 # -- tasks -------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from leasehold.app.certify import Certifier, settings_from_text, settings_to_text
+from leasehold.app.certify import Certifier
 from leasehold.app.load import load_app
 from leasehold.cli.work.logs import set_up_logging
 from leasehold.config import Settings
@@ -101,7 +101,7 @@ def _ask_settings(target: str, options: Mapping[str, str]) -> Settings | None:
                 probe.wait(Tuning.probe_exit_seconds)
         probe.kill()  # whatever threads the application has started in it
         probe.wait()
-    return settings_from_text(text) if text else None
+    return Settings.from_text(text) if text else None
 
 
 def tell_settings(target: str, fd: str) -> None:
@@ -115,7 +115,7 @@ def tell_settings(target: str, fd: str) -> None:
         except LeaseholdError as error:
             print(f"leasehold: {' '.join(str(error).split())}", file=sys.stderr)
             sys.exit(1)
-        answer.write(settings_to_text(app.given) + "\n")
+        answer.write(app.given.to_text() + "\n")
 
 
 # -- processes -------------------------------------------------------------------------------------

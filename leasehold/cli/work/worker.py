@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import gc
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -115,7 +113,7 @@ def run_worker(
         app.configure(**options)
     _collect_seldom()
     code = _run(app, queues, execute)
-    _leave_stuck_threads(code)
+    own_tasks.leave_stuck_threads(code)
     return code
 
 
@@ -165,13 +163,3 @@ async def _serve(app: App, queues: dict[str, int] | None, execute: bool, emits: 
         return stop.code
     finally:
         await app.close()
-
-
-def _leave_stuck_threads(code: int) -> None:
-    """Exit at once if a handler's thread still runs: it would keep the process alive."""
-    others = [t for t in threading.enumerate() if t is not threading.main_thread()]
-    if any(thread.is_alive() and not thread.daemon for thread in others):
-        atexit._run_exitfuncs()  # of the application, such as the last flush of what it reports to
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)

@@ -179,7 +179,8 @@ def _error(text: str) -> TaskError:
 
 # -- a run -----------------------------------------------------------------------------------------
 def _handler(backend: LeaseholdBackend, task: Task) -> Callable[..., Any]:
-    """The handler that runs a task, with Django's signals."""
+    """The handler that runs a task, with Django's signals. Django logs an error of a receiver of
+    ``task_finished``, which must not run finished work again."""
     sender = type(backend)
 
     async def run_async(ctx: Context, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -189,10 +190,10 @@ def _handler(backend: LeaseholdBackend, task: Task) -> Callable[..., Any]:
             returned = await task.func(*_context(task, result), *args, **kwargs)
         except BaseException as error:
             if _failed(result, ctx, error):
-                await task_finished.asend(sender, task_result=result)
+                await task_finished.asend_robust(sender, task_result=result)
             raise
         outcome = _returned(result, returned)
-        await task_finished.asend(sender, task_result=result)
+        await task_finished.asend_robust(sender, task_result=result)
         return outcome
 
     def run(ctx: SyncContext, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -202,10 +203,10 @@ def _handler(backend: LeaseholdBackend, task: Task) -> Callable[..., Any]:
             returned = task.func(*_context(task, result), *args, **kwargs)
         except BaseException as error:
             if _failed(result, ctx, error):
-                task_finished.send(sender, task_result=result)
+                task_finished.send_robust(sender, task_result=result)
             raise
         outcome = _returned(result, returned)
-        task_finished.send(sender, task_result=result)
+        task_finished.send_robust(sender, task_result=result)
         return outcome
 
     return run_async if inspect.iscoroutinefunction(task.func) else run

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.db import close_old_connections, connections, transaction
 from psycopg import pq
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from leasehold.app import App
 from leasehold.app.core import Lifespan, M
@@ -63,9 +63,14 @@ class DjangoApp(App):
     async def located(self) -> Settings:
         """The settings, with the DSN of Django's database as it is now: Django's test runner
         replaces the database after the app was made."""
-        if self.database and (dsn := database_dsn(self.database)) != self.settings.dsn:
-            super().configure(dsn=dsn)
+        old, new = self.settings.dsn, self.current_dsn()
+        if new != old and not (_same_but_for_the_password(new, old) and self.in_use()):
+            super().configure(dsn=new)
         return await super().located()
+
+    def current_dsn(self) -> str:
+        """The DSN of Django's database as it is now."""
+        return database_dsn(self.database) if self.database else super().current_dsn()
 
     def configure(self, **options: Unpack[ConfigureGiven]) -> None:
         """See :meth:`App.configure`. With ``dsn``, the app no longer uses Django's database."""
@@ -97,6 +102,8 @@ class _SyncInDjango(SyncApp):
 
 class _Registry(Registry):
     """The tasks of the project."""
+
+    first_import = "leasehold.integrations.django.set_up"
 
     def __init__(self, payload_limit: int, codec: Codec | None) -> None:
         super().__init__(payload_limit, codec)
@@ -135,6 +142,13 @@ def _tidy(function: Callable[..., Any]) -> Callable[..., Any]:
             close_old_connections()
 
     return in_thread
+
+
+def _same_but_for_the_password(one: str, other: str) -> bool:
+    """A backend may make a new password, such as a token, for each connection. The ones that are
+    open keep theirs, and the node would have to stop for another one."""
+    first, second = conninfo_to_dict(one), conninfo_to_dict(other)
+    return {**first, "password": None} == {**second, "password": None}
 
 
 def database_dsn(alias: str) -> str:

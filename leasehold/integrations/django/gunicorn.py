@@ -18,15 +18,11 @@ import os
 import subprocess
 import sys
 
-from leasehold.app.certify import settings_from_text
 from leasehold.config import Settings
 from leasehold.errors import ConfigError
 from leasehold.integrations.gunicorn import Certificates, node
 
-_ASK = (
-    "from leasehold.app.certify import settings_to_text; "
-    "from leasehold.integrations.django import app; print(settings_to_text(app.given))"
-)
+_ASK = "from leasehold.integrations.django import app; print(app.given.to_text())"
 
 
 class _OfProject(Certificates):
@@ -48,7 +44,7 @@ class _OfProject(Certificates):
                 got=os.environ.get("DJANGO_SETTINGS_MODULE", "no DJANGO_SETTINGS_MODULE"),
                 do="Set DJANGO_SETTINGS_MODULE in gunicorn.conf.py. The error is above",
             )
-        return settings_from_text(asked.stdout.splitlines()[-1])
+        return Settings.from_text(asked.stdout.splitlines()[-1])
 
 
 _certificates = _OfProject({})

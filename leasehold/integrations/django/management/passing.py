@@ -39,6 +39,8 @@ class LeaseholdCommand(BaseCommand):  # type: ignore[misc]
     def _run(self, name: str, arguments: list[str]) -> None:
         settings = app.given
         os.environ.update(LEASEHOLD_DSN=settings.dsn, LEASEHOLD_SCHEMA=settings.schema)
+        # for the processes of `leasehold worker --processes`: the folder of manage.py, --pythonpath
+        os.environ["PYTHONPATH"] = os.pathsep.join(folder for folder in sys.path if folder)
         sys.argv = [name, *self.verb, *arguments]
         runpy.run_module("leasehold", run_name="__main__", alter_sys=True)
 

@@ -4,6 +4,7 @@ import asyncio
 import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from unittest import mock
 
 from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.admin.sites import site
@@ -11,11 +12,20 @@ from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
 from django.db import connection, transaction
 from django.test import Client, TestCase, TransactionTestCase, override_settings
+from psycopg.conninfo import make_conninfo
 
+from leasehold import App
 from leasehold.errors import BadSchedule, ConfigError, WrongConnection
-from leasehold.integrations.django import app, views
+from leasehold.integrations.django import app, base, views
 from leasehold.integrations.django.models import Job, Schedule
-from leasehold.testing import drain, eager, sync, sync_context
+from leasehold.testing import (
+    assert_enqueued,
+    drain,
+    eager,
+    open_rival_session,
+    sync,
+    sync_context,
+)
 from leasehold.testing.databases import connected_to
 from tests.e2e.apps.shop.tasks import add_user, late, read_users
 from tests.support.wait import until
@@ -40,6 +50,13 @@ class Transactions(TestCase):
             cursor.execute("""select application_name from pg_stat_activity
                               where datname = current_database() and pid <> pg_backend_pid()""")
             self.assertEqual(cursor.fetchall(), [], "the test database can be dropped")
+
+    async def test_the_testing_kit_says_so_in_a_coroutine_as_well(self):
+        await sync_to_async(app.sync.enqueue)(add_user.job(name="ada"))
+        with self.assertRaisesRegex(ConfigError, "^drain "):
+            await drain(app)
+        with self.assertRaisesRegex(ConfigError, "^assert_enqueued "):
+            await assert_enqueued(app, add_user, name="ada")
 
     def test_a_job_goes_with_the_block_that_is_rolled_back(self):
         with transaction.atomic():
@@ -185,6 +202,35 @@ class Committed(TransactionTestCase):
         self.assertEqual(sync.drain(app), [])
         [record] = sync.drain(app, until=timedelta(hours=1, seconds=1))
         self.assertEqual(record.result, User.objects.get().pk)
+
+    def use_the_dsn_of_before(self):
+        """As in the first call of a test run."""
+        app.sync.close()
+        App.configure(app, dsn=app.settings.dsn.replace("dbname=test_", "dbname="))
+
+    def test_a_lock_may_be_the_first_to_follow_django_to_the_test_database(self):
+        self.use_the_dsn_of_before()
+        with app.sync.lock("nightly"):
+            self.assertIn("dbname=test_", app.settings.dsn)
+        app.sync.close()
+
+    def test_a_second_session_is_in_the_test_database(self):
+        self.use_the_dsn_of_before()
+        with open_rival_session(app) as rival:
+            [(name,)] = rival.execute("select current_database()")
+        self.assertTrue(name.startswith("test_"), name)
+
+    def test_a_new_password_alone_does_not_need_new_connections(self):
+        settings = async_to_sync(app.located)()
+        tokens = iter(range(9))
+
+        def with_a_new_token(alias):
+            return make_conninfo(settings.dsn, password=f"token-{next(tokens)}")
+
+        with mock.patch.object(base, "database_dsn", with_a_new_token):
+            with app.sync.lock("nightly"):
+                self.assertEqual(app.sync.jobs(), [])
+            app.sync.close()
 
     def test_the_app_follows_django_to_the_test_database(self):
         settings = async_to_sync(app.located)()

@@ -213,6 +213,19 @@ class Runs(TransactionTestCase):
             self.assertIn("state=RUNNING", mine[0])
             self.assertIn("state=SUCCESSFUL", mine[1])
 
+    def test_a_receiver_that_fails_does_not_run_a_finished_task_again(self):
+        def fails(sender, task_result, **kwargs):
+            raise LookupError("the metrics are away")
+
+        task_finished.connect(fails)
+        self.addCleanup(task_finished.disconnect, fails)
+        results = [one.enqueue(1) for one in SYNC_AND_ASYNC]
+        with self.assertLogs("django.dispatch", level="ERROR"):
+            self.run_all()
+        for result in results:
+            result.refresh()
+            self.assertEqual((result.status, result.attempts), ("SUCCESSFUL", 1))
+
     def test_the_context_has_the_running_result(self):
         results = [tasks.who_am_i.enqueue(), tasks.who_am_i_async.enqueue()]
         self.run_all()
