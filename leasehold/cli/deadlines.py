@@ -10,11 +10,10 @@ import click
 from leasehold.cli.asking import end_badly, limit_option, look, show_rows, table_options
 from leasehold.cli.fitting import Column
 from leasehold.model.deadline import STATES
+from leasehold.model.moments import duration
 
 
 def _late(row: dict[str, Any]) -> str | None:
-    from leasehold.watch.facts import duration
-
     late = row["late_seconds"]
     return duration(late) if late is not None and late > 0 else None
 

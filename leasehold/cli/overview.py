@@ -11,9 +11,10 @@ import click
 
 from leasehold.cli.output import counted, heading, show_pairs, text
 from leasehold.errors import LeaseholdError
+from leasehold.model.moments import duration
 from leasehold.ports import NodeView
 from leasehold.watch.checks import COUNT_CAP, database_problem, problems
-from leasehold.watch.facts import Facts, duration
+from leasehold.watch.facts import Facts
 from leasehold.watch.finding import Finding
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from leasehold.cli.fitting import Column
 from leasehold.errors import error_line
-from leasehold.model.masking import masked
+from leasehold.model.moments import duration
 
 Row = dict[str, Any]
 LINE_CHARS = 120
@@ -17,6 +17,8 @@ LINE_CHARS = 120
 
 def as_row(record: Any) -> Row:
     """A record from the client as a row, with secrets masked."""
+    from leasehold.model.masking import masked  # imported late: --help must be quick
+
     row = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
     return row | {name: masked(row[name]) for name in ("payload", "result") if name in row}
 
@@ -29,19 +31,9 @@ def _error(name: str) -> Callable[[Row], Any]:
     return lambda row: error_line(row[name], LINE_CHARS) if row[name] else None
 
 
-def _ago(name: str) -> Callable[[Row], Any]:
-    def show(row: Row) -> str | None:
-        from leasehold.watch.facts import duration
-
-        return None if row[name] is None else f"{duration(max(0.0, row[name]))} ago"
-
-    return show
-
-
-def _lasted(row: Row) -> str | None:
-    from leasehold.watch.facts import duration
-
-    return None if row["seconds"] is None else duration(row["seconds"])
+def _seconds(name: str, after: str = "") -> Callable[[Row], Any]:
+    """A length of time, or None if it is unknown. A clock that went back makes it 0."""
+    return lambda row: None if row[name] is None else duration(max(0.0, row[name])) + after
 
 
 def _attempt(row: Row) -> str:
@@ -75,19 +67,6 @@ def _lock_mode(row: Row) -> str:
 
 def _tick_outcome(row: Row) -> str:
     return f"{row['outcome']} (by hand)" if row["state"] == "manual" else str(row["outcome"])
-
-
-def _took(row: Row) -> str | None:
-    from leasehold.watch.facts import duration
-
-    return None if row["ran_seconds"] is None else duration(max(0.0, row["ran_seconds"]))
-
-
-def _lateness(row: Row) -> str | None:
-    from leasehold.watch.facts import duration
-
-    late = row["lateness_seconds"]
-    return None if late is None else duration(max(0.0, late))
 
 
 def fields(row: Row) -> str:
@@ -140,8 +119,8 @@ TICKS: list[Column] = [
     Column("schedule", _key("schedule"), cut=12),
     Column("due", _key("fire_at")),
     Column("outcome", _tick_outcome),
-    Column("took", _took, rank=2),
-    Column("late", _lateness, rank=2),
+    Column("took", _seconds("ran_seconds"), rank=2),
+    Column("late", _seconds("lateness_seconds"), rank=2),
     Column("term", _key("term"), rank=3),
     Column("job", _key("job_id"), rank=1, short=_JOB_ID),
 ]
@@ -149,7 +128,7 @@ LEADERS: list[Column] = [
     Column("name", _key("name"), cut=12),
     Column("holder", _key("holder"), short=_WORKER),
     Column("term", _key("term")),
-    Column("renewed", _ago("age_seconds"), rank=1),
+    Column("renewed", _seconds("age_seconds", " ago"), rank=1),
     Column("lease s", _key("lease_seconds"), rank=3),
     Column("since", _key("acquired_at"), rank=2),
 ]
@@ -159,7 +138,7 @@ TERMS: list[Column] = [
     Column("holder", _key("holder"), rank=3, short=_WORKER),
     Column("from", _key("acquired_at")),
     Column("to", _key("ended_at"), rank=4),
-    Column("lasted", _lasted, rank=2),
+    Column("lasted", _seconds("seconds"), rank=2),
     Column("ended", _key("ended"), rank=1, cut=16),
 ]
 LOCKS: list[Column] = [
@@ -182,7 +161,7 @@ NODES: list[Column] = [
     Column("running", _info("running"), rank=1),
     Column("halted", _key("halted"), rank=5),
     Column("leads", _leads, rank=3, cut=12),
-    Column("renewed", _ago("age_seconds")),
+    Column("renewed", _seconds("age_seconds", " ago")),
     Column("started", _key("started_at"), rank=6),
 ]
 EVENTS: list[Column] = [

@@ -24,6 +24,20 @@ def in_seconds(length: Any) -> Any:
     return length.total_seconds() if isinstance(length, timedelta) else length
 
 
+def duration(seconds: float) -> str:
+    """``0.4 s``, ``42 s``, ``3 min 5 s``, ``2 h 7 min``, ``3 d 4 h``."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for size, unit, below, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
+        if whole >= size:
+            rest = whole % size // below
+            return f"{whole // size} {unit}" + (f" {rest} {small}" if rest else "")
+    if whole >= 60:
+        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
+    return f"{whole} s"
+
+
 def checked_timeout(timeout: Duration | None) -> float | None:
     """Return the timeout in seconds. Raises ConfigError."""
     seconds: Any = in_seconds(timeout)

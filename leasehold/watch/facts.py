@@ -79,20 +79,6 @@ class Facts:
         return max(0.0, (self.now - moment).total_seconds())
 
 
-def duration(seconds: float) -> str:
-    """``0.4 s``, ``42 s``, ``3 min 5 s``, ``2 h 7 min``, ``3 d 4 h``."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    for size, unit, below, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
-        if whole >= size:
-            rest = whole % size // below
-            return f"{whole // size} {unit}" + (f" {rest} {small}" if rest else "")
-    if whole >= 60:
-        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
-    return f"{whole} s"
-
-
 def bloated(table: TableView) -> bool:
     """Has vacuum not kept up? Rows of job_done are dropped by the day."""
     return table.dead > max(DEAD_ROWS, table.live) and table.name != "job_done"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leasehold.model.job import JobRecord, needs
+from leasehold.model.moments import duration
 from leasehold.model.states import State
 from leasehold.ports import JobDetail, NodeView
-from leasehold.watch.facts import duration
 
 MOST_AHEAD = 1000
 """The count of jobs ahead stops here."""

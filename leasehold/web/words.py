@@ -9,8 +9,8 @@ from typing import Any
 
 from leasehold.errors import error_line
 from leasehold.model.masking import masked
+from leasehold.model.moments import duration
 from leasehold.ports import EventView
-from leasehold.watch.facts import duration
 
 NONE = "\N{EN DASH}"
 

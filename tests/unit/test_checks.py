@@ -10,6 +10,7 @@ import pytest
 
 from leasehold import errors
 from leasehold.lease.clock_watch import ClockWatch
+from leasehold.model.moments import duration
 from leasehold.ports import (
     DeathView,
     EventView,
@@ -21,7 +22,7 @@ from leasehold.ports import (
     TaskFailures,
 )
 from leasehold.watch.checks import CHECKS, KINDS, database_problem, problems
-from leasehold.watch.facts import Facts, duration
+from leasehold.watch.facts import Facts
 from leasehold.watch.finding import Finding
 from tests.support.rows import DEATH, EVENT, LEADER, NODE, NOW, SCHEDULE, TRANSACTION
 

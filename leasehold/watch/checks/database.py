@@ -15,10 +15,11 @@ from leasehold.config import (
     OFFSET_SECONDS,
 )
 from leasehold.errors import shorten
+from leasehold.model.moments import duration
 from leasehold.ports.doctor import NEVER, TRANSACTION, Examination
 from leasehold.watch.advice import recommended, worst_gap, worst_trip
 from leasehold.watch.checks.registry import Said, examined, fine
-from leasehold.watch.facts import bloated, duration
+from leasehold.watch.facts import bloated
 from leasehold.watch.finding import NOTE, WRONG, quoted
 
 _READ_COMMITTED = ("read committed", "read uncommitted")

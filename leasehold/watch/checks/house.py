@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from leasehold import errors
 from leasehold.config import DEAF_SECONDS, SLOT_TRANSACTIONS
 from leasehold.errors import shorten
+from leasehold.model.moments import duration
 from leasehold.ports import EventView
 from leasehold.watch.checks.registry import CHECKS, Check, Said, check, lately, since
-from leasehold.watch.facts import Facts, duration
+from leasehold.watch.facts import Facts
 from leasehold.watch.finding import NOTE
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from leasehold.config import DISCARDED_SHARE, FAILED_FEWEST, FAILED_SHARE, TROUBLE_SECONDS
 from leasehold.errors import error_line
+from leasehold.model.moments import duration
 from leasehold.watch.checks.registry import Said, check, count, lately, seconds_of, since
-from leasehold.watch.facts import Facts, duration
+from leasehold.watch.facts import Facts
 
 
 # -- jobs ------------------------------------------------------------------------------------------

@@ -13,9 +13,10 @@ from leasehold.config import (
     TROUBLE_SECONDS,
 )
 from leasehold.errors import shorten
+from leasehold.model.moments import duration
 from leasehold.ports import DeathView, NodeView
 from leasehold.watch.checks.registry import Said, age, check, jobs_of, lately, since
-from leasehold.watch.facts import Facts, duration, stale
+from leasehold.watch.facts import Facts, stale
 from leasehold.watch.finding import NOTE, WRONG
 
 _HANDOVER = timedelta(seconds=1.0)

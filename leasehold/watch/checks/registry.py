@@ -12,9 +12,10 @@ from typing import Any
 from leasehold import errors
 from leasehold.config import TROUBLE_SECONDS
 from leasehold.errors import shorten
+from leasehold.model.moments import duration
 from leasehold.ports import EventView, FailingSchedule, LeaderView, NodeView, StoredSchedule
 from leasehold.ports.doctor import Examination
-from leasehold.watch.facts import Facts, duration
+from leasehold.watch.facts import Facts
 from leasehold.watch.finding import OK, WRONG, Finding
 
 COUNT_CAP = 10_000

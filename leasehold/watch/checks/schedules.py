@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from leasehold.config import RESTART_SECONDS, SILENT_SCHEDULE_SECONDS
 from leasehold.errors import error_line, shorten
+from leasehold.model.moments import duration
 from leasehold.ports import EventView, UnhandledBreach
 from leasehold.watch.checks.registry import Said, check, lately, schedule_named, since
-from leasehold.watch.facts import Facts, duration
+from leasehold.watch.facts import Facts
 from leasehold.watch.finding import NOTE, WRONG
 
 
