@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +13,14 @@ _SOURCE = {"type": "prometheus", "uid": "${source}"}
 _COLUMNS = 24
 _LOUD = "node_died|node_fenced|lease_lost|lock_lost|ack_refused|clock_jumped|clock_stepped"
 
+Query = tuple[str, str]
+"""Query and legend."""
+
 
 @dataclass(frozen=True)
 class Panel:
     title: str
-    queries: tuple[tuple[str, str], ...]
-    """Query and legend."""
+    queries: tuple[Query, ...]
     unit: str = "short"
     kind: str = "timeseries"
     width: int = 8
@@ -26,224 +29,204 @@ class Panel:
     stacked: bool = False
 
 
-def _max(metric: str, expression: str = "") -> str:
+def _panel(
+    title: str,
+    *queries: Query,
+    unit: str = "short",
+    alarm: float | None = None,
+    stacked: bool = False,
+) -> Panel:
+    return Panel(title, queries, unit, alarm=alarm, stacked=stacked)
+
+
+def _stat(title: str, query: Query, width: int, alarm: float | None = None) -> Panel:
+    return Panel(title, (query,), kind="stat", width=width, alarm=alarm)
+
+
+# -- queries and their legends ---------------------------------------------------------------------
+def _legend(labels: Sequence[str], what: str = "") -> str:
+    """The values of the labels, and then ``what`` the query shows."""
+    return " ".join(["{{" + label + "}}" for label in labels] + [what]).strip()
+
+
+def _max(metric: str, what: str = "", expression: str = "") -> Query:
     """The maximum, because every endpoint reports the same value."""
-    labels = ", ".join(METRICS[metric].labels)
-    by = f"max by ({labels})" if labels else "max"
-    return f"{by} ({expression or metric})"
+    labels = METRICS[metric].labels
+    by = f"max by ({', '.join(labels)})" if labels else "max"
+    return f"{by} ({expression or metric})", _legend(labels, what)
 
 
-def _some(metric: str) -> str:
-    return f"{_max(metric)} > 0"
+def _some(metric: str, what: str = "") -> Query:
+    query, legend = _max(metric, what)
+    return f"{query} > 0", legend
 
 
-def _rate(metric: str, by: str) -> str:
-    return f"sum by ({by}) ({_max(metric, f'rate({metric}[$__rate_interval])')})"
+def _rate(metric: str, *by: str, what: str = "") -> Query:
+    query, _ = _max(metric, expression=f"rate({metric}[$__rate_interval])")
+    return f"sum by ({', '.join(by)}) ({query})", _legend(by, what)
 
 
-def _increase(metric: str, window: str) -> str:
-    return _max(metric, f"increase({metric}[{window}])")
+def _increase(metric: str, window: str, what: str = "") -> Query:
+    return _max(metric, what, f"increase({metric}[{window}])")
 
 
-def _grown(kind: str) -> str:
+def _grown(kind: str) -> Query:
     chosen = f'increase(leasehold_events_total{{kind=~"{kind}"}}[$__rate_interval])'
-    return _max("leasehold_events_total", chosen)
+    return _max("leasehold_events_total", expression=chosen)
 
 
-def _percentile(metric: str, share: float) -> str:
+def _percentile(metric: str, share: float) -> Query:
     buckets = f"max by (queue, le) (rate({metric}_bucket[5m]))"
-    return f"histogram_quantile({share}, {buckets})"
+    return f"histogram_quantile({share}, {buckets})", _legend(METRICS[metric].labels)
 
 
 ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
     (
         "Overview",
         (
-            Panel("Database", ((_max("leasehold_up"), "up"),), kind="stat", width=4),
-            Panel("Nodes", ((f"sum({_max('leasehold_nodes')})", "nodes"),), kind="stat", width=4),
-            Panel(
-                "Problems",
-                ((_some("leasehold_problems"), "{{kind}}"),),
-                kind="stat",
-                width=10,
-                alarm=1,
-            ),
-            Panel("Notes", ((_some("leasehold_notes"), "{{kind}}"),), kind="stat", width=6),
+            _stat("Database", _max("leasehold_up", "up"), 4),
+            _stat("Nodes", (f"sum({_max('leasehold_nodes')[0]})", "nodes"), 4),
+            _stat("Problems", _some("leasehold_problems"), 10, alarm=1),
+            _stat("Notes", _some("leasehold_notes"), 6),
         ),
     ),
     (
         "Leaders",
         (
-            Panel("Valid leases", ((_max("leasehold_leader_held"), "{{name}}"),)),
-            Panel(
+            _panel("Valid leases", _max("leasehold_leader_held")),
+            _panel(
                 "Time since the last renewal",
-                ((_max("leasehold_leader_renewal_age_seconds"), "{{name}}"),),
-                "s",
+                _max("leasehold_leader_renewal_age_seconds"),
+                unit="s",
             ),
-            Panel(
+            _panel(
                 "Processes that believe that they lead",
-                ((_max("leasehold_leader_claimants"), "{{name}}"),),
+                _max("leasehold_leader_claimants"),
                 alarm=2,
             ),
-            Panel(
+            _panel(
                 "Lease events",
-                (
-                    (_increase("leasehold_lease_acquired_total", "5m"), "{{name}} acquired"),
-                    (_increase("leasehold_lease_resigned_total", "5m"), "{{name}} resigned"),
-                    (_increase("leasehold_lease_expired_total", "5m"), "{{name}} expired"),
-                    (_increase("leasehold_lease_contended_total", "5m"), "{{name}} contended"),
-                ),
+                _increase("leasehold_lease_acquired_total", "5m", "acquired"),
+                _increase("leasehold_lease_resigned_total", "5m", "resigned"),
+                _increase("leasehold_lease_expired_total", "5m", "expired"),
+                _increase("leasehold_lease_contended_total", "5m", "contended"),
             ),
-            Panel(
+            _panel(
                 "Renewals per second",
-                (
-                    (_rate("leasehold_lease_renewed_total", "name"), "{{name}}"),
-                    (_rate("leasehold_lease_renew_failed_total", "app"), "{{app}} failed"),
-                ),
-                "ops",
+                _rate("leasehold_lease_renewed_total", "name"),
+                _rate("leasehold_lease_renew_failed_total", "app", what="failed"),
+                unit="ops",
             ),
-            Panel(
+            _panel(
                 "Time without a leader in the last hour",
-                ((_increase("leasehold_lease_leaderless_seconds_total", "1h"), "{{name}}"),),
-                "s",
+                _increase("leasehold_lease_leaderless_seconds_total", "1h"),
+                unit="s",
             ),
-            Panel(
+            _panel(
                 "Longest time since a node's renewal, as a share of its lease",
-                ((_max("leasehold_node_renewal_age_ratio"), "{{app}}"),),
-                "percentunit",
+                _max("leasehold_node_renewal_age_ratio"),
+                unit="percentunit",
                 alarm=0.6,
             ),
-            Panel("Unacknowledged deaths", ((_max("leasehold_nodes_died"), "{{app}}"),)),
-            Panel(
-                "Nodes by version",
-                ((_max("leasehold_nodes"), "{{app}} {{version}}"),),
-                stacked=True,
-            ),
-            Panel(
-                "Time without notifications",
-                ((_max("leasehold_node_deaf_seconds"), "{{app}}"),),
-                "s",
-            ),
+            _panel("Unacknowledged deaths", _max("leasehold_nodes_died")),
+            _panel("Nodes by version", _max("leasehold_nodes"), stacked=True),
+            _panel("Time without notifications", _max("leasehold_node_deaf_seconds"), unit="s"),
         ),
     ),
     (
         "Queues",
         (
-            Panel("Available jobs", ((_max("leasehold_queue_ready"), "{{queue}}"),)),
-            Panel(
+            _panel("Available jobs", _max("leasehold_queue_ready")),
+            _panel(
                 "Oldest due job",
-                ((_max("leasehold_queue_oldest_ready_seconds"), "{{queue}}"),),
-                "s",
+                _max("leasehold_queue_oldest_ready_seconds"),
+                unit="s",
                 alarm=60,
             ),
-            Panel("Slots", ((_max("leasehold_queue_slots"), "{{queue}}"),)),
-            Panel(
+            _panel("Slots", _max("leasehold_queue_slots")),
+            _panel(
                 "Finished per second",
-                (
-                    (
-                        _rate("leasehold_jobs_finished_total", "queue, outcome"),
-                        "{{queue}} {{outcome}}",
-                    ),
-                ),
-                "ops",
+                _rate("leasehold_jobs_finished_total", "queue", "outcome"),
+                unit="ops",
             ),
-            Panel(
+            _panel(
                 "Failed attempts per second",
-                ((_rate("leasehold_attempts_failed_total", "task"), "{{task}}"),),
-                "ops",
+                _rate("leasehold_attempts_failed_total", "task"),
+                unit="ops",
             ),
-            Panel(
+            _panel(
                 "Failures in the last ten minutes",
-                (
-                    (_max("leasehold_task_discarded"), "{{task}} discarded"),
-                    (_max("leasehold_task_failed"), "{{task}} failed"),
-                ),
+                _max("leasehold_task_discarded", "discarded"),
+                _max("leasehold_task_failed", "failed"),
             ),
-            Panel("Running jobs", ((_max("leasehold_jobs_running"), "{{app}}"),)),
-            Panel(
+            _panel("Running jobs", _max("leasehold_jobs_running")),
+            _panel(
                 "Wait of jobs, 95th percentile",
-                ((_percentile("leasehold_job_wait_seconds", 0.95), "{{queue}}"),),
-                "s",
+                _percentile("leasehold_job_wait_seconds", 0.95),
+                unit="s",
             ),
-            Panel(
+            _panel(
                 "Run time, 95th percentile",
-                ((_percentile("leasehold_job_run_seconds", 0.95), "{{queue}}"),),
-                "s",
+                _percentile("leasehold_job_run_seconds", 0.95),
+                unit="s",
             ),
-            Panel(
+            _panel(
                 "Waiting and quarantined jobs",
-                (
-                    (_max("leasehold_jobs_waiting"), "scheduled or to be retried"),
-                    (_max("leasehold_jobs_unknown_task"), "unknown task"),
-                    (_max("leasehold_jobs_quarantined"), "quarantined"),
-                ),
+                _max("leasehold_jobs_waiting", "scheduled or to be retried"),
+                _max("leasehold_jobs_unknown_task", "unknown task"),
+                _max("leasehold_jobs_quarantined", "quarantined"),
             ),
         ),
     ),
     (
         "Schedules, deadlines and locks",
         (
-            Panel(
+            _panel(
                 "Late schedules",
-                (
-                    (_max("leasehold_schedule_late_seconds"), "{{app}} {{schedule}}"),
-                    (_some("leasehold_schedule_ahead_seconds"), "{{app}} {{schedule}} ahead"),
-                ),
-                "s",
+                _max("leasehold_schedule_late_seconds"),
+                _some("leasehold_schedule_ahead_seconds", "ahead"),
+                unit="s",
             ),
-            Panel(
+            _panel(
                 "Missed schedules and breached deadlines",
-                (
-                    (_grown("tick_missed|deadline_breached|deadline_late"), "{{kind}}"),
-                    (_max("leasehold_breaches_unhandled"), "callback did not succeed"),
-                ),
+                _grown("tick_missed|deadline_breached|deadline_late"),
+                _max("leasehold_breaches_unhandled", "callback did not succeed"),
             ),
-            Panel(
+            _panel(
                 "Locks",
-                (
-                    (_max("leasehold_locks_held"), "held"),
-                    (_max("leasehold_locks_waiting"), "waiting"),
-                    (_max("leasehold_advisory_locks_held"), "advisory held"),
-                    (_max("leasehold_advisory_locks_waiting"), "advisory waiting"),
-                    (
-                        _max(
-                            "leasehold_locks_contended_total",
-                            "rate(leasehold_locks_contended_total[$__rate_interval])",
-                        ),
-                        "contended/s",
-                    ),
+                _max("leasehold_locks_held", "held"),
+                _max("leasehold_locks_waiting", "waiting"),
+                _max("leasehold_advisory_locks_held", "advisory held"),
+                _max("leasehold_advisory_locks_waiting", "advisory waiting"),
+                _max(
+                    "leasehold_locks_contended_total",
+                    "contended/s",
+                    "rate(leasehold_locks_contended_total[$__rate_interval])",
                 ),
             ),
-            Panel(
+            _panel(
                 "Longest wait for a lock",
-                (
-                    (_max("leasehold_locks_oldest_wait_seconds"), "lock"),
-                    (_max("leasehold_advisory_locks_oldest_wait_seconds"), "advisory lock"),
-                ),
-                "s",
+                _max("leasehold_locks_oldest_wait_seconds", "lock"),
+                _max("leasehold_advisory_locks_oldest_wait_seconds", "advisory lock"),
+                unit="s",
             ),
-            Panel(
-                "Failing schedules",
-                ((_some("leasehold_schedule_failing"), "{{app}} {{schedule}}"),),
-            ),
-            Panel(
-                "Paused schedules", ((_some("leasehold_schedule_paused"), "{{app}} {{schedule}}"),)
-            ),
-            Panel("Terms", ((_max("leasehold_leader_term"), "{{name}}"),)),
+            _panel("Failing schedules", _some("leasehold_schedule_failing")),
+            _panel("Paused schedules", _some("leasehold_schedule_paused")),
+            _panel("Terms", _max("leasehold_leader_term")),
         ),
     ),
     (
         "Warnings and the database",
         (
-            Panel("Warnings and errors", ((_grown(_LOUD), "{{kind}}"),)),
-            Panel(
+            _panel("Warnings and errors", _grown(_LOUD)),
+            _panel(
                 "Oldest transaction blocking vacuum",
-                ((_max("leasehold_xmin_pinned_seconds"), "xmin"),),
-                "s",
+                _max("leasehold_xmin_pinned_seconds", "xmin"),
+                unit="s",
                 alarm=300,
             ),
-            Panel("Dead rows", ((_max("leasehold_table_dead_rows"), "{{table}}"),)),
-            Panel("Table size", ((_max("leasehold_table_bytes"), "{{table}}"),), "bytes"),
+            _panel("Dead rows", _max("leasehold_table_dead_rows")),
+            _panel("Table size", _max("leasehold_table_bytes"), unit="bytes"),
         ),
     ),
 )
@@ -267,7 +250,7 @@ def board() -> str:
         for panel in row:
             if x + panel.width > _COLUMNS:
                 x, y = 0, y + height
-            panels.append(_panel(panel, len(panels) + 1, x, y, height))
+            panels.append(_as_json(panel, len(panels) + 1, x, y, height))
             x += panel.width
         y += height
     source = {
@@ -283,7 +266,7 @@ def board() -> str:
     return json.dumps(whole, indent=1)
 
 
-def _panel(panel: Panel, number: int, x: int, y: int, height: int) -> dict[str, Any]:
+def _as_json(panel: Panel, number: int, x: int, y: int, height: int) -> dict[str, Any]:
     steps: list[dict[str, Any]] = [{"color": "green", "value": None}]
     if panel.alarm is not None:
         steps.append({"color": "red", "value": panel.alarm})
