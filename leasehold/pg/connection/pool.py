@@ -40,7 +40,6 @@ class Pool:
         self._running: set[asyncio.Task[Any]] = set()
         self._closing = asyncio.Lock()
         self._ears: set[Ear] = set()
-        self.facts: ServerFacts | None = None
         self.statements = 0
         """The number of statements sent, for the tests of idle costs and for metrics."""
 
@@ -210,7 +209,6 @@ class Pool:
         except errors.ServerError:
             await session.close()
             raise
-        self.facts = session.facts
         self._open.add(session)
         return session
 

@@ -48,6 +48,8 @@ _ALLOW = "set local statement_timeout ="
 _COPY_LINES, _COPY_CHARS = 500, 1 << 18  # the most in one write, so that other tasks can run
 _LONGEST_MS = (1 << 31) - 1
 
+SCHEMA_NUMBERS = "session/schema"
+"""The statement that reads the numbers that ``pool.check_numbers`` checks."""
 Params = dict[str, Any]
 _DRIVERS = (psycopg.Error, OSError)
 """The errors of drivers."""
@@ -291,9 +293,9 @@ async def _learn(connection: Link, settings: Settings, role: str, timeout: float
             )
         number, min_known = None, 0
         if has_schema:
-            cursor = await connection.execute(statement("session/schema", settings.schema))
+            cursor = await connection.execute(statement(SCHEMA_NUMBERS, settings.schema))
             number, min_known = await cursor.fetchone() or (None, 0)
-        return ServerFacts(pid, pooled, version, number, min_known or 0)
+        return ServerFacts(pid, pooled, version, number, min_known)
     except _DRIVERS as error:
         raise timer.explained(error, sent=False) from error
     finally:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from leasehold.config import Settings
-from leasehold.pg.connection.pool import Pool
-from leasehold.pg.connection.session import ServerFacts
+from leasehold.errors import Conflict
+from leasehold.pg.connection.pool import Pool, check_numbers
+from leasehold.pg.connection.session import SCHEMA_NUMBERS
 from leasehold.pg.stores.execution import PgOperations
 from leasehold.pg.stores.store_jobs import PgJobs
-from leasehold.pg.stores.store_operator import PgOperator
-from leasehold.ports import Store
+from leasehold.ports import Now, Store
+
+_LOOKS = 5
 
 
-class PgStore(PgOperations, PgJobs, PgOperator, Store):
+class PgStore(PgOperations, PgJobs, Store):
     """All operations over one pool. Belongs to one event loop."""
 
     def __init__(
@@ -25,13 +27,21 @@ class PgStore(PgOperations, PgJobs, PgOperator, Store):
         return self._pool
 
     @property
-    def facts(self) -> ServerFacts | None:
-        """What the newest connection learned about the server; None before the first one."""
-        return self._pool.facts
-
-    @property
     def statements(self) -> int:
         return self._pool.statements
+
+    async def check_schema(self) -> None:
+        number, min_known = (await self._pool.fetch(SCHEMA_NUMBERS, {}))[0]
+        check_numbers(number, min_known)
+
+    async def note_lock(self, kind: str, key: int, name: str, now: Now) -> str:
+        params = {"kind": kind, "key": key, "name": name, "now": now}
+        for _ in range(_LOOKS):
+            rows = await self._pool.fetch("lock/note", params)
+            if rows:
+                noted: str = rows[0][0]
+                return noted
+        raise Conflict("other processes keep changing the name of this lock", got=name)
 
     async def notify(self, message: str) -> bool:
         """Send a notification, for the self-test of LISTEN. False if the server's notification

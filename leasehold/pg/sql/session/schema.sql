@@ -1,4 +1,4 @@
--- Which migrations the schema has, and the oldest program that can work with it.
+-- The schema's number, and the oldest number that a program must know to work with it.
 -- locks: none
 -- index: a scan of migration
-select max(number), max(min_known) from leasehold.migration
+select max(number), coalesce(max(min_known), 0) from leasehold.migration
