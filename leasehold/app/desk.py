@@ -14,7 +14,7 @@ from dataclasses import replace
 from leasehold.config import ON_DEMAND_SECONDS, Settings
 from leasehold.env import Env
 from leasehold.lease.guard import Guard
-from leasehold.node.light import LightNode, LightTools, MakeWakeups
+from leasehold.node.light import LightNode, MakeWakeups
 from leasehold.pg.connection.listener import Listener
 from leasehold.pg.stores.store import PgStore
 from leasehold.tuning import Tuning
@@ -101,7 +101,7 @@ class Desk:
 
     def _start(self, begun: Future[None]) -> None:
         try:
-            light = LightNode(self._tools(), self._env, VERSION)
+            light = LightNode(self._located, guard_store, self._work_store, self._env, VERSION)
             light.start()
         except BaseException as error:
             with self._lock:
@@ -114,10 +114,7 @@ class Desk:
         atexit.register(self.close)
         begun.set_result(None)
 
-    def _tools(self) -> LightTools:
-        return LightTools(self._located, guard_store, self._store)
-
-    def _store(self, settings: Settings) -> tuple[PgStore, MakeWakeups]:
+    def _work_store(self, settings: Settings) -> tuple[PgStore, MakeWakeups]:
         # it listens, and writes a few events
         store = PgStore(settings, "work", 1, None if settings.listen else ON_DEMAND_SECONDS)
         return store, lambda wake, emit: Listener(settings, self._env, store, wake, emit)

@@ -10,7 +10,6 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 
 from leasehold import errors
@@ -28,23 +27,24 @@ from leasehold.telemetry import Emit
 MakeWakeups = Callable[[Callable[[Wake], None], Emit], Wakeups]
 
 
-@dataclass(frozen=True)
-class LightTools:
-    """Functions that the app provides. Each is called in the light node's loop."""
-
-    settings: Callable[[], Awaitable[Settings]]
-    guard_store: Callable[[Settings, str], Store]
-    store: Callable[[Settings], tuple[Store, MakeWakeups]]
-
-
 class LightNode(Host):
     """Call ``start`` in any thread, which sets ``guard``, and ``stop`` in any thread but the light
     node's."""
 
     guard: Guard
 
-    def __init__(self, tools: LightTools, env: Env, version: str) -> None:
-        self._tools = tools
+    def __init__(
+        self,
+        located: Callable[[], Awaitable[Settings]],
+        guard_store: Callable[[Settings, str], Store],
+        work_store: Callable[[Settings], tuple[Store, MakeWakeups]],
+        env: Env,
+        version: str,
+    ) -> None:
+        """The three functions are called in the light node's loop."""
+        self._located = located
+        self._guard_store = guard_store
+        self._work_store = work_store
         self._env = env
         self._version = version
         self._started = threading.Event()
@@ -76,9 +76,9 @@ class LightNode(Host):
         self._started.set()
 
     async def _main(self) -> None:
-        settings = await self._tools.settings()
+        settings = await self._located()
         self._call_timeout = settings.call_timeout
-        store, wakeups = self._tools.store(settings)
+        store, wakeups = self._work_store(settings)
         try:
             await self._serve(settings, store, wakeups)
         finally:
@@ -89,7 +89,7 @@ class LightNode(Host):
         emit = self._recorder.emit
         await reach_database(store, settings, self._env, emit)
         self._joined = asyncio.get_running_loop().create_future()
-        make_store = partial(self._tools.guard_store, settings)
+        make_store = partial(self._guard_store, settings)
         self.guard = Guard(make_store, self._env, settings.timings, emit, self)
         recording = Loop(self._recorder, self._env, emit)
         self._recorder.wake = recording.wake_from_any_thread

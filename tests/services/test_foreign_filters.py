@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -84,12 +83,12 @@ async def test_a_lock_without_a_node_survives_its_fencing(database, broken_filte
 
 async def test_a_start_whose_guard_ends_raises_and_does_not_wait_for_ever(database):
     app = database.app()
-    tools = app.desk._tools()
+    desk = app.desk
 
     def no_store(*given: Any) -> Any:
         raise OSError("no more files")
 
-    light = LightNode(replace(tools, guard_store=no_store), app.env, "0")
+    light = LightNode(desk._located, no_store, desk._work_store, app.env, "0")
     async with asyncio.timeout(60):
         with pytest.raises(OSError, match="no more files"):
             await asyncio.to_thread(light.start)
