@@ -47,6 +47,19 @@ class LockKey:
         assert self.class_id is not None and self.object_id is not None
         return self.class_id & _MASK_32, self.object_id & _MASK_32, 2
 
+    @property
+    def params(self) -> dict[str, int | None]:
+        """The parameters of a statement that takes the lock, or looks for it in ``pg_locks``."""
+        classid, objid, objsubid = self.in_pg_locks
+        return {
+            "key": self.key,
+            "class_id": self.class_id,
+            "object_id": self.object_id,
+            "classid": classid,
+            "objid": objid,
+            "objsubid": objsubid,
+        }
+
 
 def lock_key(target: Any, *, namespace: str = "", wide: bool = False) -> LockKey:
     """Return the key of a name, of a number of 64 bits, or of a (class, object) pair.

@@ -82,23 +82,15 @@ class LockSession:
     async def lock(self, wait: float | None, call_timeout: float) -> bool:
         """Try once (``wait`` None), or wait at most ``wait`` seconds. Return whether this session
         holds the lock."""
-        params = self._params()
-        params["wait_ms"] = None if wait is None else max(1, round(wait * 1000))
+        wait_ms = None if wait is None else max(1, round(wait * 1000))
+        params = {**self._params(), "wait_ms": wait_ms}
         seconds = call_timeout if wait is None else wait + Tuning.wait_margin_seconds
         rows = await self._session.fetch("lock/acquire", params, seconds)
         return bool(rows[0][0])
 
     async def holds(self, timeout: float) -> bool:
         """Return whether the database shows that this session holds the lock now."""
-        classid, objid, objsubid = self._key.in_pg_locks
-        params = {
-            "pid": self.pid,
-            "nonce": self._nonce,
-            "classid": classid,
-            "objid": objid,
-            "objsubid": objsubid,
-            "shared": self._shared,
-        }
+        params = {**self._params(), "pid": self.pid, "nonce": self._nonce}
         rows = await self._session.fetch("lock/holds", params, timeout)
         return bool(rows[0][0])
 
@@ -114,13 +106,7 @@ class LockSession:
         return True
 
     def _params(self) -> dict[str, Any]:
-        return {
-            "key": self._key.key,
-            "class_id": self._key.class_id,
-            "object_id": self._key.object_id,
-            "shared": self._shared,
-            "session": self._whole_session,
-        }
+        return {**self._key.params, "shared": self._shared, "session": self._whole_session}
 
     def shut(self) -> None:
         """Close the socket. The server then releases the lock."""

@@ -32,17 +32,11 @@ async def lock_on(
     answer at all, the connection's socket is shut down. Raises WrongConnection, Conflict (a
     deadlock, or the role's statement_timeout), or Unavailable.
     """
-    classid, objid, objsubid = key.in_pg_locks
     params = {
-        "key": key.key,
-        "class_id": key.class_id,
-        "object_id": key.object_id,
+        **key.params,
         "shared": shared,
         "wait_ms": None if wait is None else max(1, round(wait * 1000)),
         "check": check,
-        "classid": classid,
-        "objid": objid,
-        "objsubid": objsubid,
     }
     if wait is None:
         rows = await _take(users, connection, params)
