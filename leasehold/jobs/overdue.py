@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any
 
 from leasehold.env import Env
@@ -14,10 +15,6 @@ from leasehold.jobs.running import Claim, Running
 from leasehold.model.states import State
 from leasehold.telemetry import Emit
 from leasehold.tuning import Tuning
-
-
-def _by_seconds(entry: dict[str, Any]) -> float:
-    return float(entry["seconds"])
 
 
 class Overdue:
@@ -46,7 +43,7 @@ class Overdue:
                 self._emit("job_overdue", job=job.id, task=job.task, seconds=seconds)
             entry = {"id": str(job.id), "task": job.task, "seconds": seconds}
             found.append(entry | {"timeout": job.timeout})
-        found.sort(key=_by_seconds, reverse=True)
+        found.sort(key=itemgetter("seconds"), reverse=True)
         return found[: Tuning.overdue_jobs]
 
     def to_take_away(self) -> Iterator[Claim]:

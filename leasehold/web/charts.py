@@ -90,7 +90,6 @@ class Bar:
     """``held`` (in the database), ``believed`` (by the process's account), ``overlap``; in the
     demo: ``alive``, ``hurt`` (a fault is active), ``struck`` (the process ended)."""
     says: str
-    label: str = ""
 
 
 def lane(parts: Sequence[Bar], start: datetime, end: datetime, name: str) -> Markup:

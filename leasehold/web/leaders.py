@@ -58,7 +58,7 @@ async def listing(site: Site, request: Request) -> Response:
     ]
     return await site.render(
         request, "leaders.html", page="leaders", now=now, span=span, spans=SPANS,
-        elections=elections, ruler=ruler(since, now), full_since=since,
+        elections=elections, ruler=ruler(since, now),
     )  # fmt: skip
 
 
@@ -108,9 +108,9 @@ def stretches(terms: list[EndedTerm], now: datetime) -> tuple[list[Stretch], lis
         ended = now if one.ended == HELD else max(one.ended_at or first, first)
         by_row = following or ended
         says = f"{label}: {full(first)} to {full(by_row)}"
-        held.append((one.holder, Bar(first, by_row, "held", says, label)))
+        held.append((one.holder, Bar(first, by_row, "held", says)))
         says = f"{one.holder} acted as leader in {label} until {full(ended)}"
-        believed.append((one.holder, Bar(first, ended, "believed", says, label)))
+        believed.append((one.holder, Bar(first, ended, "believed", says)))
         following = first
     return held[::-1], believed[::-1]
 

@@ -77,12 +77,6 @@ def inline(value: Any, most: int = 80) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def first_line(text: str | None, most: int = 140) -> str:
-    lines = (text or "").strip().splitlines()
-    line = lines[0] if lines else ""
-    return line if len(line) <= most else line[: most - 1] + "…"
-
-
 def term(number: int | None) -> str:
     """``7``, or ``2.7`` after a promotion: the timeline and the number."""
     if number is None:
@@ -103,6 +97,5 @@ def fields(row: EventView) -> list[tuple[str, str]]:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "ago": ago, "short": short, "count": count, "size": size, "full": full,
-    "pretty": pretty, "inline": inline, "first_line": first_line, "error_line": error_line,
-    "term": term, "fields": fields,
+    "pretty": pretty, "inline": inline, "error_line": error_line, "term": term, "fields": fields,
 }  # fmt: skip

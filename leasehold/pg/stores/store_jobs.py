@@ -110,7 +110,7 @@ class PgJobs(JobStore, DashboardStore):
 
     async def ack(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
         """Record outcomes. A batch in which every job succeeded uses a shorter statement."""
-        items = sorted(items, key=_job_number)  # rows are locked in this order
+        items = sorted(items, key=attrgetter("job.int"))  # rows are locked in this order
         decisions = [item.decision for item in items]
         params = {
             "node": node,
@@ -197,10 +197,6 @@ def _copy_lines(jobs: Iterable[BulkJob], queues: set[str]) -> Iterator[str]:
             middle = middles[shared]
             queues.add(options.queue)
         yield f"{job_number:032x}\t{middle}\t{trace or NULL}\t{text(payload)}\n"
-
-
-def _job_number(item: AckItem) -> int:
-    return item.job.int
 
 
 def _array(texts: list[str]) -> str:
