@@ -222,12 +222,9 @@ class _Guarded:
 
 
 def _guarded(function: Any, job: str, lead: Any) -> Any:
-    bare = function
-    while isinstance(bare, partial):
-        bare = bare.func
-    if inspect.iscoroutinefunction(bare):
+    if inspect.iscoroutinefunction(function):
 
-        @wraps(bare)
+        @wraps(function)
         async def guarded(*args: Any, **kwargs: Any) -> Any:
             _check(lead, job)
             if not hasattr(lead, "while_leading"):
@@ -237,7 +234,7 @@ def _guarded(function: Any, job: str, lead: Any) -> Any:
 
         return guarded
 
-    @wraps(bare)
+    @wraps(function)
     def guarded_in_thread(*args: Any, **kwargs: Any) -> Any:
         _check(lead, job)
         return function(*args, **kwargs)
@@ -285,11 +282,7 @@ def adopt(
 
 def _handler(job: Any) -> Callable[..., Any]:
     function, args, kwargs = job.func, job.args, job.kwargs
-    bare = function
-    while isinstance(bare, partial):
-        bare = bare.func
-
-    if inspect.iscoroutinefunction(bare):
+    if inspect.iscoroutinefunction(function):
 
         async def run() -> Any:
             return await function(*args, **kwargs)
