@@ -66,6 +66,13 @@ class Spec(ABC):
     def next_after(self, instant: datetime) -> datetime | None:
         """Return the first moment strictly after ``instant`` (aware), in UTC; None: never again."""
 
+    def after(self, instant: datetime) -> Iterator[datetime]:
+        """Yield the moments strictly after ``instant`` (aware), in order. They may never end."""
+        moment = self.next_after(instant)
+        while moment is not None:
+            yield moment
+            moment = self.next_after(moment)
+
     @abstractmethod
     def describe(self) -> str:
         """Describe it in words."""

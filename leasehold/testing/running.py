@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -212,10 +213,5 @@ def next_runs(
         assert monday == datetime(2030, 1, 7, 7, tzinfo=UTC)
     """
     spec = _planned(app, schedule if isinstance(schedule, str) else schedule.name).spec
-    moment: datetime | None = app.env.wall_now() if after is None else after
-    moments: list[datetime] = []
-    while len(moments) < count and moment is not None:
-        moment = spec.next_after(moment)
-        if moment is not None:
-            moments.append(moment)
-    return moments
+    moments = spec.after(app.env.wall_now() if after is None else after)
+    return list(islice(moments, max(0, count)))

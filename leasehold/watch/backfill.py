@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import islice, takewhile
 
 from leasehold.env import Env
 from leasehold.errors import BadSchedule
@@ -36,7 +35,8 @@ async def backfill(
             "end must be in the past", got=end.isoformat(), do="End at the present time or earlier"
         )
     spec = Spec.from_json(schedule.spec)
-    moments = list(islice(_moments(spec, start, end), Tuning.backfill_ticks + 1))
+    wanted = takewhile(lambda moment: moment < end, spec.after(start - start.resolution))
+    moments = list(islice(wanted, Tuning.backfill_ticks + 1))
     if not moments:
         return []
     if len(moments) > Tuning.backfill_ticks:
@@ -47,13 +47,6 @@ async def backfill(
     jobs = [env.new_id() for _ in moments]
     after = spec.next_after(moments[-1])
     return sorted(await store.backfill(app, name, moments, jobs, after, now))
-
-
-def _moments(spec: Spec, start: datetime, end: datetime) -> Iterator[datetime]:
-    moment = spec.next_after(start - start.resolution)
-    while moment is not None and moment < end:
-        yield moment
-        moment = spec.next_after(moment)
 
 
 def no_such_schedule(name: str) -> BadSchedule:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta
+from itertools import islice, takewhile
 from typing import Any
 
 from starlette.requests import Request
@@ -110,13 +111,10 @@ def next_day(spec: Spec, now: datetime) -> tuple[list[datetime], bool]:
     """The moments of the next 24 hours, and whether they are too many to draw one by one."""
     if isinstance(spec, Every) and DAY.total_seconds() / spec.seconds > Tuning.chart_moments:
         return [], True
-    found: list[datetime] = []
-    moment = spec.next_after(now)
-    while moment is not None and moment < now + DAY:
-        if len(found) >= Tuning.chart_moments:
-            return [], True
-        found.append(moment)
-        moment = spec.next_after(moment)
+    moments = takewhile(lambda moment: moment < now + DAY, spec.after(now))
+    found = list(islice(moments, Tuning.chart_moments + 1))
+    if len(found) > Tuning.chart_moments:
+        return [], True
     return found, False
 
 
