@@ -14,7 +14,7 @@ import select
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from pathlib import Path
@@ -192,6 +192,17 @@ def _leave(error: BaseException | None = None) -> NoReturn:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+async def within(seconds: float, awaited: Awaitable[object]) -> bool:
+    """Wait at most ``seconds``. Return whether ``awaited`` ended by then; if not, it is
+    cancelled."""
+    try:
+        async with asyncio.timeout(seconds):
+            await awaited
+    except TimeoutError:
+        return False
+    return True
 
 
 async def to_its_end(stopping: asyncio.Future[None]) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import suppress
 from datetime import datetime
 from typing import Self
 from uuid import UUID
 
+from leasehold import own_tasks
 from leasehold.app.core import App
 from leasehold.config import Settings
 from leasehold.duties.leading import free_the_dead
@@ -62,9 +62,7 @@ class Certifier(Service):
     async def finish(self, seconds: float) -> bool:
         """Stop within ``seconds``. Return False if something was not written: then the leases
         expire."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._settled.wait()
+        await own_tasks.within(seconds, self._settled.wait())
         await self._loop.stop()
         await self._store.close()
         return not self._deaths and not self._unfreed

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Self, TypeVar
 
+from leasehold import own_tasks
 from leasehold.app.advisory import AdvisoryLock
 from leasehold.app.held import VERIFY_IDLE_SECONDS, Held, Scope
 from leasehold.app.home import Home
@@ -88,9 +89,7 @@ class Leader(Held):
                 await self._gained.wait()
                 if self._bid and not self._now():
                     # the clock shows a loss before the guard does; an advisory lock may be back
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(Tuning.leader_retry_seconds):
-                            await self._bid.lost.wait()
+                    await own_tasks.within(Tuning.leader_retry_seconds, self._bid.lost.wait())
                     await asyncio.sleep(0)
         return term
 
@@ -237,9 +236,7 @@ class Leader(Held):
         """Take the advisory lock too, which the old version may still hold. Return False if this
         process lost the lease first."""
         while not await also.acquire():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(Tuning.leader_retry_seconds):
-                    await bid.lost.wait()
+            await own_tasks.within(Tuning.leader_retry_seconds, bid.lost.wait())
             if bid.lost.is_set():
                 return False
         return not bid.lost.is_set()
@@ -262,9 +259,8 @@ class Leader(Held):
                     await self._also.release()
         finally:
             guard.done(bid)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._app.settings.call_timeout):
-                await asyncio.wrap_future(bid.released)
+        released = asyncio.wrap_future(bid.released)
+        await own_tasks.within(self._app.settings.call_timeout, released)
 
     async def _call(self, callback: Callback, guard: Guard) -> None:
         try:

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from leasehold import errors
+from leasehold import errors, own_tasks
 from leasehold.config import LOCK_PREFIX, wait_seconds
 from leasehold.lease.bids import Bid, Patience
 from leasehold.lease.loop_watch import UserLoops
@@ -167,9 +167,7 @@ class Contests:
                 contest.stir.clear()
                 pause = await self._try(contest)
                 if contest.waiting and contest.holder is None and pause > 0:
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(pause):
-                            await contest.stir.wait()
+                    await own_tasks.within(pause, contest.stir.wait())
         finally:
             contest.task = None
         if contest.waiting or contest.holder:

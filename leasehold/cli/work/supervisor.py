@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from leasehold import own_tasks
 from leasehold.app.certify import Certifier
 from leasehold.app.load import load_app
 from leasehold.cli.work.logs import set_up_logging
@@ -247,9 +248,7 @@ class Supervisor:
         longest = min(pause, Tuning.restart_longest_pause)
         seconds = self._env.jitter(longest, 0.2)
         self._tell("worker_dies_at_once", number=number, times=quick, pause=round(seconds, 1))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
+        await own_tasks.within(seconds, self._stopping.wait())
 
     # -- death -----------------------------------------------------------------------------------
     def _reap(self) -> None:
@@ -284,10 +283,8 @@ class Supervisor:
             async with asyncio.timeout(Tuning.dead_group_seconds):
                 while _group_exists(group):
                     self._reaped.clear()
-                    with suppress(TimeoutError):
-                        # without a subreaper, nothing reports grandchildren: look again
-                        async with asyncio.timeout(0.05):
-                            await self._reaped.wait()
+                    # without a subreaper, nothing reports grandchildren: look again
+                    await own_tasks.within(0.05, self._reaped.wait())
                 return True
         return False
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 
 from leasehold import errors, own_tasks
 from leasehold.config import Settings
@@ -104,6 +103,7 @@ class Listener:
 
     async def _test(self) -> str:
         """Notify this process from time to time. When no echo arrives, return the reason."""
+        call_timeout = self._settings.timings.call_timeout
         while not self._lost.is_set():
             self._echo = str(self._env.new_id())
             self._heard.clear()
@@ -112,10 +112,7 @@ class Listener:
                 self._say(_QUEUE_FULL)
                 await self._pause(Tuning.listen_retry_seconds)
                 continue
-            try:
-                async with asyncio.timeout(self._settings.timings.call_timeout):
-                    await self._heard.wait()
-            except TimeoutError:
+            if not await own_tasks.within(call_timeout, self._heard.wait()):
                 return "a test notification did not arrive"
             if not self._healthy and not self._lost.is_set():
                 self._healthy, self._said = True, False
@@ -127,9 +124,7 @@ class Listener:
 
     async def _pause(self, seconds: float) -> None:
         """Wait until the connection is lost, at most ``seconds``."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._lost.wait()
+        await own_tasks.within(seconds, self._lost.wait())
 
     def _told(self, text: str | None) -> None:
         """Handle a notification, which any login of the database can send, with any text. None: the
