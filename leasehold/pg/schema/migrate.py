@@ -7,22 +7,26 @@ once: one applies the migrations, the others wait and find them applied.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-import psycopg
-
 from leasehold import errors
 from leasehold.config import Settings
-from leasehold.pg.connection.faults import translate
 from leasehold.pg.connection.session import Session
 from leasehold.pg.sql import for_schema
 from leasehold.tuning import Tuning
 
 _LOCK_KEY = 0x6C65617365686F6C
 """'leasehol' in ASCII. Two schemas wait for each other, which does no harm."""
+# to_regclass would not do: it locks no relation, so a session that has waited for another's commit
+# may still have cached that there is no such table.
+_HAS_TABLE = """
+select 1 from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+where n.nspname = %s and c.relname = 'migration'
+"""
 
 
 @dataclass(frozen=True)
@@ -83,11 +87,7 @@ def _split(text: str) -> list[str]:
 def apply_on(cursor: Any, schema: str) -> None:
     """Apply missing migrations in the open transaction of a user's sync cursor (Django)."""
     cursor.execute(f"select pg_advisory_xact_lock({_LOCK_KEY})")
-    cursor.execute(
-        "select 1 from pg_catalog.pg_class c "
-        "join pg_catalog.pg_namespace n on n.oid = c.relnamespace "
-        f"where n.nspname = '{schema}' and c.relname = 'migration'"
-    )
+    cursor.execute(_HAS_TABLE, (schema,))
     after = 0
     if cursor.fetchone():
         cursor.execute(f"select max(number) from {schema}.migration")
@@ -97,20 +97,27 @@ def apply_on(cursor: Any, schema: str) -> None:
             cursor.execute(one)
 
 
-async def lift_tokens(settings: Settings) -> int:
-    """Lift all tokens above every earlier one; returns the timeline that they now begin with."""
+@asynccontextmanager
+async def _session(settings: Settings) -> AsyncIterator[Session]:
+    """Open a session for one block, with the time limit of a migration."""
     session = await Session.open(settings, "schema")
     try:
-        async with session.guarded(Tuning.migration_seconds), session.connection.transaction():
-            await session.connection.execute("set local statement_timeout = 0")
-            cursor = await session.connection.execute(
-                f"select {settings.schema}.lift_tokens()".encode()
-            )
-            row = await cursor.fetchone()
-            assert row is not None
-            return int(row[0])
+        async with session.guarded(Tuning.migration_seconds):
+            yield session
     finally:
         await session.close()
+
+
+async def lift_tokens(settings: Settings) -> int:
+    """Lift all tokens above every earlier one; returns the timeline that they now begin with."""
+    async with _session(settings) as session, session.connection.transaction():
+        await session.connection.execute("set local statement_timeout = 0")
+        cursor = await session.connection.execute(
+            f"select {settings.schema}.lift_tokens()".encode()
+        )
+        row = await cursor.fetchone()
+        assert row is not None
+        return int(row[0])
 
 
 def _record(schema: str, m: Migration) -> str:
@@ -126,31 +133,26 @@ async def apply(settings: Settings, tell: Callable[[str], None] | None = None) -
     Raises PermissionDenied if the role may not create them, SchemaTooNew if the schema belongs to
     a newer version.
     """
-    session = await Session.open(settings, "schema")
     schema = settings.schema
-    try:
-        async with session.guarded(Tuning.migration_seconds), session.connection.transaction():
-            run = session.connection.execute
-            # SET LOCAL, because the session's limits are for short statements
-            await run("set local statement_timeout = 0; set local lock_timeout = 0")
-            tell = tell or (lambda what: None)
-            cursor = await run(f"select pg_try_advisory_xact_lock({_LOCK_KEY})".encode())
-            if (await cursor.fetchone()) != (True,):
-                tell("waiting for another process that applies the schema")
-                await run(f"select pg_advisory_xact_lock({_LOCK_KEY})")
-            done = await _applied(session, schema)
-            if not done:  # only now: creating needs a privilege that checking does not
-                await run(f"create schema if not exists {schema}")
-            await _as_owner(session, schema)
-            await _refuse_newer(session, schema, done)
-            missing = [m for m in MIGRATIONS if m.number not in done]
-            for m in missing:
-                tell(f"applying {m.number:04}_{m.name}")
-                await run(for_schema(m.text, schema).encode())
-                await run(_record(schema, m).encode())
-            return missing
-    finally:
-        await session.close()
+    async with _session(settings) as session, session.connection.transaction():
+        run = session.connection.execute
+        # SET LOCAL, because the session's limits are for short statements
+        await run("set local statement_timeout = 0; set local lock_timeout = 0")
+        tell = tell or (lambda what: None)
+        cursor = await run(f"select pg_try_advisory_xact_lock({_LOCK_KEY})".encode())
+        if (await cursor.fetchone()) != (True,):
+            tell("waiting for another process that applies the schema")
+            await run(f"select pg_advisory_xact_lock({_LOCK_KEY})")
+        done = await _applied(session, schema)
+        if not done:  # only now: creating needs a privilege that checking does not
+            await run(f"create schema if not exists {schema}")
+        await _as_owner(session, schema)
+        missing = [m for m in MIGRATIONS if m.number not in done]
+        for m in missing:
+            tell(f"applying {m.number:04}_{m.name}")
+            await run(for_schema(m.text, schema).encode())
+            await run(_record(schema, m).encode())
+        return missing
 
 
 async def _as_owner(session: Session, schema: str) -> None:
@@ -168,31 +170,17 @@ async def _as_owner(session: Session, schema: str) -> None:
 
 
 async def _applied(session: Session, schema: str) -> dict[int, str]:
-    # to_regclass would not do: it locks no relation, so a session that has waited for another's
-    # commit may still have cached that there is no such table.
-    cursor = await session.connection.execute(
-        "select 1 from pg_catalog.pg_class c "
-        "join pg_catalog.pg_namespace n on n.oid = c.relnamespace "
-        f"where n.nspname = '{schema}' and c.relname = 'migration'".encode()
-    )
+    """The schema's migrations, number → name; empty if there is no schema. Raises SchemaTooNew if
+    it has a migration that this version cannot work with."""
+    cursor = await session.connection.execute(_HAS_TABLE, (schema,))
     if await cursor.fetchone() is None:
         return {}
     cursor = await session.connection.execute(
-        f"select number, name from {schema}.migration".encode()
+        f"select number, name, min_known from {schema}.migration".encode()
     )
-    return {number: name for number, name in await cursor.fetchall()}
-
-
-async def _refuse_newer(session: Session, schema: str, done: dict[int, str]) -> None:
-    """Raises SchemaTooNew if the schema has a migration that this version cannot work with."""
-    if not done:
-        return
-    cursor = await session.connection.execute(
-        f"select max(min_known) from {schema}.migration".encode()
-    )
-    row = await cursor.fetchone()
-    if row:
-        check_known(row[0])
+    rows = await cursor.fetchall()
+    check_known(max((min_known for _, _, min_known in rows), default=0))
+    return {number: name for number, name, _ in rows}
 
 
 def check_known(min_known: int) -> None:
@@ -207,12 +195,8 @@ def check_known(min_known: int) -> None:
 
 async def applied(settings: Settings) -> dict[int, str]:
     """The schema's migrations, number → name; empty if there is no schema."""
-    session = await Session.open(settings, "schema")
-    try:
-        async with session.guarded(settings.call_timeout):
-            return await _applied(session, settings.schema)
-    finally:
-        await session.close()
+    async with _session(settings) as session:
+        return await _applied(session, settings.schema)
 
 
 async def verify(settings: Settings) -> list[str]:
@@ -221,45 +205,38 @@ async def verify(settings: Settings) -> list[str]:
     Creates a fresh schema beside it under another name, compares them, and rolls back.
     """
     scratch = f"{settings.schema[:30]}_verify"
-    session = await Session.open(settings, "schema")
-    try:
+    async with _session(settings) as session:
         have = await _applied(session, settings.schema)
         if not have:
             raise errors.SchemaMissing(
                 "the database has no leasehold schema", do="Run: leasehold schema apply"
             )
-        await _refuse_newer(session, settings.schema, have)
         unapplied = [
             f"migration {m.number:04}_{m.name}" for m in MIGRATIONS if m.number not in have
         ]
-        async with session.guarded(Tuning.migration_seconds):
-            run = session.connection.execute
-            try:
-                await run("begin")
-                # definitions omit schemas that are on the search path
-                await run(
-                    "set local statement_timeout = 0; set local search_path = pg_catalog;"
-                    "set local quote_all_identifiers = off"
+        run = session.connection.execute
+        try:
+            await run("begin")
+            # definitions omit schemas that are on the search path
+            await run(
+                "set local statement_timeout = 0; set local search_path = pg_catalog;"
+                "set local quote_all_identifiers = off"
+            )
+            await run(f"create schema {scratch}")
+            for m in MIGRATIONS:
+                await run(for_schema(m.text, scratch).encode())
+            here = await _describe(session, settings.schema)
+            # the scratch schema's name occurs nowhere else, so only this direction is safe
+            fresh = {
+                line.replace(f"{scratch}.", f"{settings.schema}.").replace(
+                    f"'{scratch}'", f"'{settings.schema}'"
                 )
-                await run(f"create schema {scratch}")
-                for m in MIGRATIONS:
-                    await run(for_schema(m.text, scratch).encode())
-                here = await _describe(session, settings.schema)
-                # the scratch schema's name occurs nowhere else, so only this direction is safe
-                fresh = {
-                    line.replace(f"{scratch}.", f"{settings.schema}.").replace(
-                        f"'{scratch}'", f"'{settings.schema}'"
-                    )
-                    for line in await _describe(session, scratch)
-                }
-            finally:
-                await run("rollback")
-        missing = [f"missing: {line}" for line in [*unapplied, *sorted(fresh - here)]]
-        return missing + [f"unexpected: {line}" for line in sorted(here - fresh)]
-    except psycopg.Error as error:
-        raise translate(error, sent=True) from error
-    finally:
-        await session.close()
+                for line in await _describe(session, scratch)
+            }
+        finally:
+            await run("rollback")
+    missing = [f"missing: {line}" for line in [*unapplied, *sorted(fresh - here)]]
+    return missing + [f"unexpected: {line}" for line in sorted(here - fresh)]
 
 
 async def _describe(session: Session, schema: str) -> set[str]:
