@@ -7,12 +7,11 @@ the leader died as well. All intervals of the lease protocol are derived from it
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any, Literal, TypedDict
 
@@ -365,18 +364,16 @@ class Settings:
 
     def to_text(self) -> str:
         """Return the settings as one line of JSON, for another process."""
-        return json.dumps(asdict(self))
+        import msgspec  # imported late: --help must be quick
+
+        return msgspec.json.encode(self).decode()
 
     @classmethod
     def from_text(cls, text: str) -> Settings:
         """Return the settings that :meth:`to_text` wrote."""
-        given = json.loads(text)
-        parts = {
-            "limits": Limits(**given.pop("limits")),
-            "polling": Polling(**given.pop("polling")),
-            "retention": Retention(**given.pop("retention")),
-        }
-        return cls.load({**given, **parts})
+        import msgspec
+
+        return msgspec.json.decode(text, type=cls)
 
 
 class SettingsGiven(TypedDict, total=False):

@@ -12,9 +12,9 @@ import asyncio
 import inspect
 import sys
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
-from uuid import UUID
+
+import msgspec
 
 from leasehold import errors, own_tasks
 from leasehold.jobs.attempt import describe
@@ -179,23 +179,13 @@ class ProcessPool:
                 stop.deaf = False
 
     def _request(self, task: TaskFunction, claim: Claim) -> Message:
-        fields = claim.job._asdict()
-        uuids = [name for name, value in fields.items() if isinstance(value, UUID)]
-        times = [name for name, value in fields.items() if isinstance(value, datetime)]
-        fields.update((name, str(fields[name])) for name in uuids)
-        fields.update((name, fields[name].isoformat()) for name in times)
         return {
             "module": task.function.__module__,
             "qualname": task.function.__qualname__,
             "imports": task.child_imports,
             "takes_context": task.takes_context,
-            "job": fields,
-            "uuids": uuids,
-            "times": times,
-            "deadlines": [
-                [str(d.id), d.level, d.name, d.due_at and d.due_at.isoformat(), d.state]
-                for d in claim.deadlines
-            ],
+            "job": msgspec.to_builtins(claim.job),
+            "deadlines": msgspec.to_builtins(claim.deadlines),
             "node": str(claim.node),
             "worker_id": self._worker_id(),
             "settings": self._settings,

@@ -25,11 +25,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context as Context_
 from contextvars import ContextVar, copy_context
-from datetime import datetime
 from functools import cache, partial
 from importlib import import_module
 from typing import Any, NoReturn, cast
 from uuid import UUID
+
+import msgspec
 
 from leasehold import errors
 from leasehold.config import Settings
@@ -196,15 +197,13 @@ class _OnConnection:
         self._link.tell({"kind": "completed"})
 
 
+def _job_of(request: Message) -> ClaimedJob:
+    return msgspec.convert(request["job"], ClaimedJob)
+
+
 def _context(request: Message, link: ParentLink, app: Any, in_loop: bool) -> Context:
-    fields = dict(request["job"])
-    fields.update((name, UUID(fields[name])) for name in request["uuids"])
-    fields.update((name, datetime.fromisoformat(fields[name])) for name in request["times"])
-    claim = Claim(ClaimedJob(**fields), UUID(request["node"]))
-    claim.deadlines = tuple(
-        DueLevel(UUID(id_), level, name, due and datetime.fromisoformat(due), state)
-        for id_, level, name, due, state in request["deadlines"]
-    )
+    claim = Claim(_job_of(request), UUID(request["node"]))
+    claim.deadlines = msgspec.convert(request["deadlines"], tuple[DueLevel, ...])
     store = cast(JobStore, _Store(link, in_loop))
     on = _OnConnection(link, app, f"{request['module']}.{request['qualname']}")
     if in_loop:
@@ -307,7 +306,7 @@ def _call(request: Message, link: ParentLink, loop: _Loop) -> tuple[Values, Any]
     link.tell({"kind": "started"})
     values = _values_of(function, request["takes_context"])
     handler = app.registry.as_handler(function) if app is not None else function
-    call = partial(handler, *arguments, **values.read(request["job"]["payload"]))
+    call = partial(handler, *arguments, **values.read(context.claim.job.payload))
     middleware = app.registry.middleware if app is not None else ()
     if middleware:
         outer = context if is_async else _context(request, link, app, True)
@@ -332,7 +331,7 @@ def _as_async(call: Callable[[], Any]) -> Callable[[], Awaitable[Any]]:
 
 
 def _outcome(values: Values, returned: Any, request: Message) -> list[Any]:
-    match outcome_of(request["job"]["task"], returned, request["result_bytes"], values):
+    match outcome_of(_job_of(request).task, returned, request["result_bytes"], values):
         case Snooze(seconds):
             return ["snooze", seconds]
         case Cancel(reason):

@@ -16,8 +16,9 @@ from psycopg.conninfo import make_conninfo
 
 from leasehold import App, Deadline
 from leasehold.cli.root import root
+from leasehold.config import Settings
 from leasehold.errors import PermissionDenied, Unavailable
-from leasehold.pg.schema import roles
+from leasehold.pg.schema import migrate, roles
 from leasehold.web import Login, dashboard
 from tests.support.wait import until_async
 
@@ -72,6 +73,17 @@ def test_it_may_be_run_again_and_gives_back_what_was_granted_beside_it(logins):
     logins.sql(logins.cli("", "schema", "sql", "--roles"))
     logins.refused("observer", "delete from leasehold.job where false")
     logins.cli("", "schema", "verify")
+
+
+async def test_who_owns_the_schema_needs_no_right_to_create_one(direct_dsn: str) -> None:
+    with psycopg.connect(direct_dsn, autocommit=True) as admin:
+        admin.execute("create role t_shop login")
+        try:
+            admin.execute("create schema leasehold authorization t_shop")
+            assert await migrate.apply(Settings(dsn=make_conninfo(direct_dsn, user="t_shop")))
+        finally:
+            admin.execute("drop owned by t_shop cascade")
+            admin.execute("drop role t_shop")
 
 
 def test_it_does_not_wait_for_a_long_transaction_while_it_holds_the_tables_of_leases(

@@ -57,11 +57,19 @@ SCHEMA_NUMBER = MIGRATIONS[-1].number
 
 def script(schema: str, after: int = 0) -> str:
     """The SQL that brings a schema from migration ``after`` to the newest, as one transaction."""
-    parts = ["begin;", f"create schema if not exists {schema};"]
+    parts = ["begin;"] if after else ["begin;", _create(schema)]
     for m in MIGRATIONS:
         if m.number > after:
             parts += [for_schema(m.text, schema).rstrip(), _record(schema, m)]
     return "\n".join([*parts, "commit;", ""])
+
+
+def _create(schema: str) -> str:
+    """Create the schema if it is missing. ``if not exists`` needs the privilege in any case."""
+    return (
+        f"do $$ begin if to_regnamespace('{schema}') is null then\n"
+        f"    create schema {schema};\nend if; end $$;"
+    )
 
 
 def statements(schema: str, after: int = 0) -> list[str]:
@@ -145,7 +153,7 @@ async def apply(settings: Settings, tell: Callable[[str], None] | None = None) -
             await run(f"select pg_advisory_xact_lock({_LOCK_KEY})")
         done = await _applied(session, schema)
         if not done:  # only now: creating needs a privilege that checking does not
-            await run(f"create schema if not exists {schema}")
+            await run(_create(schema).encode())
         await _as_owner(session, schema)
         missing = [m for m in MIGRATIONS if m.number not in done]
         for m in missing:
