@@ -155,7 +155,7 @@ ELSEWHERE = ("LeaseholdError", "Limits", "Polling", "Retention")
 """Names of ``leasehold`` that the pages on errors and settings describe."""
 HIDDEN = {
     "App": "noted_locks taking_part check_in_time given client store work_store claims_store "
-    "located operator make_node state_for inspect loops",
+    "located operator make_node state_for inspect loops in_use current_dsn",
     "Backoff": "seconds",
     "Context": "claim worker_id",
     "Diagnosis": "examination settings as_json",
@@ -166,8 +166,10 @@ HIDDEN = {
     "JobRequest": "as_request",
     "AdvisoryLock": "acquire_on",
     "SyncApp": "call background",
+    "SyncContext": "cancelled",
+    "Task": "standing_options",
     "Certificates": "drop_helper",
-    "DjangoApp": "located",
+    "DjangoApp": "located current_dsn",
     "JsonFormatter": "format",
     "Login": "secret who",
 }
