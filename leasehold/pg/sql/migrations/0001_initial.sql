@@ -424,6 +424,7 @@ declare
     part  text;
 begin
     made := 0; dropped := 0;
+    perform pg_advisory_xact_lock(leasehold.lock_class('leasehold.days'), 0); -- processes that start at once
     -- first, and a limited number, because the changes below lock the table until the end
     delete from leasehold.job_done_default where ctid = any (array(
         select ctid from leasehold.job_done_default
