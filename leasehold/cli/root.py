@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from typing import Any
 
 import click
@@ -32,17 +31,23 @@ _PLUGINS = "leasehold.commands"
 """The group of entry points through which other distributions add commands."""
 
 
+def _plugins(**wanted: Any) -> Any:
+    from importlib.metadata import entry_points  # imported late: it takes as long as all the rest
+
+    return entry_points(group=_PLUGINS, **wanted)
+
+
 class Root(Group):
     """Includes the commands of other distributions. Turns leasehold's errors into one line and exit
     status 1, and suggests options."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *entry_points(group=_PLUGINS).names})
+        return sorted({*super().list_commands(ctx), *_plugins().names})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if command := super().get_command(ctx, cmd_name):
             return command
-        for plugin in entry_points(group=_PLUGINS, name=cmd_name):
+        for plugin in _plugins(name=cmd_name):
             found: click.Command = plugin.load()
             return found
         if cmd_name in LAB:
