@@ -122,6 +122,17 @@ def test_jobs_that_an_action_cannot_change_do_not_use_up_its_limit(
     assert {cli.state(job) for job in jobs} == {"discarded"}
 
 
+def test_the_command_masks_secrets_as_the_dashboard_does(cli: Cli):
+    job = cli.enqueue(payload={"user": "ada", "password": "hunter2"})
+    for shown in (
+        ("jobs", "show", str(job)),
+        ("jobs", "show", str(job), "--json"),
+        ("jobs", "--json"),
+    ):
+        told = cli(*shown).stdout
+        assert "ada" in told and "hunter2" not in told, shown
+
+
 def test_a_job_is_shown_with_its_attempts(cli: Cli):
     job = cli.enqueue()
     cli.sql(
