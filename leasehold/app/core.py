@@ -64,6 +64,8 @@ Claim = Literal["rows", "advisory"]
 """How workers claim the jobs of a queue: see :meth:`App.queue`."""
 DEFAULT_SLOTS = 100
 ONCE_KEPT_SECONDS = 366 * 86400.0
+KEEP_ALL_DAYS = 36_500
+"""Only the leader drops days."""
 
 
 class App(Home):
@@ -500,7 +502,7 @@ class App(Home):
         from then on. If nobody did for a week, the job's row would go to the default partition,
         and its day could not be created any more. Errors: the start of the node raises them."""
         with suppress(errors.LeaseholdError):
-            await store.prune_days(self.settings.retention.finished_days, self.env.due_now())
+            await store.prune_days(KEEP_ALL_DAYS, self.env.due_now())
 
     @asynccontextmanager
     async def state_for(self, node: Node, execute: bool = True) -> AsyncIterator[None]:

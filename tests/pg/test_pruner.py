@@ -134,6 +134,22 @@ async def test_a_node_creates_the_days_before_its_first_job_ends(migrated: str, 
     await app.close()
 
 
+async def test_a_process_that_starts_drops_no_day_that_the_leader_may_keep(
+    migrated: str, sql: Sql
+) -> None:
+    await sql(
+        "create table leasehold.job_done_20200101 partition of leasehold.job_done "
+        "for values from ('2020-01-01') to ('2020-01-02')"
+    )
+    app = App(migrated)
+    app.task(name="noop")(lambda: None)
+    await app.make_node()
+    assert await sql("select to_regclass('leasehold.job_done_20200101') is not null") == [(True,)]
+    days = "select count(*) from pg_class where relname ~ '^job_done_[0-9]{8}$'"
+    assert await sql(days) == [(9,)], "that day, today and the next seven"
+    await app.close()
+
+
 async def test_expired_jobs_of_the_default_partition_are_deleted(migrated: str, sql: Sql) -> None:
     await sql(
         "insert into leasehold.job_done (id, finished_at, queue, task_name, priority, run_at, "
