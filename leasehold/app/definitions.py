@@ -240,6 +240,7 @@ def without_moment(registry: Registry, given: object, owner: str) -> tuple[Level
 
 
 def refuse_moment(levels: Iterable[Level], owner: str) -> None:
+    """Raises BadDeadline if one of them has a fixed time."""
     for one in levels:
         if one.at is not None:
             raise BadDeadline(

@@ -197,12 +197,8 @@ class _OnConnection:
         self._link.tell({"kind": "completed"})
 
 
-def _job_of(request: Message) -> ClaimedJob:
-    return msgspec.convert(request["job"], ClaimedJob)
-
-
 def _context(request: Message, link: ParentLink, app: Any, in_loop: bool) -> Context:
-    claim = Claim(_job_of(request), UUID(request["node"]))
+    claim = Claim(request["job"], UUID(request["node"]))
     claim.deadlines = msgspec.convert(request["deadlines"], tuple[DueLevel, ...])
     store = cast(JobStore, _Store(link, in_loop))
     on = _OnConnection(link, app, f"{request['module']}.{request['qualname']}")
@@ -294,6 +290,7 @@ async def _end(tasks: set[asyncio.Task[Any]]) -> None:
 
 def _call(request: Message, link: ParentLink, loop: _Loop) -> tuple[Values, Any]:
     """The handler's values, and what it returned."""
+    request["job"] = msgspec.convert(request["job"], ClaimedJob)
     for module in request["imports"]:
         import_module(module)
     function, app = find(request["module"], request["qualname"])
@@ -306,7 +303,7 @@ def _call(request: Message, link: ParentLink, loop: _Loop) -> tuple[Values, Any]
     link.tell({"kind": "started"})
     values = _values_of(function, request["takes_context"])
     handler = app.registry.as_handler(function) if app is not None else function
-    call = partial(handler, *arguments, **values.read(context.claim.job.payload))
+    call = partial(handler, *arguments, **values.read(request["job"].payload))
     middleware = app.registry.middleware if app is not None else ()
     if middleware:
         outer = context if is_async else _context(request, link, app, True)
@@ -331,7 +328,7 @@ def _as_async(call: Callable[[], Any]) -> Callable[[], Awaitable[Any]]:
 
 
 def _outcome(values: Values, returned: Any, request: Message) -> list[Any]:
-    match outcome_of(_job_of(request).task, returned, request["result_bytes"], values):
+    match outcome_of(request["job"].task, returned, request["result_bytes"], values):
         case Snooze(seconds):
             return ["snooze", seconds]
         case Cancel(reason):

@@ -148,20 +148,22 @@ def _unfit(what: str, error: Exception, value: object) -> BadPayload:
 
 def _checked(value: Any, hint: Any) -> Any:
     """Convert to JSON's types, and check that this can be read back."""
-    written = msgspec.to_builtins(value, str_keys=True, enc_hook=_write_model)
-    _read(written, hint)
-    return written
+    return _written_and_read(value, hint)[0]
 
 
 def _unchanged(value: Any, hint: Any) -> Any:
     """The same, and check that a dataclass or the like comes back as it is. It does not if it is of
     a subclass with further fields, or holds what JSON turns into something else."""
-    written = _checked(value, hint)
-    read = _read(written, hint)
+    written, read = _written_and_read(value, hint)
     fields = hasattr(read, "__dataclass_fields__") or isinstance(read, msgspec.Struct)
     if fields and isinstance(value, type(read)) and read != value and _compares(value):
         raise BadPayload("its fields do not come back from JSON as they are")
     return written
+
+
+def _written_and_read(value: Any, hint: Any) -> tuple[Any, Any]:
+    written = msgspec.to_builtins(value, str_keys=True, enc_hook=_write_model)
+    return written, _read(written, hint)
 
 
 def _compares(value: Any) -> bool:

@@ -155,7 +155,8 @@ class Operator:
         if act not in ACTS:
             raise errors.BadJob("no such action", got=act, do=errors.suggest(act, ACTS))
         found, more = await self._found(act, wanted, far=True)
-        if more and act == "retry" and wanted.state is None:
+        full = more and len(found) == Tuning.acted_jobs
+        if full and act == "retry" and wanted.state is None:
             raise errors.BadFilter(
                 f"more than {len(found):,} jobs match, and a job that was retried still matches",
                 do="Add a state, such as state:discarded, so that a repetition finds the rest",

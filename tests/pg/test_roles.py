@@ -108,8 +108,9 @@ async def test_a_process_without_a_connection_for_its_guard_gives_up_the_one_it_
             pass
     await app.close()
     logins.sql("alter role t_worker connection limit -1")
-    async with App(logins["worker"]).node():
+    async with app.node():
         pass
+    await app.close()
 
 
 def test_who_is_no_superuser_can_run_it_too(logins):

@@ -149,10 +149,9 @@ def _breach_unhandled(facts: Facts) -> Iterator[str | Said]:
                 f"no live node knows the task {task!r}"
             )
         else:
+            job = rows[0].callback_job
             yield Said(
                 f"No callback succeeded for a missed deadline ({named}): its callback {task!r} "
                 f"was {why}",
-                do="leasehold jobs show {0}; to try again: leasehold jobs retry {0}".format(
-                    rows[0].callback_job
-                ),
+                do=f"leasehold jobs show {job}; to try again: leasehold jobs retry {job}",
             )
