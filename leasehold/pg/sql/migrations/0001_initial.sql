@@ -1786,27 +1786,36 @@ insert into leasehold.lock_name (kind, key, name, used_at)
 select 'class', leasehold.lock_class(n), n, 'infinity' from unnest(array['leasehold.job', 'leasehold.claim']) n;
 
 -- Try (wait_ms null), or wait that long. A wait that ends without the lock returns false and leaves the transaction as
--- it was. lock_timeout is set only for the wait. PostgreSQL has a function for each combination of the arguments.
+-- it was. lock_timeout is set only for the wait.
 create function leasehold.advisory_lock(lock_key bigint, class_id integer, object_id integer,
                                         is_shared boolean, in_session boolean, wait_ms integer)
 returns boolean
 language plpgsql volatile as $$
 declare
     before text := current_setting('lock_timeout');
-    statement text := format('select pg_%sadvisory_%slock%s(%s)',
-                             case when wait_ms is null then 'try_' end,
-                             case when not in_session then 'xact_' end,
-                             case when is_shared then '_shared' end,
-                             case when lock_key is null then '$2, $3' else '$1' end);
-    got boolean;
 begin
     if wait_ms is null then
-        execute statement into got using lock_key, class_id, object_id;
-        return got;
+        return case
+            when lock_key is null and in_session and is_shared then pg_try_advisory_lock_shared(class_id, object_id)
+            when lock_key is null and in_session then pg_try_advisory_lock(class_id, object_id)
+            when lock_key is null and is_shared then pg_try_advisory_xact_lock_shared(class_id, object_id)
+            when lock_key is null then pg_try_advisory_xact_lock(class_id, object_id)
+            when in_session and is_shared then pg_try_advisory_lock_shared(lock_key)
+            when in_session then pg_try_advisory_lock(lock_key)
+            when is_shared then pg_try_advisory_xact_lock_shared(lock_key)
+            else pg_try_advisory_xact_lock(lock_key) end;
     end if;
     perform set_config('lock_timeout', greatest(wait_ms, 1)::text, true);
     begin
-        execute statement using lock_key, class_id, object_id;
+        perform case
+            when lock_key is null and in_session and is_shared then pg_advisory_lock_shared(class_id, object_id)
+            when lock_key is null and in_session then pg_advisory_lock(class_id, object_id)
+            when lock_key is null and is_shared then pg_advisory_xact_lock_shared(class_id, object_id)
+            when lock_key is null then pg_advisory_xact_lock(class_id, object_id)
+            when in_session and is_shared then pg_advisory_lock_shared(lock_key)
+            when in_session then pg_advisory_lock(lock_key)
+            when is_shared then pg_advisory_xact_lock_shared(lock_key)
+            else pg_advisory_xact_lock(lock_key) end;
     exception when lock_not_available then
         perform set_config('lock_timeout', before, true);
         return false;
