@@ -18,6 +18,7 @@ from typing import Any
 
 from leasehold.config import Limits
 from leasehold.errors import ConfigError, shorten, storable, suggest, told, without_secrets
+from leasehold.tuning import Tuning
 
 logger = logging.getLogger("leasehold")
 
@@ -253,6 +254,22 @@ class Event:
 
 Emit = Callable[..., None]
 """``emit("kind", field=value, …)``, with the fields of the catalogue."""
+
+
+class Repeats:
+    """Tells when to report an error that repeats: at once, and then once a minute."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        """``now`` returns seconds, like ``Env.boot_now``."""
+        self._now = now
+        self._last = ""
+        self._again_at = 0.0
+
+    def due(self, error: str) -> bool:
+        if error == self._last and self._now() < self._again_at:
+            return False
+        self._last, self._again_at = error, self._now() + Tuning.repeat_seconds
+        return True
 
 
 def make_event(kind: str, fields: dict[str, Any], boot_at: float) -> Event:

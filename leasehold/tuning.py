@@ -140,6 +140,8 @@ class Tuning:
     """Seconds before a service tries again after an error."""
     service_longest_pause: float = 5.0
     """The longest such pause. It doubles with each error."""
+    repeat_seconds: float = 60.0
+    """Between two reports of an error that repeats."""
     service_gate_seconds: float = 5.0
     """Between two looks at a closed gate. Opening it wakes the service."""
     service_conflicts: int = 5
@@ -171,7 +173,8 @@ class Tuning:
     unknown_tasks: int = 1000
     """The most task names that a claim excludes."""
     begin_ask_seconds: float = 0.5
-    """Between two questions which transaction keeps the shared begin of claims from moving."""
+    """Between two questions of a worker which transaction keeps its claims from beginning later,
+    and between two which begins workers share."""
     quick_batch_seconds: float = 1.0
     """Batches grow only while a call takes less than this time."""
     child_silent_seconds: float = 1.0

@@ -28,8 +28,8 @@ from leasehold.lease.membership import Membership, Others
 from leasehold.lease.named_lease import LeaseContext, NamedLease
 from leasehold.loops.waiting import Bell
 from leasehold.model.lease import Lease, Phase, Timeline
-from leasehold.ports import Heartbeat, NodeSeen, Store, Term
-from leasehold.telemetry import Emit
+from leasehold.ports import Heartbeat, NodeSeen, Signal, Store, Term
+from leasehold.telemetry import Emit, Repeats
 
 
 class Guard:
@@ -55,7 +55,8 @@ class Guard:
         """Called in each step with the guard's own store. It returns soon after the given moment
         (boot clock), and the next call goes on."""
         self._others = Others()
-        self._heard: list[UUID] = []
+        self._repeats = Repeats(env.boot_now)
+        self._heard: tuple[Signal, ...] = ()
         self._halted = False
         self._ended: list[UUID] = []
         self._poked = False
@@ -212,7 +213,9 @@ class Guard:
 
     def _surprised(self, error: Exception) -> None:
         """Report an unexpected error. The guard must survive every error."""
-        self.emit("service_failed", service="guard", error=errors.told(error))
+        text = errors.told(error)
+        if self._repeats.due(text):
+            self.emit("service_failed", service="guard", error=text)
 
     def _troubled(self) -> float:
         """After a failed step, end the leases that have expired meanwhile."""
@@ -353,8 +356,8 @@ class Guard:
         if answer.halted != self._halted:
             self._halted = answer.halted
             self._host.tell(news.Halted(answer.halted))
-        fresh = tuple(s for s in answer.signals if s.job not in self._heard)
-        self._heard = [s.job for s in answer.signals]
+        fresh = tuple(s for s in answer.signals if s not in self._heard)
+        self._heard = answer.signals
         if fresh:
             self._host.tell(news.Signalled(fresh))
 

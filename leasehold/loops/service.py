@@ -19,7 +19,7 @@ from leasehold.config import Settings
 from leasehold.env import Env
 from leasehold.loops.waiting import Bell
 from leasehold.ports import Store
-from leasehold.telemetry import Emit
+from leasehold.telemetry import Emit, Repeats
 from leasehold.tuning import Tuning
 
 
@@ -86,6 +86,7 @@ class Loop:
         self._wake = Bell()
         self._stopping = False
         self._troubles = 0
+        self._repeats = Repeats(env.boot_now)
         self.lost = False
         """It backs off because the database did not answer."""
         self.outage = Outage()
@@ -161,7 +162,8 @@ class Loop:
 
     def _failed(self, error: BaseException) -> None:
         text = errors.told(error)
-        self._emit("service_failed", service=self.service.name, error=text)
+        if self._repeats.due(text):
+            self._emit("service_failed", service=self.service.name, error=text)
 
     def _back_off(self) -> float:
         self._troubles += 1

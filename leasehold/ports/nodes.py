@@ -37,8 +37,7 @@ class NodeIdentity:
         return f"{self.host}:{self.pid}:{str(self.id)[-6:]}"
 
 
-@dataclass(frozen=True, slots=True)
-class Signal:
+class Signal(NamedTuple):
     """A signal about a running job."""
 
     job: UUID
@@ -115,7 +114,7 @@ class NodeStore(Operations):
         held: Sequence[Term],
         watched: Sequence[str],
         info: dict[str, Any],
-        heard: Sequence[UUID],
+        heard: Sequence[Signal],
         timeout: float,
         now: Now,
         settles: int = 0,

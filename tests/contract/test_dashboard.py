@@ -209,7 +209,7 @@ async def test_a_stack_is_asked_for_answered_once_and_kept_for_an_hour(world: Wo
     assert (found := await store.stack(job.id)) and found.says is None
     [signal] = (await world.a.beat()).signals
     assert (signal.job, signal.token, signal.kind) == (ids[0], job.claim_token, "stack")
-    assert not (await world.a.beat(heard=[ids[0]])).signals
+    assert not (await world.a.beat(heard=[signal])).signals
 
     assert await world.b.store.ask_stack(job.id, ids[1], world.now)
     assert not await store.answer_stack(world.a.id, ids[0], "old", world.now)

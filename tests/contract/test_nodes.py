@@ -282,8 +282,9 @@ async def test_workers_that_say_so_are_asked_to_drain_and_hear_of_it_once(world:
     assert await world.b.store.drain("another") == []
     assert await world.b.store.drain("default") == [(world.a.id, world.a.identity.worker_id)]
     assert await world.heard() == [f"c:{world.a.id}"]
-    assert [s.kind for s in (await world.a.beat()).signals] == ["drain"]
-    assert (await world.a.beat(heard=[world.a.id])).signals == ()
+    [signal] = (await world.a.beat()).signals
+    assert signal.kind == "drain"
+    assert (await world.a.beat(heard=[signal])).signals == ()
     assert (await world.b.beat()).signals == ()
 
 

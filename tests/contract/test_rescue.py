@@ -238,8 +238,23 @@ async def test_a_running_job_is_flagged_and_its_node_told_until_it_heard(world: 
         [signal] = (await world.a.beat()).signals
         assert (signal.job, signal.token) == (claimed.id, claimed.claim_token)
         assert signal.kind == "cancel"
-    assert (await world.a.beat(heard=[claimed.id])).signals == ()
+    assert (await world.a.beat(heard=[signal])).signals == ()
     assert (await world.a.beat()).signals == ()
+
+
+async def test_a_job_that_is_cancelled_again_in_its_next_attempt_is_told_again(world: World):
+    """Its node has not yet said that it heard of the first cancel."""
+    claimed = await world.claimed()
+    await world.a.store.cancel(claimed.id, "why", world.now)
+    [first] = (await world.a.beat()).signals
+    await world.a.ack(claimed, Decision(State.CANCELLED))
+    assert await world.b.store.retry(claimed.id, world.now) == "finished"
+    [again] = await world.a.claim()
+    await world.b.store.cancel(claimed.id, "why", world.now)
+    for _ in range(2):
+        [second] = (await world.a.beat(heard=[first])).signals
+        assert (second.job, second.token) == (claimed.id, again.claim_token)
+    assert (await world.a.beat(heard=[second])).signals == ()
 
 
 async def test_a_locked_job_is_not_cancelled_now(world: World):

@@ -27,6 +27,7 @@ from leasehold.ports import (
     Heartbeat,
     NodeIdentity,
     ScheduleDefinition,
+    Signal,
     Store,
     Term,
     TickDecision,
@@ -65,7 +66,7 @@ class Session:
         self.token = await self.store.register(self.identity, LEASE, self.world.now)
 
     async def beat(
-        self, *held: Term, info: dict[str, Any] | None = None, heard: Sequence[UUID] = ()
+        self, *held: Term, info: dict[str, Any] | None = None, heard: Sequence[Signal] = ()
     ) -> Heartbeat:
         return await self.store.heartbeat(
             self.id, self.token, held, [ELECTION], info or {}, heard, 10.0, self.world.now

@@ -15,14 +15,15 @@ from tests.support.wait import until_async
 class Asker(Service):
     name = "asker"
 
-    def __init__(self) -> None:
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error or errors.Unavailable("the link is down")
         self.asked = 0
         self.answered = False
 
     async def tick(self, now: datetime | None) -> float:
         self.asked += 1
         if not self.answered:
-            raise errors.Unavailable("the link is down")
+            raise self.error
         return 60.0
 
 
@@ -43,6 +44,16 @@ async def test_who_gets_through_wakes_those_that_back_off():
     assert two.asked == asked + 1
     for loop in loops:
         await loop.stop()
+
+
+async def test_a_service_that_fails_again_and_again_reports_it_once():
+    said: list[str] = []
+    failing = Asker(errors.ServerError("the password is wrong"))
+    loop = Loop(failing, Env(), lambda kind, **what: said.append(kind))
+    loop.start()
+    await until_async(lambda: failing.asked >= 4)
+    await loop.stop()
+    assert said == ["service_failed"]
 
 
 async def test_an_outage_is_told_once_and_its_end_only_when_the_database_has_answered():

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from leasehold import errors
 from leasehold.lease import news
 from leasehold.model.lease import Phase
+from leasehold.tuning import Tuning
 from tests.support.hand import TIMES, Database, W, a_database
 from tests.support.wait import until_async
 
@@ -221,6 +224,29 @@ async def test_a_process_that_joined_too_late_joins_again_and_was_never_fenced(d
     assert "node_fenced" not in process.events
 
 
+async def test_each_cancel_of_a_job_is_told_once(database, monkeypatch):
+    """Also that of its next attempt, which comes before the node has said that it heard of one."""
+    process = await database.leader()
+    told: list[int] = []
+
+    def tell(item: news.News) -> None:
+        if isinstance(item, news.Signalled):
+            told.extend(signal.token for signal in item.signals)
+
+    monkeypatch.setattr(process, "tell", tell)
+    for token in (1, 2, 2):
+        await database.sql(
+            "insert into leasehold.signal (node, job_id, kind, claim_token)"
+            " values (%s, %s, 'cancel', %s)"
+            " on conflict (node, job_id, kind) do update set claim_token = excluded.claim_token",
+            process.id,
+            UUID(int=1),
+            token,
+        )
+        await process.step(1.0)
+    assert told == [1, 2]
+
+
 async def test_a_surprise_in_the_host_does_not_end_the_guard(database):
     process = await database.leader()
 
@@ -233,6 +259,28 @@ async def test_a_surprise_in_the_host_does_not_end_the_guard(database):
     del process.info
     await process.step(0.1)
     assert process.leads
+
+
+async def test_an_error_that_repeats_is_reported_at_once_and_then_once_a_minute(database):
+    """After a failover to a standby, or with an old password, each try has the same answer."""
+    process = await database.leader()
+    error = "cannot execute UPDATE in a read-only transaction"
+
+    def refuse() -> Any:
+        raise errors.ServerError(error)
+
+    def reports() -> int:
+        return process.events.count("service_failed")
+
+    process.info = refuse  # type: ignore[method-assign]
+    first = process.clock.at
+    while reports() < 2:
+        await process.step(0.5)
+    assert process.clock.at - first >= Tuning.repeat_seconds
+    error = "another one"
+    while reports() < 3:
+        await process.step(0.5)
+    assert process.clock.at - first < 2 * Tuning.repeat_seconds
 
 
 async def test_a_surprise_while_it_fences_itself_does_not_end_the_guard(database):

@@ -47,7 +47,7 @@ class SimNodes(NodeStore):
         held: Sequence[Term],
         watched: Sequence[str],
         info: dict[str, Any],
-        heard: Sequence[UUID],
+        heard: Sequence[Signal],
         timeout: float,
         now: Now,
         settles: int = 0,
@@ -74,8 +74,9 @@ class SimNodes(NodeStore):
                 if row and row.node == node and row.token == term.token:
                     row.seq, row.renewed_at = row.seq + 1, moment
                     led.add(term.leader)
-        for key in [k for k in db.signals if k[0] == node and k[1] in heard]:
-            del db.signals[key]
+        for job, tok, kind in heard:
+            if db.signals.get((node, job, kind)) == tok:
+                del db.signals[node, job, kind]
         signals = tuple(
             Signal(job, tok, kind) for (of, job, kind), tok in db.signals.items() if of == node
         )

@@ -14,8 +14,11 @@ with me as (
     from unnest(%(held_leader)s::text[], %(held_token)s::bigint[]) as h (name, term)
     where l.name = h.name and l.node = %(node)s and l.token = h.term and exists (select 1 from me)
     returning l.name
+), handled as (
+    select * from unnest(%(heard_job)s::uuid[], %(heard_token)s::bigint[], %(heard_kind)s::text[]) h (job_id, claim_token, kind)
 ), heard as (
-    delete from leasehold.signal where node = %(node)s and job_id = any (%(heard)s::uuid[])
+    delete from leasehold.signal s using handled h
+    where s.node = %(node)s and (s.job_id, s.claim_token, s.kind) = (h.job_id, h.claim_token, h.kind)
 )
 select exists (select 1 from me),
        array(select name from led),
@@ -26,6 +29,7 @@ select exists (select 1 from me),
                                 coalesce(json_agg(n.app), '[]'), coalesce(json_agg(r.number), '[]'))
         from leasehold.node n left join leasehold.release r on r.app = n.app and r.name = n.release),
        (select coalesce(json_agg(json_build_array(s.job_id, s.claim_token, s.kind)), '[]')
-        from leasehold.signal s where s.node = %(node)s and s.job_id <> all (%(heard)s::uuid[])),
+        from leasehold.signal s
+        where s.node = %(node)s and (s.job_id, s.claim_token, s.kind) not in (select job_id, claim_token, kind from handled)),
        leasehold.note_timeline(%(settles)s), coalesce(%(now)s::timestamptz, clock_timestamp()),
        coalesce((select halted from me), false), coalesce((select i.settled from leasehold.incarnation i), 0)
