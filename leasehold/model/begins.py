@@ -6,11 +6,14 @@ no job can still appear before it. The seats tell: a transaction gets its xid be
 (trigger ``job_seat``). A claim reads the highest seat taken, and then gets its own xid, so every
 transaction with a seat up to that one has a lower xid. When all of those have ended, the seats are
 settled: a later look sees every job in them.
+
+Where workers wait for each other, they share the begin. A claim also passes the begin that the
+others have come to, if its worker has been told of the sequence that has it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from leasehold.tuning import Tuning
@@ -35,22 +38,60 @@ class Seen(NamedTuple):
     """The server's id. Another server may have lost seats and xids, and assigns them again."""
 
 
+class Shared(NamedTuple):
+    """What ``leasehold.claim`` tells of a begin that workers share."""
+
+    priority: int
+    sequence: int
+    """The oid of the sequence that has the begin."""
+    server: int
+
+
+class Range(NamedTuple):
+    """Where a claim looks for a first job: a known level, or the gap between two of them."""
+
+    queue: int
+    """Its number among the queues of the claim, counted from 1."""
+    priority: int
+    """Of the level. A gap has the priorities above this one and below ``until``."""
+    until: int
+    """Of a gap."""
+    fresh: bool | None
+    """None: a gap."""
+    begin: int
+    """No available job of the level has an earlier seat."""
+    shared: int | None
+    """The oid of the sequence with the begin that workers share, if known."""
+
+
+_BELOW_ALL, _ABOVE_ALL = -40000, 40000
+
+
 class Begins:
     """The begins of all queues of a process."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """``clock`` returns seconds, like ``Env.boot_now``."""
         self._clock = clock
-        self._asked_at = clock()
+        self._asked_at = self._asked_shared_at = clock()
         self._forget(server=0)
 
     def _forget(self, server: int) -> None:
         self.server = server
         self.levels: dict[Level, int] = {}
+        self.shared: dict[tuple[str, int], int] = {}
+        """The sequences of shared begins, by queue and priority."""
         self.settled = 0
         """No job can appear any more at a seat up to this one."""
         self._settles: tuple[int, int] | None = None
         """(highest, xid): seats up to ``highest`` settle when every xid up to ``xid`` has ended."""
+
+    def told(self, queue: str, numbers: Sequence[int]) -> None:
+        """Note what a claim says of ``queue``: the fields of a Seen or of a Shared."""
+        if len(numbers) == len(Seen._fields):
+            self.saw(queue, Seen._make(numbers))
+        else:
+            self.heard(queue, Shared._make(numbers))
 
     def saw(self, queue: str, seen: Seen) -> None:
         """Note what a claim of ``queue`` found at a level."""
@@ -61,8 +102,16 @@ class Begins:
         if self._settles is None:
             self._settles = seen.highest, seen.xid
             self._asked_at = self._clock()
-        level = queue, seen.priority, bool(seen.fresh)
-        begin = min(seen.first, self.settled)
+        self._know((queue, seen.priority, bool(seen.fresh)), min(seen.first, self.settled))
+
+    def heard(self, queue: str, shared: Shared) -> None:
+        """Note that workers share the begin of the fresh jobs of a priority."""
+        if shared.server != self.server:
+            self._forget(shared.server)
+        self.shared[queue, shared.priority] = shared.sequence
+        self._know((queue, shared.priority, True), 0)
+
+    def _know(self, level: Level, begin: int) -> None:
         self.levels[level] = max(begin, self.levels.get(level, 0))
 
     def unsettled(self) -> int:
@@ -74,6 +123,32 @@ class Begins:
         self._asked_at = now
         return self._settles[1]
 
-    def of(self, queues: Collection[str]) -> list[tuple[Level, int]]:
-        """Return the known levels of these queues, in order, with their begins."""
-        return sorted(item for item in self.levels.items() if item[0][0] in queues)
+    def asks(self) -> bool:
+        """Return whether to ask, with this claim, which begins workers share."""
+        now = self._clock()
+        if now - self._asked_shared_at < Tuning.begin_ask_seconds:
+            return False
+        self._asked_shared_at = now
+        return True
+
+    def ranges(self, queues: Iterable[str]) -> list[Range]:
+        """Divide these queues into known levels and gaps, in order."""
+        known: dict[str, set[int]] = {queue: set() for queue in queues}
+        for queue, priority, _ in self.levels:
+            if queue in known:
+                known[queue].add(priority)
+        found: list[Range] = []
+        for number, (queue, priorities) in enumerate(known.items(), 1):
+            past = _BELOW_ALL
+            for priority in sorted(priorities):
+                back = self.levels.get((queue, priority, False), 0)
+                fresh = self.levels.get((queue, priority, True), 0)
+                shared = self.shared.get((queue, priority))
+                found += (
+                    Range(number, past, priority, None, 0, None),
+                    Range(number, priority, priority, False, back, None),
+                    Range(number, priority, priority, True, fresh, shared),
+                )
+                past = priority
+            found.append(Range(number, past, _ABOVE_ALL, None, 0, None))
+        return found

@@ -328,8 +328,6 @@ class ClaimedJob(NamedTuple):
     """The enqueueing span, as W3C's traceparent."""
     version: int = 1
     """The version of the task that made the arguments."""
-    seen: list[int] | None = None
-    """Only in the first job of a level: what the claim saw there (``model/begins.py``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid4
@@ -13,7 +14,7 @@ from leasehold.model.job import ClaimedJob, JobOptions, JobRequest
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
 from leasehold.pg.stores.store import PgStore
-from leasehold.pg.stores.store_jobs import _copy_lines
+from leasehold.pg.stores.store_jobs import _copy_lines, claim_params
 from leasehold.ports import Acked, AckItem, NodeIdentity
 
 
@@ -47,22 +48,9 @@ class Bench:
 
     def claim_params(self, begins: Begins | None = None, limit: int = 100) -> dict[str, Any]:
         """Of the statement ``job/claim``, for sessions of the test's own."""
-        levels = begins.of(["default"]) if begins else []
-        return {
-            "node": self.node,
-            "epoch": 1,
-            "queues": ["default"],
-            "limits": [limit],
-            "not_tasks": [],
-            "server": begins.server if begins else 0,
-            "unsettled": 0,
-            "settled": begins.settled if begins else 0,
-            "level_queues": [level[0] for level, _ in levels],
-            "level_priorities": [level[1] for level, _ in levels],
-            "level_fresh": [level[2] for level, _ in levels],
-            "level_begins": [begin for _, begin in levels],
-            "now": None,
-        }
+        return claim_params(
+            self.node, 1, {"default": limit}, [], None, begins or Begins(time.monotonic)
+        )
 
     async def claimed(self, **options: Any) -> ClaimedJob:
         """A new job that this node runs."""

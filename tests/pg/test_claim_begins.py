@@ -26,7 +26,7 @@ from leasehold.pg.schema import migrate
 from leasehold.pg.sql import statement
 from leasehold.ports import Term
 from tests.pg.bench import Bench
-from tests.pg.claim_worker import INSERT, MANY, ROUNDS, SMALL, Run, Worker
+from tests.pg.claim_worker import INSERT, MANY, ROUNDS, SMALL, Run, Worker, jobs_of
 from tests.support.wait import until_async
 
 COPY = "copy leasehold.job (id, queue, task_name, payload) from stdin"
@@ -259,8 +259,7 @@ async def test_a_job_that_somebody_lets_go_of_is_claimed_next(
     else:
         text = statement("job/claim", "leasehold")
         cursor = await bench.user.execute(text, bench.claim_params())
-        [row] = await cursor.fetchall()
-        assert row[0] == job
+        assert jobs_of(await cursor.fetchall()) == [job]
     await worker.rounds()
     assert job not in await worker.ids()
     await bench.user.rollback()
@@ -381,7 +380,7 @@ async def test_an_empty_look_takes_no_xid_and_writes_nothing(
     bench: Bench, worker: Worker, sql: Run
 ) -> None:
     text, params = statement("job/claim", "leasehold"), bench.claim_params(worker.begins)
-    assert params["level_begins"], "of a worker that knows a level"
+    assert worker.begins.levels, "of a worker that knows a level"
 
     async def looked() -> bool:
         [(before,)] = await sql("select pg_current_wal_insert_lsn()")
@@ -435,7 +434,7 @@ async def test_one_claim_finds_all_levels_that_its_worker_does_not_know(
         *[(p, jobs[p]) for p in (4, 9, 32767)],
     ]
     assert [priority for priority, _ in found] == [-5, -5, 0, 2, 3, 3, 4, 9, 32767]
-    assert {level[1:] for level, _ in worker.begins.of(["default"])} >= {
+    assert {level[1:] for level in worker.begins.levels} >= {
         (3, False),
         (3, True),
         (-5, False),

@@ -16,6 +16,7 @@ from leasehold.config import Settings
 from leasehold.pg.connection.session import Session
 from leasehold.pg.sql import statement
 from tests.pg.bench import Bench
+from tests.pg.claim_worker import jobs_of
 
 WAITING = """
 insert into leasehold.job (id, queue, task_name, run_at, ready, held_because, payload)
@@ -83,7 +84,7 @@ async def test_a_claim_finds_its_rows_by_their_order(
     """In the function, of which a plan says nothing: by what its transaction read."""
     params = bench.claim_params(limit=100)
     cursor = await bench.user.execute(statement("job/claim", "leasehold"), params)
-    assert len(await cursor.fetchall()) == 100
+    assert len(jobs_of(await cursor.fetchall())) == 100
     cursor = await bench.user.execute(
         "select seq_tup_read, idx_tup_fetch from pg_stat_xact_user_tables"
         " where relid = 'leasehold.job'::regclass"

@@ -13,9 +13,11 @@ import pytest
 
 from leasehold import App
 from leasehold.embedded.binaries import find_binaries
+from leasehold.model.begins import Begins
 from leasehold.pg.sql import statement
+from leasehold.tuning import Tuning
 from tests.pg.bench import Bench
-from tests.pg.claim_worker import INSERT, MANY, TURN, Run, Worker
+from tests.pg.claim_worker import INSERT, MANY, TURN, Run, Worker, jobs_of
 from tests.support import postgres as servers
 
 
@@ -52,6 +54,7 @@ async def waited(bench: Bench, worker: Worker, sql: Run) -> Worker:
     await worker.round()
     await sql(f"select pg_advisory_unlock({TURN})")
     assert await shared(sql) == 1
+    assert worker.begins.shared
     return worker
 
 
@@ -64,7 +67,7 @@ async def test_begins_are_not_shared_while_nobody_waits(worker: Worker, sql: Run
 
 @pytest.mark.parametrize("knows", [True, False], ids=["knows the level", "has found no job yet"])
 async def test_a_worker_begins_where_another_one_has_come_to(
-    bench: Bench, waited: Worker, sql: Run, knows: bool
+    bench: Bench, waited: Worker, sql: Run, knows: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = Worker(bench, sql)
     if knows:
@@ -77,9 +80,34 @@ async def test_a_worker_begins_where_another_one_has_come_to(
     await waited.get_ahead()
     await waited.round()
     assert other.begin == 0
+    if not knows:
+        assert await other.buffers(rows=1) < 150, (
+            "it is told where others begin, and claims nothing"
+        )
+        await other.claim()
     assert await other.buffers() < 150
-    await sql("update leasehold.shared_begin set server = 0")
+    other.begins.shared.clear()
+    monkeypatch.setattr(other.begins, "asks", lambda: False)
     assert await other.buffers() > 500, "the jobs in flight are in the way, or this shows nothing"
+
+
+async def test_a_worker_asks_again_which_begins_are_shared(
+    bench: Bench, worker: Worker, sql: Run
+) -> None:
+    now = 0.0
+    other = Worker(bench, sql)
+    other.begins = Begins(lambda: now)
+    await other.round()
+    await sql(f"select pg_advisory_lock({TURN})")
+    await worker.round()
+    await worker.round()
+    assert worker.begins.shared
+    await sql(f"select pg_advisory_unlock({TURN})")
+    await other.round()
+    assert not other.begins.shared
+    now += Tuning.begin_ask_seconds
+    await other.round()
+    assert other.begins.shared == worker.begins.shared
 
 
 async def test_a_shared_begin_waits_for_a_transaction_that_commits_late(
@@ -107,7 +135,7 @@ async def test_a_claim_that_may_be_rolled_back_with_an_earlier_one_shares_no_beg
     params = {**bench.claim_params(waited.begins, limit=1), "settled": await waited.highest()}
     for job in (first, second):
         cursor = await bench.user.execute(statement("job/claim", "leasehold"), params)
-        assert [row[0] for row in await cursor.fetchall()] == [job]
+        assert jobs_of(await cursor.fetchall()) == [job]
     await bench.user.rollback()
     assert set(await waited.ids()) == {first, second}
 
@@ -122,8 +150,10 @@ async def test_after_a_restart_shared_begins_are_ignored_and_their_slots_used_ag
     await sql(
         "select setval('leasehold.begin_1', (select last_value + 1000 from leasehold.seat_seq))"
     )
+    waited.begins.server = 12345
     job = await bench.enqueue()
     assert await waited.ids() == [job]
+    await waited.get_ahead()
     await sql(f"select pg_advisory_lock({TURN})")
     await waited.round()
     assert await shared(sql) == 1
@@ -185,7 +215,6 @@ async def test_a_level_takes_one_slot_however_many_workers_wait(
         pass
     other = Worker(bench, sql)
     await other.get_ahead()
-    other.begins.levels.clear()  # it finds the level as an unknown one
     await other.round()
     await worker.round()
     assert await slots(sql) == [1]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
-from leasehold.model.begins import Seen
+import pytest
+
+from leasehold.model.begins import Begins, Seen
 from leasehold.model.job import ClaimedJob
 from leasehold.pg.sql import statement
+from leasehold.pg.stores.store_jobs import claim_params
 from tests.pg.bench import Bench
-from tests.pg.claim_worker import TURN, Run, Worker
+from tests.pg.claim_worker import TURN, Run, Worker, jobs_of
 from tests.support.wait import until_async
 
 
@@ -24,7 +28,7 @@ async def test_a_worker_claims_though_another_has_the_turn_and_stands_still(
 async def test_a_claim_has_the_turn_at_its_queue_until_it_commits(bench: Bench, sql: Run) -> None:
     mine, others = await bench.enqueue(), f"select pg_try_advisory_xact_lock({TURN})"
     cursor = await bench.user.execute(statement("job/claim", "leasehold"), bench.claim_params())
-    assert [row[0] for row in await cursor.fetchall()] == [mine]
+    assert jobs_of(await cursor.fetchall()) == [mine]
     assert await sql(others) == [(False,)]
     await bench.user.commit()
     assert await sql(others) == [(True,)]
@@ -85,31 +89,33 @@ async def test_what_a_claim_has_taken_does_not_wait_for_another_turn(
     jobs = [await bench.enqueue(queue=queue) for queue in ("a", "b")]
     await sql(f"select pg_advisory_lock({TURN.replace('default', 'b')})")
     text = statement("job/claim", "leasehold")
-    params = {**bench.claim_params(), "queues": ["a", "b"], "limits": [9, 9]}
+    params = claim_params(bench.node, 1, {"a": 9, "b": 9}, [], None, Begins(time.monotonic))
     waits = "select pg_stat_get_xact_function_calls('leasehold.advisory_lock'::regproc)"
     await bench.user.execute("set track_functions = 'all'")
-    found = [row[0] for row in await (await bench.user.execute(text, params)).fetchall()]
+    found = jobs_of(await (await bench.user.execute(text, params)).fetchall())
     assert found == jobs
     assert await (await bench.user.execute(waits)).fetchall() == [(None,)]
 
 
 async def test_a_claim_that_has_waited_for_its_turn_begins_behind_what_others_claimed_meanwhile(
-    bench: Bench, worker: Worker, sql: Run
+    bench: Bench, worker: Worker, sql: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text, params = statement("job/claim", "leasehold"), bench.claim_params(limit=1)
+    seen: list[Seen] = []
+    monkeypatch.setattr(worker.begins, "saw", lambda queue, found: seen.append(found))
 
     async def behind() -> bool:
         await bench.enqueue()
         last = await bench.enqueue()
         [(seat,)] = await sql("select seat from leasehold.job where id = %s", [last])
-        [other] = await (await bench.user.execute(text, params)).fetchall()
+        other, *_ = await (await bench.user.execute(text, params)).fetchall()
         claim = asyncio.create_task(worker.claim())
         while not claim.done() and not await sql(SOMEBODY_WAITS):
             pass
         await bench.user.commit()
         [job] = await claim
-        assert job.id == last and job.seen
-        await bench.ack(job, ClaimedJob._make(other))
-        return Seen._make(job.seen).first == seat
+        assert job.id == last
+        await bench.ack(job, ClaimedJob._make(other[:-1]))
+        return seen[-1].first == seat
 
     await until_async(behind, 60, "a claim that finds the first job that is still available")

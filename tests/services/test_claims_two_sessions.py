@@ -6,11 +6,15 @@ Each was seen to fail with its protection taken out.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from leasehold.model.begins import Begins
+from leasehold.pg.stores.store_jobs import claim_params
+from tests.pg.claim_worker import jobs_of
 from tests.services.sessions import Process, Two, execute, two_processes
 
 
@@ -23,21 +27,10 @@ async def two(direct_dsn: str) -> AsyncIterator[Two]:
 async def claim_and_hold(two: Two, process: Process) -> Any:
     """A claim whose transaction is open: sent, and not committed yet."""
     session = await two.session()
-    params = {
-        "queues": ["default"],
-        "limits": [10],
-        "not_tasks": [],
-        "now": None,
-        "server": 0,
-        "unsettled": 0,
-        "settled": 0,
-    }
-    levels = ("level_queues", "level_priorities", "level_fresh", "level_begins")
-    params |= {level: [] for level in levels}
-    rows = await execute(
-        session, "job/claim", {**params, "node": process.id, "epoch": process.epoch}
-    )
-    assert rows, "it should have claimed something"
+    begins = Begins(time.monotonic)
+    params = claim_params(process.id, process.epoch, {"default": 10}, [], None, begins)
+    rows = await execute(session, "job/claim", params)
+    assert jobs_of(rows), "it should have claimed something"
     return session
 
 

@@ -63,7 +63,7 @@ class SimJobs(JobStore):
         if mine is None or mine.epoch != epoch:
             return []
         begins = begins or Begins(lambda: 0.0)
-        known = dict(begins.of(limits)) if begins.server == db.server else {}
+        known = begins.levels if begins.server == db.server else {}
         claimed: list[ClaimedJob] = []
         for queue in sorted(limits):
             free = [

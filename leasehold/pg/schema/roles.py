@@ -49,6 +49,7 @@ _TABLES = {
 _SEQUENCES = {
     "token_seq": "usage select",
     "seat_seq": "usage select",
+    "lift_seq": "usage select",
     **{f"begin_{slot}": "select update" for slot in range(1, 17)},
 }
 _VIEWS = (

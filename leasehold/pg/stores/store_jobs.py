@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from leasehold.errors import Conflict, LeaseholdError, PermissionDenied
-from leasehold.model.begins import Begins, Seen
+from leasehold.model.begins import Begins, Range
 from leasehold.model.filter import JobFilter
 from leasehold.model.job import COLUMNS, BulkJob, ClaimedJob, JobRecord, JobRequest, plain_first_try
 from leasehold.model.states import State
@@ -21,6 +21,34 @@ from leasehold.pg.connection.fast.exchange import Row
 from leasehold.pg.connection.pool import Pool
 from leasehold.ports import Acked, AckItem, DashboardStore, JobStore, Now
 from leasehold.tuning import Tuning
+
+_RANGE = [f"range_{name}" for name in Range._fields]
+
+
+def claim_params(
+    node: UUID,
+    epoch: int,
+    limits: Mapping[str, int],
+    not_tasks: Sequence[str],
+    now: Now,
+    begins: Begins,
+) -> dict[str, Any]:
+    """Return the parameters of ``job/claim``. The queues are claimed in alphabetical order."""
+    queues = sorted(limits)
+    ranges = zip(*begins.ranges(queues), strict=True)
+    return {
+        "node": node,
+        "epoch": epoch,
+        "queues": queues,
+        "limits": [limits[queue] for queue in queues],
+        "not_tasks": list(not_tasks),
+        "server": begins.server,
+        "unsettled": begins.unsettled(),
+        "settled": begins.settled,
+        "asks": begins.asks(),
+        **dict(zip(_RANGE, map(_numbers, ranges), strict=True)),
+        "now": now,
+    }
 
 
 class PgJobs(JobStore, DashboardStore):
@@ -84,28 +112,19 @@ class PgJobs(JobStore, DashboardStore):
         now: Now,
         begins: Begins | None = None,
     ) -> list[ClaimedJob]:
-        queues = sorted(limits)  # queues are claimed in this order
-        levels = begins.of(limits) if begins else []
-        params = {
-            "node": node,
-            "epoch": epoch,
-            "queues": queues,
-            "limits": [limits[queue] for queue in queues],
-            "not_tasks": list(not_tasks),
-            "server": begins.server if begins else 0,
-            "unsettled": begins.unsettled() if begins else 0,
-            "settled": begins.settled if begins else 0,
-            "level_queues": [level[0] for level, _ in levels],
-            "level_priorities": [level[1] for level, _ in levels],
-            "level_fresh": [level[2] for level, _ in levels],
-            "level_begins": [begin for _, begin in levels],
-            "now": now,
-        }
-        jobs = [ClaimedJob._make(row) for row in await self._pool.fetch("job/claim", params)]
-        if begins:
-            for job in jobs:
-                if job.seen:
-                    begins.saw(job.queue, Seen._make(job.seen))
+        begins = begins or Begins(self._pool.now)
+        jobs: list[ClaimedJob] = []
+        again = bool(limits)
+        while again:
+            params = claim_params(node, epoch, limits, not_tasks, now, begins)
+            known = begins.server, len(begins.shared)
+            for *job, seen in await self._pool.fetch("job/claim", params):
+                if seen is None:
+                    jobs.append(ClaimedJob._make(job))
+                else:
+                    begins.told(job[2], seen)
+            # if it was only told where others begin, it begins there now
+            again = not jobs and known != (begins.server, len(begins.shared))
         return jobs
 
     async def ack(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
@@ -203,6 +222,10 @@ def _array(texts: list[str]) -> str:
     """Return a PostgreSQL array literal of texts that need no quoting. This is much faster than
     psycopg's general conversion."""
     return "{" + ",".join(texts) + "}"
+
+
+def _numbers(numbers: Iterable[object]) -> str:
+    return _array(["null" if number is None else str(number) for number in numbers])
 
 
 def _acked(items: Sequence[AckItem], left: Sequence[Row]) -> Acked:

@@ -80,7 +80,9 @@ end $$;
 revoke execute on function leasehold.note_timeline(bigint) from public;
 
 -- Raise all future tokens above all earlier ones, even above those that only external systems know: for data from an
--- older backup, and for a failover that lost commits on a server that does not report its timeline.
+-- older backup, and for a failover that lost commits on a server that does not report its timeline. Workers also forget
+-- where to begin: the sequence is part of what they know the server by.
+create sequence leasehold.lift_seq as bigint;
 create function leasehold.lift_tokens() returns bigint
 language plpgsql volatile as $$
 declare
@@ -92,6 +94,7 @@ declare
             union all select max(claim_token) from leasehold.job_done
             union all select max(claim_token) from leasehold.attempt) t);
 begin
+    perform nextval('leasehold.lift_seq');
     insert into leasehold.incarnation as i (told, seen, added)
     values (leasehold.server_timeline() is not null, ours, (highest >> 32) + (highest > 0)::integer)
     on conflict (one) do update
@@ -297,7 +300,7 @@ create table leasehold.claimed_to (
 
 -- Where all workers of a server may begin to claim the fresh jobs of a priority: see leasehold.claim. The seat is the
 -- last value of the sequence begin_<slot>. A sequence leaves no dead versions beside a held snapshot. A slot is free
--- again after a restart: until then, a claim that has stood still may publish there.
+-- again after a restart: until then, workers remember it, and a claim that has stood still may publish there.
 create table leasehold.shared_begin (
     slot     smallint    primary key,
     started  timestamptz,
@@ -1449,11 +1452,13 @@ end $$;
 -- Claims: jobs of some queues for one node, best first, at most its limit of each queue.
 --
 -- A level is a queue, a priority and whether its jobs are fresh. For each level that it knows, a worker says where to
--- begin: no available job is before that seat. A claim goes through the stretches of its queues: the known levels, and
--- the gaps between them, where it finds the jobs of unknown levels. It looks before it takes: an empty look needs no xid.
+-- begin: no available job is before that seat. It divides its queues into ranges, in order: these levels, and the gaps
+-- between them (fresh is null), where a claim finds the jobs of unknown levels. A gap has the priorities above its
+-- "priority" and below its "until". (Before version 18, PostgreSQL stops at the end of a range of (priority, fresh) only
+-- where the priority changes, so a gap ends at a priority.) A claim looks before it takes: an empty look needs no xid.
 --
--- seen, in the first job's row of a level, has what the claim found there: priority, fresh, the first available seat, the
--- highest seat taken before the claim got its xid, that xid, the oldest xid that still ran when it began, and the
+-- A row without id says in "seen" what the claim found at a level of "queue": priority, fresh, the first available seat,
+-- the highest seat taken before the claim got its xid, that xid, the oldest xid that still ran when it began, and the
 -- server's identity. leasehold/model/begins.py says how a worker uses it.
 --
 -- Any open transaction holds back the oldest xid, even one that never touches a job. If that lasts, a worker names the
@@ -1461,10 +1466,13 @@ end $$;
 --
 -- Where workers share a begin, a claim publishes the one that it has established: the first available seat, or the last
 -- settled one (settled) if that is smaller. It does so only in a transaction of its own, because a rollback would make
--- jobs available again that it had claimed.
+-- jobs available again that it had claimed. A worker that asks is told of the shared begins that it does not know, and
+-- of nothing else, because a claim would walk over all that is before them. These are rows without id as well: "seen" has
+-- the priority, the sequence and the server's identity. A worker that does not know this server is told, too. (slot > 0
+-- reads the table by its key: a claim sets enable_seqscan off, which misleads the planner about anything else.)
 create function leasehold.claim(claimant uuid, its_epoch integer, queues text[], limits integer[], not_tasks text[],
-    of_server bigint, unsettled bigint, settled bigint, level_queue text[], level_priority integer[],
-    level_fresh boolean[], level_begin bigint[], clock timestamptz)
+    of_server bigint, unsettled bigint, settled bigint, asks boolean, range_queue integer[], range_priority integer[],
+    range_until integer[], range_fresh boolean[], range_begin bigint[], range_shared regclass[], clock timestamptz)
 returns table (id uuid, task_name text, queue text, payload jsonb, priority smallint, attempt smallint,
     max_attempts smallint, crashes smallint, claim_token bigint, timeout_seconds real, requeue_seconds real,
     scheduled_for timestamptz, history boolean, schedule text, deadlines boolean, trace text, version smallint,
@@ -1472,56 +1480,82 @@ returns table (id uuid, task_name text, queue text, payload jsonb, priority smal
 language plpgsql volatile as $$
 #variable_conflict use_column
 declare
-    timeline      bigint := leasehold.timeline();
-    this_server   bigint := leasehold.claim_server(timeline);
+    -- Its seats and xids are known by this number. It changes with a restart, a failover and lifted tokens. A copy of
+    -- the database has another one, because its sequences may be ahead.
+    this_server   bigint := hashtextextended(concat_ws(' ', extract(epoch from pg_postmaster_start_time()),
+        pg_relation_filepath('leasehold.seat_seq'), pg_sequence_last_value('leasehold.lift_seq')), 0);
     highest       bigint;
     oldest        bigint;
     xid           bigint;
-    stretch       record;
+    timeline      bigint;
     at_queue      integer := 0;
+    queue_start   integer := 1;
+    this_queue    text;
     wanted        integer;
     got           integer;
     has_turn      boolean;
     competes      boolean;
     patient       boolean := true;
+    in_gap        boolean;
     past_priority integer;
     past_fresh    boolean;
+    gap_end       integer;
     at_priority   integer;
     at_fresh      boolean;
     first         bigint;
+    shared        regclass;
 begin
-    level_queue := case when of_server = this_server then level_queue end;
-    settled := case when of_server = this_server and pg_current_xact_id_if_assigned() is null then settled else 0 end;
+    if of_server is distinct from this_server then
+        settled := 0; asks := true; range_begin := '{}'; range_shared := '{}';
+    elsif pg_current_xact_id_if_assigned() is not null then
+        settled := 0;
+    end if;
+    if asks then
+        for queue, seen in
+            select b.queue, array[b.priority, leasehold.begin_of(b.slot)::oid::bigint, this_server]
+            from leasehold.shared_begin b
+            where b.slot > 0 and b.server = this_server and b.queue = any (queues)
+              and not coalesce(leasehold.begin_of(b.slot) = any (range_shared), false)
+        loop
+            return next;
+        end loop;
+        if found then
+            return;
+        end if;
+    end if;
     <<look>>
     loop
-        highest := (select s.last_value from leasehold.seat_seq s);
-        oldest := greatest(pg_snapshot_xmin(pg_current_snapshot())::text::bigint, leasehold.oldest_job_writer(unsettled));
-        for stretch in
-            select * from leasehold.stretches(queues, this_server, level_queue, level_priority, level_fresh, level_begin) s
-            where s.number >= at_queue order by s.number, s.priority, s.fresh nulls first
-        loop
-            if stretch.number > at_queue then
-                at_queue := stretch.number; wanted := limits[at_queue]; has_turn := false;
+        highest := coalesce(pg_sequence_last_value('leasehold.seat_seq'), 0);
+        oldest := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+        if oldest <= unsettled then
+            oldest := greatest(oldest, leasehold.oldest_job_writer());
+        end if;
+        for number in queue_start .. cardinality(range_queue) loop
+            if range_queue[number] > at_queue then
+                at_queue := range_queue[number]; queue_start := number; this_queue := queues[at_queue];
+                wanted := limits[at_queue]; has_turn := false;
             end if;
-            past_priority := stretch.after; past_fresh := true;
+            in_gap := range_fresh[number] is null;
+            past_priority := range_priority[number]; past_fresh := true; gap_end := range_until[number];
             while wanted > 0 loop
-                if stretch.fresh is null then
+                if in_gap then
                     select j.priority, j.fresh, j.seat into at_priority, at_fresh, first from leasehold.job j
-                    where j.ready and j.node is null and j.queue = stretch.queue
-                      and (j.priority, j.fresh) > (past_priority, past_fresh) and j.priority < stretch.priority
+                    where j.ready and j.node is null and j.queue = this_queue
+                      and (j.priority, j.fresh) > (past_priority, past_fresh) and j.priority < gap_end
                     order by j.priority, j.fresh, j.seat limit 1;
                 else
-                    at_priority := stretch.priority; at_fresh := stretch.fresh;
-                    first := greatest(stretch.begins, pg_sequence_last_value(stretch.shared), 0);
+                    at_priority := range_priority[number]; at_fresh := range_fresh[number];
+                    shared := range_shared[number];
+                    first := greatest(range_begin[number], pg_sequence_last_value(shared), 0);
                     select j.seat into first from leasehold.job j
-                    where j.ready and j.node is null and j.queue = stretch.queue and j.priority = at_priority
+                    where j.ready and j.node is null and j.queue = this_queue and j.priority = at_priority
                       and j.fresh = at_fresh and j.seat >= first
                     order by j.seat limit 1;
                 end if;
                 exit when not found;
                 if not has_turn then
                     has_turn := true;
-                    competes := not leasehold.claim_turn(stretch.queue, patient);
+                    competes := not leasehold.claim_turn(this_queue, patient);
                     if competes and patient then
                         patient := false;
                         continue look; -- others have claimed meanwhile, and more urgent jobs may have come
@@ -1534,17 +1568,20 @@ begin
                         return;
                     end if;
                     xid := pg_current_xact_id()::text::bigint;
+                    timeline := leasehold.timeline();
                 end if;
-                if competes and settled > 0 and at_fresh and stretch.shared is null then
-                    perform leasehold.share_begin(this_server, stretch.queue, at_priority);
+                if not in_gap and at_fresh and competes and settled > 0 and shared is null then
+                    shared := leasehold.share_begin(this_server, this_queue, at_priority);
+                    queue := this_queue; seen := array[at_priority, shared::oid::bigint, this_server];
+                    return next;
                 end if;
-                if least(first, settled) > pg_sequence_last_value(stretch.shared) + 1000 then
-                    perform setval(stretch.shared, least(first, settled));
+                if not in_gap and least(first, settled) > pg_sequence_last_value(shared) + 1000 then
+                    perform setval(shared, least(first, settled));
                 end if;
                 return query
                 with picked as materialized (
                     select j.ctid as at_row from leasehold.job j
-                    where j.ready and j.node is null and j.queue = stretch.queue and j.priority = at_priority
+                    where j.ready and j.node is null and j.queue = this_queue and j.priority = at_priority
                       and j.fresh = at_fresh and j.seat >= first and j.task_name <> all (not_tasks)
                     order by j.seat limit wanted for update skip locked
                 ), taken as (
@@ -1555,59 +1592,29 @@ begin
                     returning j.*
                 ), noted as (
                     insert into leasehold.claimed_to as c (node, queue, priority, fresh, seat)
-                    select claimant, stretch.queue, at_priority, at_fresh, max(t.seat) + 10000 from taken t
+                    select claimant, this_queue, at_priority, at_fresh, max(t.seat) + 10000 from taken t
                     having max(t.seat) > coalesce((select c.seat from leasehold.claimed_to c
-                                                   where c.node = claimant and c.queue = stretch.queue
+                                                   where c.node = claimant and c.queue = this_queue
                                                      and c.priority = at_priority and c.fresh = at_fresh), 0)
                     on conflict on constraint claimed_to_pkey do update set seat = excluded.seat
                 )
                 select t.id, t.task_name, t.queue, t.payload, t.priority, t.attempt, t.max_attempts, t.crashes,
                        t.claim_token, t.timeout_seconds, t.requeue_seconds, coalesce(t.tick_at, t.run_at), t.history,
-                       t.schedule, t.deadlines, t.trace, t.version,
-                       case when row_number() over (order by t.seat) = 1
-                            then array[at_priority, at_fresh::integer, first, highest, xid, oldest, this_server] end
+                       t.schedule, t.deadlines, t.trace, t.version, null::bigint[]
                 from taken t order by t.seat;
                 get diagnostics got = row_count;
                 wanted := wanted - got;
-                exit when stretch.fresh is not null;
+                if got > 0 then
+                    queue := this_queue;
+                    seen := array[at_priority, at_fresh::integer, first, highest, xid, oldest, this_server];
+                    return next;
+                end if;
+                exit when not in_gap;
                 past_priority := at_priority; past_fresh := at_fresh;
             end loop;
         end loop;
         exit;
     end loop;
-end $$;
-
--- The stretches of queues: for each level that the worker knows or that workers share a begin of, the gap of priorities
--- before it (fresh is null), its jobs that came back, and its fresh ones; then the gap behind the last level.
--- (Before version 18, PostgreSQL would not stop at the end of a range of (priority, fresh), only at that of a priority.
--- slot > 0 reads the table by its key: a claim sets enable_seqscan off, which misleads the planner about anything else.)
-create function leasehold.stretches(queues text[], this_server bigint, level_queue text[], level_priority integer[],
-    level_fresh boolean[], level_begin bigint[])
-returns table (number integer, queue text, after integer, priority integer, fresh boolean, begins bigint, shared regclass)
-language sql stable as $$
-    select p.number, p.queue, p.after, p.priority, part.fresh, case when part.fresh then p.fresh else p.back end,
-           case when part.fresh then p.shared end
-    from (select q.number::integer, l.*, lag(l.priority, 1, -40000) over (partition by q.number order by l.priority) as after
-          from unnest(queues) with ordinality q (queue, number)
-          join (select queue, priority, max(k.begins) filter (where not k.fresh) as back,
-                       max(k.begins) filter (where k.fresh) as fresh, min('leasehold.begin_' || b.slot)::regclass as shared
-                from unnest(level_queue, level_priority, level_fresh, level_begin) k (queue, priority, fresh, begins)
-                full join (select * from leasehold.shared_begin where slot > 0 and server = this_server) b
-                          using (queue, priority)
-                group by queue, priority
-                union all
-                select e.queue, 40000, null, null, null from unnest(queues) e (queue)) l on l.queue = q.queue) p,
-         (values (null), (false), (true)) part (fresh)
-    where part.fresh is null or p.priority < 40000
-$$;
-
--- The identity of a server, for its seats and xids. A copy of the database has another one: its sequences may be ahead.
-create function leasehold.claim_server(timeline bigint) returns bigint
-language plpgsql stable as $$
-begin
-    return (select hashtextextended(concat_ws(' ', extract(epoch from pg_postmaster_start_time()), timeline, d.oid,
-                                              'leasehold.seat_seq'::regclass::oid), 0)
-            from pg_database d where d.datname = current_database());
 end $$;
 
 -- Take the turn at a queue: workers take turns because they would otherwise all try to lock the same rows. Return whether
@@ -1624,8 +1631,9 @@ begin
     return false;
 end $$;
 
--- Let workers share the begin of a queue's fresh jobs of a priority, if a slot is free. One worker at a time does this.
-create function leasehold.share_begin(of_server bigint, of_queue text, of_priority integer) returns void
+-- Let workers share the begin of a queue's fresh jobs of a priority, if a slot is free. Return its sequence, or null. One
+-- worker at a time does this.
+create function leasehold.share_begin(of_server bigint, of_queue text, of_priority integer) returns regclass
 language plpgsql volatile as $$
 declare
     ignored bigint;
@@ -1637,20 +1645,23 @@ begin
                         where f.started is distinct from pg_postmaster_start_time() order by f.slot limit 1)
           and not exists (select 1 from leasehold.shared_begin o
                           where (o.server, o.queue, o.priority) = (of_server, of_queue, of_priority))
-        returning setval(('leasehold.begin_' || b.slot)::regclass, 1) into ignored;
+        returning setval(leasehold.begin_of(b.slot), 1) into ignored;
     end if;
+    return (select leasehold.begin_of(b.slot) from leasehold.shared_begin b
+            where b.slot > 0 and (b.server, b.queue, b.priority) = (of_server, of_queue, of_priority));
 end $$;
 
--- The oldest xid of a transaction that may have taken a seat, if one up to unsettled still runs. A transaction that
--- writes a job has a lock on the table before it has an xid, and keeps both until its end.
-create function leasehold.oldest_job_writer(unsettled bigint) returns bigint
+-- The sequence of a slot of leasehold.shared_begin.
+create function leasehold.begin_of(slot integer) returns regclass
+language sql stable as $$ select ('leasehold.begin_' || slot)::regclass $$;
+
+-- The oldest xid of a transaction that may have taken a seat. A transaction that writes a job has a lock on the table
+-- before it has an xid, and keeps both until its end.
+create function leasehold.oldest_job_writer() returns bigint
 language plpgsql volatile as $$
 declare
     next_xid bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
 begin
-    if pg_snapshot_xmin(pg_current_snapshot())::text::bigint > unsettled then
-        return 0;
-    end if;
     return coalesce((
         -- the difference of two 32-bit xids, with its sign: a newer one may have begun since the snapshot
         select min(next_xid - 2147483648
@@ -1876,8 +1887,8 @@ alter function leasehold.enqueue(jsonb, timestamptz, boolean) set enable_seqscan
 alter function leasehold.deadline_arm(uuid, text, jsonb, timestamptz) set enable_seqscan = off set jit = off;
 alter function leasehold.deadline_end(uuid, text, timestamptz) set enable_seqscan = off set jit = off;
 alter function leasehold.deadline_judge() set enable_seqscan = off set jit = off;
-alter function leasehold.claim(uuid, integer, text[], integer[], text[], bigint, bigint, bigint, text[], integer[],
-    boolean[], bigint[], timestamptz) set enable_seqscan = off set enable_bitmapscan = off set jit = off
+alter function leasehold.claim(uuid, integer, text[], integer[], text[], bigint, bigint, bigint, boolean, integer[], integer[],
+    integer[], boolean[], bigint[], regclass[], timestamptz) set enable_seqscan = off set enable_bitmapscan = off set jit = off
     set plan_cache_mode = force_generic_plan;
 revoke execute on function leasehold.enqueue(jsonb, timestamptz, boolean) from public;
 revoke execute on function leasehold.partitions(timestamptz, integer, integer) from public;
