@@ -181,8 +181,8 @@ class Limits:
     enqueue_rows: int = 100_000
     """Jobs in one call of ``enqueue_many``, which inserts all of them or none."""
     max_crashes: int = 3
-    """A job that was running at this many crashes of its node is quarantined. It ran alone at
-    the last one."""
+    """A job that was running at this many crashes of its node is quarantined. At the last of them
+    it was running alone."""
     max_attempts: int = 32767
     """The highest ``max_attempts`` of a task."""
     run_seconds: float = 7 * 86400.0
@@ -275,7 +275,7 @@ class Settings:
     dsn: str = field(default="", repr=False)
     """The database: ``postgresql://…``, ``key=value …`` or ``embedded``."""
     name: str = "default"
-    """The application's name. Applications that share a schema have a leader and schedules each."""
+    """The application's name. Each application in a schema has its own leader and schedules."""
     schema: str = "leasehold"
     """The schema of leasehold's tables: a plain lower-case SQL name."""
     recover_within: float = 15.0

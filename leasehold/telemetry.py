@@ -112,7 +112,7 @@ CATALOGUE: dict[str, Kind] = {
     ),
     "callback_failed": Kind(
         "error",
-        "a callback of the application raised: on_gain, on_loss, on_lost or on_drain",
+        "a callback of the application failed: on_gain, on_loss, on_lost, on_drain or on_failure",
         ("name", "error"),
     ),
     "lease_remade": Kind(

@@ -175,7 +175,7 @@ def cli_page() -> str:
     parts = [part for path, command in _commands() for part in _command(path, command)]
     return page(
         "The command",
-        "`leasehold VERB`. Every verb that reads has `--json`. Exit status 0: success. 1: "
+        "`leasehold VERB`. Most verbs that read have `--json`. Exit status 0: success. 1: "
         "something is wrong; the output says what. 2: wrong usage.",
         *parts,
     )
@@ -234,7 +234,7 @@ async def views_page(dsn: str) -> str:
         "To enqueue from SQL, triggers and other languages, call "
         "`select * from leasehold.enqueue(jsonb)`. It takes one object or an array of objects with "
         "`task`, `payload` and the options of `task.using(…)`, and returns `id` and `created` for "
-        "each.",
+        "each. It does not know the options of `@app.task`, so name the queue and the others.",
         *[part for part in parts if part],
     )
 
@@ -253,9 +253,9 @@ def events_page() -> str:
     ]
     return page(
         "Events",
-        "Every event is a log line. A *stored* event is also a row of `leasehold.events` and is "
-        "counted in `leasehold_events_total`. Names and fields are public: new versions may add "
-        "some, but do not change them.",
+        "Every event but `deadline_late` is a log line. A *stored* event is also a row of "
+        "`leasehold.events` and is counted in `leasehold_events_total`. Names and fields are "
+        "public: new versions may add some, but do not change them.",
         table(["event", "level", "meaning", "fields", "stored"], rows),
     )
 

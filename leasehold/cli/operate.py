@@ -190,7 +190,7 @@ def _object(
 @click.argument("target", metavar="MODULE:APP")
 @click.argument("name")
 @click.argument("task")
-@click.option("--cron", metavar="EXPRESSION", help='Five fields, for example "0 7 * * *".')
+@click.option("--cron", metavar="EXPRESSION", help='For example "0 7 * * *".')
 @click.option("--every", metavar="SECONDS", type=float, help="Interval in seconds.")
 @click.option(
     "--at",
