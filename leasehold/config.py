@@ -327,6 +327,13 @@ class Settings:
         if self.log not in ("text", "json"):
             raise ConfigError("log must be 'text' or 'json'", got=self.log)
         catch_up: Any = self.retention.catch_up_seconds
+        if catch_up < 60:
+            raise ConfigError(
+                "retention.catch_up_seconds must be at least 60, because a tick always fires a "
+                "little late",
+                got=f"{catch_up:g}",
+                do="To skip late ticks, write missed='skip' at the schedule",
+            )
         if self.retention.ticks_days * 86400 <= catch_up:
             raise ConfigError(
                 "the tick ledger must be kept longer than the catch-up window",
@@ -458,13 +465,18 @@ def _typed(name: str, value: Any, kind: type) -> Any:
     return value
 
 
+_LEAST = {"batch_rows": 1, "max_crashes": 2}
+"""Of the numbers that may not be 0. The first crash is also counted for jobs that had not begun."""
+
+
 def _check_numbers(given: Limits | Polling | Retention) -> None:
     """Check that each field is a number of its default's type. Seconds may be a timedelta."""
     for known in fields(given):
         label = f"{type(given).__name__}.{known.name}"
         value = _typed(label, getattr(given, known.name), type(known.default))
-        if value < 0:
-            raise ConfigError(f"{label} must not be negative", got=value)
+        least = _LEAST.get(known.name, 0)
+        if value < least:
+            raise ConfigError(f"{label} must be at least {least}", got=value)
         object.__setattr__(given, known.name, value)
 
 

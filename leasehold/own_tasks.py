@@ -15,12 +15,16 @@ import sys
 import threading
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import thread as thread_pools
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from pathlib import Path
 from types import coroutine
 from typing import Any, NoReturn, TypeVar
 from weakref import WeakKeyDictionary
+
+from leasehold.tuning import Tuning
 
 T = TypeVar("T")
 
@@ -56,22 +60,28 @@ def run(
     name: str,
     on_error: Callable[[BaseException], None],
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+    code: Callable[[T], int] | None = None,
 ) -> T:
     """As ``asyncio.run``, but only the end of ``work`` ends the loop. If a handler stops the loop,
     or raises through it from a task or callback of its own, ``on_error`` gets the error, and the
-    loop continues unless ``on_error`` raises it."""
+    loop continues unless ``on_error`` raises it. If ``code`` is given and something does not end
+    with ``work``, exit at once with the code that it returns for the result."""
     process = _generation
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         loop = runner.get_loop()
         task = loop.run_until_complete(_started(work, name))
         while True:
             try:
-                return loop.run_until_complete(task)
+                result = loop.run_until_complete(task)
+                break
             except BaseException as error:
                 leave_if_copy(process, error)
                 if task.done() or loop.is_closed():
                     raise
                 on_error(error)
+        if code and not loop.run_until_complete(_all_ended()):
+            _exit_at_once(code(result))
+        return result
 
 
 async def _started(work: Coroutine[Any, Any, T], name: str) -> OwnTask[T]:
@@ -120,10 +130,50 @@ def leave_stuck_threads(code: int) -> None:
         return not thread.daemon and thread is not threading.main_thread()
 
     if any(keeps(thread) for thread in threading.enumerate()):
-        atexit._run_exitfuncs()  # of the application, such as the last flush of what it reports to
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        _exit_at_once(code)
+
+
+def _exit_at_once(code: int) -> NoReturn:
+    atexit._run_exitfuncs()  # of the application, such as the last flush of what it reports to
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+async def _all_ended() -> bool:
+    """Cancel the loop's other tasks. Return whether they end soon, and whether all threads of
+    pools are idle: the end of the loop would wait for them, however long that takes."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others and (await asyncio.wait(others, timeout=Tuning.last_tasks_seconds))[1]:
+        return False
+    for _ in range(10):
+        if not _pools_work():
+            return True
+        await asyncio.sleep(Tuning.last_tasks_seconds / 10)
+    return False
+
+
+def _pools_work() -> bool:
+    """Return whether a thread of a ThreadPoolExecutor, which waits in its own module when it is
+    idle, does something."""
+    for frame in sys._current_frames().values():
+        inner = frame.f_code.co_filename
+        while frame.f_back and frame.f_code.co_filename != thread_pools.__file__:
+            frame = frame.f_back
+        if frame.f_code.co_filename == thread_pools.__file__ != inner:
+            return True
+    return False
+
+
+async def in_thread_of_its_own(call: Callable[..., object], *arguments: Any) -> None:
+    """As ``asyncio.to_thread``, but it does not wait for the threads of the loop's pool."""
+    pool = ThreadPoolExecutor(1, thread_name_prefix="leasehold-end")
+    try:
+        await asyncio.get_running_loop().run_in_executor(pool, call, *arguments)
+    finally:
+        pool.shutdown(wait=False)
 
 
 # -- forks -----------------------------------------------------------------------------------------

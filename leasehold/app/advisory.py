@@ -104,7 +104,7 @@ class AdvisoryLock:
     async def verify(self) -> None:
         """Check with the database now. Raises LostLock."""
         session = self._session
-        if session is None or self.lost.is_set():
+        if session is None or self.lost.is_set() or self._process != os.getpid():
             raise self._lost_error()
         if not await self._confirm(session):
             raise self._lost_error()

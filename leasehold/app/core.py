@@ -547,6 +547,7 @@ class App(Home):
 
     def _queues(self, queues: Mapping[str, int] | None) -> dict[str, int]:
         used = self.registry.queues() | {planned.job.queue for planned in self._planned.values()}
+        used |= {task.standing_options("once_per_deploy").queue for task in self._once.values()}
         if queues is None:
             return dict.fromkeys(sorted(used or {"default"}), DEFAULT_SLOTS)
         return checked_queues(queues, used, self.settings.limits)

@@ -224,6 +224,12 @@ class ScheduleOptions:
         grace = in_seconds(given.get("grace_seconds", default_grace(spec)))
         if isinstance(grace, bool) or not isinstance(grace, (int, float)) or not 0 <= grace < 1e9:
             raise BadSchedule("grace_seconds must be seconds or a timedelta", got=grace)
+        if missed is Missed.SKIP and grace < 0.1:
+            raise BadSchedule(
+                "with missed='skip', grace_seconds must be at least 0.1, because a tick always "
+                "fires a little late",
+                got=grace,
+            )
         arguments = given.get("arguments")
         if not isinstance(arguments, dict | None):
             raise BadSchedule("arguments must be a dict, by name", got=arguments)

@@ -55,8 +55,8 @@ class Held:
     def vacant_seconds(self) -> float:
         """Seconds for which no process was known to hold it before this one: since the previous
         holder released it, or was last heard of. 0 while this process does not hold it."""
-        bid = self._bid
-        return max(0.0, self._app.env.boot_now() - bid.vacant_since) if bid and bid.token else 0.0
+        bid = self._now()
+        return max(0.0, bid.granted_at - bid.vacant_since) if bid else 0.0
 
     @property
     def found_vacant(self) -> bool:

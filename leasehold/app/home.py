@@ -13,6 +13,7 @@ from typing import Any, TypeVar, Unpack, cast
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
+from leasehold import own_tasks
 from leasehold.app.desk import Desk
 from leasehold.config import ON_DEMAND_SECONDS, ConfigureGiven, Settings
 from leasehold.env import Env
@@ -305,7 +306,7 @@ class Home:
     async def close(self) -> None:
         """Close the connections of the running event loop, and the idle connections for locks and
         leaders, whatever their thread. The app opens new connections when it needs them."""
-        await asyncio.to_thread(self.desk.close_idle)
+        await own_tasks.in_thread_of_its_own(self.desk.close_idle)
         stores = self._stores.pop(asyncio.get_running_loop(), None)
         if stores:
             await stores.close()

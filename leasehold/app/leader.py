@@ -62,6 +62,8 @@ class Leader(Held):
         self._no_bodies = asyncio.Event()
         self._no_bodies.set()
         self._task: asyncio.Task[None] | None = None
+        self._left = False
+        """The block has ended."""
 
     def _now(self) -> Bid | None:
         return super()._now() if self._also is None or self._also.held else None
@@ -86,6 +88,8 @@ class Leader(Held):
         ``timeout`` seconds."""
         async with asyncio.timeout(checked_timeout(timeout)):
             while (term := self.term) is None:
+                if self._left:
+                    raise LostLease(f"the block of the leader {self.name!r} has ended")
                 await self._gained.wait()
                 if self._bid and not self._now():
                     # the clock shows a loss before the guard does; an advisory lock may be back
@@ -177,6 +181,8 @@ class Leader(Held):
             )
         # here, so that the caller gets the error if the database refuses
         guard = await self._app.desk.take(leader=True)
+        self._left = False
+        self._gained.clear()
         self._task = asyncio.create_task(self._stand(guard), name=f"leasehold-{self._full_name}")
         return self
 
@@ -185,6 +191,8 @@ class Leader(Held):
         if task:
             task.cancel()
             await asyncio.wait([task])
+        self._left = True
+        self._gained.set()  # those who wait for the next term are told
 
     async def _stand(self, guard: Guard | None) -> None:
         while True:
@@ -258,7 +266,10 @@ class Leader(Held):
                 with suppress(LeaseholdError):  # already lost, perhaps with its connection
                     await self._also.release()
         finally:
-            guard.done(bid)
+            try:
+                guard.done(bid)
+            except Unavailable:  # the node has stopped, and its leases with it
+                bid.end()
         released = asyncio.wrap_future(bid.released)
         await own_tasks.within(self._app.settings.call_timeout, released)
 

@@ -87,9 +87,9 @@ class Lock(Held):
 
     async def try_acquire(self, *, sure: bool = False) -> bool:
         """Make one attempt, and return whether it acquired the lock. With ``sure``, return False
-        only if the holder was seen alive. That takes at most one renewal interval if the holder
-        lives, and until its lease expires if it is dead. Raises ConfigError if this object is in
-        use, ServerError, or Unavailable."""
+        only if the holder was seen alive. If it lives, that usually takes one renewal interval, and
+        at most two and a half; if it is dead, until its lease expires. Raises ConfigError if this
+        object is in use, ServerError, or Unavailable."""
         return await self._win(Patience.SURE if sure else Patience.TRY, None)
 
     async def _win(self, patience: Patience, timeout: float | None) -> bool:

@@ -476,9 +476,17 @@ class SyncAdvisoryLock(Twin):
     def acquire(self) -> bool:
         """See :meth:`AdvisoryLock.acquire`."""
         lock, sync = self._lock, self._sync
-        self.lost.clear()
+        if lock.pid is None:
+            self.lost.clear()
         if lock.on is None:
-            return sync.call(lock.acquire())
+            try:
+                return sync.call(lock.acquire())
+            except LeaseholdError:
+                raise
+            except BaseException:  # Ctrl-C: the caller would not know that it is held
+                with suppress(LeaseholdError):
+                    self.release()
+                raise
         # the lock: in this thread, on the caller's connection; the name: on one of leasehold's
         sync._app.on_connection.need_sync(lock.on)
         sync.call(note_name(sync._app, lock.key))

@@ -53,7 +53,10 @@ class _Runner:
         assert me
         loop = asyncio.get_running_loop()
         for number in _FORWARDED:
-            loop.add_signal_handler(number, self._on_signal, number, me)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                loop.add_signal_handler(number, self._on_signal, number, me)
+        if hasattr(signal, "SIGTSTP"):  # Ctrl-Z would stop the renewals, but not the command
+            signal.signal(signal.SIGTSTP, signal.SIG_IGN)
         lock = self._app.lock(self._name, cancel=False)
         try:
             try:
@@ -108,7 +111,12 @@ class _Runner:
         }
         try:
             process = self._process = await asyncio.create_subprocess_exec(
-                *self._command, env=environ, process_group=0, preexec_fn=die_with(os.getpid())
+                *self._command,
+                env=environ,
+                # a background group that reads from the terminal is stopped
+                stdin=asyncio.subprocess.DEVNULL if os.isatty(0) else None,
+                process_group=0,
+                preexec_fn=die_with(os.getpid()),
             )
         except OSError as error:
             self._say(f"{self._command[0]} could not be started: {error.strerror}")

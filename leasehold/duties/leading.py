@@ -7,6 +7,7 @@ nodes, prune) needs no fence, because conditions on the rows protect it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
@@ -151,7 +152,13 @@ class Periodic(Service):
             # A fair share for each: after an outage one schedule may have thousands of ticks, which
             # must not exceed the statement's time or delay the schedules that are on time.
             share = max(Tuning.schedule_ticks, self._limits.batch_rows // len(due))
-            plans = [plan for plan in (self._try_to_decide(s, share) for s in due) if plan]
+            plans, began = [], self._env.boot_now()
+            for schedule in due:
+                if plan := self._try_to_decide(schedule, share):
+                    plans.append(plan)
+                if self._env.boot_now() - began > Tuning.stretch_seconds:
+                    await asyncio.sleep(0)  # the application's own work in this loop goes on
+                    began = self._env.boot_now()
             if not plans:
                 return 0.0  # look again, without these
             written = await self._fire(plans, {schedule.name: schedule for schedule in due}, now)

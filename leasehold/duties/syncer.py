@@ -64,6 +64,8 @@ class Syncer(Service):
         on_change: Callable[[], None],
     ) -> None:
         super().__init__(context)
+        self._users = context.users
+        """Another connection: a user's transaction may hold a schedule's row."""
         self._release = release
         self._planned = planned
         self._guard = guard
@@ -83,7 +85,7 @@ class Syncer(Service):
         moment = await self._store.database_now(now)
         definitions = [planned.definition(moment) for planned in self._planned]
         app, release = self._settings.name, self._release
-        synced = await self._store.sync_schedules(app, release, definitions, now)
+        synced = await self._users.sync_schedules(app, release, definitions, now)
         self._stands, self._look_at = newest, boot_now + Tuning.sync_seconds
         if synced.kept or synced.dropped:
             self._emit(

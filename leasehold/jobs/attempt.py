@@ -180,6 +180,8 @@ class Attempts:
     async def _marked(self, claim: Claim) -> bool:
         """Record the start of a job with crashes or deadlines. Return whether it may start."""
         job, now = claim.job, self._env.due_now()
+        if claim.runner:
+            claim.stop = claim.runner.cancel  # a fence must not wait for the database's answer
         if job.crashes and not await self._store.start(claim.node, job.id, job.claim_token, now):
             claim.end("lost")
             return False
@@ -188,6 +190,7 @@ class Attempts:
             claim.deadlines = await self._store.start_deadlines(
                 claim.node, job.id, job.claim_token, now
             )
+        claim.stop = None
         # the job may have been stopped, or the lease may have expired, in the meantime
         return not claim.stopping and self._may_start(claim, self._env.boot_now())
 
@@ -350,7 +353,10 @@ class Attempts:
         return self._threads
 
     def _context(self, kind: type[Context], claim: Claim) -> Context:
-        return kind(claim, self.worker_id, self._users, self._on, state=self.state)
+        task = self._registry.find(claim.job.task)
+        write = task.values.write_result if task else None
+        users, on, state = self._users, self._on, self.state
+        return kind(claim, self.worker_id, users, on, state=state, _write=write)
 
     def _outcome_of(self, task: TaskFunction, returned: Any) -> Outcome:
         if returned is None:
@@ -399,9 +405,10 @@ def stopped(claim: Claim) -> Outcome:
 
 
 def _from_keyboard() -> bool:
-    """Return whether Ctrl-C raises KeyboardInterrupt in this process. In a worker and in most
+    """Return whether Ctrl-C raises KeyboardInterrupt in this thread. In a worker and in most
     servers it does not; then a handler raised it."""
-    return signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    main = threading.current_thread() is threading.main_thread()
+    return main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def describe(error: BaseException, limit: int) -> str:

@@ -43,6 +43,8 @@ class Context:
     """For handlers in a thread: runs a coroutine in the event loop and waits for it."""
     state: Any = None
     """What ``App(lifespan=…)`` yielded in this process, such as clients and pools."""
+    _write: Callable[[Any], Any] | None = None
+    """Converts a result by the handler's annotation."""
 
     @property
     def job_id(self) -> UUID:
@@ -152,6 +154,8 @@ class Context:
         together. Raises LostClaim if the claim was lost; roll back then. The server ends the
         transaction if it is idle for ten seconds."""
         job = self.claim.job
+        if self._write and result is not None:
+            result = self._write(result)
         await self._on.complete(on, job.id, self.claim.node, job.claim_token, result)
         self.claim.completed_elsewhere = True
 

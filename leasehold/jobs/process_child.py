@@ -302,12 +302,13 @@ def _call(request: Message, link: ParentLink, loop: _Loop) -> tuple[Values, Any]
     arguments = (context,) if request["takes_context"] else ()
     link.tell({"kind": "started"})
     values = _values_of(function, request["takes_context"])
+    context._write = values.write_result
     handler = app.registry.as_handler(function) if app is not None else function
     call = partial(handler, *arguments, **values.read(request["job"].payload))
     middleware = app.registry.middleware if app is not None else ()
     if middleware:
         outer = context if is_async else _context(request, link, app, True)
-        outer.state = context.state
+        outer.state, outer._write = context.state, context._write
         return values, loop.run(around(middleware, outer, call if is_async else _as_async(call)))
     return values, loop.run(call()) if is_async else call()
 

@@ -9,6 +9,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from enum import Enum
 
+from leasehold import own_tasks
 from leasehold.env import Env
 from leasehold.lease.membership import Membership
 from leasehold.model.lease import Lease
@@ -111,6 +112,7 @@ class Bid:
         self.token = 0
         self.vacant_since = 0.0
         """When the last holder gave the lease up or last renewed it, by the boot clock."""
+        self.granted_at = 0.0
         self.found_vacant = False
         """Nobody held the lease when this process first checked."""
         self.answer: Future[int | None] = Future()
@@ -119,12 +121,15 @@ class Bid:
         self._env = env
         self._lease: Lease | None = None
         self._membership: Membership | None = None
+        self._process = own_tasks.generation()
 
     def valid(self) -> bool:
         """Return whether this process holds the term at this moment."""
         lease, membership = self._lease, self._membership
         if lease is None or membership is None or self.lost._set:
             return False
+        if self._process != own_tasks.generation():
+            return False  # after a fork, the term is the parent's
         now = self._env.boot_now()
         # compare the token last: another thread may be replacing the term
         return lease.valid(now) and membership.valid(now) and lease.token == self.token
@@ -135,6 +140,7 @@ class Bid:
         if not self.answer.set_running_or_notify_cancel():
             return False
         self.token, self._lease, self._membership = token, lease, membership
+        self.granted_at = self._env.boot_now()
         self.answer.set_result(token)
         return True
 

@@ -26,6 +26,7 @@ from leasehold.ports import Store
 from leasehold.tuning import Tuning
 
 _STOPPED = "the process is stopping"
+_AWAY = "the database has not answered this process for too long"
 _STUCK = "its event loop is stuck"
 
 
@@ -88,6 +89,8 @@ class Contests:
         self._stuck: frozenset[asyncio.AbstractEventLoop | None] = frozenset()
         """Bids of these loops get nothing until their loop runs again."""
         self._free_connection = asyncio.Semaphore(1)
+        self._away_since = 0.0
+        """Since when the node's lease is not valid; 0: it is."""
 
     def __contains__(self, name: str) -> bool:
         return name in self._all
@@ -194,19 +197,26 @@ class Contests:
                 contest.complained = True
                 self._emit("service_failed", service=contest.named.name, error=str(error))
             pause = self._timings.retry
-        except errors.ServerError as error:  # waiting does not help
+        except (errors.ServerError, errors.UsageError) as error:  # waiting does not help
             contest.look = True
             self._refuse_all(contest, error)
             return 0.0
         except Exception as error:  # the candidate must survive every error
+            self._turn_away(contest, error)
             self._emit("service_failed", service="contests", error=errors.told(error))
             pause = self._timings.renew
         return self._env.jitter(pause, 0.25)
 
     async def _attempt(self, contest: Contest) -> float:
         named, lease = contest.named, contest.lease
-        node_is_valid = self._context.membership().valid(self._env.boot_now())
-        if lease.phase is not Phase.FOLLOWER or not node_is_valid:
+        now = self._env.boot_now()
+        if not self._context.membership().valid(now):
+            self._away_since = self._away_since or now
+            if now - self._away_since >= self._timings.call_timeout:
+                self._turn_away(contest, errors.Unavailable(_AWAY))
+            return self._timings.renew
+        self._away_since = 0.0
+        if lease.phase is not Phase.FOLLOWER:
             return self._timings.renew
         if not self._someone_runs(contest):
             return self._timings.renew
@@ -375,6 +385,9 @@ class Contests:
     def quiet(self) -> bool:
         """Return whether nothing runs under the terms of the lost identity any more."""
         return not any(contest.occupied for contest in self._all.values())
+
+    def all_resigned(self) -> bool:
+        return all(contest.lease.phase is Phase.FOLLOWER for contest in self._all.values())
 
     def start_anew(self) -> None:
         """Follow under a new identity, which holds nothing."""

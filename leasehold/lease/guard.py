@@ -439,11 +439,14 @@ class Guard:
         self.poke()
 
     async def leave(self) -> None:
-        """End a clean stop: delete the node's row."""
+        """End a clean stop: delete the node's row. If a lease could not be resigned, keep the row:
+        the node's death will free that lease."""
         await self.resign_all("stopped")
         await self.contests.close()
         me = self.membership
         if me.lease.phase is Phase.HOLDER:
             me.lease.step_down("stopped")
+            if not self.contests.all_resigned():
+                return
             with suppress(errors.LeaseholdError):  # in that case the lease expires
                 await self._store.leave(me.identity.id, me.token)

@@ -75,7 +75,7 @@ class Deadline:
                 raise BadDeadline("since='average' needs runs, a whole number", got=self.runs)
             if not 1 <= self.runs <= MOST_RUNS:
                 raise BadDeadline(f"runs must be from 1 to {MOST_RUNS}", got=self.runs)
-            if not _number(self.factor or 1.0, 0.001, 1000):
+            if self.factor is not None and not _number(self.factor, 0.001, 1000):
                 raise BadDeadline("factor must be a number from 0.001 to 1000", got=self.factor)
         elif self.runs is not None or self.factor is not None:
             raise BadDeadline("runs and factor go with since='average'", got=self.since)
@@ -192,7 +192,7 @@ class Level:
             seconds=given.interval_seconds,
             at=given.at,
             runs=given.runs,
-            factor=given.factor or 1.0,
+            factor=1.0 if given.factor is None else given.factor,
             until=given.until,
             on_cancel=given.on_cancel,
             name=given.name,

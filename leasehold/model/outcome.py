@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,6 +163,12 @@ def outcome_of(
         return PLAIN
     if isinstance(returned, OUTCOMES):
         return returned
+    if inspect.iscoroutine(returned):
+        returned.close()
+        return Discard(
+            "the handler did not run: a decorator hides that it is async. Make the decorator's "
+            "function async, and await the handler in it"
+        )
     try:
         written = values.write_result(returned) if values else returned
         return Complete(encode(f"result of {task}", written, result_bytes))

@@ -364,6 +364,7 @@ def _check_zone(name: object) -> None:
     raise BadSchedule("the time zone is unknown", got=name, do=_nearest_zone(name))
 
 
+@lru_cache(1000)
 def _nearest_zone(name: str) -> str:
     zones = available_timezones()
     for zone in zones:

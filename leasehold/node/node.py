@@ -63,6 +63,8 @@ class Node:
         self._joined: asyncio.Future[None] = self._loop.create_future()
         self._stopping = False
         self._given_back = 0
+        self._not_returned: list[tuple[UUID, int]] = []
+        """Waiting claims of which it is unknown whether they were given back."""
         self._cancelled = self._left = 0
         self._build()
 
@@ -202,15 +204,17 @@ class Node:
         node = self.guard.membership.identity.id
         for start in range(0, len(claims), self._settings.limits.batch_rows):
             batch = claims[start : start + self._settings.limits.batch_rows]
-            with suppress(errors.LeaseholdError):  # then another node rescues them
+            try:
                 self._given_back += await self._store.give_back(node, batch, self._env.due_now())
+            except errors.LeaseholdError:  # once more at the end; else another node rescues them
+                self._not_returned += batch
 
     async def _give_back_the_rest(self) -> None:
         """Give back jobs that did not end in time or could not be recorded. Otherwise, once this
         node's row is deleted, a rescue would count them as crashed. From now on, their tokens
         refuse what these runs write."""
         self._left = self.executor.busy()
-        await self._give_back(self.running.pairs())
+        await self._give_back([*self._not_returned, *self.running.pairs()])
 
     async def _drain(self) -> None:
         if not await self.executor.wait_idle(self._settings.grace):
@@ -241,7 +245,7 @@ class Node:
                 pass
         self._watchdog.close()  # nothing runs any more, so the rest may take longer
         self.guard.stop()
-        await asyncio.to_thread(self._thread.join, self._settings.call_timeout)
+        await own_tasks.in_thread_of_its_own(self._thread.join, self._settings.call_timeout)
         await self.wakeups.stop()
 
     # -- the guard's thread ----------------------------------------------------------------------

@@ -100,7 +100,7 @@ def told(tick: TickView) -> dict[str, str]:
     if by_hand:
         words.append("run by hand")
         marks.append("manual")
-    elif tick.state == "fired":
+    elif tick.state == "fired" and tick.term is not None:  # else backfilled
         words.append(f"{short(late)} late")
         if late > Tuning.late_tick_seconds:
             marks.append("late")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 
@@ -108,3 +110,33 @@ def test_wrong_use_is_said(lock: Lock, dsn: str) -> None:
     assert missing.wait(30) == 127 and "could not be started" in missing.output
     nowhere = lock("x", "--dsn", make_conninfo(dsn, dbname="no_such"), "--", "true")
     assert nowhere.wait(30) == 1 and "no_such" in nowhere.output
+
+
+IGNORES = """
+import os, signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+os.execv(sys.executable, [sys.executable, "-m", "leasehold", "lock", *sys.argv[1:]])
+"""
+
+
+def test_a_run_under_nohup_outlives_the_end_of_its_terminal(
+    lock: Lock, dsn: str, procs: Processes
+) -> None:
+    env = {"LEASEHOLD_DSN": dsn, "REPORT_SECONDS": "600"}
+    run = procs.start("nightly", "--", sys.executable, REPORT, code=IGNORES, env=env)
+    run.wait_for("report: begins", 30)
+    other = report(lock)
+    run.kill(signal.SIGHUP)
+    assert other.wait(60) == 0 and "was not run" in other.output
+    run.kill(signal.SIGTERM)
+    assert run.wait(30) == 128 + signal.SIGTERM
+
+
+def test_a_command_that_reads_from_the_terminal_reads_nothing(lock: Lock, dsn: str) -> None:
+    """A process in the background that reads from its terminal would be stopped for good."""
+    ours, its = pty.openpty()
+    command = [sys.executable, "-m", "leasehold", "lock", "nightly", "--", "cat"]
+    env = {**os.environ, "LEASEHOLD_DSN": dsn}
+    assert subprocess.run(command, stdin=its, env=env, timeout=60).returncode == 0
+    os.close(ours)
+    os.close(its)

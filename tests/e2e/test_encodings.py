@@ -132,6 +132,10 @@ async def test_what_a_database_cannot_hold_is_refused_or_escaped_and_nothing_is_
         with psycopg.connect(there.dsn) as user, refused:
             await app.enqueue(job("echo", text=foreign), on=user)
         assert await app.jobs() == []
+        async with asyncio.timeout(60), app.lock("usual"):
+            with refused:
+                await app.lock(foreign).acquire()
+            assert len(await (await app.inspect()).nodes()) == 1
 
         worker(procs, there)
         failing = await app.enqueue(job("fail", codes=codes, max_attempts=2))

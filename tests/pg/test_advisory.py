@@ -339,6 +339,12 @@ async def test_a_fork_does_not_hold_its_parents_lock_and_cannot_give_it_away(
                     coroutine.send(None)
                 except StopIteration:
                     code = 3 if lock.held else 0
+                try:
+                    lock.verify().send(None)
+                except LostLock:
+                    pass
+                else:
+                    code = 4  # it asked on its parent's connection
             finally:
                 os._exit(code)
         waited: list[int] = []

@@ -11,7 +11,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from leasehold import App, Context
+from leasehold import App, Context, Retention
 from leasehold.errors import BadJob, BadSchedule, UnknownTask
 from leasehold.testing import drain
 from leasehold.tuning import Tuning
@@ -282,3 +282,21 @@ async def test_what_is_not_there_or_belongs_to_the_code_is_said(shop: App) -> No
         await shop.schedules.backfill("hourly", NOW - timedelta(days=31), NOW)
     with pytest.raises(BadSchedule, match="time zone"):
         await shop.schedules.backfill("hourly", datetime(2026, 1, 1), NOW)
+
+
+async def test_a_person_backfills_no_further_back_than_the_ledger_of_the_application_reaches(
+    migrated: str, shop: App
+) -> None:
+    """The command knows the application's retention only from its nodes."""
+    shop.configure(retention=Retention(ticks_days=7))
+    command = App(migrated)
+    async with shop.node():
+
+        async def synced() -> bool:
+            return bool(await shop.schedules.list())
+
+        await until_async(synced, 30, "the schedules of the code")
+        operator = await command.operator("kim", "cli")
+        with pytest.raises(BadSchedule, match="the ledger is kept for 7 days"):
+            await operator.backfill("hourly", NOW - timedelta(days=8), NOW)
+    await command.close()

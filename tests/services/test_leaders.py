@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from leasehold.app.leader import Leader
-from leasehold.errors import ConfigError, LostLease, WrongConnection
+from leasehold.errors import ConfigError, LostLease, Unavailable, WrongConnection
 from tests.pg.drivers import ALL, done
 from tests.services.several import TIMES, Database, W, several_apps
 from tests.support.wait import BUSY_SECONDS, forever, until, until_async
@@ -417,3 +417,34 @@ async def test_threads_lead_as_tasks_do(database, direct_dsn):
         await thread
         assert await follower.wait(timeout=30) == 2
     assert heard == ["gain 1", "loss"]
+
+
+async def test_a_block_that_ends_ends_the_waits_for_its_term(database):
+    app = database.app()
+    async with database.app().leader("engine") as other:
+        await other.wait(timeout=30)
+        async with app.leader("engine") as lead:
+            waits = asyncio.create_task(lead.wait())
+            runs = asyncio.create_task(lead.run(forever))
+            await asyncio.sleep(0)
+        async with asyncio.timeout(30):
+            for task in (waits, runs):
+                with pytest.raises(LostLease, match="has ended"):
+                    await task
+        async with lead:  # the same object again
+            with pytest.raises(TimeoutError):
+                await lead.wait(timeout=0.1)
+
+
+async def test_a_block_ends_though_its_node_has_ended_before(database, monkeypatch):
+    app = database.app()
+    async with asyncio.timeout(60):
+        async with app.leader("engine") as lead:
+            await lead.wait()
+
+            def gone(bid: Any) -> None:
+                raise Unavailable("this process does not take part any more")
+
+            monkeypatch.setattr(lead._guard, "done", gone)
+        monkeypatch.undo()
+    assert not lead.is_leader

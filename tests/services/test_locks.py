@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import time
 from collections.abc import AsyncIterator
@@ -338,6 +339,62 @@ async def test_what_a_buried_node_held_is_free_at_once_for_a_process_that_just_c
         )
     late = database.app()
     assert await late.lock("x").try_acquire()
+
+
+LEAVES = """
+import sys
+from leasehold import App
+app = App(sys.argv[1], recover_within=9)
+print("holds", app.sync.lock("x").try_acquire(), flush=True)
+"""
+
+
+async def test_a_lock_that_a_process_holds_at_its_end_is_free_for_a_process_that_just_came(
+    database, procs
+):
+    """Its node keeps its row until others have seen it silent, as if it had been killed."""
+    app = database.app()
+    holder = procs.start(database.dsn, code=LEAVES)
+    assert holder.wait(60) == 0 and "holds True" in holder.output
+    async with app.node():
+        await until_async(
+            lambda: database.sql(
+                "select 1 from leasehold.leader where name = 'lock:x' and node is null"
+            ),
+            60,
+        )
+    assert await database.app().lock("x").try_acquire()
+
+
+async def test_while_the_database_is_away_one_try_is_refused_at_once(database, monkeypatch):
+    app = database.app()
+    async with app.lock("x"):
+        guard: Any = app.desk._light.guard
+        monkeypatch.setattr(guard.membership, "valid", lambda now: False)
+        async with asyncio.timeout(30):
+            with pytest.raises(Unavailable, match="has not answered"):
+                await app.lock("y").try_acquire()
+            with pytest.raises(Unavailable, match="has not answered"):
+                await app.lock("y").try_acquire(sure=True)
+        monkeypatch.undo()
+
+
+async def test_the_child_of_a_fork_holds_no_lock(database):
+    async with database.app().lock("x") as lock:
+        child = os.fork()
+        if child == 0:
+            os._exit(int(lock.held))
+        waited = await asyncio.to_thread(os.waitpid, child, 0)
+        assert os.waitstatus_to_exitcode(waited[1]) == 0
+        assert lock.held
+
+
+async def test_how_long_nobody_held_it_does_not_grow_with_the_own_term(database):
+    app = database.app()
+    async with app.lock("x") as lock:
+        seconds = lock.vacant_seconds
+        assert lock.vacant_seconds == seconds
+    assert lock.vacant_seconds == 0.0
 
 
 # -- beside a node ---------------------------------------------------------------------------------

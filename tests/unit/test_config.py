@@ -127,6 +127,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_right_name(wrong: str, ri
         ({"limits": 5}, "limits must be an object of leasehold.Limits"),
         ({"retention": {"ticks_days": 3}}, "retention must be an object of leasehold.Retention"),
         ({"retention": Retention(ticks_days=1)}, "ledger must be kept longer"),
+        ({"retention": Retention(catch_up_seconds=0)}, "at least 60"),
     ],
     ids=str,
 )

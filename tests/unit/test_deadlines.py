@@ -52,6 +52,7 @@ async def work() -> None: ...
         ({"since": "average"}, "needs runs"),
         ({"since": "average", "runs": 0}, "from 1 to"),
         ({"since": "average", "runs": 5, "factor": -1}, "factor"),
+        ({"since": "average", "runs": 5, "factor": 0}, "factor"),
         ({"minutes": 1, "runs": 5}, "go with since='average'"),
         ({"minutes": 1, "name": "a\0b"}, "name must be text"),
     ],

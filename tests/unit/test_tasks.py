@@ -90,6 +90,21 @@ def test_a_worker_runs_the_queues_of_its_schedules(app: App) -> None:
     assert app._queues(None) == {"default": 100, "reports": 100}
 
 
+def test_a_worker_runs_the_queues_of_its_callbacks_and_of_once_per_deploy(app: App) -> None:
+    app.configure(release="1")
+
+    @app.task
+    def failed(failure: dict) -> None: ...
+
+    @app.task
+    def breached(breach: dict) -> None: ...
+
+    late = Deadline(minutes=1, on_breach=breached.using(queue="urgent"))
+    app.task(name="t", on_failure=failed.using(queue="ops"), deadline=late)(noop)
+    app.once_per_deploy("k")(app.task(name="u")(plain).using(queue="deploys"))
+    assert set(app._queues(None)) == {"default", "urgent", "ops", "deploys"}
+
+
 # -- tasks -------------------------------------------------------------------------------------
 def test_a_task_is_called_as_if_undecorated(app: App) -> None:
     @app.task
@@ -425,6 +440,7 @@ MOMENT = datetime(2030, 1, 1, tzinfo=UTC)
         (lambda app: app.every(seconds=5, missed="al"), "'all'"),
         (lambda app: app.every(seconds=5, grace_seconds=-1), "grace_seconds"),
         (lambda app: app.every(seconds=5, grace_seconds=float("nan")), "grace_seconds"),
+        (lambda app: app.every(seconds=5, missed="skip", grace_seconds=0), "at least 0.1"),
     ],
 )
 def test_a_schedule_that_makes_no_sense_is_refused(

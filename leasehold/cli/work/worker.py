@@ -126,7 +126,8 @@ def _run(app: App, queues: dict[str, int] | None, execute: bool) -> int:
             raise error
         emits[0]("loop_stopped", error=errors.told(error))
 
-    return own_tasks.run(_serve(app, queues, execute, emits), "leasehold-worker", on_error)
+    work = _serve(app, queues, execute, emits)
+    return own_tasks.run(work, "leasehold-worker", on_error, code=int)
 
 
 def _collect_seldom() -> None:

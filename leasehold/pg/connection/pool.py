@@ -194,7 +194,8 @@ class Pool:
         except TimeoutError:
             raise errors.Unavailable(
                 f"no connection was free within {seconds:.3g} s",
-                do="Raise user_connections, or make fewer calls at once",
+                do="Make fewer calls at once"
+                + (", or raise user_connections" if self._role == "user" else ""),
             ) from None
 
     async def _take(self, seconds: float) -> Session:

@@ -108,6 +108,11 @@ class Session:
             ) from None
         except _DRIVERS as error:
             raise translate(error, sent=False) from None
+        except RuntimeError as error:
+            if "schedule new futures" not in str(error):
+                raise
+            # the threads that look up host names have ended
+            raise errors.Unavailable("the process is ending", got=error) from None
         except UnicodeError:
             raise errors.WrongDsn(
                 "a host in the DSN is not a valid host name", do="Correct the DSN"
