@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Function = Callable[..., Any]
+Option = Callable[[Function], Function]
 
 
 class Group(click.Group):
@@ -33,31 +34,36 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def database_options(function: Function) -> Function:
-    """Add ``--dsn`` and ``--schema``. On a group they hold for its subcommands too."""
-    dsn = click.option("--dsn", metavar="DSN", help="Database to use. [env: LEASEHOLD_DSN]")
-    schema = click.option(
+def together(*options: Option) -> Option:
+    """Several options and arguments as one decorator, in the order of the help."""
+
+    def decorate(function: Function) -> Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+database_options = together(
+    click.option("--dsn", metavar="DSN", help="Database to use. [env: LEASEHOLD_DSN]"),
+    click.option(
         "--schema", "schema_name", metavar="NAME", help="Schema to use. [env: LEASEHOLD_SCHEMA]"
-    )
-    decorated: Function = dsn(schema(function))
-    return decorated
-
-
-def reading_options(function: Function) -> Function:
-    """Add ``--json`` and the database options."""
-    as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-    return database_options(as_json(function))
-
-
-def table_options(function: Function) -> Function:
-    """Add ``--wide`` and the reading options."""
-    wide = click.option(
+    ),
+)
+"""On a group they hold for its subcommands too."""
+reading_options = together(
+    database_options, click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+)
+table_options = together(
+    reading_options,
+    click.option(
         "--wide", is_flag=True, help="Show all columns in full, even if the terminal is narrower."
-    )
-    return reading_options(wide(function))
+    ),
+)
 
 
-def limit_option(default: int) -> Callable[[Function], Function]:
+def limit_option(default: int) -> Option:
     return click.option(
         "--limit",
         type=click.IntRange(1, 10_000),

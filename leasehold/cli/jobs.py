@@ -9,6 +9,7 @@ import click
 from leasehold.cli import tables
 from leasehold.cli.asking import (
     Group,
+    Option,
     act,
     ask,
     database_options,
@@ -18,6 +19,7 @@ from leasehold.cli.asking import (
     operator,
     show_rows,
     table_options,
+    together,
 )
 from leasehold.cli.output import counted, show_json, show_pairs, show_table
 from leasehold.model.filter import SIMPLE, STATES, parse
@@ -36,17 +38,14 @@ if TYPE_CHECKING:
 _STACK_LOOKS, _STACK_LOOK_SECONDS = 3, 0.1
 
 
-def _filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    for name in reversed(SIMPLE):
-        kind = {"type": click.Choice(STATES)} if name == "state" else {"metavar": "NAME"}
-        how = {"state": "in", "tag": "with"}.get(name, "of")
-        option = click.option(f"--{name}", help=f"Show only jobs {how} this {name}.", **kind)
-        function = option(function)
-    return function
+def _filter_option(name: str) -> Option:
+    kind = {"type": click.Choice(STATES)} if name == "state" else {"metavar": "NAME"}
+    how = {"state": "in", "tag": "with"}.get(name, "of")
+    return click.option(f"--{name}", help=f"Show only jobs {how} this {name}.", **kind)
 
 
 @click.group(cls=Group, invoke_without_command=True)
-@_filter_options
+@together(*map(_filter_option, SIMPLE))
 @limit_option(50)
 @table_options
 def jobs(limit: int, **options: Any) -> None:
@@ -88,17 +87,16 @@ async def _one(app: App, job_id: str) -> dict[str, Any]:
 
 
 # -- actions ---------------------------------------------------------------------------------------
-def _act_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    where = click.option(
+_act_options = together(
+    click.argument("job_id", metavar="[ID]", required=False),
+    click.option(
         "--where",
         metavar="FILTER",
         help="Act on all matching jobs, for example 'state:discarded queue:mail'.",
-    )
-    yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-    decorated: Callable[..., Any] = click.argument("job_id", metavar="[ID]", required=False)(
-        where(yes(database_options(function)))
-    )
-    return decorated
+    ),
+    click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
+    database_options,
+)
 
 
 @jobs.command("cancel")

@@ -21,12 +21,12 @@ from leasehold.cli.asking import (
     reading_options,
     show_rows,
     table_options,
+    together,
 )
 from leasehold.cli.output import counted, show_json
 from leasehold.errors import LeaseholdError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from datetime import datetime
 
     from leasehold.app import App
@@ -66,18 +66,19 @@ def status(apps: tuple[str, ...], **_: Any) -> None:
 
 
 # -- schedules -------------------------------------------------------------------------------------
-def _list_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    app = click.option(
+_list_options = together(
+    click.option(
         "--app", "app_name", metavar="NAME", help="List only schedules of this application."
-    )
-    name = click.option(
+    ),
+    click.option(
         "--name",
         "prefix",
         metavar="PREFIX",
         help="List only schedules whose names begin like this.",
-    )
-    decorated: Callable[..., Any] = app(name(limit_option(1000)(table_options(function))))
-    return decorated
+    ),
+    limit_option(1000),
+    table_options,
+)
 
 
 @click.group(cls=Group, invoke_without_command=True)
@@ -112,12 +113,11 @@ _app_option = click.option(
     metavar="NAME",
     help="Application of the schedule, if several have one with this name.",
 )
+_on_schedule = together(click.argument("name"), _app_option, database_options)
 
 
 @schedules.command("pause")
-@click.argument("name")
-@_app_option
-@database_options
+@_on_schedule
 def pause_schedule(name: str, app_name: str | None, **_: Any) -> None:
     """Pause a schedule: it does not fire until you resume it."""
     app = act(lambda acting: acting.pause(name, app_name))
@@ -125,9 +125,7 @@ def pause_schedule(name: str, app_name: str | None, **_: Any) -> None:
 
 
 @schedules.command("resume")
-@click.argument("name")
-@_app_option
-@database_options
+@_on_schedule
 def resume_schedule(name: str, app_name: str | None, **_: Any) -> None:
     """Resume a schedule; its `missed` option decides about moments missed while paused."""
     app = act(lambda acting: acting.resume(name, app_name))
@@ -135,9 +133,7 @@ def resume_schedule(name: str, app_name: str | None, **_: Any) -> None:
 
 
 @schedules.command("run")
-@click.argument("name")
-@_app_option
-@database_options
+@_on_schedule
 def run_schedule(name: str, app_name: str | None, **_: Any) -> None:
     """Run a schedule's job once now; its moments do not change."""
     job = act(lambda acting: acting.run_now(name, app_name))
@@ -145,9 +141,7 @@ def run_schedule(name: str, app_name: str | None, **_: Any) -> None:
 
 
 @schedules.command("remove")
-@click.argument("name")
-@_app_option
-@database_options
+@_on_schedule
 def remove_schedule(name: str, app_name: str | None, **_: Any) -> None:
     """Remove a schedule. If the code still defines it, it comes back."""
     app = act(lambda acting: acting.remove_schedule(name, app_name))
@@ -290,9 +284,11 @@ def nodes(limit: int, **_: Any) -> None:
     show_rows(look(lambda inspector: inspector.nodes(limit)), tables.NODES, "No nodes.")
 
 
+_on_node = together(click.argument("node"), database_options)
+
+
 @nodes.command("stop-claiming")
-@click.argument("node")
-@database_options
+@_on_node
 def stop_claiming(node: str, **_: Any) -> None:
     """Stop claiming jobs at the next renewal; running jobs continue."""
     worker_id = act(lambda acting: acting.halt(node))
@@ -300,8 +296,7 @@ def stop_claiming(node: str, **_: Any) -> None:
 
 
 @nodes.command("resume")
-@click.argument("node")
-@database_options
+@_on_node
 def resume_node(node: str, **_: Any) -> None:
     """Let NODE claim jobs again."""
     worker_id = act(lambda acting: acting.resume_node(node))
@@ -309,8 +304,7 @@ def resume_node(node: str, **_: Any) -> None:
 
 
 @nodes.command("drain")
-@click.argument("node")
-@database_options
+@_on_node
 def drain_node(node: str, **_: Any) -> None:
     """Stop claiming jobs; a worker process also finishes its running jobs and exits. Other
     workers of the same supervisor continue."""
