@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -148,36 +149,25 @@ def remove_schedule(name: str, app_name: str | None, **_: Any) -> None:
     click.echo(f"Schedule {name} of {app} was removed.")
 
 
-def _moment(
-    context: click.Context, parameter: click.Parameter, value: str | None
-) -> datetime | None:
+def _moment(value: str) -> datetime:
     from datetime import datetime
 
-    try:
-        moment = None if value is None else datetime.fromisoformat(value)
-    except ValueError:
-        moment = None
-    if value is not None and (moment is None or moment.utcoffset() is None):
-        raise click.BadParameter(
-            f"{value!r} is not a time with a time zone, such as 2030-01-31T07:00:00Z",
-            context,
-            parameter,
-        )
-    return moment
+    with suppress(ValueError):
+        moment = datetime.fromisoformat(value)
+        if moment.utcoffset() is not None:
+            return moment
+    what = f"{value!r} is not a time with a time zone, such as 2030-01-31T07:00:00Z"
+    raise click.BadParameter(what)
 
 
-def _object(
-    context: click.Context, parameter: click.Parameter, value: str | None
-) -> dict[str, Any] | None:
+def _object(value: str) -> dict[str, Any] | None:
     import json
 
-    try:
-        found = None if value is None else json.loads(value)
-    except ValueError:
-        found = value
-    if not isinstance(found, dict | None):
-        raise click.BadParameter(f"{value!r} is not a JSON object", context, parameter)
-    return found
+    with suppress(ValueError):
+        found = json.loads(value)
+        if isinstance(found, dict | None):
+            return found
+    raise click.BadParameter(f"{value!r} is not a JSON object")
 
 
 @schedules.command("put")
@@ -189,7 +179,7 @@ def _object(
 @click.option(
     "--at",
     metavar="TIME",
-    callback=_moment,
+    type=_moment,
     help="One moment, with a time zone: 2030-01-31T07:00:00+09:00.",
 )
 @click.option(
@@ -198,7 +188,7 @@ def _object(
 @click.option(
     "--arguments",
     metavar="JSON",
-    callback=_object,
+    type=_object,
     help='The arguments of the task: {"customer": 42}.',
 )
 @click.option(
@@ -226,8 +216,8 @@ def put_schedule(
 
 @schedules.command("backfill")
 @click.argument("name")
-@click.argument("start", callback=_moment)
-@click.argument("end", callback=_moment)
+@click.argument("start", type=_moment)
+@click.argument("end", type=_moment)
 @_app_option
 @database_options
 def backfill_schedule(

@@ -27,27 +27,23 @@ def _queues(context: click.Context, parameter: click.Parameter, values: tuple[st
         if not name or not digits or not 1 <= int(slots) <= Limits.concurrency:
             raise click.BadParameter(
                 f"{shorten(ascii(value))} is not name=slots, such as default=20, with 1 to "
-                f"{Limits.concurrency} slots",
-                context,
-                parameter,
+                f"{Limits.concurrency} slots"
             )
         if name in queues:
-            raise click.BadParameter(f"queue {name!r} is given twice", context, parameter)
+            raise click.BadParameter(f"queue {name!r} is given twice")
         queues[name] = int(slots)
     return queues
 
 
-def _target(context: click.Context, parameter: click.Parameter, value: str) -> str:
+def _target(value: str) -> str:
     module, _, name = value.partition(":")
     if not module or not name:
-        raise click.BadParameter(
-            f"{value!r} is not MODULE:APP, such as myproject.jobs:app", context, parameter
-        )
+        raise click.BadParameter(f"{value!r} is not MODULE:APP, such as myproject.jobs:app")
     return value
 
 
 @click.command()
-@click.argument("target", metavar="MODULE:APP", callback=_target)
+@click.argument("target", metavar="MODULE:APP", type=_target)
 @click.option(
     "--queue",
     "-q",
