@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def load_app(target: str) -> App:
-    """The App that ``module.path:name`` names. See :func:`load`."""
+def load_app(target: str, options: dict[str, Any] | None = None) -> App:
+    """The App that ``module.path:name`` names. ``options`` override the code's settings. See
+    :func:`load`."""
     from leasehold.app import App
 
-    return load(target, App, "an App")
+    app = load(target, App, "an App")
+    if options:
+        app.configure(**options)
+    return app
 
 
 def load(target: str, kind: type[T], what: str) -> T:

@@ -103,10 +103,7 @@ def chosen(target: str | None) -> App:
         return App(**database())
     from leasehold.app.load import load_app
 
-    app = load_app(target)
-    if options := database():
-        app.configure(**options)
-    return app
+    return load_app(target, database())
 
 
 def ask(work: Callable[[App], Awaitable[T]], target: str | None = None) -> T:

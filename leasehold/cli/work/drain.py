@@ -17,10 +17,7 @@ from leasehold.tuning import Tuning
 def run_drain(target: str, options: dict[str, Any]) -> int:
     """Wait until the workers have stopped. Returns the exit status: 1 if some are still running
     when the time is up."""
-    app = load_app(target)
-    if options:
-        app.configure(**options)
-    return asyncio.run(_drain(app))
+    return asyncio.run(_drain(load_app(target, options)))
 
 
 async def _drain(app: App) -> int:

@@ -110,9 +110,7 @@ def tell_settings(target: str, fd: str) -> None:
     options = json.load(sys.stdin)
     with open(int(fd), "w") as answer:
         try:
-            app = load_app(target)
-            if options:
-                app.configure(**options)
+            app = load_app(target, options)
         except LeaseholdError as error:
             print(f"leasehold: {' '.join(str(error).split())}", file=sys.stderr)
             sys.exit(1)

@@ -108,9 +108,7 @@ def run_worker(
     target: str, options: dict[str, Any], queues: dict[str, int] | None, *, execute: bool
 ) -> int:
     """Run until a signal; returns the exit status. ``options`` override the code's settings."""
-    app = load_app(target)
-    if options:
-        app.configure(**options)
+    app = load_app(target, options)
     _collect_seldom()
     code = _run(app, queues, execute)
     own_tasks.leave_stuck_threads(code)
