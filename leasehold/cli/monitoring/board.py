@@ -29,14 +29,8 @@ class Panel:
     stacked: bool = False
 
 
-def _panel(
-    title: str,
-    *queries: Query,
-    unit: str = "short",
-    alarm: float | None = None,
-    stacked: bool = False,
-) -> Panel:
-    return Panel(title, queries, unit, alarm=alarm, stacked=stacked)
+def _panel(title: str, *queries: Query, **options: Any) -> Panel:
+    return Panel(title, queries, **options)
 
 
 def _stat(title: str, query: Query, width: int, alarm: float | None = None) -> Panel:
@@ -80,167 +74,141 @@ def _percentile(metric: str, share: float) -> Query:
     return f"histogram_quantile({share}, {buckets})", _legend(METRICS[metric].labels)
 
 
-ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
-    (
-        "Overview",
-        (
-            _stat("Database", _max("leasehold_up", "up"), 4),
-            _stat("Nodes", (f"sum({_max('leasehold_nodes')[0]})", "nodes"), 4),
-            _stat("Problems", _some("leasehold_problems"), 10, alarm=1),
-            _stat("Notes", _some("leasehold_notes"), 6),
+ROWS: dict[str, tuple[Panel, ...]] = {
+    "Overview": (
+        _stat("Database", _max("leasehold_up", "up"), 4),
+        _stat("Nodes", (f"sum({_max('leasehold_nodes')[0]})", "nodes"), 4),
+        _stat("Problems", _some("leasehold_problems"), 10, alarm=1),
+        _stat("Notes", _some("leasehold_notes"), 6),
+    ),
+    "Leaders": (
+        _panel("Valid leases", _max("leasehold_leader_held")),
+        _panel(
+            "Time since the last renewal", _max("leasehold_leader_renewal_age_seconds"), unit="s"
+        ),
+        _panel(
+            "Processes that believe that they lead", _max("leasehold_leader_claimants"), alarm=2
+        ),
+        _panel(
+            "Lease events",
+            _increase("leasehold_lease_acquired_total", "5m", "acquired"),
+            _increase("leasehold_lease_resigned_total", "5m", "resigned"),
+            _increase("leasehold_lease_expired_total", "5m", "expired"),
+            _increase("leasehold_lease_contended_total", "5m", "contended"),
+        ),
+        _panel(
+            "Renewals per second",
+            _rate("leasehold_lease_renewed_total", "name"),
+            _rate("leasehold_lease_renew_failed_total", "app", what="failed"),
+            unit="ops",
+        ),
+        _panel(
+            "Time without a leader in the last hour",
+            _increase("leasehold_lease_leaderless_seconds_total", "1h"),
+            unit="s",
+        ),
+        _panel(
+            "Longest time since a node's renewal, as a share of its lease",
+            _max("leasehold_node_renewal_age_ratio"),
+            unit="percentunit",
+            alarm=0.6,
+        ),
+        _panel("Unacknowledged deaths", _max("leasehold_nodes_died")),
+        _panel("Nodes by version", _max("leasehold_nodes"), stacked=True),
+        _panel("Time without notifications", _max("leasehold_node_deaf_seconds"), unit="s"),
+    ),
+    "Queues": (
+        _panel("Available jobs", _max("leasehold_queue_ready")),
+        _panel("Oldest due job", _max("leasehold_queue_oldest_ready_seconds"), unit="s", alarm=60),
+        _panel("Slots", _max("leasehold_queue_slots")),
+        _panel(
+            "Finished per second",
+            _rate("leasehold_jobs_finished_total", "queue", "outcome"),
+            unit="ops",
+        ),
+        _panel(
+            "Failed attempts per second",
+            _rate("leasehold_attempts_failed_total", "task"),
+            unit="ops",
+        ),
+        _panel(
+            "Failures in the last ten minutes",
+            _max("leasehold_task_discarded", "discarded"),
+            _max("leasehold_task_failed", "failed"),
+        ),
+        _panel("Running jobs", _max("leasehold_jobs_running")),
+        _panel(
+            "Wait of jobs, 95th percentile",
+            _percentile("leasehold_job_wait_seconds", 0.95),
+            unit="s",
+        ),
+        _panel(
+            "Run time, 95th percentile", _percentile("leasehold_job_run_seconds", 0.95), unit="s"
+        ),
+        _panel(
+            "Waiting and quarantined jobs",
+            _max("leasehold_jobs_waiting", "scheduled or to be retried"),
+            _max("leasehold_jobs_unknown_task", "unknown task"),
+            _max("leasehold_jobs_quarantined", "quarantined"),
         ),
     ),
-    (
-        "Leaders",
-        (
-            _panel("Valid leases", _max("leasehold_leader_held")),
-            _panel(
-                "Time since the last renewal",
-                _max("leasehold_leader_renewal_age_seconds"),
-                unit="s",
-            ),
-            _panel(
-                "Processes that believe that they lead",
-                _max("leasehold_leader_claimants"),
-                alarm=2,
-            ),
-            _panel(
-                "Lease events",
-                _increase("leasehold_lease_acquired_total", "5m", "acquired"),
-                _increase("leasehold_lease_resigned_total", "5m", "resigned"),
-                _increase("leasehold_lease_expired_total", "5m", "expired"),
-                _increase("leasehold_lease_contended_total", "5m", "contended"),
-            ),
-            _panel(
-                "Renewals per second",
-                _rate("leasehold_lease_renewed_total", "name"),
-                _rate("leasehold_lease_renew_failed_total", "app", what="failed"),
-                unit="ops",
-            ),
-            _panel(
-                "Time without a leader in the last hour",
-                _increase("leasehold_lease_leaderless_seconds_total", "1h"),
-                unit="s",
-            ),
-            _panel(
-                "Longest time since a node's renewal, as a share of its lease",
-                _max("leasehold_node_renewal_age_ratio"),
-                unit="percentunit",
-                alarm=0.6,
-            ),
-            _panel("Unacknowledged deaths", _max("leasehold_nodes_died")),
-            _panel("Nodes by version", _max("leasehold_nodes"), stacked=True),
-            _panel("Time without notifications", _max("leasehold_node_deaf_seconds"), unit="s"),
+    "Schedules, deadlines and locks": (
+        _panel(
+            "Late schedules",
+            _max("leasehold_schedule_late_seconds"),
+            _some("leasehold_schedule_ahead_seconds", "ahead"),
+            unit="s",
         ),
-    ),
-    (
-        "Queues",
-        (
-            _panel("Available jobs", _max("leasehold_queue_ready")),
-            _panel(
-                "Oldest due job",
-                _max("leasehold_queue_oldest_ready_seconds"),
-                unit="s",
-                alarm=60,
-            ),
-            _panel("Slots", _max("leasehold_queue_slots")),
-            _panel(
-                "Finished per second",
-                _rate("leasehold_jobs_finished_total", "queue", "outcome"),
-                unit="ops",
-            ),
-            _panel(
-                "Failed attempts per second",
-                _rate("leasehold_attempts_failed_total", "task"),
-                unit="ops",
-            ),
-            _panel(
-                "Failures in the last ten minutes",
-                _max("leasehold_task_discarded", "discarded"),
-                _max("leasehold_task_failed", "failed"),
-            ),
-            _panel("Running jobs", _max("leasehold_jobs_running")),
-            _panel(
-                "Wait of jobs, 95th percentile",
-                _percentile("leasehold_job_wait_seconds", 0.95),
-                unit="s",
-            ),
-            _panel(
-                "Run time, 95th percentile",
-                _percentile("leasehold_job_run_seconds", 0.95),
-                unit="s",
-            ),
-            _panel(
-                "Waiting and quarantined jobs",
-                _max("leasehold_jobs_waiting", "scheduled or to be retried"),
-                _max("leasehold_jobs_unknown_task", "unknown task"),
-                _max("leasehold_jobs_quarantined", "quarantined"),
+        _panel(
+            "Missed schedules and breached deadlines",
+            _grown("tick_missed|deadline_breached|deadline_late"),
+            _max("leasehold_breaches_unhandled", "callback did not succeed"),
+        ),
+        _panel(
+            "Locks",
+            _max("leasehold_locks_held", "held"),
+            _max("leasehold_locks_waiting", "waiting"),
+            _max("leasehold_advisory_locks_held", "advisory held"),
+            _max("leasehold_advisory_locks_waiting", "advisory waiting"),
+            _max(
+                "leasehold_locks_contended_total",
+                "contended/s",
+                "rate(leasehold_locks_contended_total[$__rate_interval])",
             ),
         ),
-    ),
-    (
-        "Schedules, deadlines and locks",
-        (
-            _panel(
-                "Late schedules",
-                _max("leasehold_schedule_late_seconds"),
-                _some("leasehold_schedule_ahead_seconds", "ahead"),
-                unit="s",
-            ),
-            _panel(
-                "Missed schedules and breached deadlines",
-                _grown("tick_missed|deadline_breached|deadline_late"),
-                _max("leasehold_breaches_unhandled", "callback did not succeed"),
-            ),
-            _panel(
-                "Locks",
-                _max("leasehold_locks_held", "held"),
-                _max("leasehold_locks_waiting", "waiting"),
-                _max("leasehold_advisory_locks_held", "advisory held"),
-                _max("leasehold_advisory_locks_waiting", "advisory waiting"),
-                _max(
-                    "leasehold_locks_contended_total",
-                    "contended/s",
-                    "rate(leasehold_locks_contended_total[$__rate_interval])",
-                ),
-            ),
-            _panel(
-                "Longest wait for a lock",
-                _max("leasehold_locks_oldest_wait_seconds", "lock"),
-                _max("leasehold_advisory_locks_oldest_wait_seconds", "advisory lock"),
-                unit="s",
-            ),
-            _panel("Failing schedules", _some("leasehold_schedule_failing")),
-            _panel("Paused schedules", _some("leasehold_schedule_paused")),
-            _panel("Terms", _max("leasehold_leader_term")),
+        _panel(
+            "Longest wait for a lock",
+            _max("leasehold_locks_oldest_wait_seconds", "lock"),
+            _max("leasehold_advisory_locks_oldest_wait_seconds", "advisory lock"),
+            unit="s",
         ),
+        _panel("Failing schedules", _some("leasehold_schedule_failing")),
+        _panel("Paused schedules", _some("leasehold_schedule_paused")),
+        _panel("Terms", _max("leasehold_leader_term")),
     ),
-    (
-        "Warnings and the database",
-        (
-            _panel("Warnings and errors", _grown(_LOUD)),
-            _panel(
-                "Oldest transaction blocking vacuum",
-                _max("leasehold_xmin_pinned_seconds", "xmin"),
-                unit="s",
-                alarm=300,
-            ),
-            _panel("Dead rows", _max("leasehold_table_dead_rows")),
-            _panel("Table size", _max("leasehold_table_bytes"), unit="bytes"),
+    "Warnings and the database": (
+        _panel("Warnings and errors", _grown(_LOUD)),
+        _panel(
+            "Oldest transaction blocking vacuum",
+            _max("leasehold_xmin_pinned_seconds", "xmin"),
+            unit="s",
+            alarm=300,
         ),
+        _panel("Dead rows", _max("leasehold_table_dead_rows")),
+        _panel("Table size", _max("leasehold_table_bytes"), unit="bytes"),
     ),
-)
+}
 
 
 def queries() -> list[str]:
-    return [query for _, panels in ROWS for panel in panels for query, _ in panel.queries]
+    return [query for panels in ROWS.values() for panel in panels for query, _ in panel.queries]
 
 
 def board() -> str:
     """The dashboard's JSON. Grafana asks for the data source on import."""
     panels: list[dict[str, Any]] = []
     y = 0
-    for title, row in ROWS:
+    for title, row in ROWS.items():
         panels.append(
             {"type": "row", "title": title, "collapsed": False, "id": len(panels) + 1,
              "gridPos": {"x": 0, "y": y, "w": _COLUMNS, "h": 1}, "panels": []}
