@@ -12,7 +12,8 @@ skipped. ``lock=`` selects a weaker lock.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -81,6 +82,17 @@ def _text(select: Any, of: Any, lock: str) -> str:
     return claiming(select, of, lock)
 
 
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Raise WrongSelect if PostgreSQL refuses to lock the rows."""
+    try:
+        yield
+    except Exception as error:
+        if found := refused(error.__cause__ or error):  # frameworks wrap the driver's error
+            raise found from error
+        raise
+
+
 def _check_psycopg(connection: Any) -> None:
     if connection.closed:
         raise WrongConnection("the connection is closed", do="Pass an open one")
@@ -94,21 +106,17 @@ def _check_psycopg(connection: Any) -> None:
 def _psycopg(connection: Any, select: Any, params: Any, of: Any, lock: str) -> list[Any]:
     text = _text(select, of, lock)
     _check_psycopg(connection)
-    try:
+    with _explained():
         rows: list[Any] = connection.execute(text.encode(), params).fetchall()
-    except psycopg.Error as error:
-        raise refused(error) or error from error
     return rows
 
 
 async def _psycopg_async(connection: Any, select: Any, params: Any, of: Any, lock: str) -> Any:
     text = _text(select, of, lock)
     _check_psycopg(connection)
-    try:
+    with _explained():
         cursor = await connection.execute(text.encode(), params)
         return await cursor.fetchall()
-    except psycopg.Error as error:
-        raise refused(error) or error from error
 
 
 async def _asyncpg(connection: Any, select: Any, params: Any, of: Any, lock: str) -> Any:
@@ -118,10 +126,8 @@ async def _asyncpg(connection: Any, select: Any, params: Any, of: Any, lock: str
         raise WrongConnection("the connection is closed", do="Pass an open one")
     if not connection.is_in_transaction():
         raise WrongConnection(_NO_TRANSACTION, do=_BEGIN["asyncpg"])
-    try:
+    with _explained():
         return list(await connection.fetch(text, *(params or ())))
-    except Exception as error:
-        raise refused(error) or error from error
 
 
 def _django(connection: Any, select: Any, params: Any, of: Any, lock: str) -> list[Any]:
@@ -130,11 +136,8 @@ def _django(connection: Any, select: Any, params: Any, of: Any, lock: str) -> li
     text = _text(select, of, lock)
     if not connection.in_atomic_block and connection.get_autocommit():
         raise WrongConnection(_NO_TRANSACTION, do=_BEGIN["django"])
-    with connection.cursor() as cursor:
-        try:
-            cursor.execute(text, params)
-        except Exception as error:
-            raise refused(error.__cause__ or error) or error from error  # type: ignore[arg-type]
+    with connection.cursor() as cursor, _explained():
+        cursor.execute(text, params)
         rows: list[Any] = cursor.fetchall()
     return rows
 
@@ -142,8 +145,6 @@ def _django(connection: Any, select: Any, params: Any, of: Any, lock: str) -> li
 # -- SQLAlchemy ------------------------------------------------------------------------------------
 def _sqlalchemy(target: Any, select: Any, params: Any, of: Any, lock: str) -> list[Any]:
     """Run it on a Session or a Connection, which begins a transaction if there is none."""
-    from sqlalchemy.exc import DBAPIError
-
     is_session = hasattr(target, "get_bind")
     connection = target.connection() if is_session else target
     if connection.dialect.name != "postgresql":
@@ -151,15 +152,10 @@ def _sqlalchemy(target: Any, select: Any, params: Any, of: Any, lock: str) -> li
     if getattr(connection.connection.dbapi_connection, "autocommit", False):
         raise WrongConnection(_NO_TRANSACTION, do=_BEGIN["sqlalchemy"])
     statement = _locking(select, of, lock)
-    try:
-        if is_session:
-            # refresh what the session loaded before: until the lock, the row could change
-            options = {"populate_existing": True}
-            result = target.execute(statement, params, execution_options=options)
-        else:
-            result = target.execute(statement, params)
-    except DBAPIError as error:
-        raise refused(error) or error from error
+    # refresh what the session loaded before: until the lock, the row could change
+    options = {"execution_options": {"populate_existing": True}} if is_session else {}
+    with _explained():
+        result = target.execute(statement, params, **options)
     if is_session and _is_one_entity(statement):
         return list(result.unique().scalars())
     return list(result)

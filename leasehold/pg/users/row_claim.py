@@ -58,12 +58,10 @@ def claiming(select: str, of: str | None, lock: str) -> str:
     return f"{select.strip()}\n{LOCKS[check_lock(lock)]} of {of} skip locked"
 
 
-def refused(error: Exception) -> WrongSelect | None:
-    """The error for PostgreSQL's refusal to lock these rows; None if ``error`` is another one."""
-    state = getattr(error, "sqlstate", None) or getattr(
-        getattr(error, "orig", None), "sqlstate", None
-    )
-    text = " ".join(str(getattr(error, "orig", None) or error).split())
+def refused(error: BaseException) -> WrongSelect | None:
+    """The error for PostgreSQL's refusal to lock these rows; None if the driver's ``error`` is
+    another one."""
+    state, text = getattr(error, "sqlstate", None), " ".join(str(error).split())
     if state not in ("0A000", "42P01") or not re.search(
         r"FOR (NO KEY )?(KEY )?(UPDATE|SHARE)", text
     ):
