@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import repeat
 from operator import eq
 from typing import Any, Generic, Protocol
@@ -92,24 +92,16 @@ class EnqueueOn(Protocol):
     ) -> Answers: ...
 
 
+@dataclass(eq=False)
 class Client:
     """What an application can do with jobs without running them."""
 
-    def __init__(
-        self,
-        store: Store,
-        env: Env,
-        settings: Settings,
-        on: EnqueueOn,
-        of_loop: Callable[[], Awaitable[Client]],
-        codec: Codec | None = None,
-    ) -> None:
-        self._store = store
-        self._env = env
-        self._settings = settings
-        self._on = on
-        self._of_loop = of_loop
-        self._codec = codec
+    _store: Store
+    _env: Env
+    _settings: Settings
+    _on: EnqueueOn
+    _of_loop: Callable[[], Awaitable[Client]]
+    _codec: Codec | None = None
 
     async def enqueue(self, request: JobRequest[Any], on: Any = None) -> Job[Any]:
         """Enqueue one job. ``on`` is a connection of the user's: the job joins its transaction."""

@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 
 from leasehold import errors
@@ -27,26 +28,19 @@ from leasehold.telemetry import Emit
 MakeWakeups = Callable[[Callable[[Wake], None], Emit], Wakeups]
 
 
+@dataclass(eq=False)
 class LightNode(Host):
     """Call ``start`` in any thread, which sets ``guard``, and ``stop`` in any thread but the light
-    node's."""
+    node's. The three functions are called in the light node's loop."""
 
-    guard: Guard
+    _located: Callable[[], Awaitable[Settings]]
+    _guard_store: Callable[[Settings, str], Store]
+    _work_store: Callable[[Settings], tuple[Store, MakeWakeups]]
+    _env: Env
+    _version: str
+    guard: Guard = field(init=False)
 
-    def __init__(
-        self,
-        located: Callable[[], Awaitable[Settings]],
-        guard_store: Callable[[Settings, str], Store],
-        work_store: Callable[[Settings], tuple[Store, MakeWakeups]],
-        env: Env,
-        version: str,
-    ) -> None:
-        """The three functions are called in the light node's loop."""
-        self._located = located
-        self._guard_store = guard_store
-        self._work_store = work_store
-        self._env = env
-        self._version = version
+    def __post_init__(self) -> None:
         self._started = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="leasehold-light", daemon=True)

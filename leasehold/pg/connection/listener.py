@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from leasehold import errors, own_tasks
 from leasehold.config import Settings
@@ -28,23 +29,18 @@ _QUEUE_FULL = (
 )
 
 
+@dataclass(eq=False)
 class Listener:
     """Calls ``on_wake`` in the event loop for each notification of this schema's channel."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        env: Env,
-        store: PgStore,
-        on_wake: Callable[[Wake], None],
-        emit: Emit,
-    ) -> None:
-        self._settings = settings
-        self._env = env
-        self._store = store
-        self._pool = store.pool
-        self._on_wake = on_wake
-        self._emit = emit
+    _settings: Settings
+    _env: Env
+    _store: PgStore
+    _on_wake: Callable[[Wake], None]
+    _emit: Emit
+
+    def __post_init__(self) -> None:
+        self._pool = self._store.pool
         self._task: asyncio.Task[None] | None = None
         self._healthy = False
         self._pooled = False

@@ -10,6 +10,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -80,20 +81,13 @@ async def _connected(settings: Settings, given: dict[str, Any]) -> AsyncIterator
             await connection.close()
 
 
+@dataclass(eq=False)
 class _Examiner:
-    def __init__(
-        self,
-        settings: Settings,
-        env: Env,
-        given: dict[str, Any],
-        connection: Link,
-        found: Examination,
-    ) -> None:
-        self._settings = settings
-        self._env = env
-        self._given = given
-        self._one = connection
-        self._found = found
+    _settings: Settings
+    _env: Env
+    _given: dict[str, Any]
+    _one: Link
+    _found: Examination
 
     async def run(self, seconds: float) -> None:
         found = self._found
