@@ -68,7 +68,8 @@ async def on_schedule(site: Site, request: Request) -> Response:
     name, app, act = form.get("name", ""), form.get("app") or None, form.get("act", "")
     operator = await site.operator(request)
     if act == "run":
-        return await _run(site, request, operator, name, app)
+        job = await operator.run_now(name, app)
+        return site.back(request, f"jobs/{job}", f"{name} is queued to run now.")
     if act == "pause":
         said = f"{name} of {await operator.pause(name, app)} is paused."
     elif act == "resume":
@@ -84,13 +85,6 @@ async def on_schedule(site: Site, request: Request) -> Response:
 def _here(request: Request) -> str:
     """The page of schedules on which the form was."""
     return "schedules" + (f"?{request.url.query}" if request.url.query else "")
-
-
-async def _run(
-    site: Site, request: Request, operator: Operator, name: str, app: str | None
-) -> Response:
-    job = await operator.run_now(name, app)
-    return site.back(request, f"jobs/{job}", f"{name} is queued to run now.")
 
 
 async def put_schedule(site: Site, request: Request) -> Response:
@@ -155,15 +149,16 @@ async def on_node(site: Site, request: Request) -> Response:
 
 
 # -- logging in and out ----------------------------------------------------------------------------
-async def ask_login(site: Site, request: Request) -> Response:
-    return await _form(site, request, 200, "")
+async def ask_login(site: Site, request: Request, status: int = 200, wrong: str = "") -> Response:
+    named = bool(site.rules.login and site.rules.login.user)
+    return await site.render(request, "login.html", status, page="", wrong=wrong, by_password=named)
 
 
 async def login(site: Site, request: Request) -> Response:
     gate = site.gate
     who = await gate.enter(request) if gate else None
     if who is None:
-        return await _form(site, request, 403, "Wrong user name, password or token.")
+        return await ask_login(site, request, 403, "Wrong user name, password or token.")
     root = request.scope.get("root_path", "")
     response = RedirectResponse(f"{root}/now", status_code=303)
     cookie = site.sessions.pack(site.sessions.new(who))
@@ -176,8 +171,3 @@ async def logout(site: Site, request: Request) -> Response:
     response = RedirectResponse(f"{root}/login", status_code=303)
     response.delete_cookie(COOKIE, path=root or "/")
     return response
-
-
-async def _form(site: Site, request: Request, status: int, wrong: str) -> Response:
-    named = bool(site.rules.login and site.rules.login.user)
-    return await site.render(request, "login.html", status, page="", wrong=wrong, by_password=named)

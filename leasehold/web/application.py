@@ -112,23 +112,21 @@ def _safely(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
         try:
             return await page(site, request)
         except errors.JobNotFound as error:
-            return await _problem(site, request, 404, "Not found", error)
+            return await _problem(site, request, 404, "Not found", str(error))
         except errors.UsageError as error:
-            return await _problem(site, request, 400, "Invalid request", error)
+            return await _problem(site, request, 400, "Invalid request", str(error))
         except errors.Conflict as error:
-            return await _problem(site, request, 409, "Conflict", error)
+            return await _problem(site, request, 409, "Conflict", str(error))
         except errors.LeaseholdError as error:
             told = database_problem(error)
             title = told.sentence.partition(" LINE ")[0]  # without the statement's text
-            return await site.render(request, "problem.html", 503, page="", title=title, do=told.do)
+            return await _problem(site, request, 503, title, told.do)
 
     return run
 
 
-async def _problem(
-    site: Site, request: Request, status: int, title: str, error: errors.LeaseholdError
-) -> Response:
-    return await site.render(request, "problem.html", status, page="", title=title, do=str(error))
+async def _problem(site: Site, request: Request, status: int, title: str, do: str) -> Response:
+    return await site.render(request, "problem.html", status, page="", title=title, do=do)
 
 
 async def _missing(site: Site, request: Request, error: Exception) -> Response:
@@ -136,11 +134,9 @@ async def _missing(site: Site, request: Request, error: Exception) -> Response:
     if not hasattr(request.state, "session"):  # a static file
         return Response(status_code=status)
     title = "Page not found" if status == 404 else "Not allowed"
-    return await site.render(request, "problem.html", status, page="", title=title, do="")
+    return await _problem(site, request, status, title, "")
 
 
 async def _broken(site: Site, request: Request, error: Exception) -> Response:
-    return await site.render(
-        request, "problem.html", 500, page="", title="Internal error",
-        do="See the log of the dashboard for the traceback.",
-    )  # fmt: skip
+    do = "See the log of the dashboard for the traceback."
+    return await _problem(site, request, 500, "Internal error", do)
