@@ -147,14 +147,10 @@ def _counts(sheet: Sheet, rows: list[CountView]) -> None:
 def _schedules(sheet: Sheet, facts: Facts) -> None:
     for row in facts.schedules:
         labels = (row.app, row.name)
-        late = 0.0
-        if row.next_at is not None and not row.paused:
-            late = max(0.0, (facts.now - row.next_at).total_seconds())
-        ahead = 0.0
-        if row.high_water is not None:
-            ahead = max(0.0, (row.high_water - facts.now).total_seconds())
+        late = facts.ago(row.next_at) if row.next_at and not row.paused else 0.0
+        ahead = (row.high_water - facts.now).total_seconds() if row.high_water else 0.0
         sheet.put("leasehold_schedule_late_seconds", late, *labels)
-        sheet.put("leasehold_schedule_ahead_seconds", ahead, *labels)
+        sheet.put("leasehold_schedule_ahead_seconds", max(0.0, ahead), *labels)
         sheet.put("leasehold_schedule_paused", int(bool(row.paused)), *labels)
 
 
