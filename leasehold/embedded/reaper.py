@@ -84,21 +84,24 @@ def command_line(pid: int) -> list[str] | None:
     return [os.fsdecode(part) for part in raw.split(b"\0") if part]
 
 
+def written_pid(folder: Path) -> int | None:
+    """The pid in the pid file, which may be of a dead process, or of another one."""
+    file = folder / PGDATA / "postmaster.pid"
+    try:
+        return int(file.read_text(errors="replace").splitlines()[0])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
 def server_pid(folder: Path) -> int | None:
     """The live postmaster of this folder, or None.
 
     The pid file only suggests a pid. That process must also name our data directory, so that we
     never signal a process that got the pid later.
     """
-    pgdata = folder / PGDATA
-    try:
-        pid = int((pgdata / "postmaster.pid").read_text(errors="replace").splitlines()[0])
-    except (OSError, IndexError, ValueError):
-        return None
-    arguments = command_line(pid)
-    if arguments is None or str(pgdata) in arguments:
-        return pid
-    return None
+    pid = written_pid(folder)
+    arguments = command_line(pid) if pid is not None else []
+    return pid if arguments is None or str(folder / PGDATA) in arguments else None
 
 
 def stop_server(folder: Path, *, immediate: bool = False) -> bool:

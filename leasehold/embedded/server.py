@@ -34,21 +34,17 @@ DEFAULTS: Mapping[str, str] = {
     # Not "$user": the role has the name of the schema, which is not the place for others' tables.
     "search_path": "public",
 }
+FIXED: Mapping[str, str] = {
+    "listen_addresses": "",
+    "port": str(reaper.PORT),
+    "unix_socket_permissions": "0700",
+    "logging_collector": "off",
+    "log_destination": "stderr",
+}
 # Only leasehold sets these: they decide where the server listens, and who can connect.
-OURS = frozenset(
-    {
-        "config_file",
-        "data_directory",
-        "external_pid_file",
-        "hba_file",
-        "listen_addresses",
-        "logging_collector",
-        "log_destination",
-        "port",
-        "unix_socket_directories",
-        "unix_socket_permissions",
-    }
-)
+OURS = FIXED.keys() | {
+    "config_file", "data_directory", "external_pid_file", "hba_file", "unix_socket_directories",
+}  # fmt: skip
 
 
 class EmbeddedServer:
@@ -266,26 +262,18 @@ class EmbeddedServer:
         when a container restarts. This process holds the server lock, so leasehold's is not alive.
         PostgreSQL itself handles the pid file of a server that was started by hand.
         """
-        pid_file = self._folder.pgdata / "postmaster.pid"
-        try:
-            pid = int(pid_file.read_text(errors="replace").splitlines()[0])
-        except (OSError, IndexError, ValueError):
-            return
-        arguments = reaper.command_line(pid)
+        pid = reaper.written_pid(self._folder.path)
+        arguments = reaper.command_line(pid) if pid is not None else None
         if arguments is None or (arguments and "postgres" in os.path.basename(arguments[0])):
             return
-        pid_file.unlink(missing_ok=True)
+        (self._folder.pgdata / "postmaster.pid").unlink(missing_ok=True)
 
     def _command(self, socket: Path) -> list[str]:
         settings = {
             **DEFAULTS,
             **self._settings,
-            "listen_addresses": "",
-            "port": str(reaper.PORT),
+            **FIXED,
             "unix_socket_directories": str(socket),
-            "unix_socket_permissions": "0700",
-            "logging_collector": "off",
-            "log_destination": "stderr",
         }
         command = [str(self._binaries.postgres), "-D", str(self._folder.pgdata)]
         for name, value in settings.items():
