@@ -32,7 +32,7 @@ async def connect(options: Mapping[str, Any]) -> Link:
     found = None
     try:
         for attempt in attempts:
-            asked.append(asyncio.ensure_future(_one(attempt)))
+            asked.append(asyncio.ensure_future(Link.connect(**attempt, autocommit=True)))
             found = await _first(asked, Tuning.host_head_start_seconds)
             if found is not None:
                 return found
@@ -66,10 +66,6 @@ def one_host_each(options: Mapping[str, Any]) -> list[dict[str, Any]]:
         {**options, **{name: v[i] if len(v) == count else v[0] for name, v in lists.items()}}
         for i in range(count)
     ]
-
-
-async def _one(options: dict[str, Any]) -> Link:
-    return await Link.connect(**options, autocommit=True)
 
 
 async def _first(asked: list[asyncio.Task[Link]], seconds: float | None) -> Link | None:
