@@ -34,6 +34,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Unpack
 from uuid import UUID
 from weakref import WeakSet
@@ -191,13 +192,11 @@ def child_exit(server: Any, worker: Any) -> None:
 
 
 _alive: WeakSet[Certificates] = WeakSet()
-_from_environment: list[Certificates] = []
 
 
+@cache
 def _default() -> Certificates:
-    if not _from_environment:
-        _from_environment.append(certificates())
-    return _from_environment[0]
+    return certificates()
 
 
 def _after_fork_in_child() -> None:
