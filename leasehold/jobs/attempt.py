@@ -119,7 +119,9 @@ class Attempts:
                 outcome = self._sealed(outcome)
             if claim.completed_elsewhere:
                 return await self._check_completion(claim, outcome)
-            return None if claim.lost else _unless_stopping(claim, outcome)
+            if claim.stop_reason == "stopping" and isinstance(outcome, Cancel):
+                return stopped(claim)  # a handler's Cancel then does not cancel the job
+            return None if claim.lost else outcome
         except errors.Unavailable:
             return Snooze(1.0)
         except errors.ServerError as error:  # as in a failover, to a server that is a replica yet
@@ -389,19 +391,8 @@ class Attempts:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _unless_stopping(claim: Claim, outcome: Outcome) -> Outcome:
-    """A Cancel that a handler returns because the worker is stopping does not cancel the job."""
-    if claim.stop_reason == "stopping" and isinstance(outcome, Cancel):
-        return stopped(claim)
-    return outcome
-
-
 def stopped(claim: Claim) -> Outcome:
-    match claim.stop_reason:
-        case "cancel":
-            return Cancel("the worker ended it")
-        case _:
-            return Stopped()
+    return Cancel("the worker ended it") if claim.stop_reason == "cancel" else Stopped()
 
 
 def _from_keyboard() -> bool:

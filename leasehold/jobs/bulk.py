@@ -162,7 +162,7 @@ class Numbered(Sequence[Pair]):
         if self.failed is not None:
             raise self.failed
         try:
-            given = self._context.run(_listed, self._source, count)
+            given = self._context.run(lambda: list(islice(self._source, count)))
             self._add(given)
         except BaseException as error:
             self.failed = error
@@ -205,7 +205,3 @@ def check_job(job: object) -> None:
     """Raise BadJob for what is not a job."""
     if not isinstance(job, JobRequest):
         raise errors.BadJob("not a job", got=job, do="Make one with task.job(...)")
-
-
-def _listed(source: Iterator[JobRequest[Any]], count: int) -> list[JobRequest[Any]]:
-    return list(islice(source, count))

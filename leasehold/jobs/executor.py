@@ -159,10 +159,6 @@ class Executor:
         if late and not self.exclusive:
             self._start_again()
 
-    def _alone_ended(self) -> None:
-        self._alone_running = False
-        self._start_again()
-
     def _start_again(self) -> None:
         for lane in self.lanes.values():
             self.pump(lane)
@@ -177,7 +173,8 @@ class Executor:
         turn = _Turn(self, lane, me)
         if first:
             await self._run(turn, first)
-            self._alone_ended()
+            self._alone_running = False
+            self._start_again()
             return
         began = self._env.boot_now()
         while claim := self._take(lane):
