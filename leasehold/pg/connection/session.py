@@ -90,17 +90,12 @@ class Session:
         Raises ServerError if leasehold cannot work with the server, and Unavailable if it does not
         answer.
         """
-        given = read_dsn(settings.dsn)
-        defaults: dict[str, Any] = {
-            **TCP,
-            "connect_timeout": max(2, round(settings.call_timeout)),
-            "application_name": f"leasehold {role}",
-        }
+        options = connect_options(settings, role)
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + (settings.call_timeout if timeout is None else timeout)
         try:
             async with asyncio.timeout_at(give_up_at):
-                connection = await connect({**defaults, **given})
+                connection = await connect(options)
         except TimeoutError:
             raise errors.Unavailable(
                 "the database did not answer in time",
@@ -221,6 +216,16 @@ class Session:
     async def close(self) -> None:
         self._timer.close()
         await _close(self.connection)
+
+
+def connect_options(settings: Settings, role: str) -> dict[str, Any]:
+    """Return the parts of the DSN, with leasehold's defaults. Raises WrongDsn."""
+    return {
+        **TCP,
+        "connect_timeout": max(2, round(settings.call_timeout)),
+        "application_name": f"leasehold {role}",
+        **read_dsn(settings.dsn),
+    }
 
 
 def read(answer: Answer) -> list[Row]:

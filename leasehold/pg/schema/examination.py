@@ -20,11 +20,10 @@ from leasehold import errors, own_tasks
 from leasehold.config import Settings
 from leasehold.env import Env
 from leasehold.pg.connection.connect import connect, read_iso
-from leasehold.pg.connection.dsn import read_dsn
 from leasehold.pg.connection.fast.exchange import Row
 from leasehold.pg.connection.fast.link import Link
 from leasehold.pg.connection.faults import translate
-from leasehold.pg.connection.session import TCP
+from leasehold.pg.connection.session import connect_options
 from leasehold.pg.schema import migrate
 from leasehold.pg.schema.roles import ADMIN, ROLES, rights
 from leasehold.pg.sql import statement
@@ -50,11 +49,11 @@ async def examine(settings: Settings, env: Env, seconds: float, role: str) -> Ex
     """Query and watch for ``seconds``. Raises ConfigError and WrongDsn; what the database refuses
     becomes part of the result."""
     found = Examination(settings, role)
-    given = read_dsn(settings.dsn)
+    options = connect_options(settings, "doctor")
     try:
         limit = asyncio.timeout(seconds + Tuning.doctor_query_seconds)
-        async with limit, _connected(settings, given) as one:
-            await _Examiner(settings, env, given, one, found).run(seconds)
+        async with limit, _connected(options) as one:
+            await _Examiner(settings, env, options, one, found).run(seconds)
     except TimeoutError:
         found.error = errors.Unavailable("the database did not answer in time")
     except errors.LeaseholdError as error:
@@ -65,13 +64,8 @@ async def examine(settings: Settings, env: Env, seconds: float, role: str) -> Ex
 
 
 @asynccontextmanager
-async def _connected(settings: Settings, given: dict[str, Any]) -> AsyncIterator[Link]:
-    defaults = {
-        **TCP,
-        "connect_timeout": max(2, round(settings.call_timeout)),
-        "application_name": "leasehold doctor",
-    }
-    connection = await connect({**defaults, **given})
+async def _connected(options: dict[str, Any]) -> AsyncIterator[Link]:
+    connection = await connect(options)
     connection.prepare_threshold = None
     try:
         await read_iso(connection)
@@ -85,7 +79,7 @@ async def _connected(settings: Settings, given: dict[str, Any]) -> AsyncIterator
 class _Examiner:
     _settings: Settings
     _env: Env
-    _given: dict[str, Any]
+    _options: dict[str, Any]
     _one: Link
     _found: Examination
 
@@ -127,7 +121,7 @@ class _Examiner:
             self._found.pooler = NEVER
             return
         self._found.pooler = SESSION
-        async with _connected(self._settings, self._given) as two:
+        async with _connected(self._options) as two:
             mine: list[set[int]] = [set(), set()]
             for _ in range(4):
                 for connection, pids in zip((self._one, two), mine, strict=True):
@@ -142,7 +136,7 @@ class _Examiner:
             return  # LISTEN would stay on a server connection that other clients use
         nonce = self._env.new_id().hex
         channel = f"{self._settings.schema[:20]}_doctor_{nonce[-8:]}"
-        async with _connected(self._settings, self._given) as two:
+        async with _connected(self._options) as two:
             await two.execute(f"listen {channel}".encode())
             began = self._env.boot_now()
             heard = asyncio.Event()
