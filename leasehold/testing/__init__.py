@@ -32,20 +32,14 @@ if TYPE_CHECKING:
     from leasehold.testing.immediate import eager
     from leasehold.testing.running import drain, next_runs
 
-_WHERE = {
-    "FakeContext": "contexts",
-    "FakeSyncContext": "contexts",
-    "RivalSession": "databases",
-    "assert_enqueued": "asserting",
-    "clear": "databases",
-    "context": "contexts",
-    "drain": "running",
-    "eager": "immediate",
-    "next_runs": "running",
-    "open_rival_session": "databases",
-    "postgres_dsn": "databases",
-    "sync_context": "contexts",
+_MODULES = {
+    "asserting": "assert_enqueued",
+    "contexts": "FakeContext FakeSyncContext context sync_context",
+    "databases": "RivalSession clear open_rival_session postgres_dsn",
+    "immediate": "eager",
+    "running": "drain next_runs",
 }
+_WHERE = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = [
     "FakeContext",
