@@ -58,8 +58,13 @@ async def leader_gate(scheduler: Any, app: App, name: str) -> AsyncIterator[Lead
     gate = _Gate(scheduler, app)
     lead = app.leader(name, on_gain=gate.open, on_loss=gate.close)
     gate.guard_runs(lead)
-    async with gate.started(), lead:
-        yield lead
+    gate.start()
+    try:
+        async with lead:
+            yield lead
+    finally:
+        gate.stop()
+        await asyncio.sleep(0)  # an AsyncIOScheduler shuts down at its loop's next turn
 
 
 @contextmanager
@@ -111,15 +116,6 @@ class _Gate:
         self._opened = False
 
     # -- the scheduler ---------------------------------------------------------------------------
-    @asynccontextmanager
-    async def started(self) -> AsyncIterator[None]:
-        self.start()
-        try:
-            yield
-        finally:
-            self.stop()
-            await asyncio.sleep(0)  # an AsyncIOScheduler shuts down at its loop's next turn
-
     def start(self) -> None:
         """Start the scheduler paused, or pause it if it is running."""
         if self._scheduler.state == STATE_STOPPED:
