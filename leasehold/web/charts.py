@@ -51,16 +51,11 @@ def _rect(
     ).format(name, x, y, max(width, 0.5), height, radius)
 
 
-def _svg(
-    name: str, width: int, height: int, label: str, parts: Iterable[Markup], stretch: bool = True
-) -> Markup:
+def _svg(name: str, width: int, height: int, label: str, parts: Iterable[Markup]) -> Markup:
     return Markup(
-        '<svg class="{}" viewBox="0 0 {} {}" role="img" aria-label="{}"{}>{}</svg>'
-    ).format(
-        name, width, height, label,
-        Markup(' preserveAspectRatio="none"') if stretch else "",
-        Markup("").join(parts),
-    )  # fmt: skip
+        '<svg class="{}" viewBox="0 0 {} {}" role="img" aria-label="{}" preserveAspectRatio="none">'
+        "{}</svg>"
+    ).format(name, width, height, label, Markup("").join(parts))
 
 
 def strip(moments: Sequence[datetime], start: datetime, crowded: bool, words: str) -> Markup:
