@@ -138,26 +138,19 @@ class Child:
         return f"exit code {code}"
 
 
+@dataclass(eq=False)
 class Supervisor:
     """Keeps ``processes`` children of ``command`` running until it is told to stop."""
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        processes: int,
-        settings: Settings,
-        env: Env,
-        environ: Mapping[str, str] | None = None,
-    ) -> None:
-        self._command = list(command)
-        self._environ = dict(environ or {})
-        self._processes = processes
-        self._settings = settings
-        self._env = env
-        self._children: dict[int, Child] = {}
-        self._stopping = asyncio.Event()
-        self._reaped = asyncio.Event()
-        self._forced = False
+    _command: Sequence[str]
+    _processes: int
+    _settings: Settings
+    _env: Env
+    _environ: Mapping[str, str]
+    _children: dict[int, Child] = field(default_factory=dict)
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _reaped: asyncio.Event = field(default_factory=asyncio.Event)
+    _forced: bool = False
 
     async def run(self) -> int:
         """Run until a signal arrives. Returns the exit status."""
