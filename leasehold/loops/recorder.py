@@ -44,28 +44,19 @@ class Recorder(Service):
         self._store = store
         self._buffer: deque[Entry] = deque(maxlen=Tuning.event_buffer)
         self._bytes = BatchSize(Limits.batch_bytes)
-        self._identity: NodeIdentity | None = None
-        self._me: tuple[str, str | None] = (f"{env.host}:{env.pid}:-", None)
+        self.identity: NodeIdentity | None = None
+        """The node's identity, which the node sets again after each self-fencing."""
         self._rests = False
         self.wake: Callable[[], None] = lambda: None
         """Runs ``tick`` now. Can be called from any thread."""
 
-    @property
-    def identity(self) -> NodeIdentity | None:
-        """The node's identity, which the node sets again after each self-fencing."""
-        return self._identity
-
-    @identity.setter
-    def identity(self, me: NodeIdentity) -> None:
-        self._identity = me
-        self._me = me.worker_id, str(me.id)
-
     def emit(self, kind: str, **fields: Any) -> None:
         event = telemetry.make_event(kind, fields, self._env.boot_now())
-        worker_id, node = self._me  # one step: another thread may set it
+        me = self.identity  # one step: another thread may set it
+        worker_id = me.worker_id if me else f"{self._env.host}:{self._env.pid}:-"
         telemetry.log(event, worker_id)
         if event.stored:
-            self._buffer.append((event, worker_id, node))
+            self._buffer.append((event, worker_id, str(me.id) if me else None))
             if self._rests:
                 self._rests = False
                 self.wake()
