@@ -89,9 +89,9 @@ def translate(error: Exception, *, sent: bool) -> errors.LeaseholdError:
         return errors.Unavailable(
             "the database cannot do this now", got=text, sent=sent, do="Try again"
         )
-    if state == "54000" and (known := _AT_LIMIT.get(_source(error))):
+    if state == "54000" and (known := _AT_LIMIT.get(_told(error, "source_function"))):
         return errors.Unavailable(known[0], got=text, do=known[1])
-    if state == "23505" and "job_key" in text + _constraint(error):
+    if state == "23505" and "job_key" in text + _told(error, "constraint_name"):
         return errors.UniqueConflict(
             "another job holds the unique key",
             got=text,
@@ -138,16 +138,10 @@ def translate(error: Exception, *, sent: bool) -> errors.LeaseholdError:
     )
 
 
-def _source(error: Exception) -> str:
-    """Return the server function that raised the error. The message may be in any language."""
-    return getattr(getattr(error, "diag", None), "source_function", None) or ""
-
-
-def _constraint(error: Exception) -> str:
-    diagnosis = getattr(error, "diag", None)
-    return (
-        getattr(diagnosis, "constraint_name", None) or getattr(error, "constraint_name", None) or ""
-    )
+def _told(error: Exception, name: str) -> str:
+    """Return what the server tells beside the message, which may be in any language: psycopg has it
+    in ``diag``, asyncpg in the error."""
+    return getattr(getattr(error, "diag", error), name, None) or ""
 
 
 def _what(kind: type[errors.LeaseholdError]) -> str:
