@@ -63,7 +63,8 @@ def backend_pid(connection: Any) -> int:
     if hasattr(connection, "get_bind"):  # a SQLAlchemy Session
         connection = connection.connection()
     if hasattr(connection, "exec_driver_sql") and hasattr(connection, "dialect"):
-        row = connection.exec_driver_sql(_WHO).first() if _is_sync(connection) else None
+        is_sync = not hasattr(connection, "run_sync")
+        row = connection.exec_driver_sql(_WHO).first() if is_sync else None
     elif hasattr(connection, "vendor"):  # Django
         with connection.cursor() as cursor:
             cursor.execute(_WHO)
@@ -80,7 +81,3 @@ def backend_pid(connection: Any) -> int:
             do="Pass the result of its `select pg_backend_pid()`",
         )
     return int(row[0])
-
-
-def _is_sync(connection: Any) -> bool:
-    return not hasattr(connection, "run_sync")

@@ -12,7 +12,7 @@ from typing import Any
 
 from leasehold.errors import Unavailable
 from leasehold.model.lock_key import LockKey
-from leasehold.pg.users.user import Rows, UserConnections
+from leasehold.pg.users.user import UserConnections
 from leasehold.tuning import Tuning
 
 
@@ -39,12 +39,11 @@ async def lock_on(
         "check": check,
     }
     if wait is None:
-        rows = await _take(users, connection, params)
-        return bool(rows[0][0]), bool(rows[0][1])
+        return await _take(users, connection, params)
     limit = wait + Tuning.wait_margin_seconds
     with _timer(limit, await _ender(connection)) as late:
         try:
-            rows = await _take(users, connection, params)
+            return await _take(users, connection, params)
         except Exception as error:
             if late():
                 raise Unavailable(
@@ -52,11 +51,11 @@ async def lock_on(
                     sent=True,
                 ) from error
             raise
-    return bool(rows[0][0]), bool(rows[0][1])
 
 
-async def _take(users: UserConnections, connection: Any, params: dict[str, Any]) -> Rows:
-    return await users.fetch(connection, "user/advisory_lock", params)
+async def _take(users: UserConnections, on: Any, params: dict[str, Any]) -> tuple[bool, bool]:
+    [[got, shown]] = await users.fetch(on, "user/advisory_lock", params)
+    return bool(got), bool(shown)
 
 
 @contextmanager
