@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -586,11 +586,8 @@ class App(Home):
     async def _lifespan(
         self, asgi_app: Any, wrap: Any, execute: bool, queues: Mapping[str, int] | None
     ) -> AsyncIterator[Any]:
-        if wrap is None:
-            async with self.node(execute=execute, queues=queues):
-                yield None
-            return
-        async with wrap(asgi_app) as state, self.node(execute=execute, queues=queues):
+        outside = wrap(asgi_app) if wrap else nullcontext()
+        async with outside as state, self.node(execute=execute, queues=queues):
             yield state
 
     def __repr__(self) -> str:

@@ -64,16 +64,13 @@ class Desk:
         Unavailable if it does not answer within ``call_timeout`` seconds."""
         while leader and self._stopping:  # noqa: ASYNC110 - set by another thread
             await asyncio.sleep(0.05)
-        if guard := self._of_node():
-            return guard
+        self._after_fork()
+        if self._nodes:
+            return self._nodes[-1]
         while (guard := self._join_light()) is None:
             await self._located()  # first: it may change the settings
             await asyncio.wrap_future(self._begin())
         return guard
-
-    def _of_node(self) -> Guard | None:
-        self._after_fork()
-        return self._nodes[-1] if self._nodes else None
 
     def _join_light(self) -> Guard | None:
         """Return the guard of the light node that already runs, if there is one."""

@@ -14,12 +14,6 @@ from leasehold.lease.bids import Patience
 from leasehold.model.moments import Duration, checked_timeout
 
 
-def patience_of(timeout: float | None) -> tuple[Patience, float | None]:
-    """Return the patience and the time limit in seconds. A timeout of 0 is one attempt without a
-    time limit."""
-    return (Patience.TRY, None) if timeout == 0 else (Patience.WAIT, timeout)
-
-
 class Lock(Held):
     """One use of a lock. At most one process holds it, among all that use the schema::
 
@@ -79,7 +73,9 @@ class Lock(Held):
                 await lock.release()
         """
         seconds = checked_timeout(timeout)
-        if not await self._win(*patience_of(seconds)):
+        # 0: one attempt, without a time limit
+        patience = Patience.TRY if seconds == 0 else Patience.WAIT
+        if not await self._win(patience, seconds or None):
             raise LockNotAcquired(
                 f"the lock {self.name!r} was not free within {seconds:g} s",
                 do="Try again later, or pass a longer timeout",
