@@ -10,7 +10,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 import click
 
@@ -32,8 +31,6 @@ def show_json(value: Any, *, line: bool = False) -> None:
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
-    if isinstance(value, UUID):
-        return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     return str(value)
