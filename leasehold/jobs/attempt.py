@@ -194,7 +194,7 @@ class Attempts:
             )
         claim.stop = None
         # the job may have been stopped, or the lease may have expired, in the meantime
-        return not claim.stopping and self._may_start(claim, self._env.boot_now())
+        return not claim.stop_reason and self._may_start(claim, self._env.boot_now())
 
     async def _spanned(self, work: Awaitable[Outcome], claim: Claim) -> Outcome:
         with running(claim.job, self.worker_id) as attempt:

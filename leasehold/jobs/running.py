@@ -54,10 +54,6 @@ class Claim:
                 self._cancelled.set()
         return self._cancelled
 
-    @property
-    def stopping(self) -> bool:
-        return bool(self.stop_reason)
-
     deadlines: tuple[DueLevel, ...] = ()
     """As of the start of the run."""
 

@@ -80,12 +80,8 @@ def _later(
         yield f"Its handler snoozed it; it continues {_when(left)}."
     else:
         yield f"It was scheduled for later: it is due {_when(left)}."
-    if left < -5 and not _led(nodes):
+    if left < -5 and not any((node.info or {}).get("leads") for node in nodes):
         yield "No live node leads: nobody makes due jobs available."
-
-
-def _led(nodes: list[NodeView]) -> bool:
-    return any((node.info or {}).get("leads") for node in nodes)
 
 
 def _when(seconds: float) -> str:
