@@ -97,9 +97,7 @@ async def standing_deadline(
 def _levels(app: Home, due: Due, on_breach: Any) -> tuple[Level, ...]:
     if isinstance(due, datetime):
         due = Deadline(at=due, on_breach=on_breach)
-    elif isinstance(due, timedelta):
-        due = Deadline(seconds=due.total_seconds(), on_breach=on_breach)
-    elif isinstance(due, (int, float)) and not isinstance(due, bool):
+    elif isinstance(due, (timedelta, int, float)) and not isinstance(due, bool):
         due = Deadline(seconds=due, on_breach=on_breach)
     elif on_breach is not None:
         raise BadDeadline(
