@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from binascii import Error as BadBase64
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -221,7 +220,7 @@ def _basic(request: Request) -> tuple[str, str] | None:
         return None
     try:
         name, colon, secret = base64.b64decode(value, validate=True).decode().partition(":")
-    except (ValueError, BadBase64):
+    except ValueError:
         return None
     return (name, secret) if colon else None
 
