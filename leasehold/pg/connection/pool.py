@@ -101,9 +101,8 @@ class Pool:
 
     async def _fetch(self, name: str, params: Params, seconds: float) -> list[Row]:
         """Wait for a session, and run one statement on it."""
-        give_up_at = self.now() + seconds
-        session = await self._session(give_up_at, seconds)
-        return await self._fetch_on(session, name, params, give_up_at - self.now())
+        session, left = await self._session(seconds)
+        return await self._fetch_on(session, name, params, left)
 
     async def _fetch_on(
         self, session: Session, name: str, params: Params, left: float
@@ -128,23 +127,19 @@ class Pool:
             await self._drop(session)
 
     async def _copy(self, name: str, rows: Iterable[str], most: int, most_bytes: int) -> None:
-        seconds = self._settings.call_timeout
-        give_up_at = self.now() + seconds
-        session = await self._session(give_up_at, seconds)
+        session, left = await self._session(self._settings.call_timeout)
         try:
             self.statements += 1
-            await session.copy(name, rows, give_up_at - self.now(), most, most_bytes)
+            await session.copy(name, rows, left, most, most_bytes)
         finally:
             self._give_back(session)
 
     async def _listen(self) -> ServerFacts:
-        seconds = self._settings.call_timeout
-        give_up_at = self.now() + seconds
-        session = await self._session(give_up_at, seconds)
+        session, left = await self._session(self._settings.call_timeout)
         try:
             if not session.facts.pooled:
                 self.statements += 1
-                await session.listen(self._tell, give_up_at - self.now())
+                await session.listen(self._tell, left)
             return session.facts
         finally:
             self._give_back(session)
@@ -153,14 +148,16 @@ class Pool:
         for ear in list(self._ears):
             ear(text)
 
-    async def _session(self, give_up_at: float, seconds: float) -> Session:
-        """Wait for a session. Give it back with ``_give_back``."""
+    async def _session(self, seconds: float) -> tuple[Session, float]:
+        """Wait for a session, at most ``seconds``. Return it and how many of them are left. Give it
+        back with ``_give_back``."""
+        give_up_at = self.now() + seconds
         if self._turn.locked():
             await self._wait_turn(give_up_at, seconds)
         else:
             await self._turn.acquire()  # does not wait
         try:
-            return await self._take(give_up_at - self.now())
+            return await self._take(give_up_at - self.now()), give_up_at - self.now()
         except BaseException:
             self._turn.release()
             raise
