@@ -44,7 +44,11 @@ def lock(
     exit status is that of COMMAND. If the holder's machine dies, the lock becomes free when its
     lease expires. COMMAND gets LEASEHOLD_LOCK_TOKEN, a number that grows with each run.
     """
-    from leasehold.app import App
-    from leasehold.cli.locking import run_locked
+    import asyncio
 
-    sys.exit(run_locked(App(**database()), name, command, wait, grace, 1 if fail else 0))
+    from leasehold.app import App
+    from leasehold.cli.locking import Runner
+
+    app = App(**database())
+    runner = Runner(app, name, command, app.settings.timings.grace if grace is None else grace)
+    sys.exit(asyncio.run(runner.run(wait, 1 if fail else 0)))

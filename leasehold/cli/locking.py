@@ -24,20 +24,7 @@ _FORWARDED = tuple(
 )
 
 
-def run_locked(
-    app: App,
-    name: str,
-    command: tuple[str, ...],
-    wait: float | None,
-    grace: float | None,
-    loser: int,
-) -> int:
-    """Run the command and return its exit status, or ``loser`` if another process has the lock."""
-    runner = _Runner(app, name, command, app.settings.timings.grace if grace is None else grace)
-    return asyncio.run(runner.run(wait, loser))
-
-
-class _Runner:
+class Runner:
     """One run. Signals go to the command; before it starts, they end the wait."""
 
     def __init__(self, app: App, name: str, command: tuple[str, ...], grace: float) -> None:
@@ -49,6 +36,8 @@ class _Runner:
         self._signal: int | None = None
 
     async def run(self, wait: float | None, loser: int) -> int:
+        """Run the command and return its exit status, or ``loser`` if another process has the
+        lock."""
         me = asyncio.current_task()
         assert me
         loop = asyncio.get_running_loop()

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from leasehold import App
 from leasehold.app.metrics import Exposition, as_text
-from leasehold.cli.locking import _Runner
+from leasehold.cli.locking import Runner
 from leasehold.watch.metric_names import COUNTER, METRICS
 from leasehold.watch.metrics import Sheet, read_metrics
 from tests.services.sessions import Two, two_processes
@@ -98,7 +98,7 @@ async def test_the_holder_of_a_lock_is_named_also_where_nothing_says_since_when(
 
     async def holder() -> str:
         try:
-            return await _Runner(app, "nightly", ("true",), 1.0)._holder()
+            return await Runner(app, "nightly", ("true",), 1.0)._holder()
         finally:
             await sql("delete from leasehold.leader where name = 'lock:nightly'")
 
