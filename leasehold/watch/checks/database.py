@@ -32,7 +32,6 @@ _PLAIN = (
 
 # -- who and where ---------------------------------------------------------------------------------
 @examined(
-    "server",
     "The server is too old, a replica, or read-only.",
     "Give the primary's address, or add target_session_attrs=read-write to the DSN",
 )
@@ -48,16 +47,13 @@ def _server(found: Examination) -> Iterator[str | Said]:
         yield fine(f"{name}, database {server['database']!r} as {server['role']!r}")
 
 
-@examined(
-    "encryption", f"{_PLAIN}.", "Add sslmode=verify-full (and sslrootcert=…) to the DSN", level=NOTE
-)
+@examined(f"{_PLAIN}.", "Add sslmode=verify-full (and sslrootcert=…) to the DSN", level=NOTE)
 def _encryption(found: Examination) -> Iterator[str | Said]:
     if not (found.server["encrypted"] or found.server["local"]):
         yield _PLAIN
 
 
 @examined(
-    "privileges",
     "The login lacks a privilege that its role needs, or (a note) it is a superuser.",
     "leasehold schema sql --roles | psql; then: grant {group} to {login}",
 )
@@ -83,7 +79,6 @@ def _privileges(found: Examination) -> Iterator[str | Said]:
 
 
 @examined(
-    "schema",
     "The schema is missing, or differs from a new one.",
     "leasehold schema verify lists every difference. Undo manual changes by hand, and run "
     "leasehold schema apply for missing migrations",
@@ -106,7 +101,6 @@ def _schema(found: Examination) -> Iterator[str | Said]:
 
 # -- the connection --------------------------------------------------------------------------------
 @examined(
-    "pooler",
     "The connection goes through a pooler: nodes poll, and session advisory locks are refused.",
     "For wake-ups within milliseconds, give the workers a DSN that goes to PostgreSQL directly",
     level=NOTE,
@@ -124,7 +118,6 @@ def _pooler(found: Examination) -> Iterator[str | Said]:
 
 
 @examined(
-    "listen",
     "A notification that the doctor sends to itself does not arrive.",
     "Connect to PostgreSQL directly, not through a pooler; or accept polling: "
     "LEASEHOLD_LISTEN=false",
@@ -142,7 +135,6 @@ def _listen(found: Examination) -> Iterator[str | Said]:
 
 
 @examined(
-    "timeline",
     "The server does not report its timeline, as on some managed services. Where a server hides "
     "it, a person must step in after a failover that loses commits.",
     f"Only after such a failover: {_LIFT}",
@@ -159,9 +151,7 @@ def _timeline(found: Examination) -> Iterator[str | Said]:
             yield fine(f"The server reports its timeline: {tokens.server}")
 
 
-@examined(
-    "tokens", "Tokens would repeat, because the data was moved here without its sequences.", _LIFT
-)
+@examined("Tokens would repeat, because the data was moved here without its sequences.", _LIFT)
 def _tokens(found: Examination) -> Iterator[str | Said]:
     if not found.schema_number or "timeline" in found.skipped:
         return  # the finding on privileges says what is missing
@@ -178,7 +168,6 @@ def _tokens(found: Examination) -> Iterator[str | Said]:
 
 
 @examined(
-    "synchronous_commit",
     "Acknowledged commits can be lost, because of this setting, fsync or full_page_writes.",
     "In psql: alter role {role} set synchronous_commit = 'on'",
 )
@@ -208,7 +197,6 @@ def _synchronous_commit(found: Examination) -> Iterator[str | Said]:
 
 
 @examined(
-    "isolation",
     "Behind a pooler, where leasehold's sessions cannot set it, the role's default isolation level "
     "is not read committed.",
     "In psql: alter role {role} set default_transaction_isolation = 'read committed'  "
@@ -225,7 +213,6 @@ def _isolation(found: Examination) -> Iterator[str | Said]:
 
 
 @examined(
-    "timeouts",
     "Behind a pooler, where leasehold cannot set its own, the role's timeouts end leasehold's "
     "statements, or (a note) the locks of a host that is cut off stay.",
     "In psql: alter role {role} set {name} = '30s'",
@@ -257,7 +244,6 @@ def _timeouts(found: Examination) -> Iterator[str | Said]:
 
 
 @examined(
-    "keepalives",
     "This host would notice a dead connection late, or (a note) the server would.",
     "Remove tcp_user_timeout and keepalives… from the DSN: leasehold's own values are 2 s",
 )
@@ -289,7 +275,6 @@ def _keepalives(found: Examination) -> Iterator[str | Said]:
 
 # -- clocks ----------------------------------------------------------------------------------------
 @examined(
-    "clock",
     f"The server's clock differs from this host's by more than {FAR_OFFSET_SECONDS:g} s, or (a "
     f"note) by more than {OFFSET_SECONDS:g} s.",
     "Synchronise both hosts' clocks: timedatectl set-ntp true, or chronyc makestep",
@@ -311,7 +296,6 @@ def _clock(found: Examination) -> Iterator[str | Said]:
 
 
 @examined(
-    "clock_step",
     "The server's clock stepped while the doctor watched it.",
     "Let chrony slew instead of step (makestep only at the start), and look at the hypervisor's "
     "time synchronisation",
@@ -324,7 +308,6 @@ def _clock_step(found: Examination) -> Iterator[str | Said]:
 
 
 @examined(
-    "clock_rate",
     f"The server's clock and this host's drift apart by more than {CLOCK_RATE_ERROR:.1%}.",
     "Fix the clock source of the host whose clock drifts: "
     "cat /sys/devices/system/clocksource/*/current_clocksource",
@@ -344,7 +327,6 @@ def _clock_rate(found: Examination) -> Iterator[str | Said]:
 
 # -- the database's state, and the nodes -----------------------------------------------------------
 @examined(
-    "connections",
     "The server, the role or the database has few connections left.",
     "Raise the limit, or put a pooler in front",
 )
@@ -374,7 +356,6 @@ def _connections(found: Examination) -> Iterator[str | Said]:
 
 
 @examined(
-    "autovacuum",
     "Autovacuum is off, or does not keep up with a table.",
     "In psql: vacuum (verbose) {table}; see also xmin_pinned",
 )
@@ -397,7 +378,6 @@ def _autovacuum(found: Examination) -> Iterator[str | Said]:
 
 
 @examined(
-    "recover_within",
     "The setting is too short for the round trips and renewals that the doctor watched, or nodes "
     "use different values.",
     "LEASEHOLD_RECOVER_WITHIN={seconds} in every process",

@@ -16,7 +16,6 @@ from leasehold.watch.finding import NOTE
 
 # -- the house -------------------------------------------------------------------------------------
 @check(
-    "service_failed",
     "A service of leasehold failed within the last ten minutes.",
     "leasehold events --kind service_failed",
     page="events?kind=service_failed",
@@ -31,7 +30,6 @@ def _service_failed(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "wakeups_lost",
     "A node gets no wake-ups and polls instead: LISTEN does not work.",
     "leasehold events --kind listen_lost says why. If you want polling, set LEASEHOLD_LISTEN=0",
     page="nodes", alert="info", alert_after="1m",
@@ -46,7 +44,6 @@ def _wakeups_lost(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "polling",
     "Nodes connect through a pooler, which forwards no notifications, so they poll for new jobs.",
     "If jobs must start within milliseconds, give the workers a direct connection. Otherwise do "
     "nothing",
@@ -64,7 +61,6 @@ def _polling(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "cannot_start",
     "A node cannot start the processes or threads that its handlers run in.",
     "Its jobs return to the queue and wait. Raise its limits (ulimit -n, ulimit -u, memory), or "
     "give it fewer slots",
@@ -81,7 +77,6 @@ def _cannot_start(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "xmin_pinned",
     "A transaction has been open for longer than pin_seconds (300 by default), or a replication "
     "slot that nobody uses is old: vacuum cannot remove dead rows, and tables grow.",
     "End the transaction, or drop the replication slot",
@@ -110,7 +105,6 @@ def _xmin_pinned(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "clock_jumped",
     "The database's clock was moved within the last ten minutes.",
     "Leases do not depend on it; schedules and deadlines follow it. Check the server's time "
     "synchronisation",
@@ -128,7 +122,6 @@ def _clock_jumped(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "versions_differ",
     "Live nodes run different versions of leasehold.",
     "Normal during a deployment; otherwise upgrade all nodes to the same version (leasehold nodes)",
     page="nodes", alert="info", alert_after="1h", doctor=True,

@@ -13,7 +13,6 @@ from leasehold.watch.facts import Facts
 
 # -- jobs ------------------------------------------------------------------------------------------
 @check(
-    "jobs_discarded",
     "Jobs of a task were discarded within the last ten minutes: at least "
     f"{DISCARDED_SHARE:.0%} of its jobs that finished in that time. For a task with fewer than a "
     "hundred jobs in ten minutes, that is every discarded job.",
@@ -33,7 +32,6 @@ def _jobs_discarded(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "jobs_failing",
     f"At least {FAILED_FEWEST} attempts of a task failed within the last ten minutes and will be "
     f"retried, and they are at least {FAILED_SHARE:.0%} of all its attempts in that time.",
     "leasehold jobs --state retryable --task {task} shows the errors",
@@ -52,7 +50,6 @@ def _jobs_failing(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "job_quarantined",
     "Jobs are in quarantine: each was running when its worker died, max_crashes times (3 by "
     "default).",
     "leasehold jobs --state quarantined; once fixed: leasehold jobs retry ID",
@@ -65,7 +62,6 @@ def _job_quarantined(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "job_overdue",
     "A job has been running for longer than its timeout, or for more than an hour if it has none.",
     "leasehold jobs cancel {job}, or give its task requeue_after=…",
     page="jobs?q=state:running",
@@ -85,7 +81,6 @@ def _job_overdue(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "task_unknown",
     "Jobs are held back because no live node knows their task, or its version.",
     "Start a worker of a release that defines it; the jobs then run by themselves",
     page="jobs?q=state:scheduled", shared=True,
@@ -98,7 +93,6 @@ def _task_unknown(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "job_unreadable",
     "A worker could not read a job's arguments within the last ten minutes. The job is held back.",
     "It is tried again every five minutes. If no worker will ever be able to read it: "
     "leasehold jobs cancel {job}",
@@ -118,7 +112,6 @@ def _worked(facts: Facts) -> set[str]:
 
 
 @check(
-    "queue_unworked",
     "A queue has available jobs, but no live node runs them.",
     "Start a worker (leasehold worker MODULE:APP, flask leasehold worker, or manage.py "
     "leasehold_worker) with --queue {queue}=10",
@@ -131,7 +124,6 @@ def _queue_unworked(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "queue_overdue",
     "A job of a queue that live nodes work has been due for longer than overdue_seconds (60 by "
     "default) and waits for a free slot.",
     "Add workers or slots (--queue {queue}=SLOTS), or see what the running jobs do. If such a wait "

@@ -27,7 +27,6 @@ _TAKEOVER = 1.5
 
 # -- nodes -----------------------------------------------------------------------------------------
 @check(
-    "no_live_node",
     "No process is running: no schedules fire and no jobs run.",
     "Start one: your web application with app.lifespan or gunicorn's hooks, or a worker with "
     "leasehold worker MODULE:APP, flask leasehold worker or manage.py leasehold_worker",
@@ -39,7 +38,6 @@ def _no_live_node(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "node_silent",
     "A node has not renewed its lease for longer than the lease.",
     "If its process is gone, the leader frees its jobs. If the node stays listed, check whether "
     "its process is stopped or cut off from the database",
@@ -55,7 +53,6 @@ def _node_silent(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "renewal_late",
     "A node has missed three renewals of its lease in a row.",
     "Its process is frozen or stopped, or gets no answer from the database: look for renew_failed "
     "in its log. It stops its own work before its lease ends",
@@ -72,7 +69,6 @@ def _renewal_late(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "node_died",
     "A node died: the leader saw it silent for a whole lease, or its parent saw the process end. "
     "It is a problem for ten minutes, then a note until someone acknowledges it, or for a day.",
     "Look for the cause in leasehold events and in the workers' own logs. To acknowledge: "
@@ -99,7 +95,6 @@ def _node_died(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "crash_loop",
     f"At least {CRASH_LOOP_DEATHS} nodes of one application died within "
     f"{CRASH_LOOP_SECONDS / 60:g} minutes, and nobody has acknowledged them.",
     "Something keeps killing the workers: a job, memory, the host. See their logs, and "
@@ -118,7 +113,6 @@ def _crash_loop(facts: Facts) -> Iterator[str | Said]:
 
 # -- leaders and locks -----------------------------------------------------------------------------
 @check(
-    "no_leader",
     "An application has live nodes, but has had no leader for longer than a takeover may take.",
     "A live node takes over within recover_within; if none does, look at its log",
     page="leaders", alert="critical",
@@ -141,7 +135,6 @@ def _no_leader(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "leader_silent",
     "A leader has not renewed its lease for longer than the lease, and nobody has taken over.",
     "A live node takes over within recover_within; if none does, start one",
     page="leaders", alert="critical",
@@ -173,7 +166,6 @@ def claimants(facts: Facts) -> dict[str, list[NodeView]]:
 
 
 @check(
-    "two_claimants",
     "Two live processes both report that they lead. The fence lets only one of them write.",
     "See leasehold leaders, and check the clocks of their machines",
     page="leaders", alert="critical",
@@ -186,7 +178,6 @@ def _two_claimants(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "lock_lost",
     "Within the last ten minutes, a process lost a lock that it held.",
     "The process was told through `lost` and LostLock. To see who holds the lock now: leasehold "
     "locks",

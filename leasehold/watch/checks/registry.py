@@ -87,10 +87,11 @@ CHECKS: dict[str, Check] = {}
 """All checks by kind, in the order in which people read their problems."""
 
 
-def check(kind: str, meaning: str, hint: str, **options: Any) -> Callable[[Find], Find]:
-    """Declare the decorated function as a check."""
+def check(meaning: str, hint: str, **options: Any) -> Callable[[Find], Find]:
+    """Declare the decorated function as a check. Its name, after the underscore, is the kind."""
 
     def declare(find: Find) -> Find:
+        kind = find.__name__.removeprefix("_")
         CHECKS[kind] = Check(kind, meaning, hint, find, **options)
         return find
 

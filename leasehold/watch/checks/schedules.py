@@ -15,7 +15,6 @@ from leasehold.watch.finding import NOTE, WRONG
 
 # -- schedules and deadlines -----------------------------------------------------------------------
 @check(
-    "schedule_silent",
     f"A schedule was due {SILENT_SCHEDULE_SECONDS:g} seconds ago, and that moment is undecided.",
     "Check that this application has a live node that leads: leasehold leaders",
     page="schedules", alert="critical",
@@ -31,7 +30,6 @@ def _schedule_silent(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "schedule_ahead",
     "The last tick of a schedule is ahead of the database's clock.",
     "The database's clock was set back. The schedule continues when the clock has caught up",
     page="schedules",
@@ -50,7 +48,6 @@ def _schedule_ahead(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "schedule_failing",
     "The newest job of a schedule was discarded or quarantined, and none of the jobs of its last "
     "five ticks completed within ten minutes.",
     "leasehold jobs show {job}; once the cause is fixed: leasehold jobs retry {job}",
@@ -67,7 +64,6 @@ def _schedule_failing(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "tick_missed",
     "A schedule missed moments within the last ten minutes: they were later than its grace, and "
     f"its `missed` option does not run them. It is only a note if the schedule was paused then, or "
     f"if no node was running for at most {RESTART_SECONDS:g} seconds, as in a deployment.",
@@ -102,7 +98,6 @@ def _cause(event: EventView) -> tuple[str, bool]:
 
 
 @check(
-    "schedule_paused",
     "A person paused a schedule.",
     "To resume it: leasehold schedules resume {name}",
     level=NOTE, page="schedules",
@@ -114,7 +109,6 @@ def _schedule_paused(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "deadline_breached",
     "A deadline passed within the last ten minutes.",
     "Its callback {callback!r} was enqueued. See leasehold deadlines --state breached",
     page="deadlines?state=breached", shared=True,
@@ -131,7 +125,6 @@ def _deadline_breached(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "breach_unhandled",
     "A deadline was missed within the last seven days, and its callback has not succeeded: it "
     "waits for a task that no live node knows, or it ended without success.",
     "Start a worker of a release that defines it, on the queue of that task",
