@@ -8,30 +8,20 @@ import psycopg
 
 from leasehold import errors
 
-_BY_STATE: dict[str, type[errors.LeaseholdError]] = {
-    "28P01": errors.WrongPassword,
-    "28000": errors.WrongPassword,
-    "3D000": errors.WrongDsn,
-    "42501": errors.PermissionDenied,
-    "25006": errors.ReadOnlyServer,
-    "3F000": errors.SchemaMissing,
-    "42P01": errors.SchemaMissing,
-    "42883": errors.SchemaMissing,
-    "42703": errors.SchemaTooOld,
-    "40001": errors.Conflict,
-    "40P01": errors.Conflict,
-    "55P03": errors.Conflict,
-    "57014": errors.Conflict,
-    "22023": errors.BadJob,
-    "22003": errors.BadJob,
-    "22P02": errors.BadPayload,
-    "LH002": errors.BadDeadline,
-    "22007": errors.BadJob,
-    "22008": errors.BadJob,
-    "54000": errors.BadPayload,
-    "54001": errors.BadPayload,
+_STATES: dict[type[errors.LeaseholdError], str] = {
+    errors.WrongPassword: "28P01 28000",
+    errors.WrongDsn: "3D000",
+    errors.PermissionDenied: "42501",
+    errors.ReadOnlyServer: "25006",
+    errors.SchemaMissing: "3F000 42P01 42883",
+    errors.SchemaTooOld: "42703",
+    errors.Conflict: "40001 40P01 55P03 57014",
+    errors.BadJob: "22003 22007 22008 22023",
+    errors.BadPayload: "22P02 54000 54001",
+    errors.BadDeadline: "LH002",
 }
-
+"""The SQLSTATEs of each class."""
+_BY_STATE = {state: kind for kind, states in _STATES.items() for state in states.split()}
 _ENDED = ("XX000", "25P03", "25P04")
 """An internal error, and sessions that the server ended because a transaction was idle or long."""
 _NO_MORE_IDS = (
