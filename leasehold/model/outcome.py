@@ -120,26 +120,24 @@ def decide(job: ClaimedJob, outcome: Outcome, backoff: Backoff, draw: float) -> 
         case Discard(reason):
             return Decision(State.DISCARDED, error=_text(reason))
         case Snooze(seconds):
-            return Decision(
-                State.SCHEDULED, run_in=in_seconds(seconds), counts=False, held_because="snoozed"
-            )
+            return _held("snoozed", in_seconds(seconds))
         case Stopped():
-            return Decision(State.SCHEDULED, counts=False, held_because="stopped")
+            return _held("stopped")
         case Unknown(seconds):
-            return Decision(
-                State.SCHEDULED, run_in=seconds, counts=False, held_because="unknown_task"
-            )
+            return _held("unknown_task", seconds)
         case Unable(error, seconds, because):
-            return Decision(
-                State.SCHEDULED, run_in=seconds, error=_text(error), counts=False,
-                held_because=because,
-            )  # fmt: skip
+            return _held(because, seconds, _text(error))
         case Fail(error):
             error = _text(error)
             failures = job.attempt - job.crashes
             if failures >= job.max_attempts:
                 return Decision(State.DISCARDED, error=error)
             return Decision(State.RETRYABLE, run_in=backoff.seconds(failures, draw), error=error)
+
+
+def _held(because: str, run_in: float = 0.0, error: str | None = None) -> Decision:
+    """The run does not count, and the job runs again."""
+    return Decision(State.SCHEDULED, run_in, error, counts=False, held_because=because)
 
 
 def _text(reason: object) -> str:
