@@ -113,9 +113,8 @@ def next_day(spec: Spec, now: datetime) -> tuple[list[datetime], bool]:
         return [], True
     moments = takewhile(lambda moment: moment < now + DAY, spec.after(now))
     found = list(islice(moments, Tuning.chart_moments + 1))
-    if len(found) > Tuning.chart_moments:
-        return [], True
-    return found, False
+    crowded = len(found) > Tuning.chart_moments
+    return [] if crowded else found, crowded
 
 
 # -- the form --------------------------------------------------------------------------------------
