@@ -16,10 +16,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import psycopg
-
 from leasehold.errors import WrongConnection, WrongSelect
 from leasehold.pg.users.row_claim import check_lock, claiming, refused
+from leasehold.pg.users.user import check_asyncpg, check_psycopg
 
 _NO_TRANSACTION = "the connection is not in a transaction: the rows would be unlocked at once"
 _BEGIN = {
@@ -93,19 +92,9 @@ def _explained() -> Iterator[None]:
         raise
 
 
-def _check_psycopg(connection: Any) -> None:
-    if connection.closed:
-        raise WrongConnection("the connection is closed", do="Pass an open one")
-    status = connection.info.transaction_status
-    if status == psycopg.pq.TransactionStatus.INERROR:
-        raise WrongConnection("the transaction has already failed", do="Roll it back first")
-    if connection.autocommit and status == psycopg.pq.TransactionStatus.IDLE:
-        raise WrongConnection(_NO_TRANSACTION, do=_BEGIN["psycopg"])
-
-
 def _psycopg(connection: Any, select: Any, params: Any, of: Any, lock: str) -> list[Any]:
     text = _text(select, of, lock)
-    _check_psycopg(connection)
+    check_psycopg(connection, _NO_TRANSACTION, _BEGIN["psycopg"])
     with _explained():
         rows: list[Any] = connection.execute(text.encode(), params).fetchall()
     return rows
@@ -113,7 +102,7 @@ def _psycopg(connection: Any, select: Any, params: Any, of: Any, lock: str) -> l
 
 async def _psycopg_async(connection: Any, select: Any, params: Any, of: Any, lock: str) -> Any:
     text = _text(select, of, lock)
-    _check_psycopg(connection)
+    check_psycopg(connection, _NO_TRANSACTION, _BEGIN["psycopg"])
     with _explained():
         cursor = await connection.execute(text.encode(), params)
         return await cursor.fetchall()
@@ -121,11 +110,7 @@ async def _psycopg_async(connection: Any, select: Any, params: Any, of: Any, loc
 
 async def _asyncpg(connection: Any, select: Any, params: Any, of: Any, lock: str) -> Any:
     text = _text(select, of, lock)
-    holder = getattr(connection, "_con", connection)  # None: given back to its pool
-    if holder is None or connection.is_closed():
-        raise WrongConnection("the connection is closed", do="Pass an open one")
-    if not connection.is_in_transaction():
-        raise WrongConnection(_NO_TRANSACTION, do=_BEGIN["asyncpg"])
+    check_asyncpg(connection, _NO_TRANSACTION, _BEGIN["asyncpg"])
     with _explained():
         return list(await connection.fetch(text, *(params or ())))
 

@@ -42,6 +42,7 @@ statements, but the lock ends before a dead node's jobs are rescued."""
 _FAILED_TRANSACTION = "25P02"
 _REFUSED = "LH001"
 """Raised by ``leasehold.refuse``."""
+_CLOSED = ("the connection is closed", "Pass an open one")
 _HAS_FAILED = "the transaction has already failed"
 _ROLL_BACK = "Roll it back first"
 _PARAMETER = re.compile(r"%\((\w+)\)s")
@@ -233,40 +234,46 @@ async def _check_database(run: Run, connection: Any, wanted: str) -> None:
         )
 
 
-def _check_psycopg(connection: Any) -> None:
-    _need(not connection.closed, "the connection is closed", "Pass an open one")
+def check_psycopg(connection: Any, what: str, do: str) -> None:
+    """Raises WrongConnection if it is closed, if its transaction has failed, and with ``what`` and
+    ``do`` if it is in none."""
+    _need(not connection.closed, *_CLOSED)
     status = connection.info.transaction_status
     _need(status != psycopg.pq.TransactionStatus.INERROR, _HAS_FAILED, _ROLL_BACK)
-    _need(
-        not connection.autocommit or status != psycopg.pq.TransactionStatus.IDLE,
-        "the connection is in autocommit and in no transaction: nothing would be atomic",
-        "Wrap the call in `with connection.transaction():`, or leave out on=",
-    )
+    idle = connection.autocommit and status == psycopg.pq.TransactionStatus.IDLE
+    _need(not idle, what, do)
+
+
+def check_asyncpg(connection: Any, what: str, do: str) -> None:
+    """The same for asyncpg, except for a transaction that has failed."""
+    holder = getattr(connection, "_con", connection)  # None: given back to its pool
+    _need(holder is not None and not connection.is_closed(), *_CLOSED)
+    _need(connection.is_in_transaction(), what, do)
+
+
+_NOT_ATOMIC = (
+    "the connection is in autocommit and in no transaction: nothing would be atomic",
+    "Wrap the call in `with connection.transaction():`, or leave out on=",
+)
 
 
 async def _run_psycopg(connection: Any, sql: str, params: dict[str, Any]) -> Rows:
-    _check_psycopg(connection)
+    check_psycopg(connection, *_NOT_ATOMIC)
     cursor = psycopg.Cursor(connection, row_factory=tuple_row)
     cursor.execute(sql, params)
     return cursor.fetchall()
 
 
 async def _run_psycopg_async(connection: Any, sql: str, params: dict[str, Any]) -> Rows:
-    _check_psycopg(connection)
+    check_psycopg(connection, *_NOT_ATOMIC)
     cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
     await cursor.execute(sql, params)
     return await cursor.fetchall()
 
 
 async def _run_asyncpg(connection: Any, sql: str, params: dict[str, Any]) -> Rows:
-    holder = getattr(connection, "_con", connection)  # None: given back to its pool
-    _need(
-        holder is not None and not connection.is_closed(),
-        "the connection is closed",
-        "Pass an open one",
-    )
-    _need(
-        connection.is_in_transaction(),
+    check_asyncpg(
+        connection,
         "the asyncpg connection is in no transaction: nothing would be atomic",
         "Wrap the call in `async with connection.transaction():`, or leave out on=",
     )
