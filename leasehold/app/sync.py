@@ -44,8 +44,9 @@ Callback = Callable[["SyncLeader"], Any]
 class Twin:
     """An object whose methods call those of an asyncio object and wait for them."""
 
-    _sync: SyncApp
-    _async: Any
+    def __init__(self, sync: SyncApp, twin: Any) -> None:
+        self._sync = sync
+        self._async = twin
 
 
 def blocking(
@@ -120,14 +121,14 @@ class SyncApp(Twin):
     """
 
     def __init__(self, app: Home) -> None:
-        self._app = self._async = app
-        self._sync = self
+        super().__init__(self, app)
+        self._app = app
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
         self._thread: int | None = None
         """The loop's thread. With gevent, it is a greenlet."""
         self._lock = threading.Lock()
-        self.schedules = SyncSchedules(self, app)
+        self.schedules = SyncSchedules(self, StoredSchedules(app))
 
     def enqueue(self, request: JobRequest[R], *, on: Any = None) -> SyncJob[R]:
         """See :meth:`App.enqueue`. ``on`` is a connection or session of a sync driver."""
@@ -269,8 +270,8 @@ class SyncHeld(Twin):
     """The base of SyncLock and SyncLeader."""
 
     def __init__(self, sync: SyncApp, held: Lock | Leader) -> None:
-        self._sync = sync
-        self._held = self._async = held
+        super().__init__(sync, held)
+        self._held = held
         self.name: str = held.name
         """The name, without a prefix."""
 
@@ -448,8 +449,8 @@ class SyncAdvisoryLock(Twin):
     """
 
     def __init__(self, sync: SyncApp, lock: AdvisoryLock) -> None:
-        self._sync = sync
-        self._lock = self._async = lock
+        super().__init__(sync, lock)
+        self._lock = lock
         self.lost: threading.Event = threading.Event()
         """Set when the database no longer shows the lock, or does not answer."""
         lock.on_lost(lambda why: self.lost.set())
@@ -517,8 +518,7 @@ class SyncStandingDeadline(Twin):
         """The name under which it was armed."""
         self.created: bool = deadline.created
         """False: the deadline already existed."""
-        self._sync = sync
-        self._async = deadline
+        super().__init__(sync, deadline)
 
     met = blocking(StandingDeadline.met)
     cancel = blocking(StandingDeadline.cancel)
@@ -530,10 +530,6 @@ _NO_STORE: Any = None
 class SyncSchedules(Twin):
     """``app.sync.schedules``: :class:`StoredSchedules` for code without an event loop. ``on`` is a
     connection or session of a sync driver."""
-
-    def __init__(self, sync: SyncApp, app: Home) -> None:
-        self._sync = sync
-        self._async = StoredSchedules(app)
 
     put = blocking(StoredSchedules.put)
     get = blocking(StoredSchedules.get)
