@@ -20,14 +20,13 @@ class Exposition:
 
     def __init__(self, app: Home) -> None:
         self._app = app
-        self._lock: asyncio.Lock | None = None
+        self._lock = asyncio.Lock()
         self._made_at = float("-inf")
         self._text = b""
 
     async def text(self) -> bytes:
         """Return the metrics as text. Raises ConfigError without the extra ``prometheus``."""
-        lock = self._lock = self._lock or asyncio.Lock()
-        async with lock:
+        async with self._lock:
             now = self._app.env.boot_now()
             if now - self._made_at >= Tuning.metrics_seconds:
                 operator = await self._app.operator("", "metrics")
@@ -51,24 +50,21 @@ def as_text(sheet: Sheet) -> bytes:
             "metrics need the package prometheus-client", do="pip install 'leasehold[prometheus]'"
         ) from None
 
-    def families() -> Iterable[Any]:
-        for name, known in METRICS.items():
-            if known.kind == HISTOGRAM:
-                told = HistogramMetricFamily(name, known.meaning, labels=known.labels)
-                for queue in sorted(sheet.durations.get(name, {})):
-                    buckets, total = sheet.histogram(name, queue)
-                    told.add_metric([queue], buckets, total)
-                yield told
-                continue
-            kind = CounterMetricFamily if known.kind == COUNTER else GaugeMetricFamily
-            family = kind(name, known.meaning, labels=known.labels)
-            for labels, value in sorted(sheet.series.get(name, {}).items()):
-                family.add_metric(labels, value)
-            yield family
-
     class Collector:
         def collect(self) -> Iterable[Any]:
-            return families()
+            for name, known in METRICS.items():
+                if known.kind == HISTOGRAM:
+                    told = HistogramMetricFamily(name, known.meaning, labels=known.labels)
+                    for queue in sorted(sheet.durations.get(name, {})):
+                        buckets, total = sheet.histogram(name, queue)
+                        told.add_metric([queue], buckets, total)
+                    yield told
+                    continue
+                kind = CounterMetricFamily if known.kind == COUNTER else GaugeMetricFamily
+                family = kind(name, known.meaning, labels=known.labels)
+                for labels, value in sorted(sheet.series.get(name, {}).items()):
+                    family.add_metric(labels, value)
+                yield family
 
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Collector())  # type: ignore[arg-type, unused-ignore]

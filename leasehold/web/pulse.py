@@ -37,14 +37,13 @@ class Pulse:
     def __init__(self, app: App) -> None:
         self._app = app
         self._looked_at = float("-inf")
-        self._lock: asyncio.Lock | None = None
+        self._lock = asyncio.Lock()
         self.newest = Beat()
         self.streams = 0
 
     async def beat(self, oldest: float = Tuning.pulse_seconds) -> Beat:
         """Facts and problems at most ``oldest`` seconds old."""
-        lock = self._lock = self._lock or asyncio.Lock()
-        async with lock:
+        async with self._lock:
             if self._app.env.boot_now() - self._looked_at >= oldest:
                 self.newest = await self._look()
                 self._looked_at = self._app.env.boot_now()
