@@ -24,8 +24,6 @@ from types import coroutine
 from typing import Any, NoReturn, TypeVar
 from weakref import WeakKeyDictionary
 
-from leasehold.tuning import Tuning
-
 T = TypeVar("T")
 
 HANDLER: ContextVar[object | None] = ContextVar("leasehold_handler", default=None)
@@ -140,18 +138,22 @@ def _exit_at_once(code: int) -> NoReturn:
     os._exit(code)
 
 
+_LAST_SECONDS = 0.5
+"""The time that tasks and threads have to end when a worker has stopped."""
+
+
 async def _all_ended() -> bool:
     """Cancel the loop's other tasks. Return whether they end soon, and whether all threads of
     pools are idle: the end of the loop would wait for them, however long that takes."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
-    if others and (await asyncio.wait(others, timeout=Tuning.last_tasks_seconds))[1]:
+    if others and (await asyncio.wait(others, timeout=_LAST_SECONDS))[1]:
         return False
     for _ in range(10):
         if not _pools_work():
             return True
-        await asyncio.sleep(Tuning.last_tasks_seconds / 10)
+        await asyncio.sleep(_LAST_SECONDS / 10)
     return False
 
 

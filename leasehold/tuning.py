@@ -168,8 +168,6 @@ class Tuning:
     clock_step_seconds: float = 1.0
     """The database's clock was set if it moved by more than this. Time services make smaller
     corrections."""
-    last_tasks_seconds: float = 0.5
-    """The time that tasks and threads have to end when a worker has stopped."""
     watchdog_leave_seconds: float = 5.0
     """The time that the watchdog's process has to end."""
     unknown_tasks: int = 1000

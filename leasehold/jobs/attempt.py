@@ -119,9 +119,7 @@ class Attempts:
                 outcome = self._sealed(outcome)
             if claim.completed_elsewhere:
                 return await self._check_completion(claim, outcome)
-            if claim.stop_reason == "stopping" and isinstance(outcome, Cancel):
-                return stopped(claim)  # a handler's Cancel then does not cancel the job
-            return None if claim.lost else outcome
+            return None if claim.lost else _unless_stopping(claim, outcome)
         except errors.Unavailable:
             return Snooze(1.0)
         except errors.ServerError as error:  # as in a failover, to a server that is a replica yet
@@ -389,6 +387,13 @@ class Attempts:
     def close(self) -> None:
         if self._threads:
             self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _unless_stopping(claim: Claim, outcome: Outcome) -> Outcome:
+    """A Cancel that a handler returns because the worker is stopping does not cancel the job."""
+    if claim.stop_reason == "stopping" and isinstance(outcome, Cancel):
+        return stopped(claim)
+    return outcome
 
 
 def stopped(claim: Claim) -> Outcome:
