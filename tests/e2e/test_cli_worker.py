@@ -41,6 +41,19 @@ def stuck() -> None:
     print("stuck", flush=True)
     threading.Event().wait()
 
+@app.task(name="swallows")
+async def swallows() -> None:
+    print("stuck", flush=True)
+    while True:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            pass
+
+@app.task(name="in_the_loops_pool")
+async def in_the_loops_pool() -> None:
+    await asyncio.to_thread(stuck)
+
 def make() -> App:
     return app
 """
@@ -150,9 +163,11 @@ def test_a_second_signal_ends_a_worker_at_once_even_with_a_blocked_loop(shop):
     worker.wait_for("second signal: exiting at once")
 
 
-def test_a_thread_that_never_ends_does_not_keep_a_worker(shop):
+@pytest.mark.parametrize("task", ["stuck", "swallows", "in_the_loops_pool"])
+def test_a_handler_that_never_ends_does_not_keep_a_worker(shop, task):
+    """A thread, a coroutine that swallows its cancel, and a thread of the loop's pool."""
     worker = shop.worker(LEASEHOLD_GRACE="0.1")
-    shop.enqueue("stuck")
+    shop.enqueue(task)
     worker.wait_for("^stuck")
     worker.kill(signal.SIGTERM)
     assert worker.wait(30) == 0

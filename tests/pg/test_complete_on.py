@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -57,6 +58,18 @@ async def test_effect_and_completion_are_one_commit(
     assert (record.state, record.attempt, await effects()) == (State.COMPLETED, 2, 1)
     assert errors[0] is None and "was rolled back" in str(errors[1])
     assert record.started_at and record.worker_id
+
+
+async def test_a_result_is_converted_by_the_annotation(app: App, migrated: str) -> None:
+    @app.task
+    async def pay(ctx: Context) -> UUID:
+        async with ALL["psycopg"](migrated) as way:
+            await ctx.complete(on=way.connection, result=UUID(int=7))
+            await done(way.commit())
+        return UUID(int=8)
+
+    async with app.node():
+        assert await (await pay.enqueue()).wait(30) == UUID(int=7)
 
 
 @pytest.mark.parametrize("open_way", SYNC.values(), ids=SYNC)

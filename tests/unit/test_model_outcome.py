@@ -127,6 +127,13 @@ def test_a_result_is_told_from_an_outcome() -> None:
     assert outcome_of("t", None, 100) == Complete(None)
 
 
+def test_a_coroutine_that_nobody_awaited_is_no_result() -> None:
+    async def handler() -> None: ...
+
+    outcome = outcome_of("t", handler(), 100)
+    assert isinstance(outcome, Discard) and "did not run: a decorator hides" in outcome.reason
+
+
 class _Raising(dict[str, int]):
     def items(self) -> Any:
         raise LookupError("its own trouble")
