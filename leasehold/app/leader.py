@@ -64,6 +64,8 @@ class Leader(Held):
         self._task: asyncio.Task[None] | None = None
         self._left = False
         """The block has ended."""
+        self._unused: Guard | None = None
+        """Taken for the election, which has not begun."""
 
     def _now(self) -> Bid | None:
         return super()._now() if self._also is None or self._also.held else None
@@ -85,7 +87,7 @@ class Leader(Held):
 
     async def wait(self, timeout: Duration | None = None) -> int:
         """Wait until this process leads, and return the term. Raises TimeoutError after
-        ``timeout`` seconds."""
+        ``timeout`` seconds, and LostLease when the block has ended."""
         async with asyncio.timeout(checked_timeout(timeout)):
             while (term := self.term) is None:
                 if self._left:
@@ -181,7 +183,7 @@ class Leader(Held):
             )
         # here, so that the caller gets the error if the database refuses
         guard = await self._app.desk.take(leader=True)
-        self._left = False
+        self._left, self._unused = False, guard
         self._gained.clear()
         self._task = asyncio.create_task(self._stand(guard), name=f"leasehold-{self._full_name}")
         return self
@@ -191,10 +193,13 @@ class Leader(Held):
         if task:
             task.cancel()
             await asyncio.wait([task])
+            if self._unused:  # it was cancelled before its first step
+                self._app.desk.give_back(self._unused)
         self._left = True
         self._gained.set()  # those who wait for the next term are told
 
     async def _stand(self, guard: Guard | None) -> None:
+        self._unused = None
         while True:
             try:
                 guard = guard or await self._app.desk.take(leader=True)

@@ -126,8 +126,8 @@ class Attempts:
             return Unable(f"its start could not be recorded: {error}", 1.0)
         except _Unfit as error:
             return Fail(str(error))
-        except asyncio.CancelledError:  # from claim.end(), after the handler
-            return None if claim.lost else stopped(claim)
+        except asyncio.CancelledError:  # from claim.end(), before or after the handler
+            return None if claim.lost or claim.completed_elsewhere else stopped(claim)
         except Exception as error:  # not the handler's: its errors are outcomes
             self._emit("service_failed", service="executor", error=repr(error))
             return Fail(f"leasehold could not run it: {error!r}")
@@ -365,7 +365,7 @@ class Attempts:
 
     async def _check_completion(self, claim: Claim, outcome: Outcome) -> Outcome | None:
         """Find out whether the handler's own transaction, which completed the job, committed."""
-        claim.stop = None  # the handler has ended
+        claim.stop = claim.runner.cancel if claim.runner else None  # the handler has ended
         job = claim.job
         pause = Tuning.completion_first_look
         while not claim.stop_reason or claim.stop_reason == "cancel":

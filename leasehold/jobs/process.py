@@ -162,6 +162,7 @@ class ProcessPool:
                     await child.connect()
                 child.jobs += 1
                 first = await self._begin(child, request)
+                claim.started_at = self._env.boot_now()  # the start of a child is not its time
                 child.listens = True
                 outcome = await self._converse(child, claim, first)
                 well = True

@@ -274,6 +274,9 @@ class Guard:
         """Certify the death of this process's earlier identities under which nothing runs. This
         frees their jobs and leaderships before their leases expire. Their outcomes are recorded
         first, if the database answers in time."""
+        if self._ended:
+            await self._store.database_now(self._env.due_now())  # raises while it is away
+            self._host.tell(news.Answers())
         give_up_at = self._env.boot_now() + self._timings.call_timeout
         # another thread owns the counter, so there is no event to wait for
         while self._ended and self._host.unrecorded():

@@ -40,6 +40,10 @@ class Fenced(News):
     why: str
 
 
+class Answers(News):
+    """The database answers again, after the lease was lost: record what waits."""
+
+
 class GraceOver(News):
     """The grace is over and a job still runs. A worker process exits. A web process continues
     under a new identity, and the old job can write nothing."""

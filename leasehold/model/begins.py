@@ -56,12 +56,12 @@ class Range(NamedTuple):
     """Of the level. A gap has the priorities above this one and below ``until``."""
     until: int
     """Of a gap."""
-    fresh: bool | None
-    """None: a gap."""
+    fresh: int
+    """1: a level of fresh jobs; 0: of those that came back; -1: a gap."""
     begin: int
     """No available job of the level has an earlier seat."""
-    shared: int | None
-    """The oid of the sequence with the begin that workers share, if known."""
+    shared: int
+    """The oid of the sequence with the begin that workers share; 0: not known."""
 
 
 _BELOW_ALL, _ABOVE_ALL = -40000, 40000
@@ -143,12 +143,12 @@ class Begins:
             for priority in sorted(priorities):
                 back = self.levels.get((queue, priority, False), 0)
                 fresh = self.levels.get((queue, priority, True), 0)
-                shared = self.shared.get((queue, priority))
+                shared = self.shared.get((queue, priority), 0)
                 found += (
-                    Range(number, past, priority, None, 0, None),
-                    Range(number, priority, priority, False, back, None),
-                    Range(number, priority, priority, True, fresh, shared),
+                    Range(number, past, priority, -1, 0, 0),
+                    Range(number, priority, priority, 0, back, 0),
+                    Range(number, priority, priority, 1, fresh, shared),
                 )
                 past = priority
-            found.append(Range(number, past, _ABOVE_ALL, None, 0, None))
+            found.append(Range(number, past, _ABOVE_ALL, -1, 0, 0))
         return found

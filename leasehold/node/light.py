@@ -12,10 +12,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from leasehold import errors
 from leasehold.config import Settings
-from leasehold.env import LOOP_FACTORY, Env
+from leasehold.env import LOOP_FACTORY, Env, assigned_node_id, take_assigned_node_id
 from leasehold.lease import news
 from leasehold.lease.guard import Guard
 from leasehold.lease.host import Host
@@ -129,6 +130,10 @@ class LightNode(Host):
         )  # fmt: skip
         self._recorder.identity = identity
         return identity
+
+    def info(self) -> dict[str, Any]:
+        """For a parent that certifies the death of this process."""
+        return {"assigned": str(assigned_node_id() or take_assigned_node_id() or "") or None}
 
     def tell(self, item: news.News) -> None:
         match item:

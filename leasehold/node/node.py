@@ -287,6 +287,8 @@ class Node:
             case news.Fenced():
                 self.executor.take_waiting()
                 self.executor.end_all("lost")
+            case news.Answers():
+                self._on_database_back()
             case news.Leadership():
                 for loop in [*self._duties.values(), self._loops["deadlines"]]:
                     loop.wake()

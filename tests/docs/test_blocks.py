@@ -103,6 +103,7 @@ await app.close()
 from contextlib import nullcontext
 
 seconds = SimpleNamespace(labels=lambda task: SimpleNamespace(time=nullcontext))
+sentry_sdk = SimpleNamespace(capture_exception=print)
 """,
         END: """
 ran = await drain(app)

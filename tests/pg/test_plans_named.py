@@ -191,7 +191,8 @@ async def test_a_guard_plans_its_heartbeat_once(migrated: str) -> None:
         "settles": 0,
     }
     held: dict[str, list[Any]] = {"held_leader": [], "held_token": []}
-    lists: dict[str, list[Any]] = {**held, "watched": ["shop"], "heard": []}
+    lists: dict[str, list[Any]] = {**held, "watched": ["shop"]}
+    lists |= {"heard_job": [], "heard_token": [], "heard_kind": []}
     for _ in range(20):
         await session.fetch("node/heartbeat", {**beat, **lists}, 30)
     plans = "select generic_plans > 0, custom_plans from pg_prepared_statements"

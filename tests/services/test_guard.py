@@ -283,6 +283,35 @@ async def test_an_error_that_repeats_is_reported_at_once_and_then_once_a_minute(
     assert process.clock.at - first < 2 * Tuning.repeat_seconds
 
 
+async def test_outcomes_are_recorded_before_the_own_old_identity_is_certified(
+    database, monkeypatch
+):
+    """After an outage: else its finished jobs would be taken for crashed ones."""
+    process = await database.leader()
+    unrecorded, old = 1, process.id
+
+    async def away(now: Any) -> Any:
+        raise errors.Unavailable("the database is away")
+
+    def tell(item: news.News) -> None:
+        nonlocal unrecorded
+        if isinstance(item, news.Answers):
+            unrecorded = 0
+
+    async def certified() -> bool:
+        return not await database.sql("select 1 from leasehold.node where id = %s", old)
+
+    monkeypatch.setattr(process, "tell", tell)
+    process.unrecorded = lambda: unrecorded
+    with monkeypatch.context() as outage:
+        outage.setattr(process.store, "database_now", away)
+        await process.step(TIMES.trust + 0.1)
+        await process.steps(12, 1.0)
+        assert process.id != old and not await certified()
+    await process.steps(4, 0.4)
+    assert not unrecorded and await certified()
+
+
 async def test_a_surprise_while_it_fences_itself_does_not_end_the_guard(database):
     process = await database.leader()
     old = process.id

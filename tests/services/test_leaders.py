@@ -448,3 +448,12 @@ async def test_a_block_ends_though_its_node_has_ended_before(database, monkeypat
             monkeypatch.setattr(lead._guard, "done", gone)
         monkeypatch.undo()
     assert not lead.is_leader
+
+
+async def test_a_block_that_ends_at_once_leaves_nothing_open(database):
+    """Before the election has begun in its task."""
+    app = database.app()
+    with pytest.raises(ValueError, match="at once"):
+        async with app.leader("engine"):
+            raise ValueError("at once")
+    assert app.desk._users == 0

@@ -8,12 +8,14 @@ import signal
 import time
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
 
 from leasehold import App, Context
 from leasehold.config import Settings
+from leasehold.env import ASSIGNED_NODE, _taken, assigned_node_id
 from leasehold.errors import ConfigError, LockNotAcquired, LostLease, Unavailable, WrongDsn
 from leasehold.pg.schema import migrate
 from leasehold.tuning import Tuning
@@ -395,6 +397,23 @@ async def test_how_long_nobody_held_it_does_not_grow_with_the_own_term(database)
         seconds = lock.vacant_seconds
         assert lock.vacant_seconds == seconds
     assert lock.vacant_seconds == 0.0
+
+
+async def test_a_parent_certifies_the_death_of_a_process_that_only_holds_locks(
+    database, monkeypatch
+):
+    """With hooks of gunicorn, say: others need not wait for its lease."""
+    mine = uuid4()
+    monkeypatch.setenv(ASSIGNED_NODE, f"{mine}:{os.getppid()}")
+    app, parent = database.app(), database.app()
+    lock = app.lock("x")
+    await lock.acquire()
+    told = "select 1 from leasehold.node where info ->> 'assigned' = %s"
+    await until_async(lambda: database.sql(told, str(mine)), 30)
+    await (await parent.store()).certify(mine, 10.0, process=True)
+    assert await parent.lock("x").try_acquire()
+    assert assigned_node_id() == mine
+    _taken.clear()
 
 
 # -- beside a node ---------------------------------------------------------------------------------

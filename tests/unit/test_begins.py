@@ -106,7 +106,7 @@ def test_another_server_forgets_everything():
 
 # -- what a claim is told ------------------------------------------------------------------------
 def test_a_queue_without_known_levels_is_one_gap():
-    everything = Range(1, -40000, 40000, None, 0, None)
+    everything = Range(1, -40000, 40000, -1, 0, 0)
     assert begins_of().ranges(["q"]) == [everything]
     assert begins_of(seen(50, 60, 100)).ranges(["other"]) == [everything]
 
@@ -115,21 +115,21 @@ def test_a_queue_is_divided_into_levels_and_the_gaps_between_them():
     begins = begins_of(seen(50, 60, 100), seen(70, 70, 110), seen(80, 80, 120, priority=-3))
     begins.saw("q", seen(40, 80, 130, priority=-3, fresh=0))
     assert begins.ranges(["other", "q"])[1:] == [
-        Range(2, -40000, -3, None, 0, None),
-        Range(2, -3, -3, False, 40, None),
-        Range(2, -3, -3, True, 70, None),
-        Range(2, -3, 0, None, 0, None),
-        Range(2, 0, 0, False, 0, None),
-        Range(2, 0, 0, True, 60, None),
-        Range(2, 0, 40000, None, 0, None),
+        Range(2, -40000, -3, -1, 0, 0),
+        Range(2, -3, -3, 0, 40, 0),
+        Range(2, -3, -3, 1, 70, 0),
+        Range(2, -3, 0, -1, 0, 0),
+        Range(2, 0, 0, 0, 0, 0),
+        Range(2, 0, 0, 1, 60, 0),
+        Range(2, 0, 40000, -1, 0, 0),
     ]
 
 
 def test_a_begin_that_workers_share_is_passed_on_though_no_job_was_seen_there():
     begins = begins_of(seen(50, 60, 100))
     begins.told("q", [5, 4711, 7])
-    levels = [r for r in begins.ranges(["q"]) if r.fresh]
-    assert levels == [Range(1, 0, 0, True, 0, None), Range(1, 5, 5, True, 0, 4711)]
+    levels = [r for r in begins.ranges(["q"]) if r.fresh == 1]
+    assert levels == [Range(1, 0, 0, 1, 0, 0), Range(1, 5, 5, 1, 0, 4711)]
 
 
 def test_a_worker_asks_which_begins_are_shared_again_after_a_while():

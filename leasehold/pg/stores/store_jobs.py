@@ -35,7 +35,10 @@ def claim_params(
 ) -> dict[str, Any]:
     """Return the parameters of ``job/claim``. The queues are claimed in alphabetical order."""
     queues = sorted(limits)
-    ranges = zip(*begins.ranges(queues), strict=True)
+    # psycopg's conversion of long lists is slow; no nulls, which a login may not be able to send
+    columns = [
+        _array(list(map(str, column))) for column in zip(*begins.ranges(queues), strict=True)
+    ]
     return {
         "node": node,
         "epoch": epoch,
@@ -46,7 +49,7 @@ def claim_params(
         "unsettled": begins.unsettled(),
         "settled": begins.settled,
         "asks": begins.asks(),
-        **dict(zip(_RANGE, map(_numbers, ranges), strict=True)),
+        **dict(zip(_RANGE, columns, strict=True)),
         "now": now,
     }
 
@@ -222,10 +225,6 @@ def _array(texts: list[str]) -> str:
     """Return a PostgreSQL array literal of texts that need no quoting. This is much faster than
     psycopg's general conversion."""
     return "{" + ",".join(texts) + "}"
-
-
-def _numbers(numbers: Iterable[object]) -> str:
-    return _array(["null" if number is None else str(number) for number in numbers])
 
 
 def _acked(items: Sequence[AckItem], left: Sequence[Row]) -> Acked:

@@ -1453,7 +1453,7 @@ end $$;
 --
 -- A level is a queue, a priority and whether its jobs are fresh. For each level that it knows, a worker says where to
 -- begin: no available job is before that seat. It divides its queues into ranges, in order: these levels, and the gaps
--- between them (fresh is null), where a claim finds the jobs of unknown levels. A gap has the priorities above its
+-- between them (fresh is -1), where a claim finds the jobs of unknown levels. A gap has the priorities above its
 -- "priority" and below its "until". (Before version 18, PostgreSQL stops at the end of a range of (priority, fresh) only
 -- where the priority changes, so a gap ends at a priority.) A claim looks before it takes: an empty look needs no xid.
 --
@@ -1472,7 +1472,7 @@ end $$;
 -- reads the table by its key: a claim sets enable_seqscan off, which misleads the planner about anything else.)
 create function leasehold.claim(claimant uuid, its_epoch integer, queues text[], limits integer[], not_tasks text[],
     of_server bigint, unsettled bigint, settled bigint, asks boolean, range_queue integer[], range_priority integer[],
-    range_until integer[], range_fresh boolean[], range_begin bigint[], range_shared regclass[], clock timestamptz)
+    range_until integer[], range_fresh integer[], range_begin bigint[], range_shared oid[], clock timestamptz)
 returns table (id uuid, task_name text, queue text, payload jsonb, priority smallint, attempt smallint,
     max_attempts smallint, crashes smallint, claim_token bigint, timeout_seconds real, requeue_seconds real,
     scheduled_for timestamptz, history boolean, schedule text, deadlines boolean, trace text, version smallint,
@@ -1515,7 +1515,7 @@ begin
             select b.queue, array[b.priority, leasehold.begin_of(b.slot)::oid::bigint, this_server]
             from leasehold.shared_begin b
             where b.slot > 0 and b.server = this_server and b.queue = any (queues)
-              and not coalesce(leasehold.begin_of(b.slot) = any (range_shared), false)
+              and leasehold.begin_of(b.slot)::oid <> all (range_shared)
         loop
             return next;
         end loop;
@@ -1535,7 +1535,7 @@ begin
                 at_queue := range_queue[number]; queue_start := number; this_queue := queues[at_queue];
                 wanted := limits[at_queue]; has_turn := false;
             end if;
-            in_gap := range_fresh[number] is null;
+            in_gap := range_fresh[number] < 0;
             past_priority := range_priority[number]; past_fresh := true; gap_end := range_until[number];
             while wanted > 0 loop
                 if in_gap then
@@ -1544,8 +1544,8 @@ begin
                       and (j.priority, j.fresh) > (past_priority, past_fresh) and j.priority < gap_end
                     order by j.priority, j.fresh, j.seat limit 1;
                 else
-                    at_priority := range_priority[number]; at_fresh := range_fresh[number];
-                    shared := range_shared[number];
+                    at_priority := range_priority[number]; at_fresh := range_fresh[number] > 0;
+                    shared := nullif(range_shared[number], 0)::regclass;
                     first := greatest(range_begin[number], pg_sequence_last_value(shared), 0);
                     select j.seat into first from leasehold.job j
                     where j.ready and j.node is null and j.queue = this_queue and j.priority = at_priority
@@ -1572,8 +1572,10 @@ begin
                 end if;
                 if not in_gap and at_fresh and competes and settled > 0 and shared is null then
                     shared := leasehold.share_begin(this_server, this_queue, at_priority);
-                    queue := this_queue; seen := array[at_priority, shared::oid::bigint, this_server];
-                    return next;
+                    if shared is not null then
+                        queue := this_queue; seen := array[at_priority, shared::oid::bigint, this_server];
+                        return next;
+                    end if;
                 end if;
                 if not in_gap and least(first, settled) > pg_sequence_last_value(shared) + 1000 then
                     perform setval(shared, least(first, settled));
@@ -1888,7 +1890,7 @@ alter function leasehold.deadline_arm(uuid, text, jsonb, timestamptz) set enable
 alter function leasehold.deadline_end(uuid, text, timestamptz) set enable_seqscan = off set jit = off;
 alter function leasehold.deadline_judge() set enable_seqscan = off set jit = off;
 alter function leasehold.claim(uuid, integer, text[], integer[], text[], bigint, bigint, bigint, boolean, integer[], integer[],
-    integer[], boolean[], bigint[], regclass[], timestamptz) set enable_seqscan = off set enable_bitmapscan = off set jit = off
+    integer[], integer[], bigint[], oid[], timestamptz) set enable_seqscan = off set enable_bitmapscan = off set jit = off
     set plan_cache_mode = force_generic_plan;
 revoke execute on function leasehold.enqueue(jsonb, timestamptz, boolean) from public;
 revoke execute on function leasehold.partitions(timestamptz, integer, integer) from public;

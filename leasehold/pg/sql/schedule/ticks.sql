@@ -1,14 +1,20 @@
--- The newest entries of the ledger, with the outcome of each one's job: "unknown" if nothing is kept of it.
+-- The newest entries of the ledger, of one schedule (by moment) or of all (by decision), with the outcome of each one's
+-- job: "unknown" if nothing is kept of it. Applications are found one after the other in the index.
 -- locks: none
--- index: a scan of tick; job_pkey, job_done_pkey
-with newest as materialized (
-    select app, schedule, fire_at, until, state, job_id, term, decided_at, lateness
-    from leasehold.ticks
-    where %(schedule)s::text is null or schedule = %(schedule)s
-    order by fire_at desc limit %(limit)s
+-- index: tick_decided (in order), tick_pkey (in order), job_pkey, job_done_pkey
+with recursive apps as (
+    select min(t.app) as app from leasehold.tick t
+    union all
+    select (select min(t.app) from leasehold.tick t where t.app > a.app) from apps a where a.app is not null
+), newest as materialized (
+    (select t.* from leasehold.tick t where %(schedule)s::text is null order by t.decided_at desc limit %(limit)s)
+    union all
+    (select t.* from apps a cross join lateral (
+         select x.* from leasehold.tick x where x.app = a.app and x.schedule = %(schedule)s
+         order by x.fire_at desc limit %(limit)s) t)
 )
 select t.app, t.schedule, t.fire_at, t.until, t.state, t.job_id, t.term, t.decided_at,
-       extract(epoch from t.lateness)::float8, o.outcome,
+       extract(epoch from t.decided_at - t.fire_at)::float8, o.outcome,
        extract(epoch from o.ended_at - o.started_at)::float8
 from newest t, lateral leasehold.tick_outcome(t.state, t.job_id, coalesce(%(now)s::timestamptz, now())) o
-order by t.fire_at desc
+order by t.fire_at desc limit %(limit)s
