@@ -48,6 +48,16 @@ class Twin:
         self._sync = sync
         self._async = twin
 
+    def _take(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return self._sync.call(work)
+        except LeaseholdError:
+            raise
+        except BaseException:  # Ctrl-C: the caller would not know that it is held
+            with suppress(LeaseholdError):
+                self._sync.call(self._async.__aexit__(None, None, None))
+            raise
+
 
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
@@ -294,16 +304,6 @@ class SyncHeld(Twin):
         """See :meth:`Lock.verify`. ``connection`` is of a sync driver."""
         self._sync._here(connection, self._held.verify(connection, idle_timeout=idle_timeout))
 
-    def _take(self, work: Coroutine[Any, Any, T]) -> T:
-        try:
-            return self._sync.call(work)
-        except LeaseholdError:
-            raise
-        except BaseException:  # Ctrl-C: the caller would not know that it is held
-            with suppress(LeaseholdError):
-                self.__exit__(None, None, None)
-            raise
-
     def __exit__(self, *raised: Any) -> None:
         self._sync.call(self._held.__aexit__(*raised))
 
@@ -480,14 +480,7 @@ class SyncAdvisoryLock(Twin):
         if lock.pid is None:
             self.lost.clear()
         if lock.on is None:
-            try:
-                return sync.call(lock.acquire())
-            except LeaseholdError:
-                raise
-            except BaseException:  # Ctrl-C: the caller would not know that it is held
-                with suppress(LeaseholdError):
-                    self.release()
-                raise
+            return self._take(lock.acquire())
         # the lock: in this thread, on the caller's connection; the name: on one of leasehold's
         sync._app.on_connection.need_sync(lock.on)
         sync.call(note_name(sync._app, lock.key))

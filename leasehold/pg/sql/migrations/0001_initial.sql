@@ -1519,9 +1519,7 @@ begin
         loop
             return next;
         end loop;
-        if found then
-            return;
-        end if;
+        if found then return; end if;
     end if;
     <<look>>
     loop
