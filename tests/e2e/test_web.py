@@ -159,7 +159,8 @@ def test_a_stopped_service_resigns_at_once_and_drains(service: Start, database: 
     stopped_at = time.time()
     old.process.kill(signal.SIGTERM)
     acquired_at = database.next_term(stopped_at)
-    assert database.leader() not in (None, leader)
+    # another worker of the old service may lead first, and resign as well
+    until(lambda: database.leader() not in (None, leader), 10, "another leader")
     measured("takeover after SIGTERM of the leader's service", acquired_at - stopped_at, AT_ONCE)
     assert old.process.wait(30) == 0
     assert all(entry.at > acquired_at for entry in old.noted("work-done")), (
