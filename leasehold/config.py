@@ -226,7 +226,7 @@ class Retention:
     history_days: int = 14
     """The counts for each minute. With 0, none are made."""
     catch_up_seconds: float | timedelta = 86400.0
-    """Seconds. A tick that is later than this never fires; it is recorded as missed."""
+    """Seconds, at least 60. A later tick never fires; it is recorded as missed."""
 
     def __post_init__(self) -> None:
         _check_numbers(self)

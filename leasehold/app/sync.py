@@ -376,8 +376,8 @@ class SyncLeader(SyncHeld):
         return self._leader.term
 
     def wait(self, timeout: Duration | None = None) -> int | None:
-        """Wait until this process leads, and return the term, or None after ``timeout``
-        seconds."""
+        """Wait until this process leads, and return the term, or None after ``timeout`` seconds.
+        Raises LostLease when the block has ended."""
 
         async def wait() -> int | None:
             with suppress(TimeoutError):

@@ -179,18 +179,17 @@ class Attempts:
 
     async def _marked(self, claim: Claim) -> bool:
         """Record the start of a job with crashes or deadlines. Return whether it may start."""
-        job, now = claim.job, self._env.due_now()
+        job, began = claim.job, True
         if claim.runner:
             claim.stop = claim.runner.cancel  # a fence must not wait for the database's answer
-        if job.crashes and not await self._store.start(claim.node, job.id, job.claim_token, now):
+        mine, now = (claim.node, job.id, job.claim_token), self._env.due_now
+        if job.crashes:
+            began = await self._store.start(*mine, now())
+        if began and job.deadlines:
+            claim.deadlines = await self._store.start_deadlines(*mine, now())
+        claim.stop = None  # not to cancel this task itself
+        if not began:
             claim.end("lost")
-            return False
-        if job.deadlines:
-            now = self._env.due_now()
-            claim.deadlines = await self._store.start_deadlines(
-                claim.node, job.id, job.claim_token, now
-            )
-        claim.stop = None
         # the job may have been stopped, or the lease may have expired, in the meantime
         return not claim.stop_reason and self._may_start(claim, self._env.boot_now())
 
