@@ -14,19 +14,19 @@ others have come to, if its worker has been told of the sequence that has it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from leasehold.tuning import Tuning
 
-Level = tuple[str, int, bool]
-"""A queue, a priority, and whether the jobs are fresh (False: they came back)."""
+Level = tuple[str, int]
+"""A queue, and ``leasehold.job.level``: twice the priority, and one more for fresh jobs."""
 
 
 class Seen(NamedTuple):
     """What ``leasehold.claim`` reports of a level."""
 
-    priority: int
-    fresh: int
+    level: int
     first: int
     """The first available seat."""
     highest: int
@@ -41,30 +41,28 @@ class Seen(NamedTuple):
 class Shared(NamedTuple):
     """What ``leasehold.claim`` tells of a begin that workers share."""
 
-    priority: int
+    level: int
     sequence: int
     """The oid of the sequence that has the begin."""
     server: int
 
 
 class Range(NamedTuple):
-    """Where a claim looks for a first job: a known level, or the gap between two of them."""
+    """Levels of a queue in which a claim looks for jobs, from a known level to the next one."""
 
     queue: int
     """Its number among the queues of the claim, counted from 1."""
-    priority: int
-    """Of the level. A gap has the priorities above this one and below ``until``."""
+    level: int
+    """Where the range begins."""
     until: int
-    """Of a gap."""
-    fresh: int
-    """1: a level of fresh jobs; 0: of those that came back; -1: a gap."""
+    """The level before which it ends."""
     begin: int
-    """No available job of the level has an earlier seat."""
+    """No available job of the first level has an earlier seat."""
     shared: int
     """The oid of the sequence with the begin that workers share; 0: not known."""
 
 
-_BELOW_ALL, _ABOVE_ALL = -40000, 40000
+_BELOW_ALL, _ABOVE_ALL = -100000, 100000
 
 
 class Begins:
@@ -79,8 +77,8 @@ class Begins:
     def _forget(self, server: int) -> None:
         self.server = server
         self.levels: dict[Level, int] = {}
-        self.shared: dict[tuple[str, int], int] = {}
-        """The sequences of shared begins, by queue and priority."""
+        self.shared: dict[Level, int] = {}
+        """The sequences of shared begins."""
         self.settled = 0
         """No job can appear any more at a seat up to this one."""
         self._settles: tuple[int, int] | None = None
@@ -102,14 +100,14 @@ class Begins:
         if self._settles is None:
             self._settles = seen.highest, seen.xid
             self._asked_at = self._clock()
-        self._know((queue, seen.priority, bool(seen.fresh)), min(seen.first, self.settled))
+        self._know((queue, seen.level), min(seen.first, self.settled))
 
     def heard(self, queue: str, shared: Shared) -> None:
-        """Note that workers share the begin of the fresh jobs of a priority."""
+        """Note that workers share the begin of a level."""
         if shared.server != self.server:
             self._forget(shared.server)
-        self.shared[queue, shared.priority] = shared.sequence
-        self._know((queue, shared.priority, True), 0)
+        self.shared[queue, shared.level] = shared.sequence
+        self._know((queue, shared.level), 0)
 
     def _know(self, level: Level, begin: int) -> None:
         self.levels[level] = max(begin, self.levels.get(level, 0))
@@ -132,23 +130,20 @@ class Begins:
         return True
 
     def ranges(self, queues: Iterable[str]) -> list[Range]:
-        """Divide these queues into known levels and gaps, in order."""
-        known: dict[str, set[int]] = {queue: set() for queue in queues}
-        for queue, priority, _ in self.levels:
+        """Divide these queues into ranges, in order. The first one of each queue has all levels
+        below those that are known."""
+        known = {queue: [_BELOW_ALL] for queue in queues}
+        for queue, level in sorted(self.levels):
             if queue in known:
-                known[queue].add(priority)
-        found: list[Range] = []
-        for number, (queue, priorities) in enumerate(known.items(), 1):
-            past = _BELOW_ALL
-            for priority in sorted(priorities):
-                back = self.levels.get((queue, priority, False), 0)
-                fresh = self.levels.get((queue, priority, True), 0)
-                shared = self.shared.get((queue, priority), 0)
-                found += (
-                    Range(number, past, priority, -1, 0, 0),
-                    Range(number, priority, priority, 0, back, 0),
-                    Range(number, priority, priority, 1, fresh, shared),
-                )
-                past = priority
-            found.append(Range(number, past, _ABOVE_ALL, -1, 0, 0))
-        return found
+                known[queue].append(level)
+        return [
+            Range(
+                number,
+                level,
+                until,
+                self.levels.get((queue, level), 0),
+                self.shared.get((queue, level), 0),
+            )
+            for number, (queue, levels) in enumerate(known.items(), 1)
+            for level, until in pairwise([*levels, _ABOVE_ALL])
+        ]

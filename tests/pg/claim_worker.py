@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from tests.pg.bench import Bench
 from tests.support.wait import until_async
 
 Run = Callable[..., Awaitable[list[Any]]]
-FRESH = ("default", 0, True)
+FRESH = ("default", 1)
 ROUNDS = 20
 INSERT = """
 insert into leasehold.job (id, queue, task_name, payload) values (%(id)s, 'default', 't', '{}')
@@ -50,7 +50,7 @@ class Worker:
         return self.begins.levels.get(FRESH, 0)
 
     async def claim(
-        self, limit: int = 100, not_tasks: tuple[str, ...] = (), **limits: int
+        self, limit: int = 100, not_tasks: Sequence[str] = (), **limits: int
     ) -> list[ClaimedJob]:
         limits = limits or {"default": limit}
         return await self.bench.store.claim(

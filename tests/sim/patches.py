@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -174,7 +174,7 @@ def nothing() -> Iterator[None]:
 def unsettled_begins() -> Iterator[None]:
     def saw(self: Begins, queue: str, seen: Seen) -> None:
         self.server = seen.server
-        self.levels[queue, seen.priority, bool(seen.fresh)] = seen.first
+        self.levels[queue, seen.level] = seen.first
 
     with _patched(Begins, "saw", saw):
         yield
@@ -182,21 +182,25 @@ def unsettled_begins() -> Iterator[None]:
 
 @contextmanager
 def shared_begins_unsettled() -> Iterator[None]:
-    publish = SimDatabase.publish_begin
+    publish = SimDatabase.publish
 
-    def unsettled(self: SimDatabase, level: Level, first: int, settled: int) -> None:
-        publish(self, level, first, first)
+    def unsettled(self: SimDatabase, sequence: int, first: int, settled: int) -> None:
+        publish(self, sequence, first, first)
 
-    with _patched(SimDatabase, "publish_begin", unsettled):
+    with _patched(SimDatabase, "publish", unsettled):
         yield
 
 
 @contextmanager
 def shared_begins_of_another_server() -> Iterator[None]:
-    def shared_begin(self: SimDatabase, level: Level) -> int:
-        return max(self.shared_begins.get((s, level), 0) for s in range(1, self.server + 1))
+    def shared(self: SimDatabase, queues: Collection[str]) -> list[tuple[Level, int]]:
+        return [
+            (level, sequence)
+            for (_, level), sequence in self.shared_begins.items()
+            if level[0] in queues
+        ]
 
-    with _patched(SimDatabase, "shared_begin", shared_begin):
+    with _patched(SimDatabase, "shared", shared):
         yield
 
 
@@ -223,7 +227,7 @@ def seat_before_xid() -> Iterator[None]:
 def claims_not_noted() -> Iterator[None]:
     def once(self: SimDatabase, node: UUID, row: JobRow) -> None:
         levels = self.claimed_to.setdefault(node, {})
-        levels.setdefault((row.queue, row.priority, row.fresh), row.seat)
+        levels.setdefault((row.queue, row.level), row.seat)
 
     with _patched(SimDatabase, "note_claim", once):
         yield

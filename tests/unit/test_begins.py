@@ -5,12 +5,13 @@ from __future__ import annotations
 from leasehold.model.begins import Begins, Range, Seen, Shared
 from leasehold.tuning import Tuning
 
-FRESH = ("q", 0, True)
+FRESH = ("q", 1)
+"""The level of fresh jobs of priority 0."""
 
 
 def seen(first: int, highest: int, xid: int, **more: int) -> Seen:
-    """At priority 0, with no older transaction at work."""
-    told = {"priority": 0, "fresh": 1, "oldest": xid, "server": 7}
+    """Of fresh jobs of priority 0, with no older transaction at work."""
+    told = {"level": 1, "oldest": xid, "server": 7}
     return Seen(first=first, highest=highest, xid=xid, **{**told, **more})
 
 
@@ -74,22 +75,17 @@ def test_a_begin_never_goes_back():
 
 def test_levels_are_separate():
     begins = begins_of(seen(50, 60, 100), seen(70, 70, 110))
-    begins.saw("q", seen(20, 71, 111, fresh=0))
-    begins.saw("q", seen(30, 72, 112, priority=3))
+    begins.saw("q", seen(20, 71, 111, level=0))
+    begins.saw("q", seen(30, 72, 112, level=7))
     begins.saw("other", seen(40, 73, 113))
-    assert begins.levels == {
-        FRESH: 60,
-        ("q", 0, False): 20,
-        ("q", 3, True): 30,
-        ("other", 0, True): 40,
-    }
+    assert begins.levels == {FRESH: 60, ("q", 0): 20, ("q", 7): 30, ("other", 1): 40}
 
 
 def test_what_is_settled_is_settled_for_a_level_seen_later():
     """Seats are of the whole database: any claim that saw a level tells of all of them."""
     begins = begins_of(seen(50, 60, 100), seen(70, 70, 110))
-    begins.saw("other", seen(90, 90, 120, priority=3))
-    assert begins.levels["other", 3, True] == 70
+    begins.saw("other", seen(90, 90, 120, level=7))
+    assert begins.levels["other", 7] == 70
 
 
 def test_another_server_forgets_everything():
@@ -105,31 +101,27 @@ def test_another_server_forgets_everything():
 
 
 # -- what a claim is told ------------------------------------------------------------------------
-def test_a_queue_without_known_levels_is_one_gap():
-    everything = Range(1, -40000, 40000, -1, 0, 0)
+def test_a_queue_without_known_levels_is_one_range():
+    everything = Range(1, -100000, 100000, 0, 0)
     assert begins_of().ranges(["q"]) == [everything]
     assert begins_of(seen(50, 60, 100)).ranges(["other"]) == [everything]
 
 
-def test_a_queue_is_divided_into_levels_and_the_gaps_between_them():
-    begins = begins_of(seen(50, 60, 100), seen(70, 70, 110), seen(80, 80, 120, priority=-3))
-    begins.saw("q", seen(40, 80, 130, priority=-3, fresh=0))
+def test_a_queue_is_divided_at_the_levels_that_are_known():
+    begins = begins_of(seen(50, 60, 100), seen(70, 70, 110), seen(80, 80, 120, level=-5))
+    begins.saw("q", seen(40, 80, 130, level=-6))
     assert begins.ranges(["other", "q"])[1:] == [
-        Range(2, -40000, -3, -1, 0, 0),
-        Range(2, -3, -3, 0, 40, 0),
-        Range(2, -3, -3, 1, 70, 0),
-        Range(2, -3, 0, -1, 0, 0),
-        Range(2, 0, 0, 0, 0, 0),
-        Range(2, 0, 0, 1, 60, 0),
-        Range(2, 0, 40000, -1, 0, 0),
+        Range(2, -100000, -6, 0, 0),
+        Range(2, -6, -5, 40, 0),
+        Range(2, -5, 1, 70, 0),
+        Range(2, 1, 100000, 60, 0),
     ]
 
 
 def test_a_begin_that_workers_share_is_passed_on_though_no_job_was_seen_there():
     begins = begins_of(seen(50, 60, 100))
-    begins.told("q", [5, 4711, 7])
-    levels = [r for r in begins.ranges(["q"]) if r.fresh == 1]
-    assert levels == [Range(1, 0, 0, 1, 0, 0), Range(1, 5, 5, 1, 0, 4711)]
+    begins.told("q", [11, 4711, 7])
+    assert begins.ranges(["q"])[1:] == [Range(1, 1, 11, 0, 0), Range(1, 11, 100000, 0, 4711)]
 
 
 def test_a_worker_asks_which_begins_are_shared_again_after_a_while():

@@ -111,6 +111,10 @@ class JobRow:
     fresh: bool = True
     seat: int = 0
 
+    @property
+    def level(self) -> int:
+        return self.options.priority * 2 + self.fresh
+
     def __getattr__(self, name: str) -> Any:
         """Gives access to the options' fields."""
         if name.startswith("__") or name == "options":
@@ -220,8 +224,9 @@ class SimDatabase:
         self.claimed_to: dict[UUID, dict[Level, int]] = {}
         """By node and level: the highest seat that a job of the node can have."""
         self.shared_begins: dict[tuple[int, Level], int] = {}
-        """By server and level of fresh jobs. A dump of the sequences may be newer than that of the
-        jobs."""
+        """By server and level of fresh jobs: the number of the sequence with the begin."""
+        self.sequences: list[int] = [0]
+        """The values of these sequences. A dump of them may be newer than that of the jobs."""
         self.deaths: dict[UUID, DeathRow] = {}
         self.leaders: dict[str, LeaderRow] = {}
         self.fences: dict[str, int] = {}
@@ -266,14 +271,23 @@ class SimDatabase:
         return self.timeline
 
     # -- what several statements share -----------------------------------------------------------
-    def shared_begin(self, level: Level) -> int:
-        return self.shared_begins.get((self.server, level), 0)
+    def shared(self, queues: Collection[str]) -> Iterable[tuple[Level, int]]:
+        """Yield the levels of these queues whose begins workers share, with their sequences."""
+        for (server, level), sequence in self.shared_begins.items():
+            if server == self.server and level[0] in queues:
+                yield level, sequence
 
-    def publish_begin(self, level: Level, first: int, settled: int) -> None:
-        *_, fresh = level
-        if fresh:
-            begin = max(min(first, settled), self.shared_begin(level))
-            self.shared_begins[self.server, level] = begin
+    def share(self, level: Level) -> int:
+        """Let workers share the begin of this level. Return its sequence."""
+        sequence = self.shared_begins.setdefault((self.server, level), len(self.sequences))
+        if sequence == len(self.sequences):
+            self.sequences.append(0)
+        return sequence
+
+    def publish(self, sequence: int, first: int, settled: int) -> None:
+        if sequence:
+            begin = min(first, settled)
+            self.sequences[sequence] = max(begin, self.sequences[sequence])
 
     def new_token(self) -> int:
         self.sequence += 1
@@ -304,7 +318,7 @@ class SimDatabase:
 
     def note_claim(self, node: UUID, row: JobRow) -> None:
         levels = self.claimed_to.setdefault(node, {})
-        level = row.queue, row.priority, row.fresh
+        level = row.queue, row.level
         if row.seat > levels.get(level, 0):
             levels[level] = row.seat + _SEATS_AHEAD
 
@@ -315,8 +329,7 @@ class SimDatabase:
             for row in self.jobs.values()
             if row.node is not None
             and row.node in nodes
-            and row.seat
-            <= self.claimed_to.get(row.node, {}).get((row.queue, row.priority, row.fresh), 0)
+            and row.seat <= self.claimed_to.get(row.node, {}).get((row.queue, row.level), 0)
         ]
 
     def free(self, row: JobRow) -> None:

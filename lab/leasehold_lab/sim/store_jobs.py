@@ -10,7 +10,7 @@ from uuid import UUID
 
 from leasehold.env import id_of
 from leasehold.errors import QueryFailed
-from leasehold.model.begins import Begins, Seen
+from leasehold.model.begins import Begins, Seen, Shared
 from leasehold.model.job import (
     BulkJob,
     ClaimedJob,
@@ -58,52 +58,71 @@ class SimJobs(JobStore):
         now: Now,
         begins: Begins | None = None,
     ) -> list[ClaimedJob]:
-        db = self.db
-        mine = db.nodes.get(node)
-        if mine is None or mine.epoch != epoch:
-            return []
         begins = begins or Begins(lambda: 0.0)
-        known = begins.levels if begins.server == db.server else {}
-        claimed: list[ClaimedJob] = []
-        for queue in sorted(limits):
-            free = [
-                row
-                for row in db.jobs.values()
-                if row.node is None
-                and row.ready
-                and row.queue == queue
-                and row.seat >= known.get((queue, row.priority, row.fresh), 0)
-                and row.seat >= db.shared_begin((queue, row.priority, row.fresh))
-            ]
-            if free:
-                claimed += self._claim(node, free, not_tasks, limits[queue], db.at(now), begins)
-        return claimed
+        while limits:
+            known = begins.server, len(begins.shared)
+            jobs = self._claim(node, epoch, limits, not_tasks, self.db.at(now), begins)
+            # if it was only told where others begin, it begins there now
+            if jobs or known == (begins.server, len(begins.shared)):
+                return jobs
+        return []
 
     def _claim(
         self,
         node: UUID,
-        free: list[JobRow],
+        epoch: int,
+        limits: Mapping[str, int],
         not_tasks: Sequence[str],
-        limit: int,
         moment: datetime,
         begins: Begins,
     ) -> list[ClaimedJob]:
-        """Claim from one queue. ``free``: the jobs that the statement's snapshot has."""
-        db = self.db
+        """Do what ``leasehold.claim`` does, with what it is told of ``begins``."""
+        db, queues = self.db, sorted(limits)
+        settled, asks, ranges = begins.settled, begins.asks(), begins.ranges(queues)
+        if begins.server != db.server:
+            settled, asks = 0, True
+            ranges = [r._replace(begin=0, shared=0) for r in ranges]
+        if asks:
+            known = {r.shared for r in ranges}
+            new = [each for each in db.shared(queues) if each[1] not in known]
+            for (queue, level), sequence in new:
+                begins.told(queue, Shared(level, sequence, db.server))
+            if new:
+                return []
+        mine = db.nodes.get(node)
+        if mine is None or mine.epoch != epoch:
+            return []
         oldest, highest, xid = db.oldest_xid, db.seats, db.new_xid()
-        free.sort(key=claim_order)
-        first = {(row.priority, row.fresh): row.seat for row in reversed(free)}
-        taken = [row for row in free if row.task not in not_tasks and row.id not in db.locked]
-        claimed = []
-        for row in taken[:limit]:
-            db.claim(row, node, moment)
-            claimed.append(as_claimed(row))
-            seat = first.pop((row.priority, row.fresh), None)
-            if seat is not None:
-                settled = begins.settled if begins.server == db.server else 0
-                db.publish_begin((row.queue, row.priority, row.fresh), seat, settled)
-                seen = Seen(row.priority, row.fresh, seat, highest, xid, oldest, db.server)
-                begins.saw(row.queue, seen)
+        claimed: list[ClaimedJob] = []
+        wanted = dict(limits)
+        available = [row for row in db.jobs.values() if row.node is None and row.ready]
+        available.sort(key=claim_order)
+        for number, level, until, begin, shared in ranges:
+            queue = queues[number - 1]
+            place = level, max(begin, db.sequences[shared])
+            while wanted[queue]:
+                there = [
+                    row
+                    for row in available
+                    if row.queue == queue and row.level < until and claim_order(row) >= place
+                ]
+                if not there:
+                    break
+                found, first = claim_order(there[0])
+                if found == level and there[0].fresh and settled:
+                    shared = db.share((queue, found))
+                    begins.told(queue, Shared(found, shared, db.server))
+                    db.publish(shared, first, settled)
+                free = [r for r in there if r.level == found and r.task not in not_tasks]
+                taken = [r for r in free if r.id not in db.locked][: wanted[queue]]
+                for row in taken:
+                    db.claim(row, node, moment)
+                if taken:
+                    claimed += map(as_claimed, taken)
+                    seen = Seen(found, first, highest, xid, oldest, db.server)
+                    begins.told(queue, seen)
+                wanted[queue] -= len(taken)
+                place = found + 1, 0
         return claimed
 
     async def start(self, node: UUID, job: UUID, token: int, now: Now) -> bool:
@@ -309,8 +328,8 @@ class SimJobs(JobStore):
         return (min(armed) - moment).total_seconds() if armed else None, dead, schedules
 
 
-def claim_order(row: JobRow) -> tuple[int, bool, int]:
-    return row.priority, row.fresh, row.seat
+def claim_order(row: JobRow) -> tuple[int, int]:
+    return row.level, row.seat
 
 
 def as_claimed(row: JobRow) -> ClaimedJob:

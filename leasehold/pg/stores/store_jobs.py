@@ -35,16 +35,14 @@ def claim_params(
 ) -> dict[str, Any]:
     """Return the parameters of ``job/claim``. The queues are claimed in alphabetical order."""
     queues = sorted(limits)
-    # psycopg's conversion of long lists is slow; no nulls, which a login may not be able to send
-    columns = [
-        _array(list(map(str, column))) for column in zip(*begins.ranges(queues), strict=True)
-    ]
+    # no nulls, which a login may not be able to send
+    columns = [_array(map(str, column)) for column in zip(*begins.ranges(queues), strict=True)]
     return {
         "node": node,
         "epoch": epoch,
-        "queues": queues,
-        "limits": [limits[queue] for queue in queues],
-        "not_tasks": list(not_tasks),
+        "queues": _array(map(_quoted, queues)),
+        "limits": _array(str(limits[queue]) for queue in queues),
+        "not_tasks": _array(map(_quoted, not_tasks)),
         "server": begins.server,
         "unsettled": begins.unsettled(),
         "settled": begins.settled,
@@ -221,10 +219,15 @@ def _copy_lines(jobs: Iterable[BulkJob], queues: set[str]) -> Iterator[str]:
         yield f"{job_number:032x}\t{middle}\t{trace or NULL}\t{text(payload)}\n"
 
 
-def _array(texts: list[str]) -> str:
+def _array(texts: Iterable[str]) -> str:
     """Return a PostgreSQL array literal of texts that need no quoting. This is much faster than
     psycopg's general conversion."""
     return "{" + ",".join(texts) + "}"
+
+
+def _quoted(text: str) -> str:
+    """Return an element of an array literal."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _acked(items: Sequence[AckItem], left: Sequence[Row]) -> Acked:

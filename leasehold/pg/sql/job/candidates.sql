@@ -3,6 +3,6 @@
 -- index: job_ready
 select id from leasehold.job
 where ready and node is null and queue = %(queue)s and task_name <> all (%(not_tasks)s::text[])
-order by priority, fresh, seat
+order by level, seat
 offset %(skip)s
 limit %(limit)s

@@ -25,11 +25,10 @@ with mine as materialized (
     where j.ctid = any (array(select at_row from checked))
     returning j.*
 ), noted as (
-    insert into leasehold.claimed_to (node, queue, priority, fresh, seat)
-    select t.node, t.queue, t.priority, t.fresh, max(t.seat) + 10000 from taken t group by 1, 2, 3, 4
+    insert into leasehold.claimed_to (node, queue, level, seat)
+    select t.node, t.queue, t.level, max(t.seat) + 10000 from taken t group by 1, 2, 3
     having max(t.seat) > coalesce((select c.seat from leasehold.claimed_to c
-                                   where c.node = t.node and c.queue = t.queue and c.priority = t.priority
-                                     and c.fresh = t.fresh), 0)
+                                   where c.node = t.node and c.queue = t.queue and c.level = t.level), 0)
     on conflict on constraint claimed_to_pkey do update set seat = excluded.seat
 )
 select t.id, t.task_name, t.queue, t.payload, t.priority, t.attempt, t.max_attempts, t.crashes,

@@ -9,8 +9,8 @@
 -- locks: job rows FOR UPDATE SKIP LOCKED
 -- index: claimed_to_pkey, job_ready (each level as far as these nodes have claimed), job_pkey, job_key_pkey, node_pkey
 with levels as materialized (
-    select c.queue, c.priority, c.fresh, max(c.seat) as seat from leasehold.claimed_to c
-    where c.node = any (%(nodes)s::uuid[]) group by 1, 2, 3
+    select c.queue, c.level, max(c.seat) as seat from leasehold.claimed_to c
+    where c.node = any (%(nodes)s::uuid[]) group by 1, 2
 ), lost as materialized (
     select j.id, j.node, j.claim_token, j.attempt, j.queue, j.cancel_requested,
            coalesce(j.started_at, j.claimed_at) as started_at,
@@ -19,7 +19,7 @@ with levels as materialized (
     from levels l
     cross join lateral (
         select j.* from leasehold.job j
-        where j.ready and j.queue = l.queue and j.priority = l.priority and j.fresh = l.fresh and j.seat <= l.seat
+        where j.ready and j.queue = l.queue and j.level = l.level and j.seat <= l.seat
           and j.node = any (%(nodes)s::uuid[])
           and not exists (select 1 from leasehold.node n where n.id = j.node)
         for update of j skip locked

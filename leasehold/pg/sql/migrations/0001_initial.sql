@@ -244,6 +244,8 @@ create table leasehold.job (
     priority         smallint    not null default 0,
     -- false: it was claimed before and came back; it runs before the fresh ones of its priority
     fresh            boolean     not null default true,
+    -- its place among the levels of its queue: odd for fresh jobs
+    level            integer     not null generated always as (priority * 2 + fresh::integer) stored,
     seat             bigint      not null default nextval('leasehold.seat_seq'),
     run_at           timestamptz not null default now(),
     created_at       timestamptz not null default now(),
@@ -284,29 +286,28 @@ create table leasehold.job (
 
 -- Available and running jobs: a claim changes no column of this index, and is a HOT update. Claims do not read the
 -- entries of running jobs, because they know where to begin.
-create index job_ready on leasehold.job (queue, priority, fresh, seat) where ready;
+create index job_ready on leasehold.job (queue, level, seat) where ready;
 create index job_waiting on leasehold.job (run_at) where not ready;
 
 -- How far a node has claimed. None of its jobs at a level has a seat above this one, so the jobs of a dead node are
 -- found without reading all waiting jobs. A claim writes it ten thousand seats ahead, so it seldom writes.
 create table leasehold.claimed_to (
-    node     uuid     not null,
-    queue    text     not null,
-    priority smallint not null,
-    fresh    boolean  not null,
-    seat     bigint   not null,
-    primary key (node, queue, priority, fresh)
+    node  uuid    not null,
+    queue text    not null,
+    level integer not null,
+    seat  bigint  not null,
+    primary key (node, queue, level)
 ) with (fillfactor = 50);
 
--- Where all workers of a server may begin to claim the fresh jobs of a priority: see leasehold.claim. The seat is the
+-- Where all workers of a server may begin to claim at a level of fresh jobs: see leasehold.claim. The seat is the
 -- last value of the sequence begin_<slot>. A sequence leaves no dead versions beside a held snapshot. A slot is free
 -- again after a restart: until then, workers remember it, and a claim that has stood still may publish there.
 create table leasehold.shared_begin (
-    slot     smallint    primary key,
-    started  timestamptz,
-    server   bigint,
-    queue    text,
-    priority smallint
+    slot    smallint    primary key,
+    started timestamptz,
+    server  bigint,
+    queue   text,
+    level   integer
 );
 insert into leasehold.shared_begin (slot) select generate_series(1, 16);
 do $$ begin
@@ -324,8 +325,9 @@ create index job_unknown on leasehold.job (task_name) where held_because in ('un
 
 create function leasehold.job_seat() returns trigger
 language plpgsql as $$
+declare
+    xid xid8 := pg_current_xact_id(); -- an assignment costs much less than PERFORM, which runs a query
 begin
-    perform pg_current_xact_id();
     return null;
 end $$;
 
@@ -1029,8 +1031,7 @@ begin
     if pg_notification_queue_usage() >= 0.5 then
         return false;
     end if;
-    perform pg_notify('leasehold', message);
-    return true;
+    return pg_notify('leasehold', message) is not null;
 end $$;
 
 -- Make or replace a schedule of an application, in the transaction of the caller. The definition has name, spec,
@@ -1443,7 +1444,7 @@ begin
         return false;
     end if;
     if asleep then
-        perform leasehold.notify('q:' || to_queue);
+        asleep := leasehold.notify('q:' || to_queue);
     end if;
     return true;
 end $$;
@@ -1451,14 +1452,13 @@ end $$;
 -- ---- Claims ---------------------------------------------------------------------------------
 -- Claims: jobs of some queues for one node, best first, at most its limit of each queue.
 --
--- A level is a queue, a priority and whether its jobs are fresh. For each level that it knows, a worker says where to
--- begin: no available job is before that seat. It divides its queues into ranges, in order: these levels, and the gaps
--- between them (fresh is -1), where a claim finds the jobs of unknown levels. A gap has the priorities above its
--- "priority" and below its "until". (Before version 18, PostgreSQL stops at the end of a range of (priority, fresh) only
--- where the priority changes, so a gap ends at a priority.) A claim looks before it takes: an empty look needs no xid.
+-- A level is a priority, and whether its jobs are fresh. For each level that it knows, a worker says where to begin: no
+-- available job of the level is before that seat. It divides each queue into ranges, in order. The first one has all
+-- levels below those that it knows. Each other one begins at a known level, at its seat, and ends before the next known
+-- level. A claim looks before it takes: an empty look needs no xid.
 --
--- A row without id says in "seen" what the claim found at a level of "queue": priority, fresh, the first available seat,
--- the highest seat taken before the claim got its xid, that xid, the oldest xid that still ran when it began, and the
+-- A row without id says in "seen" what the claim found at a level of "queue": the level, the first available seat, the
+-- highest seat taken before the claim got its xid, that xid, the oldest xid that still ran when it began, and the
 -- server's identity. leasehold/model/begins.py says how a worker uses it.
 --
 -- Any open transaction holds back the oldest xid, even one that never touches a job. If that lasts, a worker names the
@@ -1468,11 +1468,11 @@ end $$;
 -- settled one (settled) if that is smaller. It does so only in a transaction of its own, because a rollback would make
 -- jobs available again that it had claimed. A worker that asks is told of the shared begins that it does not know, and
 -- of nothing else, because a claim would walk over all that is before them. These are rows without id as well: "seen" has
--- the priority, the sequence and the server's identity. A worker that does not know this server is told, too. (slot > 0
+-- the level, the sequence and the server's identity. A worker that does not know this server is told, too. (slot > 0
 -- reads the table by its key: a claim sets enable_seqscan off, which misleads the planner about anything else.)
 create function leasehold.claim(claimant uuid, its_epoch integer, queues text[], limits integer[], not_tasks text[],
-    of_server bigint, unsettled bigint, settled bigint, asks boolean, range_queue integer[], range_priority integer[],
-    range_until integer[], range_fresh integer[], range_begin bigint[], range_shared oid[], clock timestamptz)
+    of_server bigint, unsettled bigint, settled bigint, asks boolean, range_queue integer[], range_level integer[],
+    range_until integer[], range_begin bigint[], range_shared oid[], clock timestamptz)
 returns table (id uuid, task_name text, queue text, payload jsonb, priority smallint, attempt smallint,
     max_attempts smallint, crashes smallint, claim_token bigint, timeout_seconds real, requeue_seconds real,
     scheduled_for timestamptz, history boolean, schedule text, deadlines boolean, trace text, version smallint,
@@ -1484,6 +1484,8 @@ declare
     -- the database has another one, because its sequences may be ahead.
     this_server   bigint := hashtextextended(concat_ws(' ', extract(epoch from pg_postmaster_start_time()),
         pg_relation_filepath('leasehold.seat_seq'), pg_sequence_last_value('leasehold.lift_seq')), 0);
+    -- Workers take turns at a queue, because they would otherwise all try to lock the same rows.
+    turns         integer := leasehold.lock_class('leasehold.claim');
     highest       bigint;
     oldest        bigint;
     xid           bigint;
@@ -1496,12 +1498,8 @@ declare
     has_turn      boolean;
     competes      boolean;
     patient       boolean := true;
-    in_gap        boolean;
-    past_priority integer;
-    past_fresh    boolean;
-    gap_end       integer;
-    at_priority   integer;
-    at_fresh      boolean;
+    at_level      integer;
+    found_level   integer;
     first         bigint;
     shared        regclass;
 begin
@@ -1512,7 +1510,7 @@ begin
     end if;
     if asks then
         for queue, seen in
-            select b.queue, array[b.priority, leasehold.begin_of(b.slot)::oid::bigint, this_server]
+            select b.queue, array[b.level, leasehold.begin_of(b.slot)::oid::bigint, this_server]
             from leasehold.shared_begin b
             where b.slot > 0 and b.server = this_server and b.queue = any (queues)
               and leasehold.begin_of(b.slot)::oid <> all (range_shared)
@@ -1533,28 +1531,21 @@ begin
                 at_queue := range_queue[number]; queue_start := number; this_queue := queues[at_queue];
                 wanted := limits[at_queue]; has_turn := false;
             end if;
-            in_gap := range_fresh[number] < 0;
-            past_priority := range_priority[number]; past_fresh := true; gap_end := range_until[number];
+            at_level := range_level[number];
+            shared := nullif(range_shared[number], 0)::regclass;
+            first := greatest(range_begin[number], pg_sequence_last_value(shared), 0);
             while wanted > 0 loop
-                if in_gap then
-                    select j.priority, j.fresh, j.seat into at_priority, at_fresh, first from leasehold.job j
-                    where j.ready and j.node is null and j.queue = this_queue
-                      and (j.priority, j.fresh) > (past_priority, past_fresh) and j.priority < gap_end
-                    order by j.priority, j.fresh, j.seat limit 1;
-                else
-                    at_priority := range_priority[number]; at_fresh := range_fresh[number] > 0;
-                    shared := nullif(range_shared[number], 0)::regclass;
-                    first := greatest(range_begin[number], pg_sequence_last_value(shared), 0);
-                    select j.seat into first from leasehold.job j
-                    where j.ready and j.node is null and j.queue = this_queue and j.priority = at_priority
-                      and j.fresh = at_fresh and j.seat >= first
-                    order by j.seat limit 1;
-                end if;
+                select j.level, j.seat into found_level, first from leasehold.job j
+                where j.ready and j.node is null and j.queue = this_queue
+                  and (j.level, j.seat) >= (at_level, first) and j.level < range_until[number]
+                order by j.level, j.seat limit 1;
                 exit when not found;
                 if not has_turn then
                     has_turn := true;
-                    competes := not leasehold.claim_turn(this_queue, patient);
+                    competes := not pg_try_advisory_xact_lock(turns, hashtext(this_queue));
                     if competes and patient then
+                        -- its holder may be suspended, and turns are only for speed
+                        perform leasehold.advisory_lock(null, turns, hashtext(this_queue), false, false, 500);
                         patient := false;
                         continue look; -- others have claimed meanwhile, and more urgent jobs may have come
                     end if;
@@ -1568,21 +1559,23 @@ begin
                     xid := pg_current_xact_id()::text::bigint;
                     timeline := leasehold.timeline();
                 end if;
-                if not in_gap and at_fresh and competes and settled > 0 and shared is null then
-                    shared := leasehold.share_begin(this_server, this_queue, at_priority);
+                if found_level <> range_level[number] then
+                    shared := null; -- it is of the first level of the range
+                elsif found_level % 2 <> 0 and competes and settled > 0 and shared is null then
+                    shared := leasehold.share_begin(this_server, this_queue, found_level);
                     if shared is not null then
-                        queue := this_queue; seen := array[at_priority, shared::oid::bigint, this_server];
+                        queue := this_queue; seen := array[found_level, shared::oid::bigint, this_server];
                         return next;
                     end if;
                 end if;
-                if not in_gap and least(first, settled) > pg_sequence_last_value(shared) + 1000 then
+                if least(first, settled) > pg_sequence_last_value(shared) + 1000 then
                     perform setval(shared, least(first, settled));
                 end if;
                 return query
                 with picked as materialized (
                     select j.ctid as at_row from leasehold.job j
-                    where j.ready and j.node is null and j.queue = this_queue and j.priority = at_priority
-                      and j.fresh = at_fresh and j.seat >= first and j.task_name <> all (not_tasks)
+                    where j.ready and j.node is null and j.queue = this_queue and j.level = found_level
+                      and j.seat >= first and j.task_name <> all (not_tasks)
                     order by j.seat limit wanted for update skip locked
                 ), taken as (
                     update leasehold.job j
@@ -1591,11 +1584,11 @@ begin
                     where j.ctid = any (array(select p.at_row from picked p))
                     returning j.*
                 ), noted as (
-                    insert into leasehold.claimed_to as c (node, queue, priority, fresh, seat)
-                    select claimant, this_queue, at_priority, at_fresh, max(t.seat) + 10000 from taken t
+                    insert into leasehold.claimed_to as c (node, queue, level, seat)
+                    select claimant, this_queue, found_level, max(t.seat) + 10000 from taken t
                     having max(t.seat) > coalesce((select c.seat from leasehold.claimed_to c
                                                    where c.node = claimant and c.queue = this_queue
-                                                     and c.priority = at_priority and c.fresh = at_fresh), 0)
+                                                     and c.level = found_level), 0)
                     on conflict on constraint claimed_to_pkey do update set seat = excluded.seat
                 )
                 select t.id, t.task_name, t.queue, t.payload, t.priority, t.attempt, t.max_attempts, t.crashes,
@@ -1606,49 +1599,35 @@ begin
                 wanted := wanted - got;
                 if got > 0 then
                     queue := this_queue;
-                    seen := array[at_priority, at_fresh::integer, first, highest, xid, oldest, this_server];
+                    seen := array[found_level, first, highest, xid, oldest, this_server];
                     return next;
                 end if;
-                exit when not in_gap;
-                past_priority := at_priority; past_fresh := at_fresh;
+                at_level := found_level + 1;
+                first := 0;
             end loop;
         end loop;
         exit;
     end loop;
 end $$;
 
--- Take the turn at a queue: workers take turns because they would otherwise all try to lock the same rows. Return whether
--- it was free. A patient worker waits half a second for it: its holder may be suspended, and the turn is only for speed.
-create function leasehold.claim_turn(of_queue text, patient boolean) returns boolean
-language plpgsql volatile as $$
-begin
-    if pg_try_advisory_xact_lock(leasehold.lock_class('leasehold.claim'), hashtext(of_queue)) then
-        return true;
-    end if;
-    if patient then
-        perform leasehold.advisory_lock(null, leasehold.lock_class('leasehold.claim'), hashtext(of_queue), false, false, 500);
-    end if;
-    return false;
-end $$;
-
--- Let workers share the begin of a queue's fresh jobs of a priority, if a slot is free. Return its sequence, or null. One
--- worker at a time does this.
-create function leasehold.share_begin(of_server bigint, of_queue text, of_priority integer) returns regclass
+-- Let workers share the begin of a level of a queue, if a slot is free. Return its sequence, or null. One worker at a
+-- time does this.
+create function leasehold.share_begin(of_server bigint, of_queue text, of_level integer) returns regclass
 language plpgsql volatile as $$
 declare
     ignored bigint;
 begin
     if pg_try_advisory_xact_lock(leasehold.lock_class('leasehold.claim'), 0) then
         update leasehold.shared_begin b
-        set started = pg_postmaster_start_time(), server = of_server, queue = of_queue, priority = of_priority
+        set started = pg_postmaster_start_time(), server = of_server, queue = of_queue, level = of_level
         where b.slot = (select f.slot from leasehold.shared_begin f
                         where f.started is distinct from pg_postmaster_start_time() order by f.slot limit 1)
           and not exists (select 1 from leasehold.shared_begin o
-                          where (o.server, o.queue, o.priority) = (of_server, of_queue, of_priority))
+                          where (o.server, o.queue, o.level) = (of_server, of_queue, of_level))
         returning setval(leasehold.begin_of(b.slot), 1) into ignored;
     end if;
     return (select leasehold.begin_of(b.slot) from leasehold.shared_begin b
-            where b.slot > 0 and (b.server, b.queue, b.priority) = (of_server, of_queue, of_priority));
+            where b.slot > 0 and (b.server, b.queue, b.level) = (of_server, of_queue, of_level));
 end $$;
 
 -- The sequence of a slot of leasehold.shared_begin.
@@ -1888,7 +1867,7 @@ alter function leasehold.deadline_arm(uuid, text, jsonb, timestamptz) set enable
 alter function leasehold.deadline_end(uuid, text, timestamptz) set enable_seqscan = off set jit = off;
 alter function leasehold.deadline_judge() set enable_seqscan = off set jit = off;
 alter function leasehold.claim(uuid, integer, text[], integer[], text[], bigint, bigint, bigint, boolean, integer[], integer[],
-    integer[], integer[], bigint[], oid[], timestamptz) set enable_seqscan = off set enable_bitmapscan = off set jit = off
+    integer[], bigint[], oid[], timestamptz) set enable_seqscan = off set enable_bitmapscan = off set jit = off
     set plan_cache_mode = force_generic_plan;
 revoke execute on function leasehold.enqueue(jsonb, timestamptz, boolean) from public;
 revoke execute on function leasehold.partitions(timestamptz, integer, integer) from public;

@@ -2,13 +2,13 @@
 -- locks: death rows, then their rows of claimed_to
 -- index: claimed_to_pkey, death_pkey; job_ready (each level as far as these nodes have claimed)
 with levels as materialized (
-    select c.queue, c.priority, c.fresh, max(c.seat) as seat from leasehold.claimed_to c
-    where c.node = any (%(nodes)s::uuid[]) group by 1, 2, 3
+    select c.queue, c.level, max(c.seat) as seat from leasehold.claimed_to c
+    where c.node = any (%(nodes)s::uuid[]) group by 1, 2
 ), held as materialized (
     select distinct j.node from levels l
     cross join lateral (
         select j.node from leasehold.job j
-        where j.ready and j.queue = l.queue and j.priority = l.priority and j.fresh = l.fresh and j.seat <= l.seat
+        where j.ready and j.queue = l.queue and j.level = l.level and j.seat <= l.seat
           and j.node = any (%(nodes)s::uuid[])
         offset 0
     ) j

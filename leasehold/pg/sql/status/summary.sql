@@ -1,21 +1,21 @@
 -- Counts for status, each capped, so that a full queue needs no scan. The job that has been due for longest is at the
--- head of a priority of a queue.
+-- head of a level of a queue.
 -- locks: none
 -- index: job_ready (in order), job_waiting (in order), job_unknown (in order), job_done_bad
-with recursive lane (queue, priority) as (
-    (select j.queue, j.priority from leasehold.job j where j.ready order by j.queue, j.priority limit 1)
+with recursive lane (queue, level) as (
+    (select j.queue, j.level from leasehold.job j where j.ready order by j.queue, j.level limit 1)
     union all
-    select n.queue, n.priority from lane l cross join lateral (
-        select j.queue, j.priority from leasehold.job j
-        where j.ready and (j.queue, j.priority) > (l.queue, l.priority)
-        order by j.queue, j.priority limit 1) n
+    select n.queue, n.level from lane l cross join lateral (
+        select j.queue, j.level from leasehold.job j
+        where j.ready and (j.queue, j.level) > (l.queue, l.level)
+        order by j.queue, j.level limit 1) n
 ), head as materialized (
     select l.queue, h.run_at
     from (select * from lane limit 10000) l
     cross join lateral (
         select j.run_at from leasehold.job j
-        where j.ready and j.node is null and j.queue = l.queue and j.priority = l.priority
-        order by j.fresh, j.seat limit 1) h
+        where j.ready and j.node is null and j.queue = l.queue and j.level = l.level
+        order by j.seat limit 1) h
 )
 select (select count(*) from (select 1 from leasehold.job where ready limit 10000) x),
        (select count(*) from (select 1 from leasehold.job where not ready limit 10000) x),

@@ -1,14 +1,14 @@
--- The running jobs. They are at the head of their queue and priority, where claims took them. Reads at most "scan"
+-- The running jobs. They are at the head of their queue and level, where claims took them. Reads at most "scan"
 -- jobs, the same number at each head: ids, the oldest first.
 -- locks: none
 -- index: job_ready (in order)
-with recursive lane (queue, priority) as (
-    (select j.queue, j.priority from leasehold.job j where j.ready order by j.queue, j.priority limit 1)
+with recursive lane (queue, level) as (
+    (select j.queue, j.level from leasehold.job j where j.ready order by j.queue, j.level limit 1)
     union all
-    select n.queue, n.priority from lane l cross join lateral (
-        select j.queue, j.priority from leasehold.job j
-        where j.ready and (j.queue, j.priority) > (l.queue, l.priority)
-        order by j.queue, j.priority limit 1) n
+    select n.queue, n.level from lane l cross join lateral (
+        select j.queue, j.level from leasehold.job j
+        where j.ready and (j.queue, j.level) > (l.queue, l.level)
+        order by j.queue, j.level limit 1) n
 ), lanes as materialized (
     select * from lane where %(queue)s::text is null or queue = %(queue)s limit 200
 ), looked as materialized (
@@ -17,8 +17,8 @@ with recursive lane (queue, priority) as (
     cross join lateral (
         select j.id, j.node is not null and {{job/_matches}} as ok
         from leasehold.job j
-        where j.ready and j.queue = l.queue and j.priority = l.priority
-        order by j.fresh, j.seat limit (select greatest(%(scan)s::bigint / greatest(count(*), 1), 100) from lanes)) h
+        where j.ready and j.queue = l.queue and j.level = l.level
+        order by j.seat limit (select greatest(%(scan)s::bigint / greatest(count(*), 1), 100) from lanes)) h
 )
 select (select count(*) from looked), null::uuid,
        array(select id from looked

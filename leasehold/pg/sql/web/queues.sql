@@ -1,16 +1,16 @@
 -- Each of at most 200 queues with work: how many jobs are ready, how many of these run, and which available one has
 -- been due for longest. It counts a bounded number at the head of each queue, over all its priorities. Beyond that, the
--- planner's statistics give an estimate (null: there are none yet). The oldest is sought at the head of each priority
--- of a queue: a bound on (queue, priority) pairs would hide the queues after one with many priorities.
+-- planner's statistics give an estimate (null: there are none yet). The oldest is sought at the head of each level
+-- of a queue: a bound on (queue, level) pairs would hide the queues after one with many priorities.
 -- locks: none
 -- index: job_ready (in order)
 with recursive line (queue) as (
-    (select j.queue from leasehold.job j where j.ready order by j.queue, j.priority limit 1)
+    (select j.queue from leasehold.job j where j.ready order by j.queue, j.level limit 1)
     union all
     select n.queue from line l cross join lateral (
         select j.queue from leasehold.job j
         where j.ready and j.queue > l.queue
-        order by j.queue, j.priority limit 1) n
+        order by j.queue, j.level limit 1) n
 ), lines as materialized (
     select * from line limit 200
 ), most as materialized (
@@ -24,24 +24,24 @@ with recursive line (queue) as (
         select count(*) as n, count(node) as running
         from (select j.node from leasehold.job j
               where j.ready and j.queue = l.queue
-              order by j.queue, j.priority, j.fresh, j.seat limit (select rows from most)) x) c
+              order by j.queue, j.level, j.seat limit (select rows from most)) x) c
     left join lateral (
-        with recursive lane (priority) as (
-            (select j.priority from leasehold.job j
-             where j.ready and j.queue = l.queue order by j.priority limit 1)
+        with recursive lane (level) as (
+            (select j.level from leasehold.job j
+             where j.ready and j.queue = l.queue order by j.level limit 1)
             union all
-            select n.priority from lane p cross join lateral (
-                select j.priority from leasehold.job j
-                where j.ready and j.queue = l.queue and j.priority > p.priority
-                order by j.priority limit 1) n
+            select n.level from lane p cross join lateral (
+                select j.level from leasehold.job j
+                where j.ready and j.queue = l.queue and j.level > p.level
+                order by j.level limit 1) n
         )
         select h.run_at, h.id
         from (select * from lane limit (select lanes from most)) p
         cross join lateral (
             select x.run_at, x.id
             from (select j.run_at, j.id, j.node from leasehold.job j
-                  where j.ready and j.queue = l.queue and j.priority = p.priority
-                  order by j.fresh, j.seat limit (select rows from most)) x
+                  where j.ready and j.queue = l.queue and j.level = p.level
+                  order by j.seat limit (select rows from most)) x
             where x.node is null order by x.run_at, x.id limit 1) h
         order by h.run_at, h.id limit 1) o on true
 ), common as (
