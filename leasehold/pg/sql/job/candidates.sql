@@ -3,6 +3,6 @@
 -- index: job_ready
 select id from leasehold.job
 where ready and node is null and queue = %(queue)s and task_name <> all (%(not_tasks)s::text[])
-order by level, seat
+order by leasehold.level(priority, fresh), seat
 offset %(skip)s
 limit %(limit)s

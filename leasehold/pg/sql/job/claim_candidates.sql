@@ -26,7 +26,8 @@ with mine as materialized (
     returning j.*
 ), noted as (
     insert into leasehold.claimed_to (node, queue, level, seat)
-    select t.node, t.queue, t.level, max(t.seat) + 10000 from taken t group by 1, 2, 3
+    select t.node, t.queue, t.level, max(t.seat) + 10000
+    from (select *, leasehold.level(priority, fresh) as level from taken) t group by 1, 2, 3
     having max(t.seat) > coalesce((select c.seat from leasehold.claimed_to c
                                    where c.node = t.node and c.queue = t.queue and c.level = t.level), 0)
     on conflict on constraint claimed_to_pkey do update set seat = excluded.seat

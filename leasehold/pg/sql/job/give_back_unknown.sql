@@ -15,7 +15,7 @@ with mine as materialized (
     from mine join leasehold.claimed_to c on c.node = mine.id
     cross join lateral (
         select j.id, j.cancel_requested from leasehold.job j
-        where j.ready and j.queue = c.queue and j.level = c.level and j.seat <= c.seat
+        where j.ready and j.queue = c.queue and leasehold.level(j.priority, j.fresh) = c.level and j.seat <= c.seat
           and j.node = c.node and j.claim_token <> all (%(known)s::bigint[])
         for update of j
     ) j

@@ -19,7 +19,7 @@ with levels as materialized (
     from levels l
     cross join lateral (
         select j.* from leasehold.job j
-        where j.ready and j.queue = l.queue and j.level = l.level and j.seat <= l.seat
+        where j.ready and j.queue = l.queue and leasehold.level(j.priority, j.fresh) = l.level and j.seat <= l.seat
           and j.node = any (%(nodes)s::uuid[])
           and not exists (select 1 from leasehold.node n where n.id = j.node)
         for update of j skip locked

@@ -8,7 +8,7 @@ with levels as materialized (
     select distinct j.node from levels l
     cross join lateral (
         select j.node from leasehold.job j
-        where j.ready and j.queue = l.queue and j.level = l.level and j.seat <= l.seat
+        where j.ready and j.queue = l.queue and leasehold.level(j.priority, j.fresh) = l.level and j.seat <= l.seat
           and j.node = any (%(nodes)s::uuid[])
         offset 0
     ) j

@@ -3,18 +3,18 @@
 -- locks: none
 -- index: job_ready (in order), job_waiting (in order), job_unknown (in order), job_done_bad
 with recursive lane (queue, level) as (
-    (select j.queue, j.level from leasehold.job j where j.ready order by j.queue, j.level limit 1)
+    (select j.queue, leasehold.level(j.priority, j.fresh) from leasehold.job j where j.ready order by 1, 2 limit 1)
     union all
     select n.queue, n.level from lane l cross join lateral (
-        select j.queue, j.level from leasehold.job j
-        where j.ready and (j.queue, j.level) > (l.queue, l.level)
-        order by j.queue, j.level limit 1) n
+        select j.queue, leasehold.level(j.priority, j.fresh) as level from leasehold.job j
+        where j.ready and (j.queue, leasehold.level(j.priority, j.fresh)) > (l.queue, l.level)
+        order by 1, 2 limit 1) n
 ), head as materialized (
     select l.queue, h.run_at
     from (select * from lane limit 10000) l
     cross join lateral (
         select j.run_at from leasehold.job j
-        where j.ready and j.node is null and j.queue = l.queue and j.level = l.level
+        where j.ready and j.node is null and j.queue = l.queue and leasehold.level(j.priority, j.fresh) = l.level
         order by j.seat limit 1) h
 )
 select (select count(*) from (select 1 from leasehold.job where ready limit 10000) x),

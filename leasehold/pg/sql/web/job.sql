@@ -6,7 +6,7 @@ select j.run_at, j.claimed_at, j.started_at, j.node, j.unique_key, j.requeue_sec
        (select count(*) from (
             select 1 from leasehold.job x
             where x.ready and x.node is null and x.queue = j.queue and j.ready
-              and (x.level, x.seat) < (j.level, j.seat)
+              and (leasehold.level(x.priority, x.fresh), x.seat) < (leasehold.level(j.priority, j.fresh), j.seat)
             limit 1000) a),
        coalesce(%(now)s::timestamptz, now()), j.version
 from leasehold.job j where j.id = %(job)s

@@ -3,12 +3,12 @@
 -- locks: none
 -- index: job_ready (in order)
 with recursive lane (queue, level) as (
-    (select j.queue, j.level from leasehold.job j where j.ready order by j.queue, j.level limit 1)
+    (select j.queue, leasehold.level(j.priority, j.fresh) from leasehold.job j where j.ready order by 1, 2 limit 1)
     union all
     select n.queue, n.level from lane l cross join lateral (
-        select j.queue, j.level from leasehold.job j
-        where j.ready and (j.queue, j.level) > (l.queue, l.level)
-        order by j.queue, j.level limit 1) n
+        select j.queue, leasehold.level(j.priority, j.fresh) as level from leasehold.job j
+        where j.ready and (j.queue, leasehold.level(j.priority, j.fresh)) > (l.queue, l.level)
+        order by 1, 2 limit 1) n
 ), lanes as materialized (
     select * from lane where %(queue)s::text is null or queue = %(queue)s limit 200
 ), looked as materialized (
@@ -17,7 +17,7 @@ with recursive lane (queue, level) as (
     cross join lateral (
         select j.id, j.node is not null and {{job/_matches}} as ok
         from leasehold.job j
-        where j.ready and j.queue = l.queue and j.level = l.level
+        where j.ready and j.queue = l.queue and leasehold.level(j.priority, j.fresh) = l.level
         order by j.seat limit (select greatest(%(scan)s::bigint / greatest(count(*), 1), 100) from lanes)) h
 )
 select (select count(*) from looked), null::uuid,

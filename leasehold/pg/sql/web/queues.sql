@@ -5,12 +5,12 @@
 -- locks: none
 -- index: job_ready (in order)
 with recursive line (queue) as (
-    (select j.queue from leasehold.job j where j.ready order by j.queue, j.level limit 1)
+    (select j.queue from leasehold.job j where j.ready order by j.queue, leasehold.level(j.priority, j.fresh) limit 1)
     union all
     select n.queue from line l cross join lateral (
         select j.queue from leasehold.job j
         where j.ready and j.queue > l.queue
-        order by j.queue, j.level limit 1) n
+        order by j.queue, leasehold.level(j.priority, j.fresh) limit 1) n
 ), lines as materialized (
     select * from line limit 200
 ), most as materialized (
@@ -24,23 +24,23 @@ with recursive line (queue) as (
         select count(*) as n, count(node) as running
         from (select j.node from leasehold.job j
               where j.ready and j.queue = l.queue
-              order by j.queue, j.level, j.seat limit (select rows from most)) x) c
+              order by j.queue, leasehold.level(j.priority, j.fresh), j.seat limit (select rows from most)) x) c
     left join lateral (
         with recursive lane (level) as (
-            (select j.level from leasehold.job j
-             where j.ready and j.queue = l.queue order by j.level limit 1)
+            (select leasehold.level(j.priority, j.fresh) from leasehold.job j
+             where j.ready and j.queue = l.queue order by 1 limit 1)
             union all
             select n.level from lane p cross join lateral (
-                select j.level from leasehold.job j
-                where j.ready and j.queue = l.queue and j.level > p.level
-                order by j.level limit 1) n
+                select leasehold.level(j.priority, j.fresh) as level from leasehold.job j
+                where j.ready and j.queue = l.queue and leasehold.level(j.priority, j.fresh) > p.level
+                order by 1 limit 1) n
         )
         select h.run_at, h.id
         from (select * from lane limit (select lanes from most)) p
         cross join lateral (
             select x.run_at, x.id
             from (select j.run_at, j.id, j.node from leasehold.job j
-                  where j.ready and j.queue = l.queue and j.level = p.level
+                  where j.ready and j.queue = l.queue and leasehold.level(j.priority, j.fresh) = p.level
                   order by j.seat limit (select rows from most)) x
             where x.node is null order by x.run_at, x.id limit 1) h
         order by h.run_at, h.id limit 1) o on true
