@@ -47,8 +47,8 @@ CRASH_LOOP_DEATHS, CRASH_LOOP_SECONDS = 3, 300.0
 DEATH_SECONDS = 86_400.0
 """A dead node is shown for this long, unless a person acknowledges it earlier."""
 RESTART_SECONDS = 60.0
-"""If no process ran for at most this long, the moments that a schedule missed are only a note: it
-was a deployment. A longer stop is a problem."""
+"""If the leading process started at most this long after the moments that a schedule missed, they
+are only a note: it was a deployment."""
 SILENT_SCHEDULE_SECONDS = 10.0
 """A schedule is silent if a due moment has been undecided for this long."""
 DEAF_SECONDS = 6.0

@@ -24,6 +24,8 @@ from types import coroutine
 from typing import Any, NoReturn, TypeVar
 from weakref import WeakKeyDictionary
 
+from leasehold.errors import LeaseholdError
+
 T = TypeVar("T")
 
 HANDLER: ContextVar[object | None] = ContextVar("leasehold_handler", default=None)
@@ -74,7 +76,11 @@ def run(
                 break
             except BaseException as error:
                 leave_if_copy(process, error)
-                if task.done() or loop.is_closed():
+                if loop.is_closed():
+                    raise
+                if task.done():
+                    if code and not loop.run_until_complete(_all_ended()):
+                        _exit_at_once(_code_of(error))
                     raise
                 on_error(error)
         if code and not loop.run_until_complete(_all_ended()):
@@ -132,10 +138,16 @@ def leave_stuck_threads(code: int) -> None:
 
 
 def _exit_at_once(code: int) -> NoReturn:
-    atexit._run_exitfuncs()  # of the application, such as the last flush of what it reports to
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(BaseException):
+        atexit._run_exitfuncs()  # of the application, such as the last flush of what it reports to
+    _flush()
     os._exit(code)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(BaseException):  # it may be closed, or its reader gone
+            stream.flush()
 
 
 _LAST_SECONDS = 0.5
@@ -158,14 +170,16 @@ async def _all_ended() -> bool:
 
 
 def _pools_work() -> bool:
-    """Return whether a thread of a ThreadPoolExecutor, which waits in its own module when it is
-    idle, does something."""
-    for frame in sys._current_frames().values():
-        inner = frame.f_code.co_filename
-        while frame.f_back and frame.f_code.co_filename != thread_pools.__file__:
-            frame = frame.f_back
-        if frame.f_code.co_filename == thread_pools.__file__ != inner:
+    """Return whether a thread of a ThreadPoolExecutor runs what it was given. The innermost frame
+    does not tell: a call in C has none."""
+    runs = vars(thread_pools)["_WorkItem"].run.__code__
+    frames = list(sys._current_frames().values())
+    while frames:
+        frame = frames.pop()
+        if frame.f_code is runs:
             return True
+        if frame.f_back:
+            frames.append(frame.f_back)
     return False
 
 
@@ -229,17 +243,24 @@ def _look_away(loop: asyncio.AbstractEventLoop) -> None:
 def _leave(error: BaseException | None = None) -> NoReturn:
     """As the child would have ended by itself, but nothing of the parent is closed or flushed to
     its connections: those are still the parent's."""
-    code = 0
+    code = _code_of(error)
+    _flush()
+    os._exit(code)
+
+
+def _code_of(error: BaseException | None) -> int:
+    """Return the exit status of a process that this error ends. Print the error."""
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
-    elif error is not None:
-        code = 1
-        with suppress(BaseException):
+        return code & 0xFF
+    if error is None:
+        return 0
+    with suppress(BaseException):
+        if isinstance(error, LeaseholdError):
+            sys.stderr.write(f"leasehold: {error}\n")
+        else:
             traceback.print_exception(error)
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(BaseException):
-            stream.flush()
-    os._exit(code & 0xFF)
+    return 1
 
 
 if hasattr(os, "register_at_fork"):

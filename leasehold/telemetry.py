@@ -182,12 +182,12 @@ CATALOGUE: dict[str, Kind] = {
     "schedules_synced": Kind(
         "info",
         "the schedules in the database were changed to match the code",
-        ("kept", "dropped", "release"),
+        ("kept", "dropped", "release", "app"),
     ),
     "tick_missed": Kind(
         "warning",
-        "due moments were not fired; stopped: how many seconds no node ran, if that was the cause; "
-        "paused: whether the schedule was paused then",
+        "due moments were not fired; stopped: how many seconds ago the first one was, if the "
+        "leading process started after it; paused: whether the schedule was paused then",
         ("schedule", "first", "last", "stopped", "paused"),
     ),
     "schedule_undecidable": Kind(

@@ -546,8 +546,9 @@ class App(Home):
         return Node(plan, tools, self.registry, settings, self.env)
 
     def _queues(self, queues: Mapping[str, int] | None) -> dict[str, int]:
-        used = self.registry.queues() | {planned.job.queue for planned in self._planned.values()}
-        used |= {task.standing_options("once_per_deploy").queue for task in self._once.values()}
+        standing = [planned.job.options for planned in self._planned.values()]
+        standing += [task.standing_options("once_per_deploy") for task in self._once.values()]
+        used = self.registry.queues().union(*(options.queues for options in standing))
         if queues is None:
             return dict.fromkeys(sorted(used or {"default"}), DEFAULT_SLOTS)
         return checked_queues(queues, used, self.settings.limits)

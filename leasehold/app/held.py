@@ -58,6 +58,11 @@ class Held:
         bid = self._now()
         return max(0.0, bid.granted_at - bid.vacant_since) if bid else 0.0
 
+    def _vacant_ago(self) -> float:
+        """Seconds since ``vacant_seconds`` began."""
+        bid = self._bid
+        return self._app.env.boot_now() - bid.vacant_since if bid else 0.0
+
     @property
     def found_vacant(self) -> bool:
         """Whether no process held it when this process first checked."""

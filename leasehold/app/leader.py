@@ -190,13 +190,16 @@ class Leader(Held):
 
     async def __aexit__(self, *_: object) -> None:
         task, self._task = self._task, None
-        if task:
-            task.cancel()
-            await asyncio.wait([task])
+        try:
+            if task:
+                task.cancel()
+                await asyncio.wait([task])
+        finally:
             if self._unused:  # it was cancelled before its first step
                 self._app.desk.give_back(self._unused)
-        self._left = True
-        self._gained.set()  # those who wait for the next term are told
+                self._unused = None
+            self._left = True
+            self._gained.set()  # those who wait for the next term are told
 
     async def _stand(self, guard: Guard | None) -> None:
         self._unused = None

@@ -146,9 +146,9 @@ class StoredSchedules:
         that did not fire: because it was missed, or because the schedule did not exist yet.
         ``ctx.scheduled_for`` is the moment. Return these moments. Both are datetimes with a time
         zone, and ``end`` must have passed. Raises BadSchedule, also for more than 10,000 moments,
-        and for a ``start`` that is older than the ledger (``Retention(ticks_days=…)``)."""
-        store, kept = await self._app.store(), self._app.settings.retention.ticks_days
-        return await backfill(store, self._app.env, kept, self._name, name, start, end)
+        and for a ``start`` of which the ledger has been deleted (``Retention(ticks_days=…)``)."""
+        store = await self._app.store()
+        return await backfill(store, self._app.env, self._name, name, start, end)
 
     @property
     def _name(self) -> str:

@@ -295,6 +295,9 @@ class SyncHeld(Twin):
         """See :attr:`Held.vacant_seconds`."""
         return self._held.vacant_seconds
 
+    def _vacant_ago(self) -> float:
+        return self._held._vacant_ago()
+
     @property
     def found_vacant(self) -> bool:
         """See :attr:`Held.found_vacant`."""

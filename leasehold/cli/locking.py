@@ -45,7 +45,7 @@ class Runner:
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
                 loop.add_signal_handler(number, self._on_signal, number, me)
         if hasattr(signal, "SIGTSTP"):  # Ctrl-Z would stop the renewals, but not the command
-            signal.signal(signal.SIGTSTP, signal.SIG_IGN)
+            signal.signal(signal.SIGTSTP, lambda *_: None)  # which the command does not inherit
         lock = self._app.lock(self._name, cancel=False)
         try:
             try:

@@ -251,8 +251,7 @@ class Periodic(Service):
         self._emit("schedule_undecidable", schedule=name, error=f"as it was before: {told(error)}")
 
     def _stopped(self, now: datetime, first: datetime) -> float | None:
-        """Seconds since the first missed moment, if that was before this process started. Then no
-        process ran, or it would have decided the moment."""
+        """Seconds since the first missed moment, if that was before this process started."""
         began = now - timedelta(seconds=self._env.boot_now() - self._made_at)
         return round((now - first).total_seconds(), 1) if first < began else None
 

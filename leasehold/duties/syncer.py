@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from leasehold.errors import Conflict, Unavailable
 from leasehold.lease.guard import Guard
 from leasehold.loops.service import Service, ServiceContext
 from leasehold.model.job import JobRequest
@@ -65,7 +66,7 @@ class Syncer(Service):
     ) -> None:
         super().__init__(context)
         self._users = context.users
-        """Another connection: a user's transaction may hold a schedule's row."""
+        """For a sync that may write: a user's transaction may hold a schedule's row."""
         self._release = release
         self._planned = planned
         self._guard = guard
@@ -85,7 +86,15 @@ class Syncer(Service):
         moment = await self._store.database_now(now)
         definitions = [planned.definition(moment) for planned in self._planned]
         app, release = self._settings.name, self._release
-        synced = await self._users.sync_schedules(app, release, definitions, now)
+        # a look that changes nothing waits for nobody, and needs no further connection
+        store = self._store if newest == self._stands else self._users
+        self._stands = None
+        try:
+            synced = await store.sync_schedules(app, release, definitions, now)
+        except Unavailable as error:  # perhaps this login may open no further connection
+            if error.sent or isinstance(error, Conflict) or store is self._store:
+                raise
+            synced = await self._store.sync_schedules(app, release, definitions, now)
         self._stands, self._look_at = newest, boot_now + Tuning.sync_seconds
         if synced.kept or synced.dropped:
             self._emit(
@@ -93,6 +102,7 @@ class Syncer(Service):
                 kept=list(synced.kept),
                 dropped=list(synced.dropped),
                 release=release,
+                app=app,
             )
             self._on_change()
         return Tuning.sync_seconds

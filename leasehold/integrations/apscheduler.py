@@ -145,8 +145,7 @@ class _Gate:
         if self._scheduler.state == STATE_STOPPED:
             return
         if self._opened or not lead.found_vacant:
-            ago = timedelta(seconds=lead.vacant_seconds)
-            self._skip_before(self._app.env.wall_now() - ago)
+            self._skip_before(self._app.env.wall_now() - timedelta(seconds=lead._vacant_ago()))
         self._opened = True
         self._scheduler.resume()
 

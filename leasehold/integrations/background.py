@@ -38,6 +38,7 @@ class BackgroundNode:
         self._node = app.node(execute=execute, queues=queues)
         self._started: Future[asyncio.AbstractEventLoop] = Future()
         self._end = asyncio.Event()
+        self._left = threading.Event()
         self._thread = threading.Thread(target=self._run, name="leasehold-node", daemon=True)
 
     def start(self) -> None:
@@ -51,7 +52,8 @@ class BackgroundNode:
         ``App(grace=…)`` seconds to finish. Does nothing if the node does not run."""
         if self._thread.is_alive():
             self._started.result().call_soon_threadsafe(self._end.set)
-            self._thread.join()
+            self._left.wait()
+            self._thread.join(1.0)  # its loop waits for a task that swallows its cancellation
 
     def __enter__(self) -> Self:
         self.start()
@@ -67,6 +69,8 @@ class BackgroundNode:
             if self._started.done():
                 raise
             self._started.set_exception(error)
+        finally:
+            self._left.set()
 
     async def _take_part(self) -> None:
         try:
@@ -74,4 +78,7 @@ class BackgroundNode:
                 self._started.set_result(asyncio.get_running_loop())
                 await self._end.wait()
         finally:
-            await self._app.close()
+            try:
+                await self._app.close()
+            finally:
+                self._left.set()

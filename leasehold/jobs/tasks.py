@@ -360,13 +360,7 @@ class Registry:
 
     def queues(self) -> set[str]:
         """The queues of the tasks, and of the callbacks of their jobs."""
-        found = set()
-        for task in self._tasks.values():
-            options = task.job_options
-            callbacks = [level.callback for level in options.deadline]
-            callbacks += [options.on_failure] if options.on_failure else []
-            found |= {options.queue, *(c.options.get("queue", "default") for c in callbacks)}
-        return found
+        return set().union(*(task.job_options.queues for task in self._tasks.values()))
 
     def __iter__(self) -> Iterator[TaskFunction]:
         return iter(self._tasks.values())

@@ -331,6 +331,8 @@ class Contests:
 
     def observed(self) -> None:
         """Continue with the leases as the heartbeat showed them."""
+        if self._context.membership().valid(self._env.boot_now()):
+            self._away_since = 0.0
         for contest in self._all.values():
             contest.stir.set()
         self._forget_idle()

@@ -442,14 +442,13 @@ class Guard:
         self.poke()
 
     async def leave(self) -> None:
-        """End a clean stop: delete the node's row. If a lease could not be resigned, keep the row:
-        the node's death will free that lease."""
+        """End a clean stop: delete the node's row. If a body may still run under a lease, keep the
+        row: the node's death will free that lease."""
         await self.resign_all("stopped")
         await self.contests.close()
         me = self.membership
         if me.lease.phase is Phase.HOLDER:
             me.lease.step_down("stopped")
-            if not self.contests.all_resigned():
-                return
+            holds = not self.contests.all_resigned()
             with suppress(errors.LeaseholdError):  # in that case the lease expires
-                await self._store.leave(me.identity.id, me.token)
+                await self._store.leave(me.identity.id, me.token, holds)

@@ -86,6 +86,8 @@ class Loop:
         self._wake = Bell()
         self._stopping = False
         self._troubles = 0
+        self._conflicts = 0
+        """In a row, since the database last was away."""
         self._repeats = Repeats(env.boot_now)
         self.lost = False
         """It backs off because the database did not answer."""
@@ -135,10 +137,12 @@ class Loop:
         except errors.LostLease:
             return self.service.pause  # lost after the gate; the new leader does the work
         except errors.Conflict as error:
-            if self._troubles == Tuning.service_conflicts:
+            self._conflicts += 1
+            if self._conflicts > Tuning.service_conflicts:
                 self._failed(error)
             return self._back_off()
         except errors.Unavailable as error:
+            self._conflicts = 0
             if self.outage.began(self._env.boot_now()):
                 self._emit("database_lost", service=self.service.name, error=str(error))
             self.lost = True
@@ -151,7 +155,7 @@ class Loop:
         except Exception as error:
             self._failed(error)
             return self._back_off()
-        self._troubles = 0
+        self._troubles = self._conflicts = 0
         if self.lost:
             self.lost = False
             seconds = self.outage.ended(self._env.boot_now())

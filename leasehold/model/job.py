@@ -115,6 +115,13 @@ class JobOptions(SharedOptions):
         plain = not (waits or self.unique or self.deadline or self.on_failure)
         object.__setattr__(self, "plain", plain)
 
+    @property
+    def queues(self) -> set[str]:
+        """The queues of the job, and of its callbacks."""
+        callbacks = [level.callback for level in self.deadline]
+        callbacks += [self.on_failure] if self.on_failure else []
+        return {self.queue, *(c.options.get("queue", "default") for c in callbacks)}
+
     @cached_property
     def as_json(self) -> dict[str, Any]:
         """The options that differ from their defaults, as ``leasehold.enqueue`` takes them."""

@@ -46,6 +46,8 @@ _CRON_HELP = (
     "Five fields, minute (0-59) hour (0-23) day-of-month (1-31, L, LW) month (1-12, JAN-DEC) "
     "day-of-week (0-7, SUN-SAT, 1#2, 5L), or six with second (0-59) first"
 )
+_WIDTHS = (60, 60, 24, 31, 12, 7)
+"""Of the fields, with seconds."""
 _ALIASES = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
@@ -200,7 +202,18 @@ class Once(Spec):
 
 
 def cron(expression: str, timezone: str = "UTC") -> Spec:
-    return Cron(expression, timezone)
+    spec = Cron(expression, timezone)
+    fields = spec.expression.split()
+    for field, width in zip(fields, _WIDTHS[-len(fields) :], strict=True):
+        for term in field.split(","):
+            step = term.partition("/")[2]
+            if step and int(step) > width:  # stored specs are not checked: they must go on
+                raise BadSchedule(
+                    "a step is longer than its field",
+                    got=expression,
+                    do="Use an interval: every=…, or @app.every(seconds=…)",
+                )
+    return spec
 
 
 def every(*, seconds: Duration, anchor: datetime | None = None) -> Spec:

@@ -138,7 +138,6 @@ class GuardsHost(Host):
             "deaf_seconds": self._deaf_seconds(),
             "cannot_start": self.starts.trouble,
             "overdue": self.overdue.listing(),
-            "ticks_days": self._settings.retention.ticks_days,
         }
 
     def loop_lag(self) -> float:

@@ -130,7 +130,8 @@ class NodeStore(Operations):
         """Declare a silent node dead. Return its worker_id, or None if it has renewed."""
 
     @operation("node/leave")
-    async def leave(self, node: UUID, token: int) -> bool: ...
+    async def leave(self, node: UUID, token: int, holds: bool = False) -> bool:
+        """End a clean stop. ``holds``: a body may still run under one of the node's leases."""
 
     @operation("node/certify")
     async def certify(self, node: UUID, timeout: float, *, process: bool = False) -> str | None:

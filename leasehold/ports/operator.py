@@ -32,6 +32,8 @@ class Summary:
     unknown_tasks: Sequence[str]
     oldest: Mapping[str, float]
     """Queue with available jobs → seconds for which the oldest of them has been due."""
+    undated: datetime | None = None
+    """When the oldest of the finished jobs ended whose day does not exist in the history."""
 
     @property
     def oldest_seconds(self) -> float | None:

@@ -167,5 +167,9 @@ class ScheduleStore(Operations):
         """Enqueue a job for each moment that did not fire. Return these moments. ``after`` is the
         schedule's first moment after them."""
 
+    @operation("schedule/ledger_begin")
+    async def ledger_begin(self) -> datetime | None:
+        """Return the moment from which the ledger is complete. None: nothing was ever pruned."""
+
     @operation("schedule/pause")
     async def pause_schedule(self, app: str, name: str, paused: bool, now: Now = None) -> bool: ...

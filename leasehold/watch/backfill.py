@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice, takewhile
 
 from leasehold.env import Env
@@ -13,24 +13,24 @@ from leasehold.tuning import Tuning
 
 
 async def backfill(
-    store: Store, env: Env, kept_days: int, app: str, name: str, start: datetime, end: datetime
+    store: Store, env: Env, app: str, name: str, start: datetime, end: datetime
 ) -> list[datetime]:
     """Enqueue a job for each moment from ``start`` until before ``end`` that did not fire. Return
-    these moments. ``kept_days``: how far back the ledger reaches. Raises BadSchedule."""
+    these moments. Raises BadSchedule."""
     schedule, now = await store.get_schedule(app, name), env.due_now()
     if schedule is None:
         raise no_such_schedule(name)
     for moment in (start, end):
         if not isinstance(moment, datetime) or moment.utcoffset() is None:
             raise BadSchedule("start and end must be datetimes with a time zone", got=moment)
-    at = await store.database_now(now)
-    if start < at - timedelta(days=kept_days):
+    begin = await store.ledger_begin()
+    if begin and start <= begin:
         raise BadSchedule(
-            f"the ledger is kept for {kept_days} days: before that, nobody knows what fired",
+            "the ledger of that time has been deleted, and nobody knows what fired",
             got=start.isoformat(),
-            do="Begin later, or raise retention.ticks_days",
+            do=f"Begin after {begin.isoformat()}. Retention(ticks_days=…) keeps it for longer",
         )
-    if end > at:
+    if end > await store.database_now(now):
         raise BadSchedule(
             "end must be in the past", got=end.isoformat(), do="End at the present time or earlier"
         )

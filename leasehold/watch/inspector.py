@@ -34,6 +34,7 @@ LATELY = (
     "service_failed",
     "lock_lost",
     "tick_missed",
+    "schedules_synced",
     "deadline_breached",
     "clock_jumped",
     "job_unreadable",

@@ -235,10 +235,7 @@ class Operator:
         """Run a schedule's job for its moments that did not fire. Return how many. Raises
         BadSchedule."""
         chosen = await self.inspector.app_of(name, app)
-        told = [n.info or {} for n in await self.inspector.nodes() if n.app == chosen]
-        kept = [info["ticks_days"] for info in told if "ticks_days" in info]
-        kept_days = min(kept, default=self._settings.retention.ticks_days)
-        fired = await backfill(self.store, self._env, kept_days, chosen, name, start, end)
+        fired = await backfill(self.store, self._env, chosen, name, start, end)
         await self._record("backfill", f"schedule {name} of {chosen}", len(fired))
         return len(fired)
 

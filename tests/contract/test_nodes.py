@@ -195,6 +195,30 @@ async def test_leaving_names_the_token_and_leaves_a_death(world: World):
     assert await store.deaths(10) == [(world.b.id, world.b.identity.worker_id)]
 
 
+async def test_leaving_frees_a_lease_whose_resignation_got_no_answer(world: World):
+    await world.b.lead()
+    await world.heard()
+    assert await world.b.store.leave(world.b.id, world.b.token)
+    assert (await world.a.see()).node is None
+    assert await world.heard() == [f"e:{ELECTION}"]
+
+
+async def test_a_node_that_leaves_while_it_holds_a_lease_keeps_it_and_is_no_crash(world: World):
+    term = await world.a.lead()
+    seen = others((await world.a.beat()).nodes)[world.b.id].seen
+    assert not await world.b.store.leave(world.b.id, world.b.token, holds=True)
+    assert await world.a.store.bury(term, world.b.id, seen.token, seen.seq) == ""
+    assert await world.a.store.died(60.0, 10, world.now) == []
+    assert await world.a.store.deaths(10) == [(world.b.id, world.b.identity.worker_id)]
+
+
+async def test_a_parent_certifies_no_crash_of_a_process_that_left(world: World):
+    await world.b.beat(info={"assigned": str(world.b.id)})
+    assert not await world.b.store.leave(world.b.id, world.b.token, holds=True)
+    assert await world.a.store.certify(world.b.id, 10.0, process=True)
+    assert await world.a.store.died(60.0, 10, world.now) == []
+
+
 async def test_a_certificate_ends_a_node_and_what_it_leads(world: World):
     await world.b.lead()
     await world.heard()

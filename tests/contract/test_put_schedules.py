@@ -136,6 +136,22 @@ async def test_a_backfill_fires_each_moment_once_and_leaves_those_that_fired(wor
     )
 
 
+async def test_from_when_on_the_ledger_is_complete(world: World):
+    store, days = world.a.store, {"events": 90, "attempts": 90, "history": 90}
+    assert await store.ledger_begin() is None
+    await world.a.lead()
+    await put(world)
+    await fired(world, 0, release=await release_of(world))
+    world.now = at(86_400 * 5)
+    await fired(world, 86_400, release=await release_of(world), seen=T0)
+    await store.prune({**days, "ticks": 6}, 100, world.now)
+    assert await store.ledger_begin() is None
+    await store.prune({**days, "ticks": 4}, 100, world.now)
+    assert await store.ledger_begin() == T0
+    await store.prune({**days, "ticks": 5}, 100, world.now)
+    assert await store.ledger_begin() == T0
+
+
 @pytest.mark.parametrize(
     ("backfilled", "left"),
     [((0,), (1, 5)), ((0, 1), (2, 5)), ((0, 1, 2, 3, 4), (5, None)), ((0, 1, 2, 3, 4, 5), None)],

@@ -119,6 +119,14 @@ async def test_what_is_due_is_told_with_the_databases_time(world: World):
     assert due.spec == planned().spec
 
 
+async def test_of_very_many_that_are_due_the_newest_moments_do_not_wait(world: World):
+    await sync(world, *(planned(f"s{n}", next_at=at(n)) for n in range(9)))
+    found = await world.a.store.due_schedules("default", 5, at(20))
+    assert [due.name for due in found] == ["s0", "s1", "s2", "s7", "s8"]
+    found = await world.a.store.due_schedules("default", 4, at(2))
+    assert [due.name for due in found] == ["s0", "s1", "s2"]
+
+
 async def test_a_decision_about_an_earlier_definition_is_not_written(world: World):
     """Even in one release, such as one whose cron expression comes from the environment."""
     await sync(world)

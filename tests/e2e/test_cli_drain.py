@@ -69,6 +69,19 @@ def test_workers_that_are_asked_to_drain_finish_their_jobs_and_end(
     assert again.wait(60) == 0 and "0 workers" in again.output
 
 
+def test_workers_whose_application_took_a_lock_as_it_was_loaded_are_not_started_again(
+    run: Any, direct_dsn: str, procs: Processes
+) -> None:
+    locks = "import os\nwith app.sync.lock(str(os.getpid())):\n    pass\n"
+    (procs.folder / "shop.py").write_text(SHOP + locks)
+    supervisor = run("--processes", "2")
+    with psycopg.connect(direct_dsn, autocommit=True) as sql:
+        drains = "select count(*) from leasehold.node where info ->> 'drains' = 'true'"
+        until(lambda: sql.execute(drains).fetchone() == (2,), 60, "two workers")
+    assert run("--drain").wait(60) == 0
+    assert supervisor.wait(60) == 0
+
+
 def test_a_supervisor_ends_although_one_of_its_workers_was_down_when_all_were_asked(
     run: Any, direct_dsn: str, procs: Processes
 ) -> None:

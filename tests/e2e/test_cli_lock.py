@@ -119,6 +119,12 @@ os.execv(sys.executable, [sys.executable, "-m", "leasehold", "lock", *sys.argv[1
 """
 
 
+def test_the_command_can_be_stopped_from_its_own_terminal(lock: Lock) -> None:
+    look = "import signal; print(signal.getsignal(signal.SIGTSTP) == signal.SIG_DFL)"
+    command = lock("x", "--", sys.executable, "-c", look)
+    assert command.wait(30) == 0 and "True" in command.output
+
+
 def test_a_run_under_nohup_outlives_the_end_of_its_terminal(
     lock: Lock, dsn: str, procs: Processes
 ) -> None:

@@ -54,6 +54,11 @@ async def swallows() -> None:
 async def in_the_loops_pool() -> None:
     await asyncio.to_thread(stuck)
 
+@app.task(name="in_c_in_the_loops_pool")
+async def in_c_in_the_loops_pool() -> None:
+    print("stuck", flush=True)
+    await asyncio.to_thread(time.sleep, 600)
+
 def make() -> App:
     return app
 """
@@ -163,7 +168,9 @@ def test_a_second_signal_ends_a_worker_at_once_even_with_a_blocked_loop(shop):
     worker.wait_for("second signal: exiting at once")
 
 
-@pytest.mark.parametrize("task", ["stuck", "swallows", "in_the_loops_pool"])
+@pytest.mark.parametrize(
+    "task", ["stuck", "swallows", "in_the_loops_pool", "in_c_in_the_loops_pool"]
+)
 def test_a_handler_that_never_ends_does_not_keep_a_worker(shop, task):
     """A thread, a coroutine that swallows its cancel, and a thread of the loop's pool."""
     worker = shop.worker(LEASEHOLD_GRACE="0.1")

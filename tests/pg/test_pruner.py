@@ -158,6 +158,8 @@ async def test_expired_jobs_of_the_default_partition_are_deleted(migrated: str, 
         "0, 'completed', '{}' from generate_series(-20, 20, 40) n"
     )
     store = PgStore(Settings(dsn=migrated), "work")
+    [(oldest,)] = await sql("select min(finished_at) from leasehold.job_done_default")
+    assert (await store.summary(None)).undated == oldest
     await store.prune_days(7, None)
     assert await sql("select finished_at > now() from leasehold.job_done_default") == [(True,)]
     await store.close()

@@ -278,25 +278,54 @@ async def test_what_is_not_there_or_belongs_to_the_code_is_said(shop: App) -> No
     later = datetime.now(UTC) + timedelta(days=1)
     with pytest.raises(BadSchedule, match="end must be in the past"):
         await shop.schedules.backfill("hourly", NOW, later)
-    with pytest.raises(BadSchedule, match="the ledger is kept for 30 days"):
-        await shop.schedules.backfill("hourly", NOW - timedelta(days=31), NOW)
     with pytest.raises(BadSchedule, match="time zone"):
         await shop.schedules.backfill("hourly", datetime(2026, 1, 1), NOW)
 
 
-async def test_a_person_backfills_no_further_back_than_the_ledger_of_the_application_reaches(
-    migrated: str, shop: App
+async def test_nobody_backfills_what_may_have_fired_although_the_ledger_of_it_is_gone(
+    migrated: str, shop: App, sql: Any
 ) -> None:
-    """The command knows the application's retention only from its nodes."""
-    shop.configure(retention=Retention(ticks_days=7))
-    command = App(migrated)
-    async with shop.node():
+    """Any application that shares the schema may have deleted it, and its nodes may be gone."""
+    await shop.schedules.put("r", "report", every=3600, arguments={"customer": 1})
+    start, end = NOW - timedelta(days=9), NOW - timedelta(days=8)
+    [(first, *_)] = [await shop.schedules.backfill("r", start, end)]
+    other = App(migrated, name="other", retention=Retention(ticks_days=7))
+    decided = "update leasehold.tick set decided_at = fire_at"
+    await sql(decided)
+    async with other.node():
 
-        async def synced() -> bool:
-            return bool(await shop.schedules.list())
+        async def pruned() -> bool:
+            return not await sql("select 1 from leasehold.tick")
 
-        await until_async(synced, 30, "the schedules of the code")
-        operator = await command.operator("kim", "cli")
-        with pytest.raises(BadSchedule, match="the ledger is kept for 7 days"):
-            await operator.backfill("hourly", NOW - timedelta(days=8), NOW)
-    await command.close()
+        await until_async(pruned, 60, "the ledger's end")
+    with pytest.raises(BadSchedule, match="nobody knows what fired"):
+        await shop.schedules.backfill("r", start, end)
+    operator = await shop.operator("kim", "cli")
+    with pytest.raises(BadSchedule, match="nobody knows what fired"):
+        await operator.backfill("r", first, end)
+    assert await operator.backfill("r", end + timedelta(hours=1), NOW - timedelta(days=7)) == 23
+    await other.close()
+
+
+async def test_a_backfill_leaves_a_stretch_that_the_leader_records_meanwhile(
+    migrated: str, shop: App, sql: Any
+) -> None:
+    await shop.schedules.put("r", "report", every=3600, arguments={"customer": 1})
+    hours = [NOW.replace(minute=0, second=0, microsecond=0) - timedelta(hours=n) for n in (9, 2)]
+    insert = """
+        insert into leasehold.tick (app, schedule, fire_at, until, state)
+        values ('shop', 'r', %s, %s, 'missed')"""
+    waits = "select 1 from pg_locks where locktype = 'transactionid' and not granted"
+    async with await psycopg.AsyncConnection.connect(migrated) as leader:
+        await leader.execute(insert, hours)
+        end = hours[0] + timedelta(minutes=1)
+        filled = asyncio.create_task(shop.schedules.backfill("r", hours[0], end))
+
+        async def waiting() -> bool:
+            return bool(await sql(waits))
+
+        await until_async(waiting, 30, "the backfill to meet the leader's row")
+        await leader.commit()
+    assert await filled == []
+    assert await sql("select fire_at, until from leasehold.tick") == [tuple(hours)]
+    assert await shop.schedules.backfill("r", hours[0], end) == hours[:1]

@@ -503,6 +503,7 @@ async def test_only_a_test_database_is_cleared_and_only_the_tables_of_leasehold(
         "release",
         "lock_name",
         "shared_begin",
+        "ledger_begin",
     }
     assert {name for (name,) in await sql(tables)} == kept | set(EMPTIED)
 

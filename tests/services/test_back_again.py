@@ -9,6 +9,7 @@ from typing import Any
 from leasehold import errors
 from leasehold.env import Env
 from leasehold.loops.service import Loop, Outage, Service
+from leasehold.tuning import Tuning
 from tests.support.wait import until_async
 
 
@@ -54,6 +55,24 @@ async def test_a_service_that_fails_again_and_again_reports_it_once():
     await until_async(lambda: failing.asked >= 4)
     await loop.stop()
     assert said == ["service_failed"]
+
+
+async def test_a_lock_that_does_not_end_is_reported_even_soon_after_another_one(monkeypatch):
+    monkeypatch.setattr(Tuning, "service_longest_pause", 0.01)
+    monkeypatch.setattr(Tuning, "repeat_seconds", 0.5)
+    said: list[str] = []
+    blocked = Asker(errors.Conflict("a row is locked"))
+    loop = Loop(blocked, Env(), lambda kind, **what: said.append(kind))
+    loop.start()
+    await until_async(lambda: said == ["service_failed"])
+    blocked.answered = True
+    loop.wake()
+    asked = blocked.asked
+    await until_async(lambda: blocked.asked > asked)
+    blocked.answered = False
+    loop.wake()
+    await until_async(lambda: len(said) >= 3, what="reports of the second one, now and then")
+    await loop.stop()
 
 
 async def test_an_outage_is_told_once_and_its_end_only_when_the_database_has_answered():

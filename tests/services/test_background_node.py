@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -95,6 +96,29 @@ def test_a_handler_that_cancels_all_tasks_does_not_end_the_node(app: App) -> Non
         for _ in range(2):
             app.sync.wait(app.sync.enqueue(cancel_all.job()).id, 20)
     app.sync.close()
+
+
+def test_a_handler_that_swallows_its_cancel_does_not_keep_a_stop(dsn: str) -> None:
+    app = App(dsn=dsn, grace=0.1)
+    asyncio.run(app.apply_schema())
+    began, end = threading.Event(), threading.Event()
+
+    @app.task
+    async def swallow() -> None:
+        began.set()
+        while not end.is_set():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.1)
+
+    node = BackgroundNode(app)
+    with node:
+        app.sync.enqueue(swallow.job())
+        assert began.wait(30)
+    with psycopg.connect(dsn) as connection:
+        assert connection.execute("select from leasehold.node").fetchall() == []
+    assert node._thread.is_alive(), "or this test shows nothing"
+    end.set()
+    node._thread.join(30)
 
 
 def test_a_stop_does_nothing_if_no_node_runs(app: App) -> None:

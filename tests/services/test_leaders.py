@@ -457,3 +457,34 @@ async def test_a_block_that_ends_at_once_leaves_nothing_open(database):
         async with app.leader("engine"):
             raise ValueError("at once")
     assert app.desk._users == 0
+
+
+async def test_who_waits_is_told_although_the_end_of_the_block_is_cancelled(database):
+    app = database.app()
+    release = asyncio.Event()
+
+    async def on_loss(_: Any) -> None:
+        await release.wait()
+
+    lead = app.leader("engine", on_loss=on_loss)
+    await lead.__aenter__()
+    await lead.wait(timeout=30)
+    leaving = asyncio.create_task(lead.__aexit__(None, None, None))
+    await until_async(lambda: not lead.is_leader, 30)
+    waiting = asyncio.create_task(lead.wait())
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    with pytest.raises(LostLease):
+        await waiting
+    release.set()
+
+
+async def test_how_long_ago_a_lead_became_vacant_grows_with_the_own_term(database):
+    """The gate for APScheduler opens a little after the grant. What was due in between is ours."""
+    app = database.app()
+    async with app.leader("engine") as lead:
+        await lead.wait(timeout=30)
+        seconds, ago = lead.vacant_seconds, lead._vacant_ago()
+        await until_async(lambda: lead._vacant_ago() > ago, 30)
+        assert lead.vacant_seconds == seconds <= ago

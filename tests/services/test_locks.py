@@ -366,6 +366,7 @@ async def test_a_lock_that_a_process_holds_at_its_end_is_free_for_a_process_that
             60,
         )
     assert await database.app().lock("x").try_acquire()
+    assert await database.sql("select distinct how from leasehold.death") == [("left",)]
 
 
 async def test_while_the_database_is_away_one_try_is_refused_at_once(database, monkeypatch):
@@ -379,6 +380,14 @@ async def test_while_the_database_is_away_one_try_is_refused_at_once(database, m
             with pytest.raises(Unavailable, match="has not answered"):
                 await app.lock("y").try_acquire(sure=True)
         monkeypatch.undo()
+
+
+async def test_an_outage_that_is_over_counts_no_more(database):
+    app = database.app()
+    async with app.lock("x"):
+        contests: Any = app.desk._light.guard.contests
+        contests._away_since = 1.0
+        await until_async(lambda: contests._away_since == 0.0, 30, "a heartbeat")
 
 
 async def test_the_child_of_a_fork_holds_no_lock(database):

@@ -11,6 +11,7 @@ import pytest
 
 from leasehold.config import Settings
 from leasehold.duties.syncer import Planned, Syncer
+from leasehold.errors import Unavailable
 from leasehold.loops.service import ServiceContext
 from leasehold.model.job import JobRequest
 from leasehold.model.missed import Missed
@@ -29,11 +30,13 @@ def planned(name: str) -> Planned:
     return Planned(name, every(seconds=60), JobRequest("t", "{}"), Missed.LATEST, 5.0)
 
 
-def syncer(process: Process, schedules: Sequence[Planned], told: list[Any]) -> Syncer:
+def syncer(
+    process: Process, schedules: Sequence[Planned], told: list[Any], users: Any = None
+) -> Syncer:
     def emit(kind: str, **fields: Any) -> None:
         told.append((kind, *fields["kept"], *fields["dropped"]))
 
-    context = ServiceContext(Settings(), process.env, emit, process.store, process.store)
+    context = ServiceContext(Settings(), process.env, emit, process.store, users or process.store)
     return Syncer(context, "r", schedules, process.guard, lambda: None)
 
 
@@ -75,3 +78,23 @@ async def test_what_is_in_line_is_neither_written_nor_locked(made: Database):
     await service.tick(None)
     assert len(before) == 2 and await made.sql(rows) == before
     assert len(told) == 1
+
+
+class NoConnection:
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def sync_schedules(self, *given: Any) -> None:
+        self.asked += 1
+        raise Unavailable("too many connections for this role", sent=False)
+
+
+async def test_a_look_that_changes_nothing_opens_no_further_connection(made: Database):
+    """And where none is allowed, the schedules are stored over the one that is there."""
+    process, none, told = made.process(), NoConnection(), []
+    await process.step()
+    service = syncer(process, [planned("a")], told, none)
+    for look in range(3):
+        assert await service.tick(None) == Tuning.sync_seconds
+        assert (told, none.asked) == ([("schedules_synced", "a")], 1), look
+        process.clock.at += Tuning.sync_seconds

@@ -433,10 +433,10 @@ def test_a_schedule_whose_jobs_fail_is_named_with_the_error_of_the_last():
 def test_moments_missed_in_a_short_stop_are_a_note_and_in_a_long_one_a_problem():
     fields = {"schedule": "nightly", "first": "1", "last": "2"}
     short = only(wrong(events=[event("tick_missed", stopped=10.0, **fields)]), "tick_missed")
-    assert short.info and "while no node was running" in short.sentence
+    assert short.info and "before the leading process had started" in short.sentence
     long = event("tick_missed", stopped=61.0, **fields)
     missed = only(wrong(events=[long]), "tick_missed")
-    assert not missed.info and ", while no node was running (" in missed.sentence
+    assert not missed.info and ", before the leading process had started (" in missed.sentence
     assert 'With missed="all" in its definition' in missed.do
     on_purpose = only(wrong(events=[event("tick_missed", paused=True, **fields)]), "tick_missed")
     assert on_purpose.info and "while it was paused" in on_purpose.sentence
@@ -472,3 +472,25 @@ def test_a_step_is_seen_and_a_slow_answer_is_none():
     back = watch.step(1014.0, 24.0, 24.1)
     assert back is not None and -3600 <= back < -3599
     assert watch.step(1016.9, 26.0, 26.1) is None, "less than the tolerance"
+
+
+def test_finished_jobs_without_a_day_are_a_note():
+    [found] = wrong(summary=replace(CALM, undated=NOW))
+    assert (found.kind, found.level) == ("days_missing", "note")
+    assert f"since {NOW:%Y-%m-%d}" in found.sentence
+
+
+def synced(number: int, **fields: Any) -> EventView:
+    fields = {"release": "r1", "app": "shop", "kept": [], "dropped": [], **fields}
+    return EVENT._replace(id=number, kind="schedules_synced", fields=fields)
+
+
+def test_schedules_that_processes_of_one_release_take_from_each_other_are_a_problem():
+    defined, removed = {"kept": ["a", "b"]}, {"dropped": ["b"]}
+    deployed = [synced(1, **defined), synced(2, **removed, release="r2")]
+    assert not wrong(events=[*deployed, synced(3, **defined), synced(4, **removed)])
+    assert not wrong(events=[synced(1, **removed), synced(2, **removed), synced(3, kept=["a"])])
+    [found] = wrong(events=[synced(n, **each) for n, each in enumerate([defined, removed] * 2)])
+    assert (
+        found.kind == "schedules_disputed" and "'b' of 'shop' was removed 2 times" in found.sentence
+    )

@@ -260,6 +260,9 @@ def test_spelling_does_not_make_another_schedule() -> None:
         ("0 0 30 2 *", "UTC", "never fires"),
         ("0 0 31 4,6 *", "UTC", "never fires"),
         ("0 0 */8 2 1#5", "UTC", "never fires"),
+        ("*/90 * * * *", "UTC", "Use an interval"),
+        ("0 0,*/25 * * *", "UTC", "longer than its field"),
+        ("*/61 * * * * *", "UTC", "longer than its field"),
         ("@dayly", "UTC", "'@daily'"),
         ("* " * 300, "UTC", "too long"),
         (None, "UTC", "is text"),
@@ -280,6 +283,13 @@ def test_a_bad_cron_is_refused_with_what_to_do(expression: str, zone: str, says:
     assert says in str(caught.value)
     assert caught.value.do and caught.value.got is not ...
     assert len(str(caught.value)) < 500
+
+
+def test_the_longest_steps_and_stored_ones_are_read() -> None:
+    for expression in ("*/60 */24 */31 */12 */7", "@daily", "*/60 * * * * *", "0 0 L * 1#2"):
+        assert cron(expression).expression
+    stored = {"kind": "cron", "expression": "*/90 * * * *", "timezone": "UTC"}
+    assert Spec.from_json(stored).to_json() == stored
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,19 @@ def test_a_worker_runs_the_queues_of_its_callbacks_and_of_once_per_deploy(app: A
     assert set(app._queues(None)) == {"default", "urgent", "ops", "deploys"}
 
 
+def test_a_worker_runs_the_queues_of_callbacks_that_a_schedule_names_itself(app: App) -> None:
+    @app.task
+    def failed(failure: dict) -> None: ...
+
+    @app.task
+    def breached(breach: dict) -> None: ...
+
+    late = Deadline(minutes=1, on_breach=breached.using(queue="urgent"))
+    planned = app.every(seconds=60, on_failure=failed.using(queue="ops"), deadline=late)
+    planned(app.task(name="t")(noop))
+    assert set(app._queues(None)) == {"default", "urgent", "ops"}
+
+
 # -- tasks -------------------------------------------------------------------------------------
 def test_a_task_is_called_as_if_undecorated(app: App) -> None:
     @app.task

@@ -123,7 +123,7 @@ class Watch:
         self.lost.difference_update(job for job, created in answer if created)
 
     def _bury(self, args: tuple[Any, ...], answer: Any) -> None:
-        self._fenced("bury", args[0], bool(answer))
+        self._fenced("bury", args[0], answer is not None)
         if answer:
             self._buried(args[1])
 

@@ -243,6 +243,8 @@ class SimDatabase:
         self.stacks: dict[UUID, StackRow] = {}
         self.schedules: dict[tuple[str, str], ScheduleRow] = {}
         self.ticks: dict[tuple[str, str, datetime], TickRow] = {}
+        self.ledger_begin: datetime | None = None
+        """From when on the ledger is complete."""
         self.deadlines: dict[tuple[UUID, int], DeadlineRow] = {}
         self.run_times: dict[str, list[tuple[datetime, UUID, float]]] = {}
         self.events: list[EventView] = []

@@ -106,27 +106,33 @@ class SimNodes(NodeStore):
             return None
         if not self.db.fenced(term.leader, term.token):
             return None
-        worker_id = self.db.remove_node(node)
+        left = bool(row.info.get("left"))
+        worker_id = self.db.remove_node(node, "left" if left else "died")
         for name in self.db.free_leases(node):
             self.db.notify(f"e:{name}")
-        return worker_id
+        return "" if left else worker_id
 
-    async def leave(self, node: UUID, token: int) -> bool:
+    async def leave(self, node: UUID, token: int, holds: bool = False) -> bool:
         row = self.db.nodes.get(node)
         if row is None or row.token != token:
             return False
+        if holds:
+            row.info["left"] = True
+            return False
         self.db.remove_node(node, "left")
+        for name in self.db.free_leases(node):
+            self.db.notify(f"e:{name}")
         return True
 
     async def certify(self, node: UUID, timeout: float, *, process: bool = False) -> str | None:
         db = self.db
-        dead = sorted(
-            row.identity.id
-            for row in db.nodes.values()
+        dead = {
+            row.identity.id: bool(row.info.get("left"))
+            for row in sorted(db.nodes.values(), key=lambda row: row.identity.id)
             if row.identity.id == node or (process and row.info.get("assigned") == str(node))
-        )
-        how = "died" if process else "fenced"
-        names = [db.remove_node(identity, how) for identity in dead]
+        }
+        hows = {True: "left", False: "died"} if process else {True: "fenced", False: "fenced"}
+        names = [db.remove_node(identity, hows[left]) for identity, left in dead.items()]
         for name in db.free_leases(node, *dead):
             db.notify(f"e:{name}")
         if dead:

@@ -67,7 +67,11 @@ class SimOperators(OperatorStore):
         events = [event for event in db.events if event.at < before("events")][:limit]
         gone = [event.id for event in events]
         db.events = [event for event in db.events if event.id not in gone]
-        ticks = [key for key, t in db.ticks.items() if t.decided_at < before("ticks")][:limit]
+        decided = {k: t.decided_at for k, t in db.ticks.items() if t.decided_at < before("ticks")}
+        ticks = sorted(decided, key=lambda key: decided[key])[:limit]
+        if ticks:
+            last = decided[ticks[-1]]
+            db.ledger_begin = max(last, db.ledger_begin or last)
         tries = [key for key, a in db.attempts.items() if a.ended_at < before("attempts")][:limit]
         deaths = [n for n, d in db.deaths.items() if d.settled and d.died_at < before("events")]
         held = [key for key, (_, until) in db.keys.items() if until is not None and until < moment]

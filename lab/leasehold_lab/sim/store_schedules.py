@@ -59,7 +59,10 @@ class SimSchedules(ScheduleStore):
             for row in self._going(app, without)
             if row.next_at is not None and row.next_at <= moment
         ]
-        return sorted(found, key=lambda due: due.next_at)[:limit]
+        found.sort(key=lambda due: due.next_at)
+        if len(found) > limit:  # half of them the oldest, half of them the newest
+            del found[(limit + 1) // 2 : len(found) - limit // 2]
+        return found
 
     async def next_schedule(
         self, app: str, now: Now, without: Sequence[LeftOut] = ()
@@ -231,18 +234,22 @@ class SimSchedules(ScheduleStore):
         fired: list[datetime] = []
         for at, job in zip(moments, jobs, strict=True):
             old = db.ticks.get((app, name, at))
-            if row is None or (old and old.state != "missed"):
+            deleted = db.ledger_begin is not None and at <= db.ledger_begin
+            if row is None or deleted or (old and old.state != "missed"):
                 continue
             if old and old.until and after and after <= old.until:
                 until = old.until if after < old.until else None
                 rest = TickRow(until, "missed", None, old.term, old.decided_at)
                 db.ticks.setdefault((app, name, after), rest)
-            db.ticks[app, name, at] = TickRow(None, "fired", job, old.term if old else None, moment)
+            db.ticks[app, name, at] = TickRow(None, "fired", job, None, moment)
             insert_scheduled(db, row, job, moment, at, from_now=True)
             fired.append(at)
         if row and fired:
             db.wake([row.job.get("queue", "default")])
         return fired
+
+    async def ledger_begin(self) -> datetime | None:
+        return self.db.ledger_begin
 
     async def pause_schedule(self, app: str, name: str, paused: bool, now: Now = None) -> bool:
         row = self.db.schedules.get((app, name))

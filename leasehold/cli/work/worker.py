@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from leasehold import errors, own_tasks
 from leasehold.app.load import load_app
 from leasehold.cli.work.logs import set_up_logging
-from leasehold.env import ASSIGNED_NODE
+from leasehold.env import ASSIGNED_NODE, assigned_node_id
 from leasehold.node.plan import EXIT_DRAINED, EXIT_DRAINED_ALONE
 from leasehold.telemetry import Emit, log, make_event
 
@@ -100,8 +100,10 @@ class _Stop:
 
 
 def _supervised() -> bool:
-    """Is our parent the one that gave us our identity? (It leaves the environment later.)"""
-    return os.environ.get(ASSIGNED_NODE, "").endswith(f":{os.getppid()}")
+    """Is our parent the one that gave us our identity? (It leaves the environment later, and a node
+    of the application's own may have taken it already.)"""
+    given = os.environ.get(ASSIGNED_NODE, "").endswith(f":{os.getppid()}")
+    return given or assigned_node_id() is not None
 
 
 def run_worker(

@@ -37,6 +37,7 @@ _TABLES = {
     "stack": _RW,
     "schedule": _RW,
     "tick": _RW,
+    "ledger_begin": "select insert update",
     "deadline": _RW,
     "run_time": _RW,
     "event": "select insert delete",

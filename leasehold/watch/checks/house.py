@@ -44,6 +44,18 @@ def _wakeups_lost(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
+    "The history had no day for finished jobs, so they are in the partition job_done_default. That "
+    "day cannot be created any more, and its jobs are deleted one by one.",
+    "They are deleted after finished_days. leasehold events --kind service_failed may say why the "
+    "leader could not create days",
+    level=NOTE, page="database", shared=True,
+)  # fmt: skip
+def _days_missing(facts: Facts) -> Iterator[str | Said]:
+    if facts.summary.undated:
+        yield f"Finished jobs since {facts.summary.undated:%Y-%m-%d} have no day in the history"
+
+
+@check(
     "Nodes connect through a pooler, which forwards no notifications, so they poll for new jobs.",
     "If jobs must start within milliseconds, give the workers a direct connection. Otherwise do "
     "nothing",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from leasehold.config import RESTART_SECONDS, SILENT_SCHEDULE_SECONDS
@@ -66,7 +67,7 @@ def _schedule_failing(facts: Facts) -> Iterator[str | Said]:
 @check(
     "A schedule missed moments within the last ten minutes: they were later than its grace, and "
     f"its `missed` option does not run them. It is only a note if the schedule was paused then, or "
-    f"if no node was running for at most {RESTART_SECONDS:g} seconds, as in a deployment.",
+    f"if the leading process started within {RESTART_SECONDS:g} seconds, as in a deployment.",
     "If it should have run, run it now: leasehold schedules run {name}. "
     'leasehold schedules ticks {name} shows what was missed. With missed="all" in its definition, '
     "missed moments run as well",
@@ -87,6 +88,27 @@ def _tick_missed(facts: Facts) -> Iterator[str | Said]:
         )
 
 
+@check(
+    "Processes of one release define different schedules. Each removes those of the others within "
+    "a minute, and their moments are lost.",
+    "Let every process of a release import all modules that define schedules",
+    page="schedules",
+)  # fmt: skip
+def _schedules_disputed(facts: Facts) -> Iterator[str | Said]:
+    for release, events in lately(facts, "schedules_synced", "release"):
+
+        def names(field: str, of: list[EventView] = events) -> list[tuple[str, str]]:
+            return [(str(e.fields.get("app")), n) for e in of for n in e.fields.get(field) or ()]
+
+        kept = set(names("kept"))
+        for (app, name), times in sorted(Counter(names("dropped")).items()):
+            if times > 1 and (app, name) in kept:
+                yield (
+                    f"Schedule {shorten(name)!r} of {app!r} was removed {times} times within ten "
+                    f"minutes: not all processes of the release {shorten(release)!r} define it"
+                )
+
+
 def _cause(event: EventView) -> tuple[str, bool]:
     """Why these moments were missed, if known, and whether it was right to miss them."""
     if event.fields.get("paused"):
@@ -94,7 +116,7 @@ def _cause(event: EventView) -> tuple[str, bool]:
     stopped = event.fields.get("stopped")
     if not isinstance(stopped, (int, float)):
         return "", False
-    return ", while no node was running", stopped <= RESTART_SECONDS
+    return ", before the leading process had started", stopped <= RESTART_SECONDS
 
 
 @check(

@@ -163,8 +163,9 @@ create index death_unseen on leasehold.death (died_at) where how = 'died' and se
 create function leasehold.bury() returns trigger
 language plpgsql as $$
 begin
-    insert into leasehold.death (node, worker_id, app, release, settled)
-    values (old.id, leasehold.worker_id(old.host, old.pid, old.id), old.app, old.release, not old.executes)
+    insert into leasehold.death (node, worker_id, app, release, settled, how)
+    values (old.id, leasehold.worker_id(old.host, old.pid, old.id), old.app, old.release, not old.executes,
+            case when old.info ? 'left' then 'left' else 'died' end)
     on conflict (node) do nothing;
     return null;
 end $$;
@@ -368,6 +369,11 @@ create table leasehold.job_done (
 -- Days are created ahead. Rows that no day covers are kept here, so none is refused.
 create table leasehold.job_done_default partition of leasehold.job_done default;
 
+-- When the oldest of the jobs ended that no day covers. No role may read a partition by its name.
+create function leasehold.undated() returns timestamptz
+language sql stable security definer set search_path = pg_catalog, pg_temp
+return (select min(d.finished_at) from (select finished_at from leasehold.job_done_default limit 10000) d);
+
 create index job_done_bad on leasehold.job_done (state, id) where state <> 'completed';
 
 -- One row per attempt that did not just complete.
@@ -527,6 +533,12 @@ create table leasehold.tick (
     primary key (app, schedule, fire_at)
 );
 create index tick_decided on leasehold.tick (decided_at);
+
+-- Rows of the ledger that were decided until then have been deleted: nobody knows what fired. No row: none has been.
+create table leasehold.ledger_begin (
+    one boolean     primary key default true check (one),
+    at  timestamptz not null
+);
 
 -- ---- Deadlines ------------------------------------------------------------------------------
 -- Deadlines. One row per level. armed -> met | breached | cancelled, once: the first to lock the row decides, and each
@@ -895,6 +907,7 @@ create table leasehold.event (
     fields     jsonb       not null default '{}'
 );
 create index event_at on leasehold.event (at);
+create index event_kind on leasehold.event (kind, at);
 
 -- ---- History --------------------------------------------------------------------------------
 -- History: the jobs that finished in each minute, which the leader counts from that minute's rows

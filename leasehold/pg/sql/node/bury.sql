@@ -11,7 +11,7 @@ with patience as materialized (
 ), dead as (
     delete from leasehold.node
     where id = %(node)s and token = %(token)s and seq = %(seq)s and exists (select 1 from f)
-    returning id, leasehold.worker_id(host, pid, id) as worker_id
+    returning id, case when info ? 'left' then '' else leasehold.worker_id(host, pid, id) end as worker_id
 ), led as (
     update leasehold.leader l set node = null, seq = l.seq + 1, expired = l.expired + 1 from dead where l.node = dead.id
     returning l.name

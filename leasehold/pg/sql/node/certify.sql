@@ -6,10 +6,11 @@
 with dead as (
     delete from leasehold.node where id = %(node)s
        or %(process)s and info ->> 'assigned' = %(node)s::text
-    returning id, leasehold.worker_id(host, pid, id) as worker_id, app, release
+    returning id, leasehold.worker_id(host, pid, id) as worker_id, app, release, info
 ), noted as (
     insert into leasehold.death (node, worker_id, app, release, how)
-    select id, worker_id, app, release, case when %(process)s then 'died' else 'fenced' end from dead
+    select id, worker_id, app, release, case when not %(process)s then 'fenced' when info ? 'left' then 'left' else 'died' end
+    from dead
     on conflict (node) do nothing
 ), led as (
     update leasehold.leader l set node = null, seq = l.seq + 1, expired = l.expired + 1

@@ -1,7 +1,7 @@
 -- Delete expired rows, a bounded batch of each kind. An expired key is locked before it is deleted, because a new job
 -- may be taking it over; then it stays. A row of repeated is kept for two hours after its job was last seen.
 -- locks: the rows; expired keys that are not locked
--- index: event_at, event_pkey, tick_decided, tick_pkey, attempt_ended, attempt_pkey, job_key_held, job_key_pkey, history_pkey, job_pkey; a scan of node, death, signal, stack and repeated
+-- index: event_at, event_pkey, tick_decided, tick_pkey, attempt_ended, attempt_pkey, job_key_held, job_key_pkey, history_pkey, job_pkey, ledger_begin_pkey; a scan of node, death, signal, stack and repeated
 with clock as (
     select coalesce(%(now)s::timestamptz, now()) as at
 ), kept as (
@@ -18,7 +18,10 @@ with clock as (
         where decided_at < (select at from clock) - make_interval(days => (select ticks from kept))
         order by decided_at limit %(limit)s) old
     where (x.app, x.schedule, x.fire_at) = (old.app, old.schedule, old.fire_at)
-    returning 1
+    returning x.decided_at
+), b as (
+    insert into leasehold.ledger_begin as b (at) select max(decided_at) from t having count(*) > 0
+    on conflict on constraint ledger_begin_pkey do update set at = greatest(b.at, excluded.at)
 ), a as (
     delete from leasehold.attempt x using (
         select job_id, claim_token from leasehold.attempt

@@ -5,9 +5,9 @@
 -- moment of the past has missed them already.
 -- edge: new -> available
 -- locks: inserts, and ledger rows
--- index: schedule_pkey, tick_pkey, job_pkey
+-- index: schedule_pkey, tick_pkey, job_pkey; a scan of ledger_begin
 with stretch as materialized (
-    select t.until, t.term, t.decided_at
+    select t.fire_at, t.until, t.term, t.decided_at
     from leasehold.tick t
     where t.app = %(app)s and t.schedule = %(name)s and t.fire_at = any (%(moments)s::timestamptz[])
       and t.state = 'missed' and t.until is not null
@@ -17,10 +17,12 @@ with stretch as materialized (
     select s.app, s.name, m.at, 'fired', m.job, coalesce(%(now)s::timestamptz, now())
     from leasehold.schedule s, unnest(%(moments)s::timestamptz[], %(jobs)s::uuid[]) as m (at, job)
     where s.app = %(app)s and s.name = %(name)s
+      and not exists (select 1 from leasehold.ledger_begin b where m.at <= b.at)
       and (select count(*) from stretch) >= 0  -- read the stretch before its row changes
     on conflict (app, schedule, fire_at) do update
-    set state = 'fired', until = null, job_id = excluded.job_id, decided_at = excluded.decided_at
-    where t.state = 'missed'
+    set state = 'fired', until = null, term = null, job_id = excluded.job_id, decided_at = excluded.decided_at
+    where t.state = 'missed'  -- a stretch that the leader has just recorded stays: it was not read
+      and (t.until is null or t.fire_at = any (array(select s.fire_at from stretch s)))
     returning t.fire_at, t.job_id, t.schedule
 ), rest as (
     insert into leasehold.tick (app, schedule, fire_at, until, state, term, decided_at)

@@ -27,4 +27,5 @@ select (select count(*) from (select 1 from leasehold.job where ready limit 1000
               where held_because in ('unknown_task', 'unknown_version') and not ready limit 1000) x),
        (select coalesce(jsonb_object_agg(queue, seconds), '{}')
         from (select queue, extract(epoch from coalesce(%(now)s::timestamptz, now()) - min(run_at))::float8 as seconds
-              from head group by queue) x)
+              from head group by queue) x),
+       leasehold.undated()
