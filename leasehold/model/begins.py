@@ -20,7 +20,7 @@ from typing import NamedTuple
 from leasehold.tuning import Tuning
 
 Level = tuple[str, int]
-"""A queue, and ``leasehold.job.level``: twice the priority, and one more for fresh jobs."""
+"""A queue, and the number of ``leasehold.level``: twice the priority, plus one for fresh jobs."""
 
 
 class Seen(NamedTuple):

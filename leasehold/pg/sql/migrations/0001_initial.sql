@@ -1592,7 +1592,8 @@ begin
                 with picked as materialized (
                     select j.ctid as at_row from leasehold.job j
                     where j.ready and j.node is null and j.queue = this_queue
-                      and leasehold.level(j.priority, j.fresh) = found_level and j.seat >= first and j.task_name <> all (not_tasks)
+                      and leasehold.level(j.priority, j.fresh) = found_level and j.seat >= first
+                      and j.task_name <> all (not_tasks)
                     order by j.seat limit wanted for update skip locked
                 ), taken as (
                     update leasehold.job j
