@@ -14,8 +14,9 @@ _BAR_WIDTH, _BAR_HEIGHT = 720, 96
 DAY = timedelta(days=1)
 
 
-def _title(text: str) -> Markup:
-    return Markup("<title>{}</title>").format(text)
+def _group(title: str, marks: Iterable[Markup]) -> Markup:
+    """Marks with a title, which the browser shows when the mouse is over them."""
+    return Markup("<g><title>{}</title>{}</g>").format(title, Markup("").join(marks))
 
 
 def bars(minutes: Sequence[tuple[int, int]], since: datetime) -> Markup:
@@ -28,17 +29,14 @@ def bars(minutes: Sequence[tuple[int, int]], since: datetime) -> Markup:
     for place, (done, failed) in enumerate(minutes):
         at = since.astimezone(UTC) + timedelta(minutes=place)
         x, base = place * step, float(_BAR_HEIGHT)
-        parts.append(
-            Markup("<g>")
-            + _title(f"{at:%H:%M} UTC: {done:,} completed, {failed:,} failed attempts")
-        )
-        parts.append(_rect("hover", x, 0, step, _BAR_HEIGHT))
+        marks = [_rect("hover", x, 0, step, _BAR_HEIGHT)]
         for name, value in (("done", done), ("bad", failed)):
             if value:
                 height = max(value * scale, 1.5)
                 base -= height
-                parts.append(_rect(name, x + 1.5, base, step - 3, height, 1.5))
-        parts.append(Markup("</g>"))
+                marks.append(_rect(name, x + 1.5, base, step - 3, height, 1.5))
+        said = f"{at:%H:%M} UTC: {done:,} completed, {failed:,} failed attempts"
+        parts.append(_group(said, marks))
     label = f"Completed jobs and failed attempts in the last hour, at most {top:,} per minute"
     return _svg("bars", _BAR_WIDTH, _BAR_HEIGHT, label, parts)
 
@@ -70,7 +68,7 @@ def strip(moments: Sequence[datetime], start: datetime, crowded: bool, words: st
     for moment in () if crowded else moments:
         x = (moment - start) / DAY * width
         mark = _rect("mark", x - 1.5, 3, 3, height - 6, 1.5)
-        parts.append(Markup("<g>") + _title(full(moment)) + mark + Markup("</g>"))
+        parts.append(_group(full(moment), [mark]))
     label = f"The next 24 hours: {words}"
     return _svg("strip", width, height, label, parts)
 
@@ -93,8 +91,7 @@ def lane(parts: Sequence[Bar], start: datetime, end: datetime, name: str) -> Mar
     whole = max((end - start).total_seconds(), 1.0)
 
     def place(moment: datetime) -> float:
-        share = (min(max(moment, start), end) - start).total_seconds() / whole
-        return share * width
+        return (min(max(moment, start), end) - start).total_seconds() / whole * width
 
     heights = {
         "held": (6.0, 15.0), "believed": (24.0, 5.0), "overlap": (0.0, float(height)),
@@ -107,8 +104,7 @@ def lane(parts: Sequence[Bar], start: datetime, end: datetime, name: str) -> Mar
         y, tall = heights[bar.kind]
         x = place(bar.first)
         span = max(place(bar.last) - x, 6.0 if bar.kind == "overlap" else 2.0)
-        drawn.append(Markup("<g>") + _title(bar.says) + _rect(bar.kind, x, y, span, tall, 2))
-        drawn.append(Markup("</g>"))
+        drawn.append(_group(bar.says, [_rect(bar.kind, x, y, span, tall, 2)]))
     return _svg("lane", width, height, f"Terms of {name}", drawn)
 
 
