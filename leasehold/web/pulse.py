@@ -26,7 +26,6 @@ thread, or even a process."""
 class Beat:
     facts: Facts | None = None
     found: list[Finding] = field(default_factory=list)
-    away: str = ""
 
     @property
     def wrong(self) -> list[Finding]:
@@ -54,8 +53,7 @@ class Pulse:
             facts = await (await self._app.operator("", "web")).inspector.facts()
             return Beat(facts, problems(facts))
         except errors.LeaseholdError as error:
-            told = database_problem(error)
-            return Beat(None, [told], told.sentence)
+            return Beat(None, [database_problem(error)])
 
     async def stream(self, seconds: float = Tuning.stream_seconds) -> AsyncIterator[str]:
         """Server-sent events that tell the page to refresh, with the number of problems. With 0
@@ -66,7 +64,7 @@ class Pulse:
             ends_at = self._app.env.boot_now() + seconds
             while True:
                 beat = await self.beat()
-                data = json.dumps({"problems": len(beat.wrong), "away": bool(beat.away)})
+                data = json.dumps({"problems": len(beat.wrong), "away": beat.facts is None})
                 yield f"event: tick\ndata: {data}\n\n"
                 if self._app.env.boot_now() + Tuning.pulse_seconds > ends_at:
                     return
