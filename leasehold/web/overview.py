@@ -143,36 +143,30 @@ def total(queues: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _queues(rows: list[QueueView], by_queue: dict[str, Rate], facts: Facts) -> list[dict[str, Any]]:
-    """Every queue that has jobs, had some lately, or has slots."""
+    """Every queue that has jobs, had some lately, or has slots. ``about``: an estimate of the
+    available jobs, if there are too many to count."""
     ready = {row.queue: row for row in rows}
     slots: dict[str, int] = {}
     for node in facts.live_nodes:
         for queue, number in node.queues.items():
             slots[queue] = slots.get(queue, 0) + (int(number) if node.executes else 0)
-    names = sorted({*ready, *by_queue, *slots})
-    return [
-        _queue(
-            ready.get(name, _EMPTY._replace(queue=name)),
-            slots.get(name, 0),
-            by_queue.get(name, Rate(name)),
+    found = []
+    for name in sorted({*ready, *by_queue, *slots})[: Tuning.shown_queues]:
+        row = ready.get(name, _EMPTY)
+        found.append(
+            {
+                "name": name,
+                "available": row.ready - row.running,
+                "running": row.running,
+                "capped": row.capped,
+                "about": None if row.about is None else max(row.about - row.running, 0),
+                "oldest": row.oldest_seconds,
+                "oldest_id": row.oldest_id,
+                "slots": slots.get(name, 0),
+                "rate": by_queue.get(name, Rate(name)),
+            }
         )
-        for name in names[: Tuning.shown_queues]
-    ]
+    return found
 
 
 _EMPTY = QueueView("", 0, 0, False, None, None, None)
-
-
-def _queue(row: QueueView, slots: int, rate: Rate) -> dict[str, Any]:
-    """``about``: an estimate of the available jobs, if there are too many to count."""
-    return {
-        "name": row.queue,
-        "available": row.ready - row.running,
-        "running": row.running,
-        "capped": row.capped,
-        "about": None if row.about is None else max(row.about - row.running, 0),
-        "oldest": row.oldest_seconds,
-        "oldest_id": row.oldest_id,
-        "slots": slots,
-        "rate": rate,
-    }
