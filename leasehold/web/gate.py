@@ -70,8 +70,7 @@ class Gate:
         async def dressed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
-                    headers[name] = value
+                headers.update(_HEADERS)
                 if not static:
                     headers["cache-control"] = "no-store"
             await send(message)
@@ -124,7 +123,11 @@ class Gate:
         if self._rules.read_only and not entering and _path(request) != "/logout":
             return _refusal(403, "This dashboard is read-only")
         if not _same_origin(request):
-            return _refusal(403, _OTHER_SITE)
+            why = (
+                "This request came from another site. If it did not, "
+                "the proxy in front of the dashboard does not pass the Host header on"
+            )
+            return _refusal(403, why)
         if not request.headers.get("content-type", "").startswith(
             "application/x-www-form-urlencoded"
         ):
@@ -194,12 +197,6 @@ def _path(request: Request) -> str:
 
 def _refusal(status: int, why: str, headers: dict[str, str] | None = None) -> Response:
     return PlainTextResponse(f"{why}.\n", status_code=status, headers=headers)
-
-
-_OTHER_SITE = (
-    "This request came from another site. If it did not, "
-    "the proxy in front of the dashboard does not pass the Host header on"
-)
 
 
 def _same_origin(request: Request) -> bool:
