@@ -155,8 +155,7 @@ async def ask_login(site: Site, request: Request, status: int = 200, wrong: str 
 
 
 async def login(site: Site, request: Request) -> Response:
-    gate = site.gate
-    who = await gate.enter(request) if gate else None
+    who = await request.state.gate.enter(request)
     if who is None:
         return await ask_login(site, request, 403, "Wrong user name, password or token.")
     root = request.scope.get("root_path", "")

@@ -100,9 +100,7 @@ def dashboard(
             Exception: partial(_broken, site),
         },
     )
-    gate = Gate(inside, rules, sessions, refused)
-    site.gate = gate
-    return gate
+    return Gate(inside, rules, sessions, refused)
 
 
 def _safely(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:

@@ -49,7 +49,7 @@ class Rules:
 
 
 class Gate:
-    """Wraps all pages. Puts ``session`` and ``form`` into the request's state."""
+    """Wraps all pages. Puts itself, ``session`` and ``form`` into the request's state."""
 
     def __init__(self, inside: ASGIApp, rules: Rules, sessions: Sessions, refused: Refused) -> None:
         self._inside = inside
@@ -97,7 +97,7 @@ class Gate:
             session = kept or self._sessions.new("")  # nobody's yet, for the form's token
         if session is None:
             return self._ask(request)
-        request.state.session, request.state.form = session, {}
+        request.state.gate, request.state.session, request.state.form = self, session, {}
         request.state.fresh = session if session != kept else None
         if request.method == "POST":
             return await self._stop_post(request, session, entering)

@@ -17,7 +17,7 @@ from leasehold.tuning import Tuning
 from leasehold.version import VERSION
 from leasehold.watch.operator import Operator
 from leasehold.web import words
-from leasehold.web.gate import COOKIE, Gate, Rules, keep
+from leasehold.web.gate import COOKIE, Rules, keep
 from leasehold.web.login import Sessions
 from leasehold.web.pulse import Pulse
 
@@ -62,7 +62,6 @@ class Site:
         self.rules = rules
         self.sessions = sessions
         self.pulse = Pulse(app)
-        self.gate: Gate | None = None
         packages = ["leasehold.web", *([extra.templates] if extra else [])]
         pages = (*(extra.pages if extra else ()), *PAGES)
         self.templates = Environment(
