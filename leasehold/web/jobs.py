@@ -61,8 +61,7 @@ async def suggest(site: Site, request: Request) -> Response:
     else:
         values = await _values(operator, key)
         hits = [f"{key}:{quoted(v)}" for v in values if value.lower().strip('"') in v.lower()]
-    found = [f"{head}{space}{hit}" for hit in hits[:_SUGGESTED]]
-    return await site.render(request, "suggest.html", found=found, shown=hits[:_SUGGESTED])
+    return await site.render(request, "suggest.html", before=head + space, hits=hits[:_SUGGESTED])
 
 
 async def _values(operator: Operator, key: str) -> list[str]:
