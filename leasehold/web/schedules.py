@@ -91,13 +91,12 @@ def shown(row: StoredSchedule, ticks: list[TickView], now: datetime) -> dict[str
 def told(tick: TickView) -> dict[str, str]:
     """A tick in words, and the CSS classes of its mark."""
     outcome, ran, late = tick.outcome, tick.ran_seconds, tick.lateness_seconds
-    by_hand = tick.state == "manual"
     words, marks = [outcome], [outcome]
     if outcome == "unknown":
         words = ["outcome unknown: its job is no longer stored"]
     elif ran is not None:
         words.append(f"for {short(ran)}" if outcome == "running" else f"took {short(ran)}")
-    if by_hand:
+    if tick.state == "manual":
         words.append("run by hand")
         marks.append("manual")
     elif tick.state == "fired" and tick.term is not None:  # else backfilled
