@@ -32,7 +32,6 @@ class Overlap:
 
 @dataclass
 class ElectionRow:
-    name: str
     row: LeaderView
     beliefs: list[tuple[str, int, bool]] = field(default_factory=list)
     """(worker, the term that it believes it holds, whether the database agrees)"""
@@ -74,7 +73,7 @@ def election(
     name = row.name
     ended = with_ends(terms, events, [row], now)
     held, believed = stretches(ended, now)
-    found = ElectionRow(name, row, terms=ended[: Tuning.shown_terms])
+    found = ElectionRow(row, terms=ended[: Tuning.shown_terms])
     found.overlaps = [o for o in overlaps(name, believed) if o.last >= since]
     for node in nodes:
         token = ((node.info or {}).get("leads") or {}).get(name)
