@@ -48,12 +48,11 @@ def count(number: int | None, cap: int | None = None) -> str:
 def size(count_bytes: int | None) -> str:
     if count_bytes is None:
         return NONE
-    value = float(count_bytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1024 or unit == "GB":
-            return f"{value:.0f} {unit}" if value >= 10 or unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return ""
+    value, unit = float(count_bytes), "B"
+    for larger in ("kB", "MB", "GB"):
+        if value >= 1024:
+            value, unit = value / 1024, larger
+    return f"{value:.0f} {unit}" if value >= 10 or unit == "B" else f"{value:.1f} {unit}"
 
 
 def full(moment: datetime | None) -> str:
