@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from leasehold.cli.asking import chosen, database_options
 from leasehold.errors import ConfigError
 
-if TYPE_CHECKING:
-    from leasehold.web import Login
-
 PORT = 8420
-_LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
 @click.command()
@@ -39,15 +35,17 @@ def web(target: str | None, host: str, port: int, read_only: bool, **_: Any) -> 
     try:
         import uvicorn
 
-        from leasehold.web import dashboard
+        from leasehold.web import Login, dashboard
     except ImportError as error:
         raise ConfigError(
             f"the dashboard needs the package {error.name}", do="pip install 'leasehold[web]'"
         ) from None
     from leasehold.web.gate import LOCAL
 
-    login = _login()
-    if login is None and host not in _LOCAL:
+    names = ("token", "user", "password")
+    given = {name: os.environ.get(f"LEASEHOLD_WEB_{name.upper()}", "") for name in names}
+    login = Login(**given) if any(given.values()) else None
+    if login is None and host not in LOCAL:
         raise ConfigError(
             "without a login, the dashboard listens only on localhost",
             got=host,
@@ -71,11 +69,3 @@ def web(target: str | None, host: str, port: int, read_only: bool, **_: Any) -> 
     shown = f"[{host}]" if ":" in host else host
     click.echo(f"leasehold: the dashboard is at http://{shown}:{sock.getsockname()[1]}/")
     server.run(sockets=[sock])
-
-
-def _login() -> Login | None:
-    from leasehold.web import Login
-
-    names = ("token", "user", "password")
-    given = {name: os.environ.get(f"LEASEHOLD_WEB_{name.upper()}", "") for name in names}
-    return Login(**given) if any(given.values()) else None
