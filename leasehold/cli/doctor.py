@@ -13,8 +13,6 @@ from leasehold.cli.output import counted, heading, show_json, show_pairs, text
 if TYPE_CHECKING:
     from leasehold.app.diagnosis import Diagnosis
 
-_MARKS = {"ok": ("ok", True), "note": ("note", None), "wrong": ("WRONG", False)}
-
 
 @click.command()
 @click.option(
@@ -63,7 +61,7 @@ def show(diagnosis: Diagnosis) -> None:
     levels = Counter(finding.level for finding in diagnosis.findings)
     wrong, notes = levels["wrong"], levels["note"]
     for finding in diagnosis.findings:
-        mark, _ = _MARKS[finding.level]
+        mark = "WRONG" if finding.level == "wrong" else finding.level
         click.echo(f"{mark:<6}{finding.kind}: {text(finding.sentence)}")
         if finding.do:
             click.echo(f"      -> {text(finding.do)}")
