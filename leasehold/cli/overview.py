@@ -79,13 +79,9 @@ def _lines(facts: Facts, running: int, apps: Counter[str]) -> dict[str, str]:
     )
     lines = {"nodes": f"{len(facts.live_nodes)} live" + (f" ({named})" if named else "")}
     for leader in facts.leaders:
-        if leader.node is None:
-            lines[f"leader of {leader.name}"] = "none"
-            continue
-        lines[f"leader of {leader.name}"] = (
-            f"{leader.holder}, term {leader.term}, "
-            f"renewed {duration(max(0.0, leader.age_seconds or 0.0))} ago"
-        )
+        renewed = duration(max(0.0, leader.age_seconds or 0.0))
+        leads = f"{leader.holder}, term {leader.term}, renewed {renewed} ago"
+        lines[f"leader of {leader.name}"] = "none" if leader.node is None else leads
     lines["jobs"] = (
         f"{_count(max(summary.ready - running, 0), summary.ready)} available, {running:,} running, "
         f"{_count(summary.waiting)} scheduled or to be retried"
