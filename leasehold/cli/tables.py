@@ -44,10 +44,6 @@ def _queues(row: Row) -> str | None:
     return ", ".join(f"{queue}={slots}" for queue, slots in sorted(row["queues"].items())) or None
 
 
-def _info(name: str) -> Callable[[Row], Any]:
-    return lambda row: (row["info"] or {}).get(name)
-
-
 def _leads(row: Row) -> str | None:
     leads = (row["info"] or {}).get("leads") or {}
     return ", ".join(f"{name} (term {term})" for name, term in sorted(leads.items())) or None
@@ -158,7 +154,7 @@ NODES: list[Column] = [
     Column("release", _key("release"), rank=7, cut=8),
     Column("version", _key("version"), rank=8),
     Column("queues", _queues, rank=2, cut=16),
-    Column("running", _info("running"), rank=1),
+    Column("running", lambda row: (row["info"] or {}).get("running"), rank=1),
     Column("halted", _key("halted"), rank=5),
     Column("leads", _leads, rank=3, cut=12),
     Column("renewed", _seconds("age_seconds", " ago")),
