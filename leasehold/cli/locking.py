@@ -69,14 +69,13 @@ class Runner:
     async def _win(self, lock: Lock, wait: float | None) -> bool:
         from leasehold.errors import LockNotAcquired
 
+        won = False
         if wait is None:
             won = await lock.try_acquire(sure=True)
         else:
-            try:
+            with suppress(LockNotAcquired):
                 await lock.acquire(timeout=wait)
                 won = True
-            except LockNotAcquired:
-                won = False
         if not won:
             self._say(f"{await self._holder()}; {self._command[0]} was not run")
         return won
