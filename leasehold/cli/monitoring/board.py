@@ -236,10 +236,9 @@ def board() -> str:
 
 def _as_json(panel: Panel, number: int, x: int, y: int, height: int) -> dict[str, Any]:
     steps: list[dict[str, Any]] = [{"color": "green", "value": None}]
-    if panel.alarm is not None:
-        steps.append({"color": "red", "value": panel.alarm})
     custom: dict[str, Any] = {"lineWidth": 1, "fillOpacity": 10, "showPoints": "never"}
     if panel.alarm is not None:
+        steps.append({"color": "red", "value": panel.alarm})
         custom["thresholdsStyle"] = {"mode": "line"}
     if panel.stacked:
         custom["stacking"] = {"mode": "normal"}
