@@ -9,20 +9,6 @@ from leasehold.errors import without_secrets
 from leasehold.telemetry import JsonFormatter
 
 
-class _NameWorker(logging.Filter):
-    """Adds the worker id to lines of other libraries and of the user's code."""
-
-    def __init__(self, worker_id: Callable[[], str]) -> None:
-        super().__init__()
-        self._worker_id = worker_id
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if not hasattr(record, "worker_id"):
-            record.worker_id = self._worker_id()
-            record.add_worker = True
-        return True
-
-
 class _TextFormatter(logging.Formatter):
     """``time level message worker=…``, with the logger's name if it is not leasehold's."""
 
@@ -40,11 +26,19 @@ def set_up_logging(form: str, worker_id: Callable[[], str]) -> None:
     root = logging.getLogger()
     if root.handlers:
         return
+
+    def name_worker(record: logging.LogRecord) -> bool:
+        """Add the worker id to lines of other libraries and of the user's code."""
+        if not hasattr(record, "worker_id"):
+            record.worker_id = worker_id()
+            record.add_worker = True
+        return True
+
     handler = logging.StreamHandler()
     if form == "json":
         handler.setFormatter(JsonFormatter())
     else:
         handler.setFormatter(_TextFormatter("%(asctime)s %(levelname)-7s %(message)s"))
-    handler.addFilter(_NameWorker(worker_id))
+    handler.addFilter(name_worker)
     root.addHandler(handler)
     root.setLevel(logging.INFO)
