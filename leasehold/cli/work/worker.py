@@ -109,16 +109,10 @@ def _supervised() -> bool:
 def run_worker(
     target: str, options: dict[str, Any], queues: dict[str, int] | None, *, execute: bool
 ) -> int:
-    """Run until a signal; returns the exit status. ``options`` override the code's settings."""
+    """Run until a signal; returns the exit status. ``options`` override the code's settings. A
+    handler's error in the loop ends no other job."""
     app = load_app(target, options)
     _collect_seldom()
-    code = _run(app, queues, execute)
-    own_tasks.leave_stuck_threads(code)
-    return code
-
-
-def _run(app: App, queues: dict[str, int] | None, execute: bool) -> int:
-    """Run the worker to its own end: a handler's error in the loop ends no other job."""
     emits: list[Emit] = []
 
     def on_error(error: BaseException) -> None:
@@ -127,7 +121,9 @@ def _run(app: App, queues: dict[str, int] | None, execute: bool) -> int:
         emits[0]("loop_stopped", error=errors.told(error))
 
     work = _serve(app, queues, execute, emits)
-    return own_tasks.run(work, "leasehold-worker", on_error, code=int)
+    code = own_tasks.run(work, "leasehold-worker", on_error, code=int)
+    own_tasks.leave_stuck_threads(code)
+    return code
 
 
 def _collect_seldom() -> None:
