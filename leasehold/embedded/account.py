@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,10 +35,7 @@ class Account:
 
     def closed_parent(self, path: Path) -> Path | None:
         """The first folder above ``path`` that this account may not enter."""
-        for parent in reversed(path.parents):
-            if not self.may(parent, 1):
-                return parent
-        return None
+        return next((each for each in reversed(path.parents) if not self.may(each, 1)), None)
 
     def may_use(self, program: Path) -> bool:
         """Return whether the account may read and run the program."""
@@ -50,18 +48,14 @@ def server_account(pgdata: Path) -> Account | None:
     existing data (a machine's accounts may change), or else ``postgres``, or else ``nobody``."""
     if os.geteuid() != 0:
         return None
-    try:
+    with suppress(FileNotFoundError, KeyError):
         owner = pwd.getpwuid(pgdata.stat().st_uid)
         if owner.pw_uid != 0:
             return Account(owner.pw_name, owner.pw_uid, owner.pw_gid)
-    except (FileNotFoundError, KeyError):
-        pass
     for name in CANDIDATES:
-        try:
+        with suppress(KeyError):
             found = pwd.getpwnam(name)
-        except KeyError:
-            continue
-        return Account(name, found.pw_uid, found.pw_gid)
+            return Account(name, found.pw_uid, found.pw_gid)
     raise EmbeddedError(
         f"PostgreSQL does not run as root, and there is no account {' or '.join(CANDIDATES)}",
         do="Create one (useradd --system postgres), or start the program as an ordinary user",

@@ -56,10 +56,7 @@ def find_binaries(version: str | None = None) -> Binaries:
     if forced:
         return _forced(Path(forced).expanduser(), wanted)
     found = []
-    for bin_dir in _places():
-        candidate = _try(bin_dir)
-        if candidate is None:
-            continue
+    for candidate in filter(None, map(_try, _places())):
         if _matches(candidate, wanted or DEFAULT_MAJOR):
             return candidate
         found.append(candidate)
