@@ -115,11 +115,9 @@ class Folder:
         fd = reaper.open_lock(self.path / reaper.START_LOCK)
         try:
             self._lock(fd, LOCK_SECONDS, "Another process has been starting or stopping the server")
-            try:
-                yield
-            finally:
-                reaper.unlock(fd)
+            yield
         finally:
+            reaper.unlock(fd)
             os.close(fd)
 
     def join(self) -> int:

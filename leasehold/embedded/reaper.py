@@ -65,11 +65,9 @@ def is_free(path: Path) -> bool:
     except FileNotFoundError:
         return True
     try:
-        if not try_lock(fd):
-            return False
-        unlock(fd)
-        return True
+        return try_lock(fd)
     finally:
+        unlock(fd)
         os.close(fd)
 
 
