@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -79,10 +80,8 @@ async def drain(
         app.env = before
     records = []
     for job in ran:
-        try:
+        with suppress(JobNotFound):
             records.append(await app.get(job))
-        except JobNotFound:
-            continue
     return records
 
 
@@ -109,25 +108,22 @@ async def _drain(
         await asyncio.shield(node.stop())
 
 
+@dataclass(eq=False)
 class _Passing:
     """Runs jobs and lets time pass. It does itself what the leader's duties do when something is
     due, so that each thing happens at its moment."""
 
-    def __init__(
-        self, app: App, node: Node, env: _MovedEnv, ran: dict[UUID, None], planned: list[Planned]
-    ) -> None:
-        self._app = app
-        self.node = node
-        self._env = env
-        self._ran = ran
-        self._planned = planned
-        self._name = app.settings.name
-        self._term = term_of(node.guard)
+    _app: App
+    node: Node
+    _env: _MovedEnv
+    _ran: dict[UUID, None]
+    _planned: list[Planned]
 
     async def until(self, end: datetime | timedelta) -> None:
         """Raises ConfigError for a moment in the past."""
         app = self._app
         store = self._store = await app.work_store()
+        self._term = term_of(self.node.guard)
         following: datetime | None = await store.database_now(None)
         assert following
         end = _end(end, following)
@@ -138,7 +134,7 @@ class _Passing:
         self._periodic = Periodic(context, self._term)
         if self._planned:
             definitions = [planned.definition(following) for planned in self._planned]
-            await store.sync_schedules(self._name, app.release, definitions, following)
+            await store.sync_schedules(app.settings.name, app.release, definitions, following)
         while following is not None and following <= end:
             following = await self._moment(following)
 
@@ -156,7 +152,8 @@ class _Passing:
 
     async def _moment(self, moment: datetime) -> datetime | None:
         """Do what is due at that moment. Return the next one; the same if there may be more."""
-        store, rows = self._store, self._app.settings.limits.batch_rows
+        store, settings = self._store, self._app.settings
+        rows = settings.limits.batch_rows
         self._env.move_to(moment)
         before = len(self._ran)
         staged = await store.stage(self._term(), rows, moment)
@@ -164,7 +161,7 @@ class _Passing:
         waits = [staged.next_in, swept.next_in]
         if self._planned:
             await self._periodic.tick(moment)
-            waits.append((await store.next_schedule(self._name, moment))[0])
+            waits.append((await store.next_schedule(settings.name, moment))[0])
         await self.until_idle()
         if staged.count or swept.breaches or len(self._ran) > before:
             return moment
