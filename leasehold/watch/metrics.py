@@ -19,7 +19,7 @@ _CLASSES_A_BUCKET = 4
 """Classes per bucket: each bucket is about twice as wide as the one before."""
 _BUCKETS = range(0, 101, _CLASSES_A_BUCKET)
 """The classes of durations whose bounds are the buckets' upper bounds, from 1.2 ms to a day."""
-_JOB_COUNTS = ("completed", "cancelled", "discarded", "quarantined", "failed")
+_OUTCOMES = ("completed", "cancelled", "discarded", "quarantined")
 
 
 @dataclass
@@ -90,16 +90,14 @@ def _problems(sheet: Sheet, found: Iterable[Finding]) -> None:
 def _nodes(sheet: Sheet, facts: Facts) -> None:
     for node in facts.live_nodes:
         sheet.add("leasehold_nodes", 1, node.app, node.version)
-    for node in facts.nodes:
-        app = node.app
-        age, lease = node.age_seconds or 0.0, node.lease_seconds
-        name = "leasehold_node_renewal_age_ratio"
-        sheet.put(name, max(sheet.series.get(name, {}).get((app,), 0.0), age / lease), app)
-        info = node.info or {}
-        sheet.add("leasehold_jobs_running", info.get("running") or 0, app)
-        deaf = "leasehold_node_deaf_seconds"
-        longest = max(sheet.series.get(deaf, {}).get((app,), 0.0), info.get("deaf_seconds") or 0.0)
-        sheet.put(deaf, longest, app)
+    for app in {node.app for node in facts.nodes}:
+        nodes = [node for node in facts.nodes if node.app == app]
+        infos = [node.info or {} for node in nodes]
+        ages = [(node.age_seconds or 0.0) / node.lease_seconds for node in nodes]
+        deaf = [info.get("deaf_seconds") or 0.0 for info in infos]
+        sheet.put("leasehold_node_renewal_age_ratio", max(0.0, *ages), app)
+        sheet.put("leasehold_jobs_running", sum(info.get("running") or 0 for info in infos), app)
+        sheet.put("leasehold_node_deaf_seconds", max(0.0, *deaf), app)
 
 
 def _leases(sheet: Sheet, facts: Facts, rows: list[LeaseCounts]) -> None:
@@ -124,9 +122,8 @@ def _counts(sheet: Sheet, rows: list[CountView]) -> None:
     sheet.put("leasehold_locks_contended_total", 0)
     for row in rows:
         metric, subject, part, n = row.metric, row.subject, row.part, row.n
-        if metric == "event":
-            if subject in CATALOGUE:
-                sheet.put("leasehold_events_total", n, subject)
+        if metric == "event" and subject in CATALOGUE:
+            sheet.put("leasehold_events_total", n, subject)
         elif metric == "lease_contended":
             sheet.put("leasehold_lease_contended_total", n, subject)
         elif metric == "lock_contended":
@@ -136,12 +133,10 @@ def _counts(sheet: Sheet, rows: list[CountView]) -> None:
             queues.setdefault(subject, {})[int(part)] = int(n)
         elif metric == "renew_failed":
             sheet.put("leasehold_lease_renew_failed_total", n, subject)
-        elif metric.removeprefix("job_") in _JOB_COUNTS:
-            outcome = metric.removeprefix("job_")
-            if outcome == "failed":
-                sheet.put("leasehold_attempts_failed_total", n, subject, part)
-            else:
-                sheet.put("leasehold_jobs_finished_total", n, subject, part, outcome)
+        elif metric == "job_failed":
+            sheet.put("leasehold_attempts_failed_total", n, subject, part)
+        elif (outcome := metric.removeprefix("job_")) in _OUTCOMES:
+            sheet.put("leasehold_jobs_finished_total", n, subject, part, outcome)
 
 
 def _schedules(sheet: Sheet, facts: Facts) -> None:
