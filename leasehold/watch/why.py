@@ -65,23 +65,21 @@ def _later(
     elif job.state is State.RETRYABLE:
         tries = f"Attempt {job.attempt} of {job.max_attempts + job.crashes}"
         yield f"{tries} failed; it is retried {_when(left)}."
-    elif job.held_because == "no_process":
-        yield f"The worker that took it could not start it; it is retried {_when(left)}."
-    elif job.held_because == "not_alone":
-        yield (
-            "It must run alone, because workers died while it ran. The worker that took it had "
-            f"other jobs that did not end; it is retried {_when(left)}."
-        )
-    elif job.held_because == "stopped":
-        yield "Its worker stopped while it ran; a worker takes it next."
-    elif job.held_because == "unreadable":
-        yield f"The worker that took it could not read its arguments; it is retried {_when(left)}."
-    elif job.held_because == "snoozed":
-        yield f"Its handler snoozed it; it continues {_when(left)}."
     else:
-        yield f"It was scheduled for later: it is due {_when(left)}."
+        words = _HELD.get(job.held_because or "", "It was scheduled for later: it is due {when}.")
+        yield words.format(when=_when(left))
     if left < -5 and not any((node.info or {}).get("leads") for node in nodes):
         yield "No live node leads: nobody makes due jobs available."
+
+
+_HELD = {
+    "no_process": "The worker that took it could not start it; it is retried {when}.",
+    "not_alone": "It must run alone, because workers died while it ran. The worker that took it "
+    "had other jobs that did not end; it is retried {when}.",
+    "stopped": "Its worker stopped while it ran; a worker takes it next.",
+    "unreadable": "The worker that took it could not read its arguments; it is retried {when}.",
+    "snoozed": "Its handler snoozed it; it continues {when}.",
+}
 
 
 def _when(seconds: float) -> str:
