@@ -92,12 +92,11 @@ def _explained() -> Iterator[None]:
         raise
 
 
-def _psycopg(connection: Any, select: Any, params: Any, of: Any, lock: str) -> list[Any]:
+def _psycopg(connection: Any, select: Any, params: Any, of: Any, lock: str) -> Any:
     text = _text(select, of, lock)
     check_psycopg(connection, _NO_TRANSACTION, _BEGIN["psycopg"])
     with _explained():
-        rows: list[Any] = connection.execute(text.encode(), params).fetchall()
-    return rows
+        return connection.execute(text.encode(), params).fetchall()
 
 
 async def _psycopg_async(connection: Any, select: Any, params: Any, of: Any, lock: str) -> Any:
@@ -115,7 +114,7 @@ async def _asyncpg(connection: Any, select: Any, params: Any, of: Any, lock: str
         return list(await connection.fetch(text, *(params or ())))
 
 
-def _django(connection: Any, select: Any, params: Any, of: Any, lock: str) -> list[Any]:
+def _django(connection: Any, select: Any, params: Any, of: Any, lock: str) -> Any:
     if connection.vendor != "postgresql":
         raise _cannot_lock_rows(connection.vendor)
     text = _text(select, of, lock)
@@ -123,8 +122,7 @@ def _django(connection: Any, select: Any, params: Any, of: Any, lock: str) -> li
         raise WrongConnection(_NO_TRANSACTION, do=_BEGIN["django"])
     with connection.cursor() as cursor, _explained():
         cursor.execute(text, params)
-        rows: list[Any] = cursor.fetchall()
-    return rows
+        return cursor.fetchall()
 
 
 # -- SQLAlchemy ------------------------------------------------------------------------------------
@@ -188,10 +186,9 @@ def _one_table(select: Any) -> Any:
     )
 
 
-async def _sqlalchemy_async(target: Any, select: Any, params: Any, of: Any, lock: str) -> list[Any]:
+async def _sqlalchemy_async(target: Any, select: Any, params: Any, of: Any, lock: str) -> Any:
     session = target if hasattr(target, "run_sync") else target()  # async_scoped_session
-    rows: list[Any] = await session.run_sync(_sqlalchemy, select, params, of, lock)
-    return rows
+    return await session.run_sync(_sqlalchemy, select, params, of, lock)
 
 
 Run = Callable[[Any, Any, Any, Any, str], list[Any] | Awaitable[list[Any]]]
