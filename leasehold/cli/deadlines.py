@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -51,15 +50,13 @@ UNHANDLED: list[Column] = [
 @table_options
 def deadlines(state: str | None, name: str | None, unhandled: bool, limit: int, **_: Any) -> None:
     """List deadlines: open ones by due time, then closed ones, newest first."""
-    found: Sequence[Any]
-    if unhandled:
-        if state or name:
-            raise click.UsageError(
-                "--unhandled shows breaches of all names: drop --state and --name"
-            )
-        found = look(lambda inspector: inspector.unhandled_breaches(limit))
-    else:
+    if not unhandled:
         found = look(lambda inspector: inspector.deadlines(state, name, limit))
-    show_rows(found, UNHANDLED if unhandled else COLUMNS, "No deadlines.")
-    if unhandled and found:
+        show_rows(found, COLUMNS, "No deadlines.")
+        return
+    if state or name:
+        raise click.UsageError("--unhandled shows breaches of all names: drop --state and --name")
+    breaches = look(lambda inspector: inspector.unhandled_breaches(limit))
+    show_rows(breaches, UNHANDLED, "No deadlines.")
+    if breaches:
         end_badly()
