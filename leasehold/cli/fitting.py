@@ -65,11 +65,8 @@ def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -
 
 
 def _least(column: Column, whole: int, texts: Sequence[str]) -> int:
-    if column.short:
-        return min(whole, max(len(column.heading), _distinct(texts, column.short)))
-    if column.cut:
-        return min(whole, max(len(column.heading), column.cut))
-    return whole
+    least = _distinct(texts, column.short) if column.short else column.cut or whole
+    return min(whole, max(len(column.heading), least))
 
 
 def _distinct(ids: Sequence[str], least: int) -> int:
