@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import click
@@ -30,7 +31,7 @@ async def follow_events(app: App, kind: str | None, limit: int, as_json: bool) -
             if not away:
                 click.echo(f"leasehold: {' '.join(str(error).split())} Retrying.", err=True)
             away = True
-            await feed.pause(Tuning.follow_away_seconds)
+            await asyncio.sleep(Tuning.follow_away_seconds)
             continue
         first = away = False
         if missed:
@@ -40,7 +41,7 @@ async def follow_events(app: App, kind: str | None, limit: int, as_json: bool) -
                 show_json(row._asdict(), line=True)
             else:
                 click.echo(_line(row))
-        await feed.pause(Tuning.follow_seconds)
+        await asyncio.sleep(Tuning.follow_seconds)
 
 
 def _line(row: EventView) -> str:

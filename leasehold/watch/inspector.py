@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 
 from leasehold import errors
@@ -200,9 +199,6 @@ class EventFeed:
         new = [row for row in rows if row.id not in seen and row.id > floor]
         missed = len(rows) >= Tuning.follow_events and bool(new) and not ids & seen
         return list(reversed(new)), missed
-
-    async def pause(self, seconds: float = 1.0) -> None:
-        await asyncio.sleep(seconds)
 
 
 def check_kind(kind: str | None) -> None:
