@@ -56,12 +56,9 @@ def jobs(limit: int, **options: Any) -> None:
     """
     if click.get_current_context().invoked_subcommand:
         return
-
-    async def work(app: App) -> list[dict[str, Any]]:
-        found = await app.jobs(limit=limit, **{name: options[name] for name in SIMPLE})
-        return [tables.as_row(job) for job in found]
-
-    show_rows(ask(work), tables.JOBS, "No jobs.")
+    wanted = {name: options[name] for name in SIMPLE}
+    found = ask(lambda app: app.jobs(limit=limit, **wanted))
+    show_rows([tables.as_row(job) for job in found], tables.JOBS, "No jobs.")
 
 
 @jobs.command("show")
