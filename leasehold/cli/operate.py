@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from leasehold.app import App
-    from leasehold.ports import LeaderView
-    from leasehold.watch.operator import Operator
-    from leasehold.watch.terms import EndedTerm
 
 
 # -- status ----------------------------------------------------------------------------------------
@@ -245,12 +241,11 @@ def ticks(name: str | None, limit: int, **_: Any) -> None:
 @table_options
 def leaders(terms: bool, limit: int, **_: Any) -> None:
     """List elections and their leaders."""
-
-    async def read(acting: Operator) -> Sequence[LeaderView | EndedTerm]:
-        return await (acting.terms(limit) if terms else acting.inspector.leaders(limit))
-
-    columns = tables.TERMS if terms else tables.LEADERS
-    show_rows(act(read), columns, "No leader has been elected yet.")
+    empty = "No leader has been elected yet."
+    if terms:
+        show_rows(act(lambda acting: acting.terms(limit)), tables.TERMS, empty)
+    else:
+        show_rows(act(lambda acting: acting.inspector.leaders(limit)), tables.LEADERS, empty)
 
 
 @click.command()
@@ -325,9 +320,8 @@ def events(kind: str | None, follow: bool, limit: int, **_: Any) -> None:
 
     if follow:
         as_json = bool(given("as_json"))
-        try:
+        with suppress(KeyboardInterrupt):
             ask(lambda app: follow_events(app, kind, limit, as_json))
-        except KeyboardInterrupt:
-            return
+        return
     found = look(lambda inspector: inspector.events(kind, limit=limit))
     show_rows(found[::-1], tables.EVENTS, "No events.")
