@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
-from uuid import UUID
 
 import click
 
@@ -31,7 +30,7 @@ async def _drain(app: App) -> int:
         while asked and left > 0:
             await asyncio.sleep(Tuning.drain_look_seconds)
             left -= Tuning.drain_look_seconds
-            here: set[UUID] = {node.id for node in await store.nodes(10_000)}
+            here = {node.id for node in await store.nodes(10_000)}
             for node in [node for node in asked if node not in here]:
                 click.echo(f"{asked.pop(node)} has stopped.")
     finally:
