@@ -32,8 +32,7 @@ from leasehold.telemetry import log, make_event
 from leasehold.tuning import Tuning
 
 WORKER = (sys.executable, "-m", "leasehold", "worker")
-_MODULE = "leasehold.cli.work.supervisor"
-_PROBE = f"import sys; from {_MODULE} import tell_settings; tell_settings(*sys.argv[1:])"
+_PROBE = f"import sys; from {__name__} import tell_settings; tell_settings(*sys.argv[1:])"
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
