@@ -16,7 +16,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from psycopg import pq
@@ -200,11 +200,9 @@ class Folder:
     def _may_have(self, socket: Path) -> bool:
         """Return whether the folder belongs to the server, or was created now. All accounts can
         write to /tmp, so this does not touch a symlink or another account's folder."""
-        try:
+        with suppress(FileExistsError):  # then it must have the owner and mode of a new one
             socket.mkdir(mode=0o700)
             self.give(socket)
-        except FileExistsError:
-            pass  # then it must have the owner and mode of a new one
         status = socket.lstat()
         owner = os.geteuid() if self.account is None else self.account.uid
         private = stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o700
