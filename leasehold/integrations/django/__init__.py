@@ -32,15 +32,11 @@ def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "app":
-        _set_up()
+        # `leasehold worker` and the children of executor="process" start without a set-up of
+        # Django, and the module of the project's own App may import models
+        import django
+        from django.apps import apps
+
+        if not apps.ready and not apps.loading:
+            django.setup()
     return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
-
-
-def _set_up() -> None:
-    """Set Django up for `leasehold worker` and the children of executor="process", which start
-    without it: the module of the project's own App may import models."""
-    import django
-    from django.apps import apps
-
-    if not apps.ready and not apps.loading:
-        django.setup()
