@@ -139,14 +139,11 @@ def _sqlalchemy(target: Any, select: Any, params: Any, of: Any, lock: str) -> li
     options = {"execution_options": {"populate_existing": True}} if is_session else {}
     with _explained():
         result = target.execute(statement, params, **options)
-    if is_session and _is_one_entity(statement):
-        return list(result.unique().scalars())
+    if is_session:
+        described = getattr(statement, "column_descriptions", [])
+        if len(described) == 1 and described[0]["entity"] is described[0]["expr"]:
+            return list(result.unique().scalars())
     return list(result)
-
-
-def _is_one_entity(statement: Any) -> bool:
-    described = getattr(statement, "column_descriptions", [])
-    return len(described) == 1 and described[0]["entity"] is described[0]["expr"]
 
 
 def _locking(select: Any, of: Any, lock: str) -> Any:
