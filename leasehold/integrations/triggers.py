@@ -12,9 +12,6 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 from leasehold.errors import ConfigError
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_EACH_DAY = (0, 0, 0, 1)
-
 
 def check_adoptable(job: Any, today: date) -> None:
     """``today``: this machine's date. Raises ConfigError for what differs between processes."""
@@ -63,14 +60,14 @@ def _counts_from(today: date, trigger: Any) -> bool:
     """Does the interval count from today, APScheduler's default without a start_date? A one-day
     interval has the same moments whatever day it counts from."""
     interval = (trigger.years, trigger.months, trigger.weeks, trigger.days)
-    return interval != _EACH_DAY and trigger.start_date == today
+    return interval != (0, 0, 0, 1) and trigger.start_date == today
 
 
 def of_the_epoch(trigger: Any) -> IntervalTrigger:
     """The same interval counted from 1970, which every process agrees on."""
     return IntervalTrigger(
         seconds=trigger.interval_length,
-        start_date=_EPOCH,
+        start_date=datetime(1970, 1, 1, tzinfo=UTC),
         end_date=trigger.end_date,
         timezone=trigger.timezone,
     )
