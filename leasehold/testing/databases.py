@@ -115,15 +115,11 @@ def connected_to(app: App, dsn: str) -> Iterator[App]:
     try:
         yield app
     finally:
-        _close_in_all_loops(app)
+        app.desk.close()  # with what a failed test has not released
+        for loop in app.loops():
+            if loop.is_running():  # in another thread, as that of app.sync
+                asyncio.run_coroutine_threadsafe(app.close(), loop).result(_CLOSE_SECONDS)
+            else:
+                loop.run_until_complete(app.close())
         app.test_database = ""
         app.configure(**before)
-
-
-def _close_in_all_loops(app: App) -> None:
-    app.desk.close()  # with what a failed test has not released
-    for loop in app.loops():
-        if loop.is_running():  # in another thread, as that of app.sync
-            asyncio.run_coroutine_threadsafe(app.close(), loop).result(_CLOSE_SECONDS)
-        else:
-            loop.run_until_complete(app.close())
