@@ -35,7 +35,9 @@ def worst_gap(found: Examination) -> float | None:
 def recommended(found: Examination, present: float) -> Advice:
     """``present``: the current recover_within, in seconds."""
     trip = worst_trip(found)
-    late = max((_lateness(gap.worst, gap.lease) for gap in found.gaps), default=0.0)
+    # how much longer than the renewal interval, a fifth of the lease, the longest gap was; a node
+    # that was silent for its whole lease is dead, not late
+    late = max([0.0, *(gap.worst - gap.lease / 5 for gap in found.gaps if gap.worst < gap.lease)])
     least = next((r for r in LADDER if holds(r, trip, late)), LADDER[-1])
     if found.trouble.get("node_fenced", 0) and least <= present:
         above = next((r for r in LADDER if r > present), LADDER[-1])
@@ -51,9 +53,3 @@ def holds(recover_within: float, trip: float, late: float) -> bool:
     times = Timings.derive(recover_within)
     room = times.trust - times.renew - times.call_timeout
     return times.call_timeout >= Tuning.trips_per_call * trip and room >= Tuning.late_factor * late
-
-
-def _lateness(worst: float, lease: float) -> float:
-    """How much longer than the renewal interval (a fifth of the lease) the longest gap was. 0 for
-    a node that was silent for its whole lease: it is dead, not late."""
-    return 0.0 if worst >= lease else max(0.0, worst - lease / 5)
