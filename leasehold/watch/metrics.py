@@ -61,8 +61,7 @@ async def read_metrics(inspector: Inspector, store: Store, reports: Reports) -> 
         sheet.put("leasehold_notes", 0, kind)
     try:
         facts = await inspector.facts()
-        found = problems(facts)
-        _problems(sheet, found)
+        _problems(sheet, problems(facts))
         _nodes(sheet, facts)
         _leases(sheet, facts, await reports.lease_counts(None))
         _counts(sheet, await reports.counts())
