@@ -68,11 +68,10 @@ def inline(value: Any, most: int = 80) -> str:
     """Arguments on one line, with secrets masked."""
     if not isinstance(value, dict):
         return "…" if value is None else str(masked(value))
-    parts = [
+    text = "  ".join(
         f"{name}={part if isinstance(part, str) else json.dumps(part, ensure_ascii=False)}"
         for name, part in masked(value).items()
-    ]
-    text = "  ".join(parts)
+    )
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
