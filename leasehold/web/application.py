@@ -81,8 +81,7 @@ def dashboard(
             do="dashboard(app, login=Login(token=…)); it shows arguments and can cancel jobs",
         )
     rules = Rules(login, read_only, who, hosts)
-    secret = secret or (login.secret if login else app.settings.dsn)
-    sessions = Sessions(app.env, secret)
+    sessions = Sessions(app.env, secret or (login.secret if login else app.settings.dsn))
     site = Site(app, rules, sessions, extra)
 
     async def refused(came_from: str) -> None:

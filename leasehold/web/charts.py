@@ -69,8 +69,7 @@ def strip(moments: Sequence[datetime], start: datetime, crowded: bool, words: st
         x = (moment - start) / DAY * width
         mark = _rect("mark", x - 1.5, 3, 3, height - 6, 1.5)
         parts.append(_group(full(moment), [mark]))
-    label = f"The next 24 hours: {words}"
-    return _svg("strip", width, height, label, parts)
+    return _svg("strip", width, height, f"The next 24 hours: {words}", parts)
 
 
 @dataclass(frozen=True)

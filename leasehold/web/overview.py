@@ -94,8 +94,7 @@ async def now(site: Site, request: Request) -> Response:
     queues = await operator.reports.queues(None)
     bad = await operator.reports.job_page(JobFilter(state="discarded"), None, 6)
     whole = rates(minutes, None, facts.now).get("", Rate())
-    by_queue = rates(minutes, "queue", facts.now)
-    shown = _queues(queues, by_queue, facts)
+    shown = _queues(queues, rates(minutes, "queue", facts.now), facts)
     by_task = sorted(
         rates(minutes, "task_name", facts.now).values(),
         key=lambda rate: (-rate.failed, -rate.completed),
