@@ -143,8 +143,7 @@ def app_of_flask() -> App:
     """The App of the Flask application that ``FLASK_APP`` names, or of ``app.py`` or ``wsgi.py``.
     For ``leasehold worker leasehold.integrations.flask:app_of_flask``. Raises ConfigError if it
     has no :class:`Leasehold`."""
-    flask_app = ScriptInfo(os.environ.get("FLASK_APP")).load_app()
-    return _of(flask_app).app
+    return _of(ScriptInfo(os.environ.get("FLASK_APP")).load_app()).app
 
 
 def _of(flask_app: Flask) -> Leasehold:
