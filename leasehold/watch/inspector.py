@@ -70,8 +70,7 @@ class Inspector:
     ) -> list[StoredSchedule]:
         """Schedules by application and name, without their arguments. ``prefix``: how their names
         begin."""
-        limit = _checked(limit)
-        return await self._store.schedules(limit, app=app, prefix=prefix, longest=0)
+        return await self._store.schedules(_checked(limit), app=app, prefix=prefix, longest=0)
 
     async def ticks(self, schedule: str | None = None, limit: int = 50) -> list[TickView]:
         """The newest entries of the ledger: what became of each due moment."""
