@@ -4,20 +4,15 @@
 -- not wait for all that are behind.
 -- locks: none
 -- index: schedule_next, schedule_pkey
-with left_out as materialized (
-    select * from jsonb_to_recordset(%(without)s::jsonb) as x (name text, mark bigint, missed text)
+with due as not materialized (
+    select d.name, d.next_at from leasehold.schedule d
+    where d.app = %(app)s and not d.paused and d.next_at <= coalesce(%(now)s::timestamptz, now())
+      and not exists (select 1 from jsonb_to_recordset(%(without)s::jsonb) as x (name text, mark bigint, missed text)
+                      where (x.name, x.mark, x.missed) = (d.name, jsonb_hash_extended(d.spec, 0), d.missed))
 ), picked as (
-    (select d.name from leasehold.schedule d
-     where d.app = %(app)s and not d.paused and d.next_at <= coalesce(%(now)s::timestamptz, now())
-       and not exists (select 1 from left_out x
-                       where (x.name, x.mark, x.missed) = (d.name, jsonb_hash_extended(d.spec, 0), d.missed))
-     order by d.next_at limit (%(limit)s::integer + 1) / 2)
+    (select name from due order by next_at limit (%(limit)s::integer + 1) / 2)
     union
-    (select d.name from leasehold.schedule d
-     where d.app = %(app)s and not d.paused and d.next_at <= coalesce(%(now)s::timestamptz, now())
-       and not exists (select 1 from left_out x
-                       where (x.name, x.mark, x.missed) = (d.name, jsonb_hash_extended(d.spec, 0), d.missed))
-     order by d.next_at desc limit %(limit)s::integer / 2)
+    (select name from due order by next_at desc limit %(limit)s::integer / 2)
 )
 select s.name, s.spec, s.missed, s.grace_seconds, s.release, s.high_water, s.next_at,
        coalesce(%(now)s::timestamptz, now()), jsonb_hash_extended(s.spec, 0), s.former, s.paused_at, s.resumed_at
