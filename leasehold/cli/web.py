@@ -36,7 +36,7 @@ def web(target: str | None, host: str, port: int, read_only: bool, **_: Any) -> 
         import uvicorn
 
         from leasehold.web import Login, dashboard
-    except ImportError as error:
+    except ModuleNotFoundError as error:  # of uvicorn; the dashboard says what it needs
         raise ConfigError(
             f"the dashboard needs the package {error.name}", do="pip install 'leasehold[web]'"
         ) from None

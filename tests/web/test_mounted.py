@@ -75,6 +75,20 @@ async def test_it_is_mounted_and_knows_the_users_own_login(dsn: str, framework: 
     await app.close()
 
 
+@pytest.mark.parametrize("package", ["jinja2", "uvicorn"])
+def test_the_command_names_a_missing_package(procs: Processes, package: str) -> None:
+    code = f"""if True:
+        import sys
+        sys.modules["{package}"] = None  # as if it were not installed
+        sys.argv = ["leasehold", "web", "--dsn", "postgresql:///none"]
+        from leasehold.cli import main
+        main()
+    """
+    process = procs.start(code=code)
+    assert process.wait(60) == 1
+    assert f"leasehold: the dashboard needs the package {package}." in process.output
+
+
 def test_a_missing_package_of_the_dashboard_is_named_with_its_extra(procs: Processes) -> None:
     code = """if True:
         import sys
