@@ -59,7 +59,6 @@ def test_a_name_without_a_docstring_or_an_annotation_is_caught(monkeypatch):
 REFERS = re.compile(r"See :\w+:|see\s+:meth:")
 """The docstring names another one, which has the errors."""
 EXEMPT = {
-    "drain": "a term of its own node, which it handles",
     "leasehold.integrations.gunicorn.Certificates.child_exit": "gunicorn calls it",
     "leasehold.integrations.gunicorn.node": "gunicorn calls what it returns",
     "leasehold.integrations.django.gunicorn.post_worker_init": "gunicorn calls it",
