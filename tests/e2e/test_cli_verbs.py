@@ -164,7 +164,7 @@ CALLS: dict[str, list[tuple[str, int]]] = {
     "schedules": [("", WELL), ("--json", WELL)],
     "schedules backfill": [
         ("each-second {start} {end}", WELL),
-        ("each-second 2020-01-01T00:00:00Z 2020-01-01T00:00:02Z", 1),
+        ("each-second 2020-01-01T00:00:00Z 2020-01-01T00:00:02Z", WELL),
         ("each-second 2020-01-01 2020-01-02T00:00:00Z", 2),
         ("each-second 2020-01-01T00:00:00Z 2090-01-01T00:00:00Z", 1),
     ],
