@@ -18,6 +18,7 @@ from leasehold.config import Settings
 from leasehold.errors import Unavailable
 from leasehold.model.job import JobRequest
 from leasehold.pg.connection.session import Session
+from leasehold.tuning import Tuning
 from tests.pg.bench import copy_line
 
 COUNT = "select count(*), count(distinct payload) from leasehold.job"
@@ -216,8 +217,10 @@ def test_without_a_loop_it_runs_in_the_thread_of_its_caller(app: App, task: Any)
 
 
 async def test_many_rows_have_longer_than_one_statement_has(
-    direct_dsn: str, migrated: str, sql: Any
+    direct_dsn: str, migrated: str, sql: Any, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(Tuning, "line_seconds", 0.005)  # enough on a busy machine
+
     def lines() -> Iterator[str]:
         for n in range(20_000):
             if n % 2000 == 0:
