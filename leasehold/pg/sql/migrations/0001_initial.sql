@@ -1789,9 +1789,9 @@ language sql immutable strict parallel safe
 return case when to_hex(key) ~ '^(2[1-9a-f]|[3-6][0-9a-f]|7[0-9a-e]){3,8}$'
             then convert_from(decode(to_hex(key), 'hex'), 'UTF8') end;
 
--- The classes of the locks with which claim="advisory" tries jobs, and of the turns of claims. They are never deleted.
+-- The classes of our own locks: on tried jobs (claim="advisory"), turns of claims and new days. They are never deleted.
 insert into leasehold.lock_name (kind, key, name, used_at)
-select 'class', leasehold.lock_class(n), n, 'infinity' from unnest(array['leasehold.job', 'leasehold.claim']) n;
+select 'class', leasehold.lock_class(n), n, 'infinity' from unnest(array['leasehold.job', 'leasehold.claim', 'leasehold.days']) n;
 
 -- Try (wait_ms null), or wait that long. A wait that ends without the lock returns false and leaves the transaction as
 -- it was. lock_timeout is set only for the wait.
