@@ -3,7 +3,7 @@
 A child serves one job at a time and is reused. It dies with the *thread* that started it
 (PR_SET_PDEATHSIG, Linux): run the event loop in a thread that lives as long as the worker, ideally
 the main one. Processes that a handler starts are its own: a kill does not reach them. A child
-stays in the worker's process group and ignores SIGINT. SIGTERM to the whole group ends it.
+stays in the worker's process group and ignores SIGINT and SIGTERM.
 """
 
 from __future__ import annotations

@@ -373,8 +373,8 @@ def main(fd: int, parent: int, looks: int) -> NoReturn:
         faulthandler.register(LOOK, looks, all_threads=True, chain=False)
         os.set_inheritable(looks, False)
     _die_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the worker drains
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if hasattr(os, "register_at_fork"):  # a process that the handler forks ends on SIGTERM
+        os.register_at_fork(after_in_child=partial(signal.signal, signal.SIGTERM, signal.SIG_DFL))
     os.set_inheritable(fd, False)
     del sys.argv[1:]  # ours: a module that reads it must not see it
     channel = Channel(socket.socket(fileno=fd))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,26 @@ def hang(file: str) -> None:
         signal.pause()
 
 
+def stay(file: str) -> str:
+    """Says its pid, and returns when the file is removed."""
+    _say(file, str(os.getpid()))
+    while Path(file).exists():
+        time.sleep(0.01)
+    return "finished"
+
+
+def end_others() -> list[int]:
+    """Starts a program and forks a process. How SIGTERM ends both."""
+    program = subprocess.Popen(["sleep", "60"])
+    copy = os.fork()
+    if not copy:
+        signal.alarm(60)
+        signal.pause()
+    program.terminate()
+    os.kill(copy, signal.SIGTERM)
+    return [program.wait(), os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])]
+
+
 async def hang_async(file: str) -> None:
     _say(file, str(os.getpid()))
     while True:
@@ -160,7 +182,6 @@ def where() -> dict[str, Any]:
         "variable": os.environ.get("A_VARIABLE"),
         "group": os.getpgid(0),
         "sigint": signal.getsignal(signal.SIGINT) == signal.SIG_IGN,
-        "sigterm": signal.getsignal(signal.SIGTERM) == signal.SIG_DFL,
     }
 
 

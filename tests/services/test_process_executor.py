@@ -226,7 +226,6 @@ async def test_a_child_sees_the_same_world_as_its_worker(bench, monkeypatch, tmp
         "variable": "carried over",
         "group": os.getpgid(0),
         "sigint": True,
-        "sigterm": True,
     }
 
 
@@ -368,12 +367,26 @@ async def test_close_kills_what_runs_and_ends_what_is_idle(tmp_path):
     assert "ended with signal 9 (SIGKILL)" in failure(await bench.outcome(claim))
 
 
+async def test_sigterm_to_the_whole_group_lets_the_job_finish(bench, tmp_path):
+    """An init system may send it to all processes. The worker decides how long they may go on."""
+    file = tmp_path / "pid"
+    claim = bench.start(handlers.stay, file=str(file))
+    await until_async(file.exists)
+    os.kill(int(file.read_text()), signal.SIGTERM)
+    file.unlink()
+    assert await bench.outcome(claim) == Complete('"finished"')
+
+
+async def test_sigterm_ends_what_a_handler_starts(bench):
+    assert await bench.run(handlers.end_others) == Complete("[-15,-15]")
+
+
 # -- dying by itself -----------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("function", "payload", "how"),
     [
         (handlers.crash, {"number": signal.SIGSEGV}, "ended with signal 11 (SIGSEGV)"),
-        (handlers.crash, {"number": signal.SIGTERM}, "ended with signal 15 (SIGTERM)"),
+        (handlers.crash, {"number": signal.SIGUSR1}, "ended with signal 10 (SIGUSR1)"),
         (handlers.crash, {"number": 40}, "ended with signal 40"),
         (handlers.vanish, {"code": 3}, "ended with exit code 3"),
         (handlers.vanish, {"code": 0}, "ended with exit code 0"),
