@@ -18,8 +18,8 @@ from leasehold.tuning import Tuning
 
 _LOOKS, _LOOK_SECONDS = 25, 0.02
 
-# Ctrl-C and an init system signal the whole group, and the worker lets its jobs finish. So SIGINT and
-# SIGTERM must not end the child, even before its imports. Programs that a handler starts would
+# Ctrl-C and an init system signal the whole group, and the worker lets its jobs finish. So SIGINT
+# and SIGTERM must not end the child, even before its imports. Programs that a handler starts would
 # inherit an ignored signal, but not a handled one. The child imports from the same places as the
 # worker: -P keeps Python from putting another folder first.
 _START = (

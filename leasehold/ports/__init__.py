@@ -33,6 +33,7 @@ from leasehold.ports.rows import (
     MinuteView,
     NodeView,
     QueueView,
+    ScheduleTimes,
     StackView,
     StoredSchedule,
     TableView,

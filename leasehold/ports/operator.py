@@ -14,6 +14,7 @@ from leasehold.ports.rows import (
     FailingSchedule,
     LeaderView,
     NodeView,
+    ScheduleTimes,
     TaskFailures,
     TermView,
     TickView,
@@ -90,6 +91,11 @@ class OperatorStore(Operations):
     @operation("status/finished", answer=dict, aside=True)
     async def finished(self, since: datetime, most: int = 20_000) -> dict[str, int]:
         """Return the number of jobs per task that finished since then. Counts at most ``most``."""
+
+    @operation("status/schedules")
+    async def schedule_times(self, limit: int, seconds: float, now: Now) -> list[ScheduleTimes]:
+        """Return the times of schedules. First come those that are paused, late by more than
+        ``seconds``, or have decided a moment that is so far ahead."""
 
     @operation("status/failing_schedules")
     async def failing_schedules(

@@ -130,6 +130,16 @@ class EventView(NamedTuple):
     fields: dict[str, Any]
 
 
+class ScheduleTimes(NamedTuple):
+    """What checks and metrics read of a schedule: the columns of :class:`StoredSchedule`."""
+
+    app: str
+    name: str
+    paused: bool
+    next_at: datetime | None
+    high_water: datetime | None
+
+
 class FailingSchedule(NamedTuple):
     """A schedule whose newest job failed for good."""
 

@@ -13,7 +13,7 @@ from leasehold.ports import (
     FailingSchedule,
     LeaderView,
     NodeView,
-    StoredSchedule,
+    ScheduleTimes,
     Summary,
     TableView,
     TaskFailures,
@@ -32,7 +32,7 @@ class Facts:
     summary: Summary
     nodes: list[NodeView]
     leaders: list[LeaderView]
-    schedules: list[StoredSchedule]
+    schedules: list[ScheduleTimes]
     events: list[EventView]
     """The newest, in any order."""
     unhandled: list[UnhandledBreach] = field(default_factory=list)

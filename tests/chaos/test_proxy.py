@@ -65,7 +65,7 @@ async def test_in_a_hole_of_answers_the_write_is_done_and_nobody_is_told(
     await until_async(lambda: count(direct_dsn), 10, "the write")
     assert not unheard.done()
     link.heal()
-    await asyncio.wait_for(unheard, 10)
+    await asyncio.wait_for(unheard, 30)
     await connection.close()
 
 
@@ -116,7 +116,7 @@ async def test_half_open_to_the_server_a_client_hears_nothing(
         await asyncio.wait_for(asyncio.shield(waiting), 0.15)
     link.heal()
     with pytest.raises(psycopg.OperationalError):
-        await asyncio.wait_for(waiting, 10)
+        await asyncio.wait_for(waiting, 30)
 
 
 async def test_half_open_to_the_client_the_server_keeps_the_session(
@@ -162,7 +162,7 @@ async def test_a_dsn_with_an_address_goes_there_by_its_own_port_and_its_clients_
         assert "hostaddr" not in link.dsn and "dbname=d" in link.dsn
         with pytest.raises(psycopg.OperationalError):
             await connect(link.dsn)
-        await asyncio.wait_for(hello.wait(), 5)
+        await asyncio.wait_for(hello.wait(), 30)
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,22 @@ async def test_finished_jobs_are_counted_once_whether_the_history_has_them_or_no
     assert await store.finished(row.counted_until) == {"send": 2}
 
 
+async def test_the_schedules_that_need_a_person_are_read_before_all_others(world: World):
+    """Checks read a limited number of them."""
+    store = world.a.store
+    await world.a.lead()
+    names = ["fine", "late", "paused", "ahead", "ended"]
+    many = [planned(name, next_at=at(0 if name in ("late", "paused") else 60)) for name in names]
+    await store.sync_schedules("default", "r1", many, world.now)
+    await store.pause_schedule("default", "paused", True)
+    await store.fire(world.a.term, "default", [plan(None, 59, name="ahead")], world.now)
+    rows = await store.schedule_times(10, 10.0, at(11))
+    assert [row.name for row in rows] == ["late", "ahead", "paused", "ended", "fine"]
+    assert rows[0][2:] == (False, at(0), None) and rows[1][2:] == (False, at(60), at(59))
+    rows = await store.schedule_times(1, 10.0, at(9))
+    assert [row.name for row in rows] == ["ahead"], "the other one is late by less than ten seconds"
+
+
 async def test_a_schedule_fails_while_its_newest_job_failed_and_none_completed_lately(world: World):
     store = world.a.store
     await world.a.lead()

@@ -63,7 +63,7 @@ async def test_a_certificate_waits_for_a_claim_in_flight_too(two):
 async def test_a_claim_does_not_hold_up_the_renewal_of_its_node(two):
     await two.enqueue()
     await claim_and_hold(two, two.a)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert (await two.a.beat()).node_renewed
 
 
@@ -187,7 +187,7 @@ async def test_a_rescue_passes_over_a_row_that_a_user_completes_in_a_transaction
     user = await two.session()
     await user.execute("select 1 from leasehold.job where id = %s for update", [locked.id])
     await two.sql("delete from leasehold.node where id = %s", two.a.id)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         freed = await two.b.store.rescue([two.a.id], 3, 100, None)
     assert [job.job for job in freed] == [other.id]
     assert await two.b.store.settle([two.a.id]) == 0, "it is not over"

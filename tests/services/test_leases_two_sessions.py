@@ -156,13 +156,13 @@ async def test_a_weaker_lock_on_the_fence_would_hold_up_nobody(two):
     await two.a.lead()
     duty = await two.session()
     await duty.execute("select 1 from leasehold.fence where name = 'default' for key share")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert await two.b.acquire(await two.b.see()) == 2
 
 
 async def test_an_open_duty_does_not_hold_up_a_renewal(two):
     term, _duty = await open_duty(two)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert (await two.a.beat(term)).led == {ELECTION}
 
 

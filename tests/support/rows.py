@@ -10,7 +10,7 @@ from leasehold.ports import (
     EventView,
     LeaderView,
     NodeView,
-    StoredSchedule,
+    ScheduleTimes,
     TickView,
     TransactionView,
 )
@@ -44,22 +44,12 @@ LEADER = LeaderView(
     node=NODE.id,
 )
 DEATH = DeathView(node=UUID(int=7), worker_id="web7:7:abcdef", app="shop", died_at=NOW, rescued=2)
-SCHEDULE = StoredSchedule(
+SCHEDULE = ScheduleTimes(
     app="shop",
     name="nightly",
-    described="every day at 13:00",
-    task_name="send",
-    missed="latest",
     paused=False,
     next_at=NOW + timedelta(hours=1),
-    last_fire_at=NOW - timedelta(hours=23),
-    last_state="fired",
-    release="",
     high_water=NOW - timedelta(hours=23),
-    in_code=True,
-    spec={},
-    job={},
-    grace_seconds=5.0,
 )
 TICK = TickView(
     app="shop",

@@ -17,7 +17,7 @@ from leasehold.ports import (
     FailingSchedule,
     LeaderView,
     NodeView,
-    StoredSchedule,
+    ScheduleTimes,
     Summary,
     TaskFailures,
 )
@@ -44,7 +44,7 @@ def leader(**changes: Any) -> LeaderView:
     return LEADER._replace(**changes)
 
 
-def schedule(**changes: Any) -> StoredSchedule:
+def schedule(**changes: Any) -> ScheduleTimes:
     return SCHEDULE._replace(**changes)
 
 

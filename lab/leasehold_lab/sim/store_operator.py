@@ -15,6 +15,7 @@ from leasehold.ports import (
     NodeView,
     Now,
     OperatorStore,
+    ScheduleTimes,
     Summary,
     TaskFailures,
     TermView,
@@ -135,6 +136,20 @@ class SimOperators(OperatorStore):
     async def finished(self, since: datetime, most: int = 20_000) -> dict[str, int]:
         ended = [d.job.task for d in self.db.done.values() if d.finished_at >= since]
         return {task: ended.count(task) for task in ended}
+
+    async def schedule_times(self, limit: int, seconds: float, now: Now) -> list[ScheduleTimes]:
+        at, little = self.db.at(now), timedelta(seconds=seconds)
+        rows = [
+            ScheduleTimes(app, name, row.paused, row.next_at, row.high_water)
+            for (app, name), row in self.db.schedules.items()
+        ]
+
+        def rank(row: ScheduleTimes) -> tuple[bool, bool, bool, str, str]:
+            late = not row.paused and row.next_at is not None and row.next_at < at - little
+            ahead = row.high_water is not None and row.high_water > at + little
+            return not late, not ahead, not row.paused, row.app, row.name
+
+        return sorted(rows, key=rank)[:limit]
 
     async def failing_schedules(
         self, seconds: float, limit: int, now: Now
