@@ -18,10 +18,9 @@ from leasehold.tuning import Tuning
 
 _LOOKS, _LOOK_SECONDS = 25, 0.02
 
-# Ctrl-C and an init system signal the whole group, and the worker lets its jobs finish. So SIGINT
-# and SIGTERM must not end the child, even before its imports. Programs that a handler starts would
-# inherit an ignored signal, but not a handled one. The child imports from the same places as the
-# worker: -P keeps Python from putting another folder first.
+# Ctrl-C and init systems signal the whole group, but the worker decides when its jobs end. Programs
+# that a handler starts would inherit an ignored SIGTERM, but not a handled one. The child imports
+# from the same places as the worker: -P keeps Python from putting another folder first.
 _START = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
     "signal.signal(signal.SIGTERM, lambda *_: None); sys.path[:] = sys.argv[4:]; "

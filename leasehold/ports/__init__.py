@@ -33,7 +33,7 @@ from leasehold.ports.rows import (
     MinuteView,
     NodeView,
     QueueView,
-    ScheduleTimes,
+    ScheduleLag,
     StackView,
     StoredSchedule,
     TableView,

@@ -68,9 +68,6 @@ class DashboardStore(Operations):
     async def run_schedule(self, app: str, name: str, job: UUID, now: Now) -> bool:
         """Enqueue a schedule's job under this id, once. Return False if the schedule is unknown."""
 
-    @operation("schedule/remove")
-    async def remove_schedule(self, app: str, name: str) -> bool: ...
-
     @operation("history/roll_up", aside=True)
     async def roll_up(self, since: datetime | None, now: Now) -> datetime:
         """Count the whole minutes from ``since`` (None: from the end of the history). Return the

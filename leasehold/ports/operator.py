@@ -14,7 +14,7 @@ from leasehold.ports.rows import (
     FailingSchedule,
     LeaderView,
     NodeView,
-    ScheduleTimes,
+    ScheduleLag,
     TaskFailures,
     TermView,
     TickView,
@@ -93,9 +93,8 @@ class OperatorStore(Operations):
         """Return the number of jobs per task that finished since then. Counts at most ``most``."""
 
     @operation("status/schedules")
-    async def schedule_times(self, limit: int, seconds: float, now: Now) -> list[ScheduleTimes]:
-        """Return the times of schedules. First come those that are paused, late by more than
-        ``seconds``, or have decided a moment that is so far ahead."""
+    async def schedule_lags(self, limit: int, now: Now) -> list[ScheduleLag]:
+        """Return how late schedules are, the latest first."""
 
     @operation("status/failing_schedules")
     async def failing_schedules(

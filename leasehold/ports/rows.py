@@ -130,14 +130,16 @@ class EventView(NamedTuple):
     fields: dict[str, Any]
 
 
-class ScheduleTimes(NamedTuple):
-    """What checks and metrics read of a schedule: the columns of :class:`StoredSchedule`."""
+class ScheduleLag(NamedTuple):
+    """How late a schedule is."""
 
     app: str
     name: str
     paused: bool
-    next_at: datetime | None
-    high_water: datetime | None
+    late_seconds: float
+    """Since its first undecided moment. 0 if that is not due, or the schedule is paused."""
+    ahead_seconds: float
+    """Its newest decided moment is so far ahead of the clock, or 0."""
 
 
 class FailingSchedule(NamedTuple):

@@ -151,8 +151,8 @@ class ScheduleStore(Operations):
         return next(iter(await self.schedules(1, app=app, name=name)), None)
 
     @operation("schedule/delete")
-    async def delete_schedule(self, app: str, name: str) -> bool:
-        """Delete a schedule that was put. Return False if there is none of that name."""
+    async def delete_schedule(self, app: str, name: str, in_code: bool = False) -> bool:
+        """Delete a schedule that was put, or one of the code. Return False if there is none."""
 
     @operation("schedule/backfill")
     async def backfill(

@@ -13,7 +13,7 @@ from leasehold.ports import (
     FailingSchedule,
     LeaderView,
     NodeView,
-    ScheduleTimes,
+    ScheduleLag,
     Summary,
     TableView,
     TaskFailures,
@@ -32,7 +32,7 @@ class Facts:
     summary: Summary
     nodes: list[NodeView]
     leaders: list[LeaderView]
-    schedules: list[ScheduleTimes]
+    schedules: list[ScheduleLag]
     events: list[EventView]
     """The newest, in any order."""
     unhandled: list[UnhandledBreach] = field(default_factory=list)

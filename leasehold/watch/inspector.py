@@ -5,13 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from leasehold import errors
-from leasehold.config import (
-    DEATH_SECONDS,
-    SILENT_SCHEDULE_SECONDS,
-    TROUBLE_SECONDS,
-    Settings,
-    check_text,
-)
+from leasehold.config import DEATH_SECONDS, TROUBLE_SECONDS, Settings, check_text
 from leasehold.env import Env
 from leasehold.model.deadline import STATES
 from leasehold.ports import (
@@ -118,7 +112,7 @@ class Inspector:
             summary=await store.summary(now),
             nodes=await store.nodes(Tuning.read_rows),
             leaders=await store.leaders(Tuning.read_rows),
-            schedules=await store.schedule_times(Tuning.read_rows, SILENT_SCHEDULE_SECONDS, now),
+            schedules=await store.schedule_lags(Tuning.read_rows, now),
             events=await store.lately(LATELY, TROUBLE_SECONDS, 500, now),
             unhandled=await store.unhandled_breaches(Tuning.unhandled_days, 100, now),
             transactions=await store.transactions(20, now),

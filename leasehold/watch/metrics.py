@@ -139,13 +139,13 @@ def _counts(sheet: Sheet, rows: list[CountView]) -> None:
 
 
 def _schedules(sheet: Sheet, facts: Facts) -> None:
+    failing = {(row.app, row.name) for row in facts.failing}
     for row in facts.schedules:
         labels = (row.app, row.name)
-        late = facts.ago(row.next_at) if row.next_at and not row.paused else 0.0
-        ahead = (row.high_water - facts.now).total_seconds() if row.high_water else 0.0
-        sheet.put("leasehold_schedule_late_seconds", late, *labels)
-        sheet.put("leasehold_schedule_ahead_seconds", max(0.0, ahead), *labels)
+        sheet.put("leasehold_schedule_late_seconds", row.late_seconds, *labels)
+        sheet.put("leasehold_schedule_ahead_seconds", row.ahead_seconds, *labels)
         sheet.put("leasehold_schedule_paused", int(bool(row.paused)), *labels)
+        sheet.put("leasehold_schedule_failing", int(labels in failing), *labels)
 
 
 def _queues(sheet: Sheet, facts: Facts, rows: list[QueueView]) -> None:
@@ -177,9 +177,5 @@ def _failures(sheet: Sheet, facts: Facts) -> None:
     for row in facts.failures:
         sheet.put("leasehold_task_discarded", row.discarded, row.task)
         sheet.put("leasehold_task_failed", row.failed, row.task)
-    failing = {(row.app, row.name) for row in facts.failing}
-    for schedule in facts.schedules:
-        labels = (schedule.app, schedule.name)
-        sheet.put("leasehold_schedule_failing", int(labels in failing), *labels)
     for app in {row.app for row in facts.nodes} | {row.app for row in facts.died}:
         sheet.put("leasehold_nodes_died", sum(row.app == app for row in facts.died), app)

@@ -224,7 +224,7 @@ class Operator:
         """Remove a schedule whose code is gone, and return its application's name. A process that
         still defines it brings it back within a minute. Raises BadSchedule."""
         chosen = await self.inspector.app_of(name, app)
-        if not await self.store.remove_schedule(chosen, name):
+        if not await self.store.delete_schedule(chosen, name, in_code=True):
             raise no_such_schedule(name)
         await self._record("remove", f"schedule {name} of {chosen}", 1)
         return chosen

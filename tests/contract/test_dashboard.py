@@ -121,10 +121,10 @@ async def test_a_schedule_runs_now_beside_its_ticks(world: World):
 async def test_a_schedule_is_removed(world: World):
     store = world.a.store
     await store.sync_schedules("default", "r1", [planned()], world.now)
-    assert not await store.remove_schedule("other", "tick")
-    assert await store.remove_schedule("default", "tick")
+    assert not await store.delete_schedule("other", "tick", in_code=True)
+    assert await store.delete_schedule("default", "tick", in_code=True)
     assert await store.schedules(10) == []
-    assert not await store.remove_schedule("default", "tick")
+    assert not await store.delete_schedule("default", "tick", in_code=True)
 
 
 async def test_history_counts_what_finished_in_each_minute(world: World):

@@ -211,11 +211,15 @@ async def test_the_schedules_that_need_a_person_are_read_before_all_others(world
     await store.sync_schedules("default", "r1", many, world.now)
     await store.pause_schedule("default", "paused", True)
     await store.fire(world.a.term, "default", [plan(None, 59, name="ahead")], world.now)
-    rows = await store.schedule_times(10, 10.0, at(11))
-    assert [row.name for row in rows] == ["late", "ahead", "paused", "ended", "fine"]
-    assert rows[0][2:] == (False, at(0), None) and rows[1][2:] == (False, at(60), at(59))
-    rows = await store.schedule_times(1, 10.0, at(9))
-    assert [row.name for row in rows] == ["ahead"], "the other one is late by less than ten seconds"
+    rows = await store.schedule_lags(10, at(11))
+    assert [row[1:] for row in rows] == [
+        ("late", False, 11.0, 0.0),
+        ("ahead", False, 0.0, 48.0),
+        ("paused", True, 0.0, 0.0),
+        ("ended", False, 0.0, 0.0),
+        ("fine", False, 0.0, 0.0),
+    ]
+    assert [row.name for row in await store.schedule_lags(1, at(11))] == ["late"]
 
 
 async def test_a_schedule_fails_while_its_newest_job_failed_and_none_completed_lately(world: World):

@@ -10,7 +10,7 @@ from leasehold.ports import (
     EventView,
     LeaderView,
     NodeView,
-    ScheduleTimes,
+    ScheduleLag,
     TickView,
     TransactionView,
 )
@@ -44,12 +44,12 @@ LEADER = LeaderView(
     node=NODE.id,
 )
 DEATH = DeathView(node=UUID(int=7), worker_id="web7:7:abcdef", app="shop", died_at=NOW, rescued=2)
-SCHEDULE = ScheduleTimes(
+SCHEDULE = ScheduleLag(
     app="shop",
     name="nightly",
     paused=False,
-    next_at=NOW + timedelta(hours=1),
-    high_water=NOW - timedelta(hours=23),
+    late_seconds=0.0,
+    ahead_seconds=0.0,
 )
 TICK = TickView(
     app="shop",

@@ -17,7 +17,7 @@ from leasehold.ports import (
     FailingSchedule,
     LeaderView,
     NodeView,
-    ScheduleTimes,
+    ScheduleLag,
     Summary,
     TaskFailures,
 )
@@ -44,7 +44,7 @@ def leader(**changes: Any) -> LeaderView:
     return LEADER._replace(**changes)
 
 
-def schedule(**changes: Any) -> ScheduleTimes:
+def schedule(**changes: Any) -> ScheduleLag:
     return SCHEDULE._replace(**changes)
 
 
@@ -115,23 +115,19 @@ def test_an_election_of_ones_own_without_a_holder_is_no_problem():
 
 
 def test_a_silent_schedule_is_named():
-    late = schedule(next_at=NOW - timedelta(days=3))
+    late = schedule(late_seconds=3 * 86_400.0)
     assert "3 d" in only(wrong(schedules=[late]), "schedule_silent").sentence
-    assert wrong(schedules=[schedule(next_at=NOW - timedelta(seconds=9))]) == []
-
-
-def test_a_schedule_that_has_ended_is_no_problem():
-    assert wrong(schedules=[schedule(next_at=None)]) == []
+    assert wrong(schedules=[schedule(late_seconds=9.0)]) == []
 
 
 def test_a_schedule_whose_last_tick_lies_ahead_of_the_clock_is_named():
-    ahead = schedule(high_water=NOW + timedelta(hours=1))
+    ahead = schedule(ahead_seconds=3600.0)
     assert "1 h" in only(wrong(schedules=[ahead]), "schedule_ahead").sentence
 
 
 def test_a_paused_schedule_is_only_worth_knowing():
     problem = only(
-        wrong(schedules=[schedule(paused=True, next_at=NOW - timedelta(days=1))]), "schedule_paused"
+        wrong(schedules=[schedule(paused=True, ahead_seconds=3600.0)]), "schedule_paused"
     )
     assert problem.info
 

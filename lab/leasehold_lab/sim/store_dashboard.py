@@ -101,9 +101,6 @@ class SimDashboards(ControlOperations):
             db.ticks.setdefault((app, name, at), TickRow(None, "manual", job, None, moment))
         return True
 
-    async def remove_schedule(self, app: str, name: str) -> bool:
-        return self.db.schedules.pop((app, name), None) is not None
-
     async def roll_up(self, since: datetime | None, now: Now) -> datetime:
         db = self.db
         moment = db.at(now)

@@ -15,7 +15,7 @@ from leasehold.ports import (
     NodeView,
     Now,
     OperatorStore,
-    ScheduleTimes,
+    ScheduleLag,
     Summary,
     TaskFailures,
     TermView,
@@ -137,19 +137,19 @@ class SimOperators(OperatorStore):
         ended = [d.job.task for d in self.db.done.values() if d.finished_at >= since]
         return {task: ended.count(task) for task in ended}
 
-    async def schedule_times(self, limit: int, seconds: float, now: Now) -> list[ScheduleTimes]:
-        at, little = self.db.at(now), timedelta(seconds=seconds)
+    async def schedule_lags(self, limit: int, now: Now) -> list[ScheduleLag]:
+        at = self.db.at(now)
+
+        def past(moment: datetime | None, since: datetime) -> float:
+            return max(0.0, (moment - since).total_seconds()) if moment else 0.0
+
         rows = [
-            ScheduleTimes(app, name, row.paused, row.next_at, row.high_water)
+            ScheduleLag(app, name, row.paused, late, past(row.high_water, at))
             for (app, name), row in self.db.schedules.items()
+            for late in [0.0 if row.paused or not row.next_at else past(at, row.next_at)]
         ]
-
-        def rank(row: ScheduleTimes) -> tuple[bool, bool, bool, str, str]:
-            late = not row.paused and row.next_at is not None and row.next_at < at - little
-            ahead = row.high_water is not None and row.high_water > at + little
-            return not late, not ahead, not row.paused, row.app, row.name
-
-        return sorted(rows, key=rank)[:limit]
+        rows.sort(key=lambda row: (-row.late_seconds, -row.ahead_seconds, not row.paused, row[:2]))
+        return rows[:limit]
 
     async def failing_schedules(
         self, seconds: float, limit: int, now: Now

@@ -214,9 +214,9 @@ class SimSchedules(ScheduleStore):
             row.release, row.high_water, row.in_code, row.spec, job, row.grace_seconds,
         )  # fmt: skip
 
-    async def delete_schedule(self, app: str, name: str) -> bool:
+    async def delete_schedule(self, app: str, name: str, in_code: bool = False) -> bool:
         row = self.db.schedules.get((app, name))
-        if row is None or row.in_code:
+        if row is None or (row.in_code and not in_code):
             return False
         del self.db.schedules[app, name]
         return True

@@ -13,7 +13,7 @@ from leasehold import errors
 from leasehold.config import TROUBLE_SECONDS
 from leasehold.errors import shorten
 from leasehold.model.moments import duration
-from leasehold.ports import EventView, FailingSchedule, LeaderView, NodeView, ScheduleTimes
+from leasehold.ports import EventView, FailingSchedule, LeaderView, NodeView, ScheduleLag
 from leasehold.ports.doctor import Examination
 from leasehold.watch.facts import Facts
 from leasehold.watch.finding import OK, WRONG, Finding
@@ -156,7 +156,7 @@ def since(facts: Facts, event: EventView) -> str:
     return duration(facts.ago(event.at))
 
 
-def schedule_named(row: ScheduleTimes | FailingSchedule) -> str:
+def schedule_named(row: ScheduleLag | FailingSchedule) -> str:
     return f"{row.name!r} of {row.app!r}"
 
 

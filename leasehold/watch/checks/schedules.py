@@ -14,7 +14,6 @@ from leasehold.watch.facts import Facts
 from leasehold.watch.finding import NOTE, WRONG
 
 
-# -- schedules and deadlines -----------------------------------------------------------------------
 @check(
     f"A schedule was due {SILENT_SCHEDULE_SECONDS:g} seconds ago, and that moment is undecided.",
     "Check that this application has a live node that leads: leasehold leaders",
@@ -22,12 +21,9 @@ from leasehold.watch.finding import NOTE, WRONG
 )  # fmt: skip
 def _schedule_silent(facts: Facts) -> Iterator[str | Said]:
     for schedule in facts.schedules:
-        due = schedule.next_at
-        if due is not None and not schedule.paused:
-            late = (facts.now - due).total_seconds()
-            if late > SILENT_SCHEDULE_SECONDS:
-                name = schedule_named(schedule)
-                yield f"Schedule {name} is silent: it was due {duration(late)} ago"
+        if schedule.late_seconds > SILENT_SCHEDULE_SECONDS:
+            late = duration(schedule.late_seconds)
+            yield f"Schedule {schedule_named(schedule)} is silent: it was due {late} ago"
 
 
 @check(
@@ -37,15 +33,9 @@ def _schedule_silent(facts: Facts) -> Iterator[str | Said]:
 )  # fmt: skip
 def _schedule_ahead(facts: Facts) -> Iterator[str | Said]:
     for schedule in facts.schedules:
-        decided = schedule.high_water
-        if decided is None or schedule.paused:
-            continue
-        ahead = (decided - facts.now).total_seconds()
-        if ahead > SILENT_SCHEDULE_SECONDS:
-            yield (
-                f"Schedule {schedule_named(schedule)} is silent: its last tick is "
-                f"{duration(ahead)} ahead of the clock"
-            )
+        if schedule.ahead_seconds > SILENT_SCHEDULE_SECONDS and not schedule.paused:
+            name, ahead = schedule_named(schedule), duration(schedule.ahead_seconds)
+            yield f"Schedule {name} is silent: its last tick is {ahead} ahead of the clock"
 
 
 @check(

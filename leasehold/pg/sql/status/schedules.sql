@@ -1,8 +1,7 @@
--- The times of schedules, for checks and metrics: first those of which a check says something.
+-- How late schedules are, for checks and metrics: first those that are late, ahead of the clock, or paused.
 -- locks: none
--- index: none; a scan of schedule
-select app, name, paused, next_at, high_water
-from leasehold.schedule, coalesce(%(now)s::timestamptz, now()) as now, make_interval(secs => %(seconds)s) as little
-order by (not paused and next_at < now - little) is true desc, (high_water > now + little) is true desc, paused desc,
-         app, name
-limit %(limit)s
+-- index: a scan of schedule
+select app, name, paused, greatest(case when not paused then extract(epoch from clock - next_at) end, 0)::float8 as late,
+       greatest(extract(epoch from high_water - clock), 0)::float8 as ahead
+from leasehold.schedule, coalesce(%(now)s::timestamptz, now()) as clock
+order by late desc, ahead desc, paused desc, app, name limit %(limit)s

@@ -2,14 +2,7 @@
 -- jobs, the same number at each head: ids, the oldest first.
 -- locks: none
 -- index: job_ready (in order)
-with recursive lane (queue, level) as (
-    (select j.queue, leasehold.level(j.priority, j.fresh) from leasehold.job j where j.ready order by 1, 2 limit 1)
-    union all
-    select n.queue, n.level from lane l cross join lateral (
-        select j.queue, leasehold.level(j.priority, j.fresh) as level from leasehold.job j
-        where j.ready and (j.queue, leasehold.level(j.priority, j.fresh)) > (l.queue, l.level)
-        order by 1, 2 limit 1) n
-), lanes as materialized (
+with recursive {{job/_lanes}}, lanes as materialized (
     select * from lane where %(queue)s::text is null or queue = %(queue)s limit 200
 ), looked as materialized (
     select h.id, h.ok
