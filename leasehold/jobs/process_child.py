@@ -366,6 +366,25 @@ def _die_with(parent: int) -> None:
         os._exit(1)
 
 
+def _let_sigterm_end_copies() -> None:
+    """SIGTERM ends a process that the handler forks, unless the handler has set a signal handler
+    of its own. It is blocked during the fork, so the copy cannot swallow one as we do."""
+    ours, before = signal.getsignal(signal.SIGTERM), threading.local()
+
+    def block() -> None:
+        before.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+
+    def unblock() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before.mask)
+
+    def in_copy() -> None:
+        if signal.getsignal(signal.SIGTERM) is ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        unblock()
+
+    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=in_copy)
+
+
 def main(fd: int, parent: int, looks: int) -> NoReturn:
     """Serve requests from the socket ``fd`` of the process ``parent`` until it is closed. LOOK
     writes the stack to the file descriptor ``looks`` (-1: none)."""
@@ -373,8 +392,8 @@ def main(fd: int, parent: int, looks: int) -> NoReturn:
         faulthandler.register(LOOK, looks, all_threads=True, chain=False)
         os.set_inheritable(looks, False)
     _die_with(parent)
-    if hasattr(os, "register_at_fork"):  # a process that the handler forks ends on SIGTERM
-        os.register_at_fork(after_in_child=partial(signal.signal, signal.SIGTERM, signal.SIG_DFL))
+    if hasattr(os, "register_at_fork"):
+        _let_sigterm_end_copies()
     os.set_inheritable(fd, False)
     del sys.argv[1:]  # ours: a module that reads it must not see it
     channel = Channel(socket.socket(fileno=fd))

@@ -378,7 +378,8 @@ async def test_sigterm_to_the_whole_group_lets_the_job_finish(bench, tmp_path):
 
 
 async def test_sigterm_ends_what_a_handler_starts(bench):
-    assert await bench.run(handlers.end_others) == Complete("[-15,-15]")
+    assert await bench.run(handlers.end_others) == Complete("[-15]")
+    assert await bench.run(handlers.end_copy_with_handler) == Complete("7")
 
 
 # -- dying by itself -----------------------------------------------------------------------------
