@@ -127,7 +127,7 @@ class SyncApp(Twin):
         result = job.wait(timeout=10)
 
     They run in one background event loop of the process. With ``on=``, the statement runs in the
-    calling thread, on the caller's connection. All raise ConfigError inside an event loop.
+    calling thread, on the caller's connection. All others raise ConfigError inside an event loop.
     """
 
     def __init__(self, app: Home) -> None:

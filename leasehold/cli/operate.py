@@ -219,8 +219,8 @@ def put_schedule(
 def backfill_schedule(
     name: str, start: datetime, end: datetime, app_name: str | None, **_: Any
 ) -> None:
-    """Run a schedule's job for its moments from START until before END that did not fire. Both are
-    times with a time zone, such as 2030-01-31T07:00:00Z."""
+    """Run a schedule's job for each moment that did not fire, from START up to but not including
+    END. Both are times with a time zone, such as 2030-01-31T07:00:00Z."""
     queued = act(lambda acting: acting.backfill(name, start, end, app_name))
     click.echo(f"Queued {counted(queued, 'job')} of schedule {name} to run now.")
 
