@@ -88,8 +88,8 @@ def lift_tokens(**_: Any) -> None:
     """Make every later token higher than all earlier ones.
 
     Run it after a restore from an older backup, and where doctor says so. Fences in other stores
-    may remember tokens that the restored database does not know. You can run it while nodes are
-    running.
+    may remember tokens that the restored database does not know. Sequences that were not copied
+    with their rows continue after them. You can run it while nodes are running.
     """
     timeline = ask(lambda app: app.lift_tokens())
     click.echo(f"Tokens continue at timeline {timeline}: from {timeline - 1 << 32:,}.")

@@ -85,12 +85,18 @@ class Rescuer(Service):
         self._term = term
 
     async def tick(self, now: datetime | None) -> float:
-        silent = self._guard.silent_nodes()
-        for node in silent:
-            worker = await self._store.bury(self._term(), node.id, node.seen.token, node.seen.seq)
+        silent, locked = self._guard.silent_nodes(), None
+        for node, seen, *_ in silent:
+            try:
+                worker = await self._store.bury(self._term(), node, seen.token, seen.seq)
+            except Conflict as error:
+                locked = error  # the others are dead all the same
+                continue
             if worker:
-                self._emit("node_died", dead=worker, silent=node.seen.lease_seconds)
+                self._emit("node_died", dead=worker, silent=seen.lease_seconds)
         freed = await free_the_dead(self._store, self._limits, self._emit, now)
+        if locked is not None:
+            raise locked
         if freed >= self._limits.batch_rows:
             return 0.0
         every = self._settings.timings.renew

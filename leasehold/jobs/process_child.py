@@ -392,8 +392,7 @@ def main(fd: int, parent: int, looks: int) -> NoReturn:
         faulthandler.register(LOOK, looks, all_threads=True, chain=False)
         os.set_inheritable(looks, False)
     _die_with(parent)
-    if hasattr(os, "register_at_fork"):
-        _let_sigterm_end_copies()
+    _let_sigterm_end_copies()
     os.set_inheritable(fd, False)
     del sys.argv[1:]  # ours: a module that reads it must not see it
     channel = Channel(socket.socket(fileno=fd))

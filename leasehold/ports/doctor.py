@@ -57,6 +57,8 @@ class Tokens:
     """The next number of the sequence."""
     claims: int | None
     """The highest token of a node or a failed attempt."""
+    behind: bool = False
+    """The sequence of the events is behind their rows."""
 
     @property
     def next_claim(self) -> int:

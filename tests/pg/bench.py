@@ -32,10 +32,12 @@ class Bench:
     node: UUID = field(default_factory=uuid4)
 
     @classmethod
-    async def make(cls, store: PgStore, user: psycopg.AsyncConnection[Any]) -> Bench:
+    async def make(
+        cls, store: PgStore, user: psycopg.AsyncConnection[Any], lease: float = 10.0
+    ) -> Bench:
         bench = cls(store, user)
         identity = NodeIdentity(bench.node, "a", "r", "host", 1, "0", True, ("t",), {"default": 1})
-        await store.register(identity, 10.0, None)
+        await store.register(identity, lease, None)
         return bench
 
     async def enqueue(self, **options: Any) -> UUID:

@@ -44,6 +44,7 @@ class Worker:
         self.bench = bench
         self.sql = sql
         self.begins = Begins(time.monotonic)
+        self.not_tasks: Sequence[str] = ()
 
     @property
     def begin(self) -> int:
@@ -53,9 +54,8 @@ class Worker:
         self, limit: int = 100, not_tasks: Sequence[str] = (), **limits: int
     ) -> list[ClaimedJob]:
         limits = limits or {"default": limit}
-        return await self.bench.store.claim(
-            self.bench.node, 1, limits, not_tasks, None, self.begins
-        )
+        unwanted = [*self.not_tasks, *not_tasks]
+        return await self.bench.store.claim(self.bench.node, 1, limits, unwanted, None, self.begins)
 
     async def ids(self) -> list[UUID]:
         return [job.id for job in await self.claim()]

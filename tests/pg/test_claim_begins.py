@@ -456,6 +456,16 @@ async def test_jobs_that_cannot_be_claimed_hide_no_other_level(
     assert [job.id for job in claimed] == [other, last]
 
 
+async def test_a_job_that_a_worker_never_claims_does_not_hold_back_where_it_begins(
+    bench: Bench, worker: Worker, sql: Run
+) -> None:
+    stuck = await bench.enqueue(task="unheard-of")
+    seat = await worker.highest()
+    worker.not_tasks = ("unheard-of",)
+    await worker.get_ahead(seat)
+    assert await Worker(bench, sql).ids() == [stuck], "others find it"
+
+
 async def test_a_level_of_which_a_part_cannot_be_claimed_hides_no_other(
     bench: Bench, sql: Run
 ) -> None:

@@ -126,16 +126,31 @@ async def test_a_shared_begin_waits_for_a_transaction_that_commits_late(
     assert await shared(sql) > seat
 
 
-async def test_a_claim_that_may_be_rolled_back_with_an_earlier_one_shares_no_begin(
+async def test_a_worker_that_does_not_take_all_tasks_shares_no_begin(
+    bench: Bench, waited: Worker, sql: Run
+) -> None:
+    job = await bench.enqueue(task="unheard-of")
+    seat = await waited.highest()
+    waited.not_tasks = ("unheard-of",)
+    await skip_seats(sql)
+    await waited.get_ahead(seat)
+    await waited.rounds()
+    assert await shared(sql) <= seat
+    assert await Worker(bench, sql).ids() == [job]
+
+
+async def test_a_claim_that_may_be_rolled_back_with_an_earlier_one_tells_no_begin(
     bench: Bench, waited: Worker, sql: Run
 ) -> None:
     first, second = await bench.enqueue(), None
     await skip_seats(sql)
     second = await bench.enqueue()
     params = {**bench.claim_params(waited.begins, limit=1), "settled": await waited.highest()}
-    for job in (first, second):
+    for job, told in ((first, 1), (second, 0)):
         cursor = await bench.user.execute(statement("job/claim", "leasehold"), params)
-        assert jobs_of(await cursor.fetchall()) == [job]
+        rows = await cursor.fetchall()
+        assert jobs_of(rows) == [job]
+        assert len(rows) == 1 + told
     await bench.user.rollback()
     assert set(await waited.ids()) == {first, second}
 

@@ -199,6 +199,31 @@ async def test_data_that_were_copied_without_their_sequences_are_told(
         assert grown(before, await given(bench))
 
 
+async def test_sequences_that_logical_replication_did_not_copy_continue_after_their_rows(
+    migrated: str, sql: Callable[..., Any]
+) -> None:
+    async with at_work(migrated) as bench:
+        early = [await bench.enqueue() for _ in range(3)]
+        event = "insert into leasehold.event (kind, level) values ('test', 'info') returning id"
+        release = "insert into leasehold.release (app, name) values ('a', %s) returning number"
+        [(last,)] = [await sql(event) for _ in range(3)][-1]
+        [(older,)] = await sql(release, ["one"])
+        for name in ("seat_seq", "event_id_seq", "release_number_seq"):
+            await sql(f"alter sequence leasehold.{name} restart")
+        told = await doctor(migrated, "tokens")
+        assert told.level == "wrong"
+        await cli(migrated, *told.do.split()[1:])
+        assert (await doctor(migrated, "tokens")).level == "ok"
+        late = await bench.enqueue()
+        assert [job.id for job in await bench.claim()] == [*early, late]
+        assert (await sql(event))[0][0] == last + 1
+        assert (await sql(release, ["two"]))[0][0] == older + 1
+        # what is ahead of its rows stays
+        await sql("select setval('leasehold.event_id_seq', 1000)")
+        await cli(migrated, "schema", "lift-tokens")
+        assert (await sql(event))[0][0] == 1001
+
+
 def promote(server: Any) -> None:
     """As a failover does it: the server comes up as a standby of itself."""
     server.data_dir.joinpath("pgdata", "standby.signal").touch()

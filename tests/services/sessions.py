@@ -106,6 +106,19 @@ class Two:
         connect = psycopg.AsyncConnection.connect(self.dsn)
         return await self.stack.enter_async_context(await connect)
 
+    async def unread(self, text: str) -> None:
+        """Start ``text`` in a session of leasehold whose process does not read the answer."""
+        dsn = psycopg.conninfo.make_conninfo(self.dsn, application_name="leasehold work")
+        frozen = psycopg.pq.PGconn.connect(dsn.encode())
+        self.stack.callback(frozen.finish)
+        frozen.send_query(text.encode())
+
+        async def stuck() -> bool:
+            waits = "select count(*) from pg_stat_activity where pid = %s and wait_event = %s"
+            return bool(await self.one(waits, frozen.backend_pid, "ClientWrite"))
+
+        await until_async(stuck, what="an answer that is not read")
+
     async def enqueue(self, count: int = 1, **options: Any) -> list[UUID]:
         jobs = [(uuid4(), JobRequest(**{"task": "t", "payload": "{}", **options}))]
         jobs += [(uuid4(), jobs[0][1]) for _ in range(count - 1)]

@@ -6,16 +6,22 @@ Each was seen to fail with its protection taken out.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
+import psycopg
 import pytest
 
+from leasehold.errors import Conflict
 from leasehold.model.begins import Begins
+from leasehold.pg.sql import statement
 from leasehold.pg.stores.store_jobs import claim_params
 from tests.pg.claim_worker import jobs_of
 from tests.services.sessions import Process, Two, execute, two_processes
+from tests.support.wait import until_async
 
 
 @pytest.fixture
@@ -49,6 +55,30 @@ async def test_a_death_waits_for_a_claim_in_flight_and_frees_its_jobs_then(two):
     [freed] = await two.b.store.rescue([two.a.id], 3, 100, None)
     assert freed.job == job
     assert await two.state(job) == "available"
+
+
+async def test_a_claim_whose_answer_nobody_reads_keeps_no_node_alive(two):
+    """The worker was frozen, cut off or powered off. No limit of the server ends the session."""
+    jobs = await two.enqueue(1000, payload=json.dumps({"text": "x" * 4000}))
+    term = await two.b.lead()
+    seen = next(n.seen for n in (await two.b.beat()).nodes if n.id == two.a.id)
+    begins = Begins(time.monotonic)
+    params = claim_params(two.a.id, two.a.epoch, {"default": 1000}, [], None, begins)
+    claim = psycopg.ClientCursor(two.user).mogrify(statement("job/claim", "leasehold"), params)
+    await two.unread(claim)
+    with pytest.raises(Conflict):
+        await two.b.store.bury(term, two.a.id, seen.token, seen.seq)
+    with pytest.raises(Conflict):
+        await two.b.store.bury(term, two.a.id, seen.token, seen.seq)
+    two.b.store.pool.lease = 0.0  # it has lasted for a whole lease
+
+    async def buried() -> bool:
+        with suppress(Conflict):
+            return bool(await two.b.store.bury(term, two.a.id, seen.token, seen.seq))
+        return False
+
+    await until_async(buried)
+    assert await two.state(jobs[0]) == "available", "the claim was rolled back"
 
 
 async def test_a_certificate_waits_for_a_claim_in_flight_too(two):

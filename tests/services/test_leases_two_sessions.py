@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
@@ -18,6 +19,7 @@ from leasehold import errors
 from leasehold.pg.sql import statement
 from leasehold.ports import Term
 from tests.services.sessions import ELECTION, LEASE, MOMENT, Two, execute, tick, two_processes
+from tests.support.wait import until_async
 
 LEADER = "select node, token, seq from leasehold.leader"
 FENCE = "select token from leasehold.fence where name = 'default'"
@@ -71,6 +73,50 @@ async def test_the_server_ends_a_wait_also_where_the_session_has_no_limit(two, n
     }  # fmt: skip
     with pytest.raises(psycopg.errors.LockNotAvailable):
         await two.user.execute(statement(name, "leasehold").encode(), given)
+
+
+async def test_a_duty_whose_answer_a_frozen_leader_does_not_read_delays_no_takeover(two):
+    await two.a.lead()
+    seen = await two.b.see()
+    await two.unread(
+        "select 1 from leasehold.fence for share;"
+        " select repeat('x', 1000) from generate_series(1, 20000)"
+    )
+    two.b.store.pool.lease = 0.0  # it has lasted for a whole lease
+    with pytest.raises(errors.Conflict):
+        await two.b.acquire(seen)
+
+    async def acquired() -> bool:
+        with suppress(errors.Conflict):
+            return bool(await two.b.acquire(seen))
+        return False
+
+    await until_async(acquired)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "set application_name = 'report'; select 1 from leasehold.fence for share",
+        "select 1 from leasehold.fence",
+    ],
+    ids=["of an application", "that locks nothing"],
+)
+async def test_a_session_stays_whose_process_takes_its_time_to_read(two, text):
+    await two.a.lead()
+    seen = await two.b.see()
+    await two.unread(f"{text}; select repeat('x', 1000) from generate_series(1, 20000)")
+    two.b.store.pool.lease = 0.0
+    duty = await two.session()
+    await duty.execute("set application_name = 'leasehold work'")
+    await duty.execute("select 1 from leasehold.fence for share")
+    with pytest.raises(errors.Conflict):
+        await two.b.acquire(seen)
+    await duty.execute("select 1")
+    assert await two.one(
+        "select count(*) from pg_stat_activity"
+        " where datname = current_database() and wait_event = 'ClientWrite'"
+    )
 
 
 async def test_a_node_without_a_row_cannot_lead(two):

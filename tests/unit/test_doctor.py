@@ -122,6 +122,11 @@ def test_tokens_that_grow_over_any_move_are_sound(seen, added, server, number, c
     assert "tokens" not in worst(found)
 
 
+def test_data_that_came_without_their_sequences_are_told_even_if_tokens_grow():
+    found = sound(tokens=Tokens(1, 0, 2, 1, 7, behind=True))
+    assert worst(found)["tokens"] == "leasehold schema lift-tokens"
+
+
 def test_a_missing_row_of_the_incarnation_is_told():
     assert "lift-tokens" in worst(sound(tokens=None))["tokens"]
 

@@ -79,6 +79,8 @@ class SimJobs(JobStore):
         """Do what ``leasehold.claim`` does, with what it is told of ``begins``."""
         db, queues = self.db, sorted(limits)
         settled, asks, ranges = begins.settled, begins.asks(), begins.ranges(queues)
+        if not_tasks:
+            settled = 0
         if begins.server != db.server:
             settled, asks = 0, True
             ranges = [r._replace(begin=0, shared=0) for r in ranges]
@@ -105,6 +107,7 @@ class SimJobs(JobStore):
                     row
                     for row in available
                     if row.queue == queue and row.level < until and claim_order(row) >= place
+                    if row.task not in not_tasks
                 ]
                 if not there:
                     break
@@ -113,8 +116,8 @@ class SimJobs(JobStore):
                     shared = db.share((queue, found))
                     begins.told(queue, Shared(found, shared, db.server))
                     db.publish(shared, first, settled)
-                free = [r for r in there if r.level == found and r.task not in not_tasks]
-                taken = [r for r in free if r.id not in db.locked][: wanted[queue]]
+                free = [r for r in there if r.level == found and r.id not in db.locked]
+                taken = free[: wanted[queue]]
                 for row in taken:
                     db.claim(row, node, moment)
                 if taken:

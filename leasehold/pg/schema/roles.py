@@ -51,6 +51,7 @@ _SEQUENCES = {
     "token_seq": "usage select",
     "seat_seq": "usage select",
     "lift_seq": "usage select",
+    "event_id_seq": "select",
     **{f"begin_{slot}": "select update" for slot in range(1, 17)},
 }
 _VIEWS = (
@@ -66,7 +67,7 @@ _VIEWS = (
 )
 _FUNCTIONS = {
     ENQUEUE: ["enqueue"],
-    WORKER: ["enqueue", "partitions", "note_timeline"],
+    WORKER: ["enqueue", "partitions", "note_timeline", "lift_tokens"],
     OBSERVER: [],
 }
 """Functions that are not open to everybody, because they run with the owner's rights."""
@@ -126,6 +127,7 @@ _SIGNATURES = {
     "enqueue": "enqueue(jsonb, timestamptz, boolean)",
     "partitions": "partitions(timestamptz, integer, integer)",
     "note_timeline": "note_timeline(bigint)",
+    "lift_tokens": "lift_tokens()",
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
+from leasehold.errors import Conflict
 from leasehold.model.deadline import Level
 from leasehold.pg.connection.encodings import fetch_told, has_words
 from leasehold.pg.connection.fast.exchange import Row
@@ -27,9 +28,14 @@ class PgOperations(Operations):
         self, operation: Operation, params: Params, timeout: float | None
     ) -> list[Row]:
         sent = _sent(params, operation.documents)
-        if has_words(sent):
-            return await fetch_told(self._pool, operation.sql, sent, timeout)
-        return await self._pool.fetch(operation.sql, sent, timeout, operation.aside)
+        try:
+            if has_words(sent):
+                return await fetch_told(self._pool, operation.sql, sent, timeout)
+            return await self._pool.fetch(operation.sql, sent, timeout, operation.aside)
+        except Conflict:  # so that the next try does not wait for a frozen process
+            old = {"seconds": self._pool.lease, "now": None}
+            await self._pool.fetch("session/end_unread", old, timeout)
+            raise
 
 
 def _sent(params: Params, documents: frozenset[str]) -> Params:

@@ -151,7 +151,7 @@ def _timeline(found: Examination) -> Iterator[str | Said]:
             yield fine(f"The server reports its timeline: {tokens.server}")
 
 
-@examined("Tokens would repeat, because the data was moved here without its sequences.", _LIFT)
+@examined("Tokens or ids would repeat, because the data came without its sequences.", _LIFT)
 def _tokens(found: Examination) -> Iterator[str | Said]:
     if not found.schema_number or "timeline" in found.skipped:
         return  # the finding on privileges says what is missing
@@ -163,6 +163,8 @@ def _tokens(found: Examination) -> Iterator[str | Said]:
             f"Tokens repeat: the next claim gets {tokens.next_claim}, and {tokens.claims} was "
             "given before. The data was moved here without its sequences"
         )
+    elif tokens.behind:
+        yield "Sequences are behind their rows. The data was moved here without its sequences"
     else:
         yield fine(f"The next claim's token is {tokens.next_claim}")
 

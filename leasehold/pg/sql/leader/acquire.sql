@@ -2,11 +2,11 @@
 -- resigned, or it names this node, which holds no term. A fence that is missing or ahead rolls everything back: there
 -- is no holder without a token. An attempt that finds the row changed is counted as contention. Taking a lock ends the
 -- wait for it, and deletes all terms of the lock but the newest. A transaction that asserts the old term may stay open
--- for long. The wait for it ends after 5 s, even behind a pooler, where the session has no such setting.
+-- for long. The wait for it ends after a second, which is less than a call of the guard may take.
 -- locks: leader row, then fence row (waits for duties of the old term, which hold it FOR SHARE)
 -- index: leader_pkey, fence_pkey, bid_pkey, term_pkey, node_pkey
 with patience as materialized (
-    select set_config('lock_timeout', '5s', true)
+    select set_config('lock_timeout', '1s', true)
 ), taken as (
     update leasehold.leader l
     set node = %(node_id)s, token = greatest(l.token + 1, leasehold.timeline() - 1 << 32), seq = l.seq + 1,

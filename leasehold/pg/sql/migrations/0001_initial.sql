@@ -81,13 +81,16 @@ revoke execute on function leasehold.note_timeline(bigint) from public;
 
 -- Raise all future tokens above all earlier ones, even above those that only external systems know: for data from an
 -- older backup, and for a failover that lost commits on a server that does not report its timeline. Workers also forget
--- where to begin: the sequence is part of what they know the server by.
+-- where to begin: the sequence is part of what they know the server by. Sequences that are behind their rows continue
+-- after them.
 create sequence leasehold.lift_seq as bigint;
 create function leasehold.lift_tokens() returns bigint
-language plpgsql volatile as $$
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    ours    bigint := coalesce(leasehold.server_timeline(), 1);
-    highest bigint := (
+    ours     bigint := coalesce(leasehold.server_timeline(), 1);
+    sequence regclass;
+    used     bigint;
+    highest  bigint := (
         select coalesce(max(t.token), 0) from (
             select max(token) as token from leasehold.fence union all select max(token) from leasehold.leader
             union all select max(token) from leasehold.node union all select max(claim_token) from leasehold.job
@@ -95,6 +98,18 @@ declare
             union all select max(claim_token) from leasehold.attempt) t);
 begin
     perform nextval('leasehold.lift_seq');
+    -- Logical replication copies the rows, and not the sequences that gave them their numbers.
+    for sequence, used in values
+        ('leasehold.seat_seq'::regclass, (select max(j.seat) from leasehold.job j)),
+        ('leasehold.event_id_seq', (select max(e.id) from leasehold.event e)),
+        ('leasehold.tally_id_seq', (select max(t.id) from leasehold.tally t)),
+        ('leasehold.bid_ticket_seq', (select max(b.ticket) from leasehold.bid b)),
+        ('leasehold.release_number_seq', (select max(r.number) from leasehold.release r))
+    loop
+        if used > coalesce(pg_sequence_last_value(sequence), 0) then
+            perform setval(sequence, used);
+        end if;
+    end loop;
     insert into leasehold.incarnation as i (told, seen, added)
     values (leasehold.server_timeline() is not null, ours, (highest >> 32) + (highest > 0)::integer)
     on conflict (one) do update
@@ -102,6 +117,7 @@ begin
         told = excluded.told, seen = excluded.seen;
     return leasehold.timeline();
 end $$;
+revoke execute on function leasehold.lift_tokens() from public;
 
 -- Roll back a statement that found a violation.
 create function leasehold.refuse(why text) returns bigint
@@ -1469,9 +1485,9 @@ end $$;
 -- Claims: jobs of some queues for one node, best first, at most its limit of each queue.
 --
 -- A level is a priority, and whether its jobs are fresh. For each level that it knows, a worker says where to begin: no
--- available job of the level is before that seat. It divides each queue into ranges, in order. The first one has all
--- levels below those that it knows. Each other one begins at a known level, at its seat, and ends before the next known
--- level. A claim looks before it takes: an empty look needs no xid.
+-- available job of the level is before that seat, except jobs of not_tasks, which it never takes. It divides each queue
+-- into ranges, in order. The first one has all levels below those that it knows. Each other one begins at a known level,
+-- at its seat, and ends before the next known level. A claim looks before it takes: an empty look needs no xid.
 --
 -- A row without id says in "seen" what the claim found at a level of "queue": the level, the first available seat, the
 -- highest seat taken before the claim got its xid, that xid, the oldest xid that still ran when it began, and the
@@ -1481,11 +1497,14 @@ end $$;
 -- xid that it waits for (unsettled): then only transactions with a lock on the table count.
 --
 -- Where workers share a begin, a claim publishes the one that it has established: the first available seat, or the last
--- settled one (settled) if that is smaller. It does so only in a transaction of its own, because a rollback would make
--- jobs available again that it had claimed. A worker that asks is told of the shared begins that it does not know, and
--- of nothing else, because a claim would walk over all that is before them. These are rows without id as well: "seen" has
--- the level, the sequence and the server's identity. A worker that does not know this server is told, too. (slot > 0
--- reads the table by its key: a claim sets enable_seqscan off, which misleads the planner about anything else.)
+-- settled one (settled) if that is smaller. It does so only if it takes jobs of all tasks. A worker that asks is told of
+-- the shared begins that it does not know, and of nothing else, because a claim would walk over all that is before them.
+-- These are rows without id as well: "seen" has the level, the sequence and the server's identity. A worker that does not
+-- know this server is told, too. (slot > 0 reads the table by its key: a claim sets enable_seqscan off, which misleads
+-- the planner about anything else.)
+--
+-- A claim in a transaction that has written before neither publishes nor says what it saw: the xid is older than seats
+-- that others have taken since, and a rollback would make the jobs available again.
 create function leasehold.claim(claimant uuid, its_epoch integer, queues text[], limits integer[], not_tasks text[],
     of_server bigint, unsettled bigint, settled bigint, asks boolean, range_queue integer[], range_level integer[],
     range_until integer[], range_begin bigint[], range_shared oid[], clock timestamptz)
@@ -1502,6 +1521,7 @@ declare
         pg_relation_filepath('leasehold.seat_seq'), pg_sequence_last_value('leasehold.lift_seq')), 0);
     -- Workers take turns at a queue, because they would otherwise all try to lock the same rows.
     turns         integer := leasehold.lock_class('leasehold.claim');
+    alone         boolean := pg_current_xact_id_if_assigned() is null;
     highest       bigint;
     oldest        bigint;
     xid           bigint;
@@ -1521,7 +1541,7 @@ declare
 begin
     if of_server is distinct from this_server then
         settled := 0; asks := true; range_begin := '{}'; range_shared := '{}';
-    elsif pg_current_xact_id_if_assigned() is not null then
+    elsif not alone or cardinality(not_tasks) > 0 then
         settled := 0;
     end if;
     if asks then
@@ -1555,6 +1575,7 @@ begin
                 where j.ready and j.node is null and j.queue = this_queue
                   and (leasehold.level(j.priority, j.fresh), j.seat) >= (at_level, first)
                   and leasehold.level(j.priority, j.fresh) < range_until[number]
+                  and j.task_name <> all (not_tasks)
                 order by leasehold.level(j.priority, j.fresh), j.seat limit 1;
                 exit when not found;
                 if not has_turn then
@@ -1615,7 +1636,7 @@ begin
                 from taken t order by t.seat;
                 get diagnostics got = row_count;
                 wanted := wanted - got;
-                if got > 0 then
+                if got > 0 and alone then
                     queue := this_queue;
                     seen := array[found_level, first, highest, xid, oldest, this_server];
                     return next;
@@ -1652,8 +1673,8 @@ end $$;
 create function leasehold.begin_of(slot integer) returns regclass
 language sql stable as $$ select ('leasehold.begin_' || slot)::regclass $$;
 
--- The oldest xid of a transaction that may have taken a seat. A transaction that writes a job has a lock on the table
--- before it has an xid, and keeps both until its end.
+-- The oldest xid of a transaction that may have taken a seat. A transaction that writes a job has an xid and a lock on
+-- the table before it has the seat, and keeps both until its end.
 create function leasehold.oldest_job_writer() returns bigint
 language plpgsql volatile as $$
 declare

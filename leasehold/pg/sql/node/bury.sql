@@ -1,11 +1,11 @@
 -- Declare dead a node whose row was seen unchanged for a whole lease; the parameters name that row. What it held is
 -- free then, because every lease depends on the lease of its node.
--- The delete waits for running claims, which hold the row FOR KEY SHARE. Each wait ends after 5 s, even behind a pooler,
--- where the session has no such setting.
+-- The delete waits for running claims, which hold the row FOR KEY SHARE. Each wait ends after half a second, because
+-- other nodes may be dead as well.
 -- locks: fence FOR SHARE, then the node row, then its leader rows
 -- index: fence_pkey, node_pkey, leader_node
 with patience as materialized (
-    select set_config('lock_timeout', '5s', true)
+    select set_config('lock_timeout', '500ms', true)
 ), f as materialized (
     select 1 from patience, leasehold.fence where name = %(term_leader)s and token = %(term_token)s for share of fence
 ), dead as (

@@ -1,0 +1,10 @@
+-- End sessions of leasehold that hold rows while they wait for their process to read an answer: it is frozen, cut off or
+-- powered off. No time limit of the server ends such a wait. A worker's row would stay locked by the worker's claim, and
+-- the worker could not be declared dead. Other users' sessions are hidden from us, and stay.
+-- locks: none
+-- index: none
+select count(*) filter (where pg_terminate_backend(a.pid)) from pg_stat_activity a
+where a.datname = current_database() and a.usename = current_user and starts_with(a.application_name, 'leasehold ')
+  and a.wait_event = 'ClientWrite'
+  and a.query_start < coalesce(%(now)s::timestamptz, clock_timestamp()) - %(seconds)s * interval '1 second'
+  and exists (select 1 from pg_locks l where l.pid = a.pid and l.mode in ('RowShareLock', 'RowExclusiveLock'))
