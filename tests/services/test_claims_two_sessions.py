@@ -113,6 +113,18 @@ async def test_a_claim_of_an_old_epoch_gets_nothing(two):
     assert len(await two.a.claim()) == 1
 
 
+async def test_a_claim_of_an_old_epoch_that_waits_for_the_new_one_gets_nothing(two):
+    [job] = await two.enqueue()
+    session = await two.session()
+    new = {"node": two.a.id, "token": two.a.token, "epoch": 2}
+    assert await execute(session, "node/new_epoch", new) == [(2,)]
+    claim = asyncio.create_task(two.a.claim())
+    await two.waits()
+    await session.commit()
+    assert await claim == []
+    assert await two.state(job) == "available"
+
+
 async def test_a_new_epoch_waits_for_the_claim_in_flight_and_gives_its_jobs_back(two):
     [known] = await two.enqueue()
     [held] = await two.a.claim()
