@@ -95,10 +95,10 @@ class Rescuer(Service):
             if worker:
                 self._emit("node_died", dead=worker, silent=seen.lease_seconds)
         freed = await free_the_dead(self._store, self._limits, self._emit, now)
-        if locked is not None:
-            raise locked
         if freed >= self._limits.batch_rows:
             return 0.0
+        if locked is not None:
+            raise locked
         every = self._settings.timings.renew
         return every if silent else max(every, Tuning.rescue_idle_seconds)
 

@@ -189,7 +189,8 @@ class Contests:
             contest.look = True
             self._turn_away(contest, error)
             # it may have waited for a transaction that holds the fence: let other names try
-            pause = self._timings.renew if error.sent else self._timings.retry
+            waited = error.sent or isinstance(error, errors.Conflict)
+            pause = self._timings.renew if waited else self._timings.retry
         except errors.QueryFailed as error:  # an operator must fix it
             contest.look = True
             self._turn_away(contest, error)

@@ -28,7 +28,7 @@ class Election:
         self._host = host
         self._stands = stands
         self._not_before = 0.0
-        """No attempt before then, because the last one got no answer."""
+        """No attempt before then, because the last one got no answer, or the fence was held."""
 
     def start_anew(self) -> None:
         self.named.start_anew()
@@ -50,6 +50,8 @@ class Election:
         try:
             won = await named.acquire()
         except errors.Unavailable as error:  # no renewal, and nothing else waits for it
+            if isinstance(error, errors.Conflict):
+                self._not_before = self._context.env.boot_now() + self._context.timings.renew
             self._context.emit("renew_failed", error=str(error))
             return True
         self._not_before = 0.0

@@ -207,7 +207,8 @@ async def test_the_schedules_that_need_a_person_are_read_before_all_others(world
     store = world.a.store
     await world.a.lead()
     names = ["fine", "late", "paused", "ahead", "ended"]
-    many = [planned(name, next_at=at(0 if name in ("late", "paused") else 60)) for name in names]
+    due = {"late": at(0), "paused": at(0), "ended": None}
+    many = [planned(name, next_at=due.get(name, at(60))) for name in names]
     await store.sync_schedules("default", "r1", many, world.now)
     await store.pause_schedule("default", "paused", True)
     await store.fire(world.a.term, "default", [plan(None, 59, name="ahead")], world.now)

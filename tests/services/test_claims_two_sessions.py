@@ -59,18 +59,19 @@ async def test_a_death_waits_for_a_claim_in_flight_and_frees_its_jobs_then(two):
 
 async def test_a_claim_whose_answer_nobody_reads_keeps_no_node_alive(two):
     """The worker was frozen, cut off or powered off. No limit of the server ends the session."""
-    jobs = await two.enqueue(1000, payload=json.dumps({"text": "x" * 4000}))
+    jobs = await two.enqueue(1000, payload=json.dumps({"text": "x" * 20000}))
     term = await two.b.lead()
     seen = next(n.seen for n in (await two.b.beat()).nodes if n.id == two.a.id)
     begins = Begins(time.monotonic)
     params = claim_params(two.a.id, two.a.epoch, {"default": 1000}, [], None, begins)
     claim = psycopg.ClientCursor(two.user).mogrify(statement("job/claim", "leasehold"), params)
     await two.unread(claim)
+    two.b.store.pool.frozen_after = 1000.0
     with pytest.raises(Conflict):
         await two.b.store.bury(term, two.a.id, seen.token, seen.seq)
     with pytest.raises(Conflict):
         await two.b.store.bury(term, two.a.id, seen.token, seen.seq)
-    two.b.store.pool.lease = 0.0  # it has lasted for a whole lease
+    two.b.store.pool.frozen_after = 0.0
 
     async def buried() -> bool:
         with suppress(Conflict):

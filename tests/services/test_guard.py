@@ -40,7 +40,7 @@ async def test_a_candidate_takes_over_when_it_has_seen_no_change_for_a_whole_wai
 
 
 async def test_a_duty_that_holds_the_fence_holds_up_a_takeover_no_longer_than_it_is_open(database):
-    """Its process is dead, its transaction is not: an attempt gets no answer, and the next one need
+    """Its process is dead, its transaction is not: an attempt waits in vain, and the next one need
     not wait for a whole lease again. What it names is compared with the row each time."""
     await database.leader()
     other = database.process()
@@ -48,7 +48,7 @@ async def test_a_duty_that_holds_the_fence_holds_up_a_takeover_no_longer_than_it
     async with database.connection.transaction():
         await database.sql("select 1 from leasehold.fence where name = 'default' for share")
         await other.steps(round(W / 0.5) + 2, 0.5)
-        assert other.events.count("renew_failed") == 1, "the next attempt is two renewals later"
+        assert other.events.count("renew_failed") == 1, "the next attempt is a renewal later"
         assert not other.leads
 
         async def given_up() -> bool:
@@ -56,7 +56,7 @@ async def test_a_duty_that_holds_the_fence_holds_up_a_takeover_no_longer_than_it
             return not await database.sql(waiting)
 
         await until_async(given_up, 10, "the server to end what nobody waits for")
-    await other.step(2 * TIMES.renew)
+    await other.step(TIMES.renew)
     assert other.leads
 
 

@@ -82,7 +82,7 @@ async def test_a_duty_whose_answer_a_frozen_leader_does_not_read_delays_no_takeo
         "select 1 from leasehold.fence for share;"
         " select repeat('x', 1000) from generate_series(1, 20000)"
     )
-    two.b.store.pool.lease = 0.0  # it has lasted for a whole lease
+    two.b.store.pool.frozen_after = 0.0
     with pytest.raises(errors.Conflict):
         await two.b.acquire(seen)
 
@@ -106,7 +106,7 @@ async def test_a_session_stays_whose_process_takes_its_time_to_read(two, text):
     await two.a.lead()
     seen = await two.b.see()
     await two.unread(f"{text}; select repeat('x', 1000) from generate_series(1, 20000)")
-    two.b.store.pool.lease = 0.0
+    two.b.store.pool.frozen_after = 0.0
     duty = await two.session()
     await duty.execute("set application_name = 'leasehold work'")
     await duty.execute("select 1 from leasehold.fence for share")

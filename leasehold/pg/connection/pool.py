@@ -28,8 +28,9 @@ class Pool:
         self, settings: Settings, role: str, size: int = 1, idle_seconds: float | None = None
     ) -> None:
         """``idle_seconds``: close a connection that was idle for this long."""
-        self.lease = settings.timings.lease
-        """The seconds after which a process that reads no answer has lost its leases."""
+        self.frozen_after = settings.timings.lease - settings.timings.renew
+        """Seconds. A process that has lost its leases has renewed nothing and read no answer for at
+        least as long."""
         self._settings = settings
         self._role = role
         self._idle: list[Session] = []

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import asdict, is_dataclass
 from functools import partial
 from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from leasehold.errors import Conflict
+from leasehold.errors import Conflict, LeaseholdError
 from leasehold.model.deadline import Level
 from leasehold.pg.connection.encodings import fetch_told, has_words
 from leasehold.pg.connection.fast.exchange import Row
@@ -17,6 +18,8 @@ from leasehold.pg.connection.pool import Pool
 from leasehold.pg.connection.session import Params
 from leasehold.ports import Operation
 from leasehold.ports.operation import Operations
+
+_CLEANUP_SECONDS = 1.0
 
 
 class PgOperations(Operations):
@@ -33,8 +36,9 @@ class PgOperations(Operations):
                 return await fetch_told(self._pool, operation.sql, sent, timeout)
             return await self._pool.fetch(operation.sql, sent, timeout, operation.aside)
         except Conflict:  # so that the next try does not wait for a frozen process
-            old = {"seconds": self._pool.lease, "now": None}
-            await self._pool.fetch("session/end_unread", old, timeout)
+            with suppress(LeaseholdError):
+                old = {"seconds": self._pool.frozen_after, "now": None}
+                await self._pool.fetch("session/end_unread", old, _CLEANUP_SECONDS)
             raise
 
 

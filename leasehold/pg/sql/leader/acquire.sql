@@ -2,7 +2,7 @@
 -- resigned, or it names this node, which holds no term. A fence that is missing or ahead rolls everything back: there
 -- is no holder without a token. An attempt that finds the row changed is counted as contention. Taking a lock ends the
 -- wait for it, and deletes all terms of the lock but the newest. A transaction that asserts the old term may stay open
--- for long. The wait for it ends after a second, which is less than a call of the guard may take.
+-- for long. Each wait ends after a second, which is less than a call of the guard may take.
 -- locks: leader row, then fence row (waits for duties of the old term, which hold it FOR SHARE)
 -- index: leader_pkey, fence_pkey, bid_pkey, term_pkey, node_pkey
 with patience as materialized (
