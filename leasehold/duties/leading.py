@@ -14,7 +14,15 @@ from functools import partial
 
 from leasehold.config import Limits
 from leasehold.duties.historian import Historian
-from leasehold.errors import Conflict, LostLease, QueryFailed, Unavailable, UsageError, told
+from leasehold.errors import (
+    Conflict,
+    LeaseholdError,
+    LostLease,
+    QueryFailed,
+    Unavailable,
+    UsageError,
+    told,
+)
 from leasehold.lease.guard import Guard
 from leasehold.loops.service import Loop, Service, ServiceContext
 from leasehold.model.former import redefined
@@ -322,10 +330,11 @@ class Pruner(Service):
             return
         try:
             await self._store.prune_days(self._settings.retention.finished_days, now)
-        except (Conflict, Unavailable) as error:  # Unavailable: it took longer than a call may
+        except LeaseholdError as error:
             self._days_at = boot_now + Tuning.prune_held_seconds
             self._held += 1
-            if self._held == Tuning.prune_held_tries:
+            # Unavailable: they are locked, or it took longer than a call may
+            if self._held == Tuning.prune_held_tries or not isinstance(error, Unavailable):
                 self._emit("service_failed", service=self.name, error=told(error))
         else:
             self._held = 0

@@ -185,11 +185,11 @@ class Contests:
         """Make one attempt. Return the seconds until the next one. ``stir`` can end that pause."""
         try:
             return await self._attempt(contest)
-        except errors.Unavailable as error:
+        except (errors.Unavailable, errors.ReadOnlyServer) as error:  # a failover may be going on
             contest.look = True
             self._turn_away(contest, error)
             # it may have waited for a transaction that holds the fence: let other names try
-            waited = error.sent or isinstance(error, errors.Conflict)
+            waited = isinstance(error, errors.Conflict) or getattr(error, "sent", False)
             pause = self._timings.renew if waited else self._timings.retry
         except errors.QueryFailed as error:  # an operator must fix it
             contest.look = True
@@ -251,7 +251,8 @@ class Contests:
         for _ in range(2):
             async with self._turn() as store:
                 limit = self._timings.call_timeout
-                found = await store.place_bid(named.name, lease.me, wait, limit)
+                now = self._env.due_now()
+                found = await store.place_bid(named.name, lease.me, wait, limit, now)
             if contest.lease is not lease:
                 return  # the node was fenced meanwhile
             if found:

@@ -193,7 +193,9 @@ class NodeStore(Operations):
     async def resign(self, term: Term, node: UUID, timeout: float) -> bool: ...
 
     @operation("bid/place")
-    async def place_bid(self, name: str, node: UUID, wait: bool, timeout: float) -> LockSeen | None:
+    async def place_bid(
+        self, name: str, node: UUID, wait: bool, timeout: float, now: Now
+    ) -> LockSeen | None:
         """Read a lock and, with ``wait``, take one place in its queue, which an acquisition gives
         up. Return None if the lock has no rows yet."""
 

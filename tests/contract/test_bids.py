@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from leasehold.ports import Term
 from tests.contract.world import LEASE, Session, World
 
@@ -9,7 +11,7 @@ LOCK = "lock:billing"
 
 
 async def look(session: Session, wait: bool = False):
-    return await session.store.place_bid(LOCK, session.id, wait, 10.0)
+    return await session.store.place_bid(LOCK, session.id, wait, 10.0, session.world.now)
 
 
 async def take(session: Session) -> Term:
@@ -55,6 +57,19 @@ async def test_a_place_goes_with_its_node(world: World):
     await look(world.b, wait=True)
     await world.b.leave()
     assert (await look(world.a)).first is None
+
+
+async def test_a_process_that_renews_nothing_is_passed_over_before_anybody_declares_it_dead(
+    world: World,
+):
+    await world.a.store.ensure_election(LOCK, LEASE)
+    await look(world.b, wait=True)
+    world.now += timedelta(seconds=2 * LEASE - 1)
+    assert (await look(world.a)).first == world.b.id
+    world.now += timedelta(seconds=2)
+    assert (await look(world.a, wait=True)).first is None
+    await world.a.beat()
+    assert (await look(world.a)).first == world.a.id
 
 
 async def test_who_releases_tells_the_first_in_the_queue_and_nobody_if_nobody_waits(world: World):

@@ -41,10 +41,10 @@ async def test_a_lease_is_among_the_locks_while_somebody_holds_it(world: World) 
 async def test_a_lock_of_the_application_is_seen_with_who_waits_for_it(world: World) -> None:
     lock, store = f"{LOCK_PREFIX}billing", world.a.store
     await store.ensure_election(lock, LEASE)
-    found = await store.place_bid(lock, world.a.id, False, 10.0)
+    found = await store.place_bid(lock, world.a.id, False, 10.0, world.now)
     assert found
     token = await store.acquire(lock, world.a.identity, found.seen, LEASE, 10.0, world.now)
-    await store.place_bid(lock, world.b.id, True, 10.0)
+    await store.place_bid(lock, world.b.id, True, 10.0, world.now)
     rows = [row for row in await store.locks(100) if row.locktype == "lease"]
     assert [(r.name, r.mode, r.granted, r.client, r.token) for r in rows] == [
         ("billing", "lock", True, world.a.identity.worker_id, token),

@@ -202,6 +202,25 @@ async def test_an_asserted_row_holds_up_nobody_else(app: App, migrated: str) -> 
         assert await (await assert_.enqueue()).wait(10) == "done"
 
 
+async def test_a_job_has_run_until_it_is_completed_not_until_its_transaction_began(
+    app: App, migrated: str, sql: Sql
+) -> None:
+    worked: list[Any] = []
+
+    @app.task(name="slow")
+    async def slow(ctx: Context) -> None:
+        async with await psycopg.AsyncConnection.connect(migrated) as connection:
+            await connection.execute("select 1")
+            worked.extend(await sql("select clock_timestamp()"))
+            await ctx.complete(on=connection)
+
+    async with app.node():
+        job = await slow.enqueue()
+        await job.wait(10)
+    record = await job.get()
+    assert record.completed_at is not None and record.completed_at > worked[0][0]
+
+
 async def test_an_error_after_the_completion_was_rolled_back_is_the_reason(
     app: App, migrated: str, effects: Any
 ) -> None:

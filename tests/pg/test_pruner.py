@@ -37,6 +37,31 @@ class CountingStore(PgStore):
         return await super().prune_days(keep_days, now)
 
 
+async def test_rows_are_pruned_although_a_day_cannot_be_made(migrated: str, sql: Sql):
+    """An administrator has made a partition that overlaps it."""
+    events: list[str] = []
+    store = PgStore(Settings(dsn=migrated), "work")
+    env = Env(clock=HandClock(), rng=random.Random(1))
+    term = Term("default", 1)
+    pruner = Pruner(
+        ServiceContext(Settings(), env, lambda kind, **_: events.append(kind), store, store),
+        lambda: term,
+    )
+    [(day,)] = await sql("select to_char(now() at time zone 'UTC' + '1 day', 'YYYYMMDD')")
+    await sql(f"drop table leasehold.job_done_{day}")
+    await sql(
+        "create table leasehold.by_hand partition of leasehold.job_done"
+        f" for values from ('{day} 12:00Z') to ('{day} 13:00Z')"
+    )
+    await sql(
+        "insert into leasehold.event (at, kind, level) select now() - interval '90 days', 'a', 'b'"
+    )
+    await pruner.tick(None)
+    assert await sql("select count(*) from leasehold.event") == [(0,)]
+    assert events == ["service_failed"]
+    await store.close()
+
+
 async def test_rows_are_pruned_behind_a_long_reader_and_the_days_are_asked_for_once_a_minute(
     migrated: str, sql: Sql
 ):

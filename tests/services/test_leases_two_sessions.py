@@ -75,13 +75,15 @@ async def test_the_server_ends_a_wait_also_where_the_session_has_no_limit(two, n
         await two.user.execute(statement(name, "leasehold").encode(), given)
 
 
-async def test_a_duty_whose_answer_a_frozen_leader_does_not_read_delays_no_takeover(two):
+@pytest.mark.parametrize(
+    "text",
+    ["select 1 from leasehold.fence for share", "update leasehold.leader set seq = seq + 1"],
+    ids=["a duty", "a heartbeat"],
+)
+async def test_an_answer_that_a_frozen_leader_does_not_read_delays_no_takeover(two, text):
     await two.a.lead()
     seen = await two.b.see()
-    await two.unread(
-        "select 1 from leasehold.fence for share;"
-        " select repeat('x', 1000) from generate_series(1, 20000)"
-    )
+    await two.unread(f"{text}; select repeat('x', 1000) from generate_series(1, 20000)")
     two.b.store.pool.frozen_after = 0.0
     with pytest.raises(errors.Conflict):
         await two.b.acquire(seen)

@@ -155,6 +155,32 @@ async def test_a_place_that_stayed_behind_is_given_up_when_its_turn_comes(databa
         await until_async(lambda: _none(database, "select 1 from leasehold.bid"), 30)
 
 
+async def test_a_server_that_is_read_only_for_a_while_refuses_nobody_who_waits(database):
+    """As the old primary, or a standby that is not yet promoted, during a failover."""
+    app = database.app()
+    [(name,)] = await database.sql("select current_database()")
+    sessions = "select sessions from pg_stat_database where datname = current_database()"
+    end = (
+        "select pg_terminate_backend(pid) from pg_stat_activity"
+        " where datname = current_database() and application_name = 'leasehold lease'"
+    )
+    async with app.lock("x"):
+        await database.sql(f'alter database "{name}" set default_transaction_read_only = on')
+        await database.sql(end)
+        [(before,)] = await database.sql(sessions)
+        lock = app.lock("y")
+        acquiring = asyncio.create_task(lock.acquire())
+
+        async def tried() -> bool:
+            return acquiring.done() or (await database.sql(sessions))[0][0] > before + 1
+
+        await until_async(tried)
+        assert not acquiring.done()
+        await database.sql(f'alter database "{name}" reset default_transaction_read_only')
+        await acquiring
+        await lock.release()
+
+
 # -- not waiting, and giving up --------------------------------------------------------------------
 async def test_a_wait_with_a_limit_ends_and_leaves_nothing_behind(database):
     one, two = database.app(), database.app()

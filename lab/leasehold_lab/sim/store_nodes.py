@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -279,11 +279,19 @@ class SimNodes(NodeStore):
         return True
 
     # -- the queue of a lock ---------------------------------------------------------------------
+    def _renewed(self, node: UUID, now: datetime) -> bool:
+        row = self.db.nodes[node]
+        return row.renewed_at > now - 2 * timedelta(seconds=row.lease_seconds)
+
     def _first(self, name: str) -> UUID | None:
         return next((node for lock, node in self.db.bids if lock == name), None)
 
-    async def place_bid(self, name: str, node: UUID, wait: bool, timeout: float) -> LockSeen | None:
-        first = self._first(name)
+    async def place_bid(
+        self, name: str, node: UUID, wait: bool, timeout: float, now: Now
+    ) -> LockSeen | None:
+        lately = self.db.at(now)
+        alive = (b for lock, b in self.db.bids if lock == name and self._renewed(b, lately))
+        first = next(alive, None)
         if wait and node in self.db.nodes and (name, node) not in self.db.bids:
             self.db.bids.append((name, node))
         if name not in self.db.leaders or name not in self.db.fences:

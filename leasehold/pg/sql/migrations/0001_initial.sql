@@ -902,10 +902,11 @@ end $$;
 create function leasehold.deadline_end(of_id uuid, verdict text, clock timestamptz default null) returns text
 language plpgsql volatile as $$
 begin
-    update leasehold.deadline d set state = verdict, closed_at = coalesce(clock, now())
+    clock := coalesce(clock, clock_timestamp());
+    update leasehold.deadline d set state = verdict, closed_at = clock
     where d.id = of_id and case when d.state = 'armed' then not d.of_job end; -- hidden from deadline_due
     if found then
-        perform leasehold.deadline_tell_late(of_id, coalesce(clock, now()));
+        perform leasehold.deadline_tell_late(of_id, clock);
     end if;
     return (select d.state from leasehold.deadline d
             where d.id = of_id and not d.of_job order by d.level desc limit 1);
