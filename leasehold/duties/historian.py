@@ -26,6 +26,6 @@ class Historian(Service):
         if self._settings.retention.history_days > 0:
             before, self._counted = self._counted, await self._store.roll_up(self._counted, now)
             # after an outage there are more minutes than one statement counts
-            if before is not None and (self._counted - before).total_seconds() > 1700:
+            if before is not None and (self._counted - before).total_seconds() > 290:
                 behind = True
         return 0.0 if behind else Tuning.history_seconds

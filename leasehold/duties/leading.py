@@ -25,6 +25,7 @@ from leasehold.errors import (
 )
 from leasehold.lease.guard import Guard
 from leasehold.loops.service import Loop, Service, ServiceContext
+from leasehold.model.batch import BatchSize
 from leasehold.model.former import redefined
 from leasehold.model.missed import STEP_TOLERANCE_SECONDS, Missed, Moments, plan
 from leasehold.model.moments import in_seconds
@@ -153,13 +154,14 @@ class Periodic(Service):
         self._app = context.settings.name
         self._term = term
         self._clock_stepped = False
+        self._batch = BatchSize(self._limits.batch_rows)
         self._made_at = self._env.boot_now()
         self._undecidable: dict[str, tuple[DueSchedule, float]] = {}
         """Schedules that could not be decided, by name, and when to try again (boot clock)."""
 
     async def tick(self, now: datetime | None) -> float:
         without = self._left_out()
-        due = await self._store.due_schedules(self._app, self._limits.batch_rows, now, without)
+        due = await self._store.due_schedules(self._app, self._batch.now, now, without)
         present = {s.name for s in due} | {s.name for s in without}  # others have been deleted
         self._undecidable = {n: bad for n, bad in self._undecidable.items() if n in present}
         if due:
@@ -175,7 +177,13 @@ class Periodic(Service):
                     began = self._env.boot_now()
             if not plans:
                 return 0.0  # look again, without these
-            written = await self._fire(plans, {schedule.name: schedule for schedule in due}, now)
+            began = self._env.boot_now()
+            try:
+                written = await self._fire(plans, {s.name: s for s in due}, now)
+            except Unavailable:  # fewer at once may fit into the statement's time
+                self._batch.unanswered(len(due))
+                raise
+            self._batch.answered(len(due), self._env.boot_now() - began)
             # nothing written: another leader was faster, or we no longer lead
             return 0.0 if written else self.pause
         next_in, ahead = await self._store.next_schedule(self._app, now, without)

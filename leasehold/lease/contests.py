@@ -58,6 +58,10 @@ class Contest:
         return self.named.lease
 
     @property
+    def idle(self) -> bool:
+        return not (self.waiting or self.holder or self.task)
+
+    @property
     def occupied(self) -> bool:
         """A body runs under the term."""
         return self.holder is not None and self.holder.has_body
@@ -190,6 +194,8 @@ class Contests:
             self._turn_away(contest, error)
             # it may have waited for a transaction that holds the fence: let other names try
             waited = isinstance(error, errors.Conflict) or getattr(error, "sent", False)
+            if waited:  # an attempt without an answer may still succeed
+                contest.watched_until = self._env.boot_now() + 2 * wait_seconds(self._timings.lease)
             pause = self._timings.renew if waited else self._timings.retry
         except errors.QueryFailed as error:  # an operator must fix it
             contest.look = True
@@ -314,7 +320,7 @@ class Contests:
         now = self._env.boot_now()
         for name, contest in list(self._all.items()):
             lease = contest.lease
-            if contest.waiting or contest.holder or contest.task:
+            if not contest.idle:
                 continue
             if lease.phase is not Phase.FOLLOWER or now < contest.watched_until:
                 continue
@@ -337,6 +343,8 @@ class Contests:
             self._away_since = 0.0
         for contest in self._all.values():
             contest.stir.set()
+            if contest.named.is_lock and contest.idle and contest.named.names_us():
+                self._later(contest.named.give_back())
         self._forget_idle()
 
     def watch_loops(self) -> None:

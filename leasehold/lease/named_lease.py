@@ -137,6 +137,23 @@ class NamedLease:
         return deleted
 
     # -- losing and resigning --------------------------------------------------------------------
+    def names_us(self) -> bool:
+        """Return whether the row names this process, which does not believe that it holds it: an
+        answer was lost, or nobody wanted the lease that one bid should have passed to the next."""
+        seen = self.lease.watch.seen
+        return (
+            self.lease.phase is Phase.FOLLOWER and seen is not None and seen.node == self.lease.me
+        )
+
+    async def give_back(self) -> None:
+        """Free a row that names us. If it changes meanwhile, nothing happens."""
+        if not self.names_us() or (seen := self.lease.watch.seen) is None:
+            return
+        with suppress(errors.LeaseholdError):  # tried again after the next heartbeat
+            async with self._turn() as store:
+                term = Term(self.name, seen.token)
+                await store.resign(term, self.lease.me, self._context.timings.call_timeout)
+
     def report_lost(self) -> None:
         """Report the loss once for each term."""
         term, why = self.lease.token, self.lease.why_down

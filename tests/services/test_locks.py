@@ -181,6 +181,31 @@ async def test_a_server_that_is_read_only_for_a_while_refuses_nobody_who_waits(d
         await lock.release()
 
 
+async def test_a_lock_that_one_bid_should_have_passed_to_the_next_is_free_if_that_one_gives_up(
+    database,
+):
+    app = database.app()
+    first = app.lock("x")
+    async with app.lock("another"):  # else the process leaves when nobody waits any more
+        await first.acquire()
+        async with await psycopg.AsyncConnection.connect(database.dsn) as user:
+            # a transaction that verified the old token is still open
+            await user.execute("select 1 from leasehold.fence where name = 'lock:x' for share")
+            second = asyncio.create_task(app.lock("x").acquire())
+            await until_async(lambda: waiting(app, "lock:x") == 1)
+            await first.release()
+            waits = (
+                "select 1 from pg_stat_activity where datname = current_database()"
+                " and application_name = 'leasehold lease' and wait_event_type = 'Lock'"
+            )
+            await until_async(lambda: database.sql(waits), what="its attempt")
+            await until_async(lambda: _none(database, waits), what="its pause", every=0.005)
+            second.cancel()
+            await asyncio.wait([second])
+        free = "select 1 from leasehold.leader where name = 'lock:x' and node is null"
+        await until_async(lambda: database.sql(free))
+
+
 # -- not waiting, and giving up --------------------------------------------------------------------
 async def test_a_wait_with_a_limit_ends_and_leaves_nothing_behind(database):
     one, two = database.app(), database.app()

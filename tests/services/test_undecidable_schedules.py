@@ -51,6 +51,20 @@ where s.name = 'fine'
 """
 TICKS = "select 1 from leasehold.tick where schedule like %s and state = 'fired'"
 
+MANY = """
+insert into leasehold.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
+                                release, next_at, updated_at)
+select app, 'many' || n, '{"kind": "every", "seconds": 86400, "anchor": "2026-01-01T00:00:00Z"}',
+       described, task_name, job, 'latest', 1e6, release, date_trunc('day', now()), now()
+from leasehold.schedule, generate_series(1, 400) n where name = 'fine'
+"""
+SLOW = """
+create function slow() returns trigger language plpgsql as $$
+begin perform pg_sleep(0.01); return new; end $$;
+create trigger slow before insert on leasehold.tick for each row execute function public.slow()
+"""
+"""So 400 ticks take four seconds."""
+
 BEHIND = """
 insert into leasehold.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
                                 release, high_water, next_at, updated_at)
@@ -172,3 +186,20 @@ async def test_what_an_outage_left_is_fired_a_batch_at_a_time_with_the_others(da
     most = Limits().batch_rows
     assert most // 7 * 6 <= max(sizes) <= most
     assert with_fine[0], "it waited"
+
+
+async def test_schedules_fire_in_smaller_numbers_if_all_at_once_take_too_long(database):
+    await database.sql(SLOW)
+    app = database.app(call_timeout=1)
+
+    @app.task(name="fine")
+    async def fine() -> None: ...
+
+    await database.sql(FINE)
+    await database.sql(MANY)
+
+    async def all_fired() -> bool:
+        return len(await database.sql(TICKS, "many%")) == 400
+
+    async with app.node():
+        await until_async(all_fired, 60, "400 ticks")

@@ -1,4 +1,4 @@
--- Count the jobs that finished in each whole minute, from a minute before "since" and for at most half an hour, up to
+-- Count the jobs that finished in each whole minute, from a minute before "since" and for at most five minutes, up to
 -- ten seconds behind the clock; nothing if no minute has ended since. Counting a minute again gives the same rows, so
 -- two leaders may do it at once. The answer is the time up to which it counted.
 -- Each class of durations is a fifth wider than the one before, from 1 ms: see model/history.py. Their bounds are in an
@@ -18,7 +18,7 @@ with bound as materialized (
     from clock c
 ), part as materialized (
     select case when high > coalesce(%(since)s::timestamptz, low) then low else high end as low,
-           least(high, low + interval '31 minutes') as high
+           least(high, low + interval '6 minutes') as high
     from span
 ), classed as materialized (
     select date_trunc('minute', d.finished_at) as at, d.queue, d.task_name, d.state,
