@@ -184,8 +184,8 @@ async def test_history_counted_again_is_the_same_and_takes_in_what_came_late(wor
 
 async def test_history_catches_up_in_bounded_steps(world: World):
     store = world.a.store
-    assert await store.roll_up(at(0), at(7200)) == at(1800)
-    assert await store.roll_up(at(1800), at(7200)) == at(3600)
+    assert await store.roll_up(at(0), at(7200)) == at(300)
+    assert await store.roll_up(at(300), at(7200)) == at(600)
 
 
 async def test_old_history_goes(world: World):

@@ -38,6 +38,12 @@ class Database:
         ]
 
 
+def waiting(app: App, name: str) -> int:
+    light = app.desk._light
+    contest = light.guard.contests._all.get(name) if light else None
+    return len(contest.waiting) if contest else 0
+
+
 @asynccontextmanager
 async def several_apps(dsn: str, direct_dsn: str) -> AsyncIterator[Database]:
     await migrate.apply(Settings(dsn=direct_dsn))

@@ -19,7 +19,7 @@ from leasehold.env import ASSIGNED_NODE, _taken, assigned_node_id
 from leasehold.errors import ConfigError, LockNotAcquired, LostLease, Unavailable, WrongDsn
 from leasehold.pg.schema import migrate
 from leasehold.tuning import Tuning
-from tests.services.several import TIMES, Database, W, several_apps
+from tests.services.several import TIMES, Database, W, several_apps, waiting
 from tests.support.wait import BUSY_SECONDS, forever, until_async
 
 
@@ -34,12 +34,6 @@ def statements(app: App) -> int:
     light = app.desk._light
     store: Any = light.guard.contests._store if light else None
     return store.statements if store else 0
-
-
-def waiting(app: App, name: str) -> int:
-    light = app.desk._light
-    contest = light.guard.contests._all.get(name) if light else None
-    return len(contest.waiting) if contest else 0
 
 
 # -- one holder ------------------------------------------------------------------------------------
@@ -153,57 +147,6 @@ async def test_a_place_that_stayed_behind_is_given_up_when_its_turn_comes(databa
                 " where name = 'lock:another'"
             )
         await until_async(lambda: _none(database, "select 1 from leasehold.bid"), 30)
-
-
-async def test_a_server_that_is_read_only_for_a_while_refuses_nobody_who_waits(database):
-    """As the old primary, or a standby that is not yet promoted, during a failover."""
-    app = database.app()
-    [(name,)] = await database.sql("select current_database()")
-    sessions = "select sessions from pg_stat_database where datname = current_database()"
-    end = (
-        "select pg_terminate_backend(pid) from pg_stat_activity"
-        " where datname = current_database() and application_name = 'leasehold lease'"
-    )
-    async with app.lock("x"):
-        await database.sql(f'alter database "{name}" set default_transaction_read_only = on')
-        await database.sql(end)
-        [(before,)] = await database.sql(sessions)
-        lock = app.lock("y")
-        acquiring = asyncio.create_task(lock.acquire())
-
-        async def tried() -> bool:
-            return acquiring.done() or (await database.sql(sessions))[0][0] > before + 1
-
-        await until_async(tried)
-        assert not acquiring.done()
-        await database.sql(f'alter database "{name}" reset default_transaction_read_only')
-        await acquiring
-        await lock.release()
-
-
-async def test_a_lock_that_one_bid_should_have_passed_to_the_next_is_free_if_that_one_gives_up(
-    database,
-):
-    app = database.app()
-    first = app.lock("x")
-    async with app.lock("another"):  # else the process leaves when nobody waits any more
-        await first.acquire()
-        async with await psycopg.AsyncConnection.connect(database.dsn) as user:
-            # a transaction that verified the old token is still open
-            await user.execute("select 1 from leasehold.fence where name = 'lock:x' for share")
-            second = asyncio.create_task(app.lock("x").acquire())
-            await until_async(lambda: waiting(app, "lock:x") == 1)
-            await first.release()
-            waits = (
-                "select 1 from pg_stat_activity where datname = current_database()"
-                " and application_name = 'leasehold lease' and wait_event_type = 'Lock'"
-            )
-            await until_async(lambda: database.sql(waits), what="its attempt")
-            await until_async(lambda: _none(database, waits), what="its pause", every=0.005)
-            second.cancel()
-            await asyncio.wait([second])
-        free = "select 1 from leasehold.leader where name = 'lock:x' and node is null"
-        await until_async(lambda: database.sql(free))
 
 
 # -- not waiting, and giving up --------------------------------------------------------------------

@@ -107,7 +107,7 @@ class SimDashboards(ControlOperations):
         newest = max((key[0] for key in db.history), default=None)
         start = since or newest or moment - timedelta(hours=1)
         low = max(_minute(start - _MINUTE), _minute(moment) - timedelta(days=1))
-        high = min(_minute(moment - timedelta(seconds=10)), low + 31 * _MINUTE)
+        high = min(_minute(moment - timedelta(seconds=10)), low + 6 * _MINUTE)
         if since and high <= since:
             return max(high, low)
         counted: dict[Key, dict[str, Any]] = {}
