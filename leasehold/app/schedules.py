@@ -145,8 +145,10 @@ class StoredSchedules:
         """Run the job of a schedule for each of its moments from ``start`` until before ``end``
         that did not fire: because it was missed, or because the schedule did not exist yet.
         ``ctx.scheduled_for`` is the moment. Return these moments. Both are datetimes with a time
-        zone, and ``end`` must have passed. Raises BadSchedule, also for more than 10,000 moments,
-        and for a ``start`` of which the ledger has been deleted (``Retention(ticks_days=…)``)."""
+        zone, and ``end`` must have passed. Moments that the leader has not decided yet are left to
+        it. Raises BadSchedule, also for more than 10,000 moments, for undecided moments of a paused
+        schedule, and for a ``start`` of which the ledger has been deleted
+        (``Retention(ticks_days=…)``)."""
         store = await self._app.store()
         return await backfill(store, self._app.env, self._name, name, start, end)
 

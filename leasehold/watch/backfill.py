@@ -16,7 +16,8 @@ async def backfill(
     store: Store, env: Env, app: str, name: str, start: datetime, end: datetime
 ) -> list[datetime]:
     """Enqueue a job for each moment from ``start`` until before ``end`` that did not fire. Return
-    these moments. Raises BadSchedule."""
+    these moments. Moments that the leader has not decided yet are left to it. Raises
+    BadSchedule."""
     schedule, now = await store.get_schedule(app, name), env.due_now()
     if schedule is None:
         raise no_such_schedule(name)
@@ -34,6 +35,15 @@ async def backfill(
         raise BadSchedule(
             "end must be in the past", got=end.isoformat(), do="End at the present time or earlier"
         )
+    undecided = schedule.next_at
+    if undecided is not None and undecided < end:
+        if schedule.paused:
+            raise BadSchedule(
+                f"the schedule is paused, and its moments from {undecided.isoformat()} are undecided",
+                got=end.isoformat(),
+                do="Resume it first, so that the leader decides them, or end at that moment",
+            )
+        end = undecided
     spec = Spec.from_json(schedule.spec)
     wanted = takewhile(lambda moment: moment < end, spec.after(start - start.resolution))
     moments = list(islice(wanted, Tuning.backfill_ticks + 1))

@@ -329,3 +329,32 @@ async def test_a_backfill_leaves_a_stretch_that_the_leader_records_meanwhile(
     assert await filled == []
     assert await sql("select fire_at, until from leasehold.tick") == [tuple(hours)]
     assert await shop.schedules.backfill("r", hours[0], end) == hours[:1]
+
+
+async def test_a_backfill_leaves_undecided_moments_to_the_leader_whose_ledger_is_complete(
+    migrated: str, shop: App, sql: Any
+) -> None:
+    """Otherwise a missed stretch that begins with a backfilled moment would not be recorded."""
+    await shop.schedules.put(
+        "r", "report", cron="* * * * *", missed="skip", arguments={"customer": 1}
+    )
+    minute = NOW.replace(second=0, microsecond=0)
+    first, hour = minute - timedelta(hours=9), timedelta(hours=1)
+    await sql(f"update leasehold.schedule set next_at = '{first.isoformat()}'")
+    assert len(await shop.schedules.backfill("r", first - hour, NOW)) == 60
+    await shop.schedules.pause("r")
+    with pytest.raises(BadSchedule, match="Resume it first"):
+        await shop.schedules.backfill("r", first - hour, first + hour)
+    assert await shop.schedules.backfill("r", first - hour, first) == []
+    await shop.schedules.resume("r")
+    async with shop.node():
+
+        async def decided() -> bool:
+            stored = await shop.schedules.get("r")
+            return bool(stored.next_at and stored.next_at > NOW)
+
+        await until_async(decided, 60, "the leader to decide the moments")
+    missed = "select min(fire_at), max(coalesce(until, fire_at)) from leasehold.tick where state = 'missed'"
+    [(begin, end)] = await sql(missed)
+    assert begin == first and end >= minute - timedelta(minutes=1)
+    assert len(await shop.schedules.backfill("r", first, first + hour)) == 60

@@ -237,6 +237,8 @@ class SimSchedules(ScheduleStore):
             deleted = db.ledger_begin is not None and at <= db.ledger_begin
             if row is None or deleted or (old and old.state != "missed"):
                 continue
+            if row.next_at is not None and at >= row.next_at:
+                continue  # the leader decides it
             if old and old.until and after and after <= old.until:
                 until = old.until if after < old.until else None
                 rest = TickRow(until, "missed", None, old.term, old.decided_at)

@@ -1,8 +1,9 @@
 -- Enqueue jobs for earlier moments of a schedule that did not fire: those without an entry in the ledger, and missed
--- ones. The key of the ledger keeps a moment single, also against the leader and another backfill. If a missed stretch
--- begins with one of the moments, it is shortened to begin with "after", the schedule's next moment. The jobs are
--- due now, as they have not waited since the moment. Deadlines that count from the moment count from now, because a
--- moment of the past has missed them already.
+-- ones. The key of the ledger keeps a moment single, also against the leader and another backfill. Moments that the
+-- leader has yet to decide are left to it: it would lose a missed stretch that begins with a moment of the ledger. If a
+-- missed stretch begins with one of the moments, it is shortened to begin with "after", the schedule's next moment. The
+-- jobs are due now, as they have not waited since the moment. Deadlines that count from the moment count from now,
+-- because a moment of the past has missed them already.
 -- edge: new -> available
 -- locks: inserts, and ledger rows
 -- index: schedule_pkey, tick_pkey, job_pkey; a scan of ledger_begin
@@ -16,7 +17,7 @@ with stretch as materialized (
     insert into leasehold.tick as t (app, schedule, fire_at, state, job_id, decided_at)
     select s.app, s.name, m.at, 'fired', m.job, coalesce(%(now)s::timestamptz, now())
     from leasehold.schedule s, unnest(%(moments)s::timestamptz[], %(jobs)s::uuid[]) as m (at, job)
-    where s.app = %(app)s and s.name = %(name)s
+    where s.app = %(app)s and s.name = %(name)s and (s.next_at is null or m.at < s.next_at)
       and not exists (select 1 from leasehold.ledger_begin b where m.at <= b.at)
       and (select count(*) from stretch) >= 0  -- read the stretch before its row changes
     on conflict (app, schedule, fire_at) do update
