@@ -36,9 +36,9 @@ class StandingDeadline:
 
     async def met(self, *, on: Any = None) -> bool:
         """Record that the promise is kept. Return False if the deadline was already breached, so
-        that its callback runs, or cancelled. ``on`` is your connection or session: the deadline is
-        then met if its transaction commits. Raises DeadlineNotFound, WrongConnection, or
-        Unavailable."""
+        that its callback runs, or cancelled. If it has several levels, the one that is due last
+        counts. ``on`` is your connection or session: the deadline is then met if its transaction
+        commits. Raises DeadlineNotFound, WrongConnection, or Unavailable."""
         return await self._end("met", on) == "met"
 
     async def cancel(self, *, on: Any = None) -> bool:

@@ -48,7 +48,7 @@ class DeadlineStore(Operations):
     @operation("deadline/end")
     async def end_deadline(self, deadline: UUID, verdict: str, now: Now) -> str | None:
         """End a deadline without a job as ``met`` or ``cancelled``, unless it has ended. Return the
-        state of its last level, or None if there is no such deadline."""
+        state of the level that is due last, or None if there is no such deadline."""
 
     @operation("deadline/find")
     async def find_deadline(self, name: str) -> UUID | None:

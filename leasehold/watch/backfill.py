@@ -39,7 +39,7 @@ async def backfill(
     if undecided is not None and undecided < end:
         if schedule.paused:
             raise BadSchedule(
-                f"the schedule is paused, and its moments from {undecided.isoformat()} are undecided",
+                f"the moments of this paused schedule from {undecided.isoformat()} are undecided",
                 got=end.isoformat(),
                 do="Resume it first, so that the leader decides them, or end at that moment",
             )

@@ -433,6 +433,16 @@ async def test_levels_of_one_that_stands_alone_end_together(world: World):
     assert await states(world) == ["breached", "met"]
 
 
+@pytest.mark.parametrize("seconds", [(60, 90), (90, 60)])
+async def test_the_level_that_is_due_last_says_whether_one_that_stands_alone_was_kept(
+    world: World, seconds: tuple[int, int]
+):
+    deadline, _ = await arm(world, "books", *map(level, seconds))
+    world.now = at(61)
+    await sweep(world)
+    assert await world.b.store.end_deadline(deadline, "met", world.now) == "met"
+
+
 # -- for people ------------------------------------------------------------------------------------
 async def test_a_breach_whose_callback_nobody_knows_is_told(world: World):
     await world.enqueue(deadline=(level(60),))

@@ -259,3 +259,16 @@ async def test_people_see_them_and_status_names_a_breach_that_nobody_handles(
         )
         problems = await (await app.inspect()).problems()
         assert "breach_unhandled" not in [p.kind for p in problems]
+
+
+async def test_old_run_times_are_deleted_in_batches(app: App, sql: Any):
+    insert = """
+        insert into leasehold.run_time (task_name, ended_at, job_id, seconds)
+        select task, now() - make_interval(secs => n / 2), gen_random_uuid(), n
+        from generate_series(1, 1006) n, unnest(array['often', 'seldom']) task
+        where task = 'often' or n <= 900"""
+    await sql(insert)
+    store = await app.store()
+    assert [await store.prune_deadlines(7, 4, None) for _ in range(3)] == [4, 2, 0]
+    left = "select task_name, count(*), max(seconds) from leasehold.run_time group by 1 order by 1"
+    assert await sql(left) == [("often", 1000, 1000), ("seldom", 900, 900)]

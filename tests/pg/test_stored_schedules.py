@@ -354,7 +354,8 @@ async def test_a_backfill_leaves_undecided_moments_to_the_leader_whose_ledger_is
             return bool(stored.next_at and stored.next_at > NOW)
 
         await until_async(decided, 60, "the leader to decide the moments")
-    missed = "select min(fire_at), max(coalesce(until, fire_at)) from leasehold.tick where state = 'missed'"
-    [(begin, end)] = await sql(missed)
+    [(begin, end)] = await sql("""
+        select min(fire_at), max(coalesce(until, fire_at)) from leasehold.tick
+        where state = 'missed'""")
     assert begin == first and end >= minute - timedelta(minutes=1)
     assert len(await shop.schedules.backfill("r", first, first + hour)) == 60

@@ -106,7 +106,7 @@ class SimDeadlines(DeadlineStore):
             if row.state == "armed":
                 row.state, row.closed_at = verdict, self.db.at(now)
                 tell_late(self.db, row)
-        return max(rows, key=lambda row: row.level).state if rows else None
+        return max(rows, key=lambda row: (row.due_at, row.level)).state if rows else None
 
     async def find_deadline(self, name: str) -> UUID | None:
         rows = [r for r in self.db.deadlines.values() if r.name == name and not r.of_job]

@@ -13,11 +13,12 @@ with old as (
     delete from leasehold.deadline d using old where d.id = old.id and d.level = old.level returning 1
 ), runs as (
     delete from leasehold.run_time r using (
-        select t.task_name, k.ended_at
-        from (select distinct task_name from leasehold.run_time) t
-        cross join lateral (select x.ended_at from leasehold.run_time x where x.task_name = t.task_name
-                            order by x.ended_at desc offset 1000 limit 1) k) past
-    where r.task_name = past.task_name and r.ended_at <= past.ended_at
+        select past.* from (select distinct task_name from leasehold.run_time) t
+        cross join lateral (select x.task_name, x.ended_at, x.job_id from leasehold.run_time x
+                            where x.task_name = t.task_name
+                            order by x.ended_at desc, x.job_id desc offset 1000 limit %(limit)s) past
+        limit %(limit)s) past
+    where (r.task_name, r.ended_at, r.job_id) = (past.task_name, past.ended_at, past.job_id)
     returning 1
 )
 select (select count(*) from gone) + (select count(*) from runs)

@@ -909,7 +909,7 @@ begin
         perform leasehold.deadline_tell_late(of_id, clock);
     end if;
     return (select d.state from leasehold.deadline d
-            where d.id = of_id and not d.of_job order by d.level desc limit 1);
+            where d.id = of_id and not d.of_job order by d.due_at desc, d.level desc limit 1);
 end $$;
 
 -- ---- Events ---------------------------------------------------------------------------------
