@@ -105,6 +105,22 @@ async def test_a_rescue_does_not_read_the_jobs_that_wait(
     assert "job_ready" in lost and "Seq Scan on job" not in lost, plan
 
 
+async def test_running_jobs_are_listed_without_reading_the_jobs_that_wait(
+    bench: Bench, sql: Any, stale: list[tuple[UUID, int]]
+) -> None:
+    await sql(READY.replace("2000", "40000"))
+    wanted = {name: None for name in ("queue", "task", "nodes", "tag")}
+    params = {**wanted, "state": "running", "paths": [], "values": [], "limit": 1000}
+    cursor = await bench.user.execute(statement("job/list", "leasehold"), params)
+    assert len(await cursor.fetchall()) == len(stale)
+    cursor = await bench.user.execute(
+        "select seq_tup_read + idx_tup_fetch from pg_stat_xact_user_tables"
+        " where relid = 'leasehold.job'::regclass"
+    )
+    [(read,)] = await cursor.fetchall()
+    assert read < 15_000, "a claim notes how far it went ten thousand seats ahead"
+
+
 @pytest.mark.parametrize("name", ["ack", "ack_completed"])
 async def test_the_outcome_of_one_job_is_not_planned_each_time(
     migrated: str, sql: Any, name: str
