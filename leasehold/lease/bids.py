@@ -12,7 +12,7 @@ from enum import Enum
 from leasehold import own_tasks
 from leasehold.env import Env
 from leasehold.lease.membership import Membership
-from leasehold.model.lease import Lease
+from leasehold.model.lease import Lease, Seen
 from leasehold.model.moments import Duration, checked_timeout
 
 
@@ -109,6 +109,8 @@ class Bid:
         self.patience = patience
         self.has_body = has_body
         self.loop = loop
+        self.first_seen: Seen | None = None
+        """The first row that was read since the user asked."""
         self.token = 0
         self.vacant_since = 0.0
         """When the last holder gave the lease up or last renewed it, by the boot clock."""

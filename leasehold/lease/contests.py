@@ -132,7 +132,7 @@ class Contests:
             bid.refuse()
             return
         contest.waiting.append(bid)
-        contest.look, contest.named.first_seen = True, None
+        contest.look = True
         self._compete(contest)
 
     def done(self, bid: Bid) -> None:
@@ -267,6 +267,8 @@ class Contests:
                 named.our_turn = found.first in (None, lease.me)
                 lease.timeline.settled = max(found.settled, lease.timeline.settled)
                 named.observe(found.seen, self._env.boot_now())
+                for bid in contest.waiting:
+                    bid.first_seen = bid.first_seen or found.seen
                 return
             await named.remake()
 
@@ -275,10 +277,10 @@ class Contests:
         contest.bidding = contest.resigning = False
         self._poke()
         lease, seen = contest.lease, replaced.seen
-        vacant = seen is not None and seen.node is None and seen == contest.named.first_seen
         while contest.waiting:
             bid = contest.waiting.popleft()
-            bid.vacant_since, bid.found_vacant = replaced.since, vacant
+            bid.vacant_since = replaced.since
+            bid.found_vacant = seen is not None and seen.node is None and seen == bid.first_seen
             if bid.grant(lease.token or 0, lease, self._context.membership()):
                 contest.holder = bid
                 self._turn_away(contest)
@@ -289,11 +291,10 @@ class Contests:
 
     def _turn_away(self, contest: Contest, error: Exception | None = None) -> None:
         """Refuse bids that do not want to wait, once it is clear that they would have to."""
-        seen, before = contest.lease.watch.seen, contest.named.first_seen
-        alive = contest.holder is not None or (
-            seen is not None and seen.node is not None and seen != before
-        )
+        seen = contest.lease.watch.seen
         for bid in [b for b in contest.waiting if b.patience is not Patience.WAIT]:
+            renewed = seen is not None and seen.node is not None and seen != bid.first_seen
+            alive = contest.holder is not None or (bid.first_seen is not None and renewed)
             if bid.patience is Patience.TRY or alive or error:
                 contest.waiting.remove(bid)
                 bid.refuse(error)

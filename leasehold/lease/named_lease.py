@@ -43,8 +43,6 @@ class NamedLease:
         self.is_lock = name.startswith(LOCK_PREFIX)
         self.our_turn = False
         """This process is the first in the lock's queue."""
-        self.first_seen: Seen | None = None
-        """The first row that was read since a user last asked."""
         self._context = context
         self._turn = turn
         self._told_of: int | None = None
@@ -81,7 +79,6 @@ class NamedLease:
         elif lease.watch.seen != seen:
             lease.jitter = timings.jitter * self._context.env.rng.random()
         lease.observe(seen, received_at)
-        self.first_seen = self.first_seen or seen
 
     def answered(self, term: Term, renewed: bool, sent_at: float, received_at: float) -> None:
         """Record whether a heartbeat renewed the term."""

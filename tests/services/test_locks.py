@@ -243,6 +243,22 @@ async def test_what_the_database_refuses_is_told(direct_dsn):
         App(direct_dsn).lock("x", timeout=-1)
 
 
+async def test_one_who_asks_is_answered_while_others_of_its_process_keep_asking(database):
+    """Each asks whether the holder is alive, and must not make the others ask again."""
+    held = database.app().lock("x")
+    await held.acquire()
+    app = database.app()
+    first = asyncio.ensure_future(app.lock("x").try_acquire(sure=True))
+    others = []
+    async with asyncio.timeout(60):
+        while not first.done():
+            others.append(asyncio.ensure_future(app.lock("x").try_acquire(sure=True)))
+            await asyncio.sleep(TIMES.renew / 20)
+    assert not await first
+    await held.release()
+    await asyncio.gather(*others)
+
+
 # -- losing ----------------------------------------------------------------------------------------
 async def test_a_lock_that_is_lost_cancels_its_block_which_raises(database):
     app = database.app()
