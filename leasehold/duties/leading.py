@@ -161,13 +161,14 @@ class Periodic(Service):
 
     async def tick(self, now: datetime | None) -> float:
         without = self._left_out()
-        due = await self._store.due_schedules(self._app, self._batch.now, now, without)
+        most = max(self._batch.now, 2)  # one that is behind, and one that is on time
+        due = await self._store.due_schedules(self._app, most, now, without)
         present = {s.name for s in due} | {s.name for s in without}  # others have been deleted
         self._undecidable = {n: bad for n, bad in self._undecidable.items() if n in present}
         if due:
             # A fair share for each: after an outage one schedule may have thousands of ticks, which
             # must not exceed the statement's time or delay the schedules that are on time.
-            share = max(Tuning.schedule_ticks, self._limits.batch_rows // len(due))
+            share = max(Tuning.schedule_ticks, self._batch.now // len(due))
             plans, began = [], self._env.boot_now()
             for schedule in due:
                 if plan := self._try_to_decide(schedule, share):

@@ -192,14 +192,15 @@ class Contests:
         except (errors.Unavailable, errors.ReadOnlyServer) as error:  # a failover may be going on
             contest.look = True
             self._turn_away(contest, error)
+            self._keep_watching(contest)
             # it may have waited for a transaction that holds the fence: let other names try
-            waited = isinstance(error, errors.Conflict) or getattr(error, "sent", False)
-            if waited:  # an attempt without an answer may still succeed
-                contest.watched_until = self._env.boot_now() + 2 * wait_seconds(self._timings.lease)
-            pause = self._timings.renew if waited else self._timings.retry
+            pause = self._timings.renew if getattr(error, "sent", False) else self._timings.retry
+            if isinstance(error, errors.Conflict):
+                pause = min(self._timings.renew, Tuning.fence_pause_seconds)
         except errors.QueryFailed as error:  # an operator must fix it
             contest.look = True
             self._turn_away(contest, error)
+            self._keep_watching(contest)
             if not contest.complained:
                 contest.complained = True
                 self._emit("service_failed", service=contest.named.name, error=str(error))
@@ -213,6 +214,11 @@ class Contests:
             self._emit("service_failed", service="contests", error=errors.told(error))
             pause = self._timings.renew
         return self._env.jitter(pause, 0.25)
+
+    def _keep_watching(self, contest: Contest) -> None:
+        """A statement failed or got no answer: the row may name us, or come to, and must then be
+        freed."""
+        contest.watched_until = self._env.boot_now() + 2 * wait_seconds(self._timings.lease)
 
     async def _attempt(self, contest: Contest) -> float:
         named, lease = contest.named, contest.lease
@@ -439,7 +445,8 @@ class Contests:
             return  # done already
         contest.handovers = 0
         contest.look, contest.named.our_turn, contest.resigning = True, False, False
-        await contest.named.resign()
+        if not await contest.named.resign():
+            self._keep_watching(contest)
         self._compete(contest)
         self._forget_idle()
 

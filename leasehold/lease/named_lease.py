@@ -144,12 +144,8 @@ class NamedLease:
 
     async def give_back(self) -> None:
         """Free a row that names us. If it changes meanwhile, nothing happens."""
-        if not self.names_us() or (seen := self.lease.watch.seen) is None:
-            return
-        with suppress(errors.LeaseholdError):  # tried again after the next heartbeat
-            async with self._turn() as store:
-                term = Term(self.name, seen.token)
-                await store.resign(term, self.lease.me, self._context.timings.call_timeout)
+        if self.names_us() and (seen := self.lease.watch.seen) is not None:
+            await self._free(seen.token)  # tried again after the next heartbeat
 
     def report_lost(self) -> None:
         """Report the loss once for each term."""
@@ -167,14 +163,22 @@ class NamedLease:
         seconds = lease.believed_seconds(self._context.env.boot_now())
         emit(kind, name=self.name, term=lease.token, why=lease.why_down, seconds=seconds)
 
-    async def resign(self) -> None:
-        """Give up in the database a lease that is stepping down and under which nothing runs."""
-        lease = self.lease
-        term = Term(self.name, lease.token or 0)
+    async def resign(self) -> bool:
+        """Give up in the database a lease that is stepping down and under which nothing runs.
+        Return False if no answer came, so that the row may still name us."""
+        lease, token = self.lease, self.lease.token or 0
         if not self.is_lock:
             self._report_end("lease_resigned")
         lease.stopped()
         lease.watch.forget()
-        with suppress(errors.LeaseholdError):  # without an answer, the lease expires
+        return await self._free(token)
+
+    async def _free(self, token: int) -> bool:
+        """Free the row if it has that token and names us. Return False if no answer came."""
+        env, limit = self._context.env, self._context.timings.call_timeout
+        with suppress(errors.LeaseholdError):
             async with self._turn() as store:
-                await store.resign(term, lease.me, self._context.timings.call_timeout)
+                term = Term(self.name, token)
+                await store.resign(term, self.lease.me, limit, env.due_now())
+            return True
+        return False

@@ -190,7 +190,7 @@ class NodeStore(Operations):
         """Compare and swap. Return the new term, or None if the row was not as ``seen``."""
 
     @operation("leader/resign")
-    async def resign(self, term: Term, node: UUID, timeout: float) -> bool: ...
+    async def resign(self, term: Term, node: UUID, timeout: float, now: Now) -> bool: ...
 
     @operation("bid/place")
     async def place_bid(

@@ -102,7 +102,7 @@ def statement_offences(sql: str) -> list[str]:
 # -- clocks ----------------------------------------------------------------------------------
 _GIVEN_NOW = re.compile(
     r"coalesce\(\s*(?:%\(now\)s\s*(?:::\s*timestamptz\s*)?|cast\(%\(now\)s as timestamptz\)),"
-    r"\s*(?:now|clock_timestamp)\s*\(\s*\)\s*\)",
+    r"\s*(?:now|clock_timestamp|statement_timestamp)\s*\(\s*\)\s*\)",
     re.IGNORECASE,
 )
 _CLOCK = re.compile(

@@ -75,14 +75,27 @@ async def test_a_process_that_renews_nothing_is_passed_over_before_anybody_decla
 async def test_who_releases_tells_the_first_in_the_queue_and_nobody_if_nobody_waits(world: World):
     await world.a.store.ensure_election(LOCK, LEASE)
     await world.heard()
-    assert await world.a.store.resign(await take(world.a), world.a.id, 10.0)
+    assert await world.a.store.resign(await take(world.a), world.a.id, 10.0, world.now)
     assert await world.heard() == []
     term = await take(world.a)
     await look(world.b, wait=True)
-    assert await world.a.store.resign(term, world.a.id, 10.0)
+    assert await world.a.store.resign(term, world.a.id, 10.0, world.now)
     seen = (await look(world.b)).seen
     assert await world.heard() == [f"l:{world.b.id} {seen.token} {seen.seq} {LOCK}"]
     assert seen.node is None
+
+
+async def test_who_releases_passes_over_a_process_that_renews_nothing(world: World):
+    await world.a.store.ensure_election(LOCK, LEASE)
+    term = await take(world.a)
+    for waits in (world.b, world.a):
+        await look(waits, wait=True)
+    world.now += timedelta(seconds=2 * LEASE + 1)
+    await world.a.beat()
+    await world.heard()
+    assert await world.a.store.resign(term, world.a.id, 10.0, world.now)
+    seen = (await look(world.a)).seen
+    assert await world.heard() == [f"l:{world.a.id} {seen.token} {seen.seq} {LOCK}"]
 
 
 async def test_of_a_lock_the_newest_term_is_kept_and_of_an_election_each(world: World):

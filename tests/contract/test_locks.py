@@ -34,7 +34,7 @@ async def test_a_lease_is_among_the_locks_while_somebody_holds_it(world: World) 
     assert row.client == world.a.identity.worker_id and row.since == world.now
     assert (row.pid, row.query, row.job_id, row.lock_key) == (None,) * 4
     assert row.mode == "leader"
-    assert await world.a.store.resign(term, world.a.id, 10.0)
+    assert await world.a.store.resign(term, world.a.id, 10.0, world.now)
     assert [row for row in await world.a.store.locks(100) if row.locktype == "lease"] == []
 
 

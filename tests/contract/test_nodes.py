@@ -145,10 +145,10 @@ async def test_who_resigns_names_its_term_and_others_are_told(world: World):
     term = await world.a.lead()
     await world.heard()
     store = world.a.store
-    assert not await store.resign(term, world.b.id, 10.0)
-    assert not await store.resign(Term(ELECTION, term.token + 1), world.a.id, 10.0)
-    assert await store.resign(term, world.a.id, 10.0)
-    assert not await store.resign(term, world.a.id, 10.0)
+    assert not await store.resign(term, world.b.id, 10.0, world.now)
+    assert not await store.resign(Term(ELECTION, term.token + 1), world.a.id, 10.0, world.now)
+    assert await store.resign(term, world.a.id, 10.0, world.now)
+    assert not await store.resign(term, world.a.id, 10.0, world.now)
     assert (await world.b.see()).node is None
     assert await world.heard() == [f"e:{ELECTION}"]
 

@@ -17,6 +17,7 @@ from leasehold import App, Cancel, Context, Discard, SyncContext
 from leasehold.errors import JobFailed, LostClaim
 from leasehold.model.backoff import Backoff
 from leasehold.model.states import State
+from tests.pg.bench import Bench
 from tests.pg.drivers import ALL, SYNC, Open, done
 from tests.support.wait import forever, until_async
 
@@ -219,6 +220,17 @@ async def test_a_job_has_run_until_it_is_completed_not_until_its_transaction_beg
         await job.wait(10)
     record = await job.get()
     assert record.completed_at is not None and record.completed_at > worked[0][0]
+
+
+async def test_a_job_has_run_no_longer_because_its_outcome_was_written_among_many(
+    bench: Bench, sql: Sql
+) -> None:
+    for _ in range(300):
+        await bench.enqueue()
+    jobs = await bench.claim(300)
+    await bench.ack(*jobs)
+    ran = "select distinct extract(epoch from finished_at - started_at) from leasehold.job_done"
+    assert [float(seconds) for (seconds,) in await sql(ran)] == [0.1]
 
 
 async def test_an_error_after_the_completion_was_rolled_back_is_the_reason(

@@ -44,7 +44,7 @@ async def test_each_lease_event_is_a_count_of_its_own(app: App, two: Two, sql: S
     assert await b.acquire(seen) is None, "somebody was quicker"
     for _ in range(3):
         assert "default" in (await a.beat(term)).led
-    assert await a.store.resign(term, a.id, 10.0)
+    assert await a.store.resign(term, a.id, 10.0, None)
     await b.lead()
     await b.store.certify(b.id, 10.0)
     events = ("acquired", "renewed", "resigned", "expired", "contended")
@@ -59,7 +59,7 @@ async def test_leaderless_seconds_are_those_between_two_leases(app: App, two: Tw
     a, b = two.a, two.b
     term = await a.lead()
     assert await lease(app, "leaderless_seconds") == 0
-    await a.store.resign(term, a.id, 10.0)
+    await a.store.resign(term, a.id, 10.0, None)
     await sql("update leasehold.leader set vacated_at = vacated_at - interval '100 s'")
     assert 100 <= await lease(app, "leaderless_seconds") < 130, "nobody leads yet"
     await b.lead()

@@ -126,7 +126,7 @@ async def test_a_shared_begin_waits_for_a_transaction_that_commits_late(
     assert await shared(sql) > seat
 
 
-async def test_a_worker_that_does_not_take_all_tasks_shares_no_begin(
+async def test_a_worker_that_does_not_take_all_tasks_shares_no_begin_beyond_a_job_it_passes_over(
     bench: Bench, waited: Worker, sql: Run
 ) -> None:
     job = await bench.enqueue(task="unheard-of")
@@ -137,6 +137,8 @@ async def test_a_worker_that_does_not_take_all_tasks_shares_no_begin(
     await waited.rounds()
     assert await shared(sql) <= seat
     assert await Worker(bench, sql).ids() == [job]
+    await waited.rounds()
+    assert await shared(sql) > seat
 
 
 async def test_a_claim_that_may_be_rolled_back_with_an_earlier_one_tells_no_begin(

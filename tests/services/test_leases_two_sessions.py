@@ -132,7 +132,7 @@ async def test_a_resignation_frees_the_leadership_at_once_and_tells_the_candidat
     listener = await two.session()
     await listener.set_autocommit(True)
     await listener.execute("listen leasehold")
-    assert await two.a.store.resign(term, two.a.id, 5.0)
+    assert await two.a.store.resign(term, two.a.id, 5.0, None)
     notes = [note.payload async for note in listener.notifies(timeout=10, stop_after=1)]
     assert notes == ["e:default"]
     seen = await two.b.see()
@@ -144,7 +144,7 @@ async def test_a_late_resignation_of_an_old_term_changes_nothing(two):
     old = await two.a.lead()
     await two.a.lead()
     before = await two.sql(LEADER)
-    assert not await two.a.store.resign(old, two.a.id, 5.0)
+    assert not await two.a.store.resign(old, two.a.id, 5.0, None)
     assert await two.sql(LEADER) == before
 
 

@@ -71,3 +71,40 @@ async def test_a_lock_that_one_bid_should_have_passed_to_the_next_is_free_if_tha
             await asyncio.wait([second])
         free = "select 1 from leasehold.leader where name = 'lock:x' and node is null"
         await until_async(lambda: database.sql(free))
+
+
+REFUSE = """
+create function refuse() returns trigger language plpgsql as $$
+begin raise 'not now'; end $$;
+create trigger refuse before update on leasehold.{table} for each row
+when (new.{changed}) execute function refuse()
+"""
+FREE = "select 1 from leasehold.leader where name = 'lock:x' and node is null"
+
+
+async def test_a_lock_is_free_although_its_release_failed(database):
+    app = database.app()
+    async with app.lock("another"):
+        lock = app.lock("x")
+        await lock.acquire()
+        await database.sql(REFUSE.format(table="leader", changed="node is null"))
+        await lock.release()
+        assert not await database.sql(FREE)
+        await database.sql("drop function refuse cascade")
+        await until_async(lambda: database.sql(FREE))
+
+
+async def test_a_lock_is_free_if_the_next_of_its_process_could_not_have_it_and_gives_up(database):
+    app = database.app()
+    first = app.lock("x")
+    async with app.lock("another"):
+        await first.acquire()
+        second = asyncio.create_task(app.lock("x").acquire())
+        await until_async(lambda: waiting(app, "lock:x") == 1)
+        await database.sql(REFUSE.format(table="fence", changed="name = 'lock:x'"))
+        await first.release()
+        await until_async(lambda: database.events("service_failed"), what="its attempt")
+        second.cancel()
+        await asyncio.wait([second])
+        await database.sql("drop function refuse cascade")
+        await until_async(lambda: database.sql(FREE))

@@ -203,3 +203,25 @@ async def test_schedules_fire_in_smaller_numbers_if_all_at_once_take_too_long(da
 
     async with app.node():
         await until_async(all_fired, 60, "400 ticks")
+
+
+async def test_a_schedule_that_is_behind_fires_fewer_moments_if_all_take_too_long(database):
+    """Beside it, one that is on time fires too."""
+    await database.sql(SLOW)
+    app = database.app(call_timeout=1)
+
+    @app.task(name="fine")
+    async def fine() -> None: ...
+
+    await database.sql(FINE)
+    await database.sql(BEHIND)
+    await database.sql("delete from leasehold.schedule where name not in ('fine', 'behind1')")
+
+    async def all_fired() -> bool:
+        return len(await database.sql(TICKS, "behind1")) >= 400
+
+    async with app.node():
+        await until_async(lambda: database.sql(TICKS, "behind1"), 60, "its first ticks")
+        assert len(await database.sql(TICKS, "behind1")) < 400
+        assert await database.sql(TICKS, "fine")
+        await until_async(all_fired, 60, "400 ticks")

@@ -79,8 +79,6 @@ class SimJobs(JobStore):
         """Do what ``leasehold.claim`` does, with what it is told of ``begins``."""
         db, queues = self.db, sorted(limits)
         settled, asks, ranges = begins.settled, begins.asks(), begins.ranges(queues)
-        if not_tasks:
-            settled = 0
         if begins.server != db.server:
             settled, asks = 0, True
             ranges = [r._replace(begin=0, shared=0) for r in ranges]
@@ -115,7 +113,9 @@ class SimJobs(JobStore):
                 if found == level and there[0].fresh and settled:
                     shared = db.share((queue, found))
                     begins.told(queue, Shared(found, shared, db.server))
-                    db.publish(shared, first, settled)
+                    waiting = (r for r in available if (r.queue, r.level) == (queue, found))
+                    passed = min(r.seat for r in waiting if r.seat >= db.sequences[shared])
+                    db.publish(shared, passed, settled)
                 free = [r for r in there if r.level == found and r.id not in db.locked]
                 taken = free[: wanted[queue]]
                 for row in taken:

@@ -267,14 +267,14 @@ class SimNodes(NodeStore):
         now = (row.node, row.token, row.seq, self.db.timeline)
         return now != (seen.node, seen.token, seen.seq, seen.timeline)
 
-    async def resign(self, term: Term, node: UUID, timeout: float) -> bool:
+    async def resign(self, term: Term, node: UUID, timeout: float, now: Now) -> bool:
         row = self.db.leaders.get(term.leader)
         if row is None or (row.node, row.token) != (node, term.token):
             return False
         row.node, row.seq = None, row.seq + 1
         if not term.leader.startswith("lock:"):
             self.db.notify(f"e:{term.leader}")
-        elif (first := self._first(term.leader)) is not None:
+        elif (first := self._first(term.leader, now)) is not None:
             self.db.notify(f"l:{first} {row.token} {row.seq} {term.leader}")
         return True
 
@@ -283,15 +283,14 @@ class SimNodes(NodeStore):
         row = self.db.nodes[node]
         return row.renewed_at > now - 2 * timedelta(seconds=row.lease_seconds)
 
-    def _first(self, name: str) -> UUID | None:
-        return next((node for lock, node in self.db.bids if lock == name), None)
+    def _first(self, name: str, now: Now) -> UUID | None:
+        at = self.db.at(now)
+        return next((b for lock, b in self.db.bids if lock == name and self._renewed(b, at)), None)
 
     async def place_bid(
         self, name: str, node: UUID, wait: bool, timeout: float, now: Now
     ) -> LockSeen | None:
-        lately = self.db.at(now)
-        alive = (b for lock, b in self.db.bids if lock == name and self._renewed(b, lately))
-        first = next(alive, None)
+        first = self._first(name, now)
         if wait and node in self.db.nodes and (name, node) not in self.db.bids:
             self.db.bids.append((name, node))
         if name not in self.db.leaders or name not in self.db.fences:

@@ -27,14 +27,15 @@ with held as materialized (
 ), gone as (
     delete from leasehold.job j using held h
     where j.ctid = h.at_row and h.over is not null
-    returning j.*, h.over as ended, coalesce(%(now)s::timestamptz, now()) - make_interval(secs => h.ran) as began, h.result,
+    returning j.*, h.over as ended,
+              coalesce(%(now)s::timestamptz, statement_timestamp()) - make_interval(secs => h.ran) as began, h.result,
               coalesce(h.error, j.last_error) as error, 0 as undone, 0 as crashed, h.ran, h.error as said, h.state as outcome
 ), {{job/_finish}}, back as (
     update leasehold.job j
     set ready = false, node = null, started_at = null, progress = null, progress_note = null,
         held_because = coalesce(h.held_because, h.state), last_error = coalesce(h.error, j.last_error),
         attempt = j.attempt - case when h.counts then 0 else 1 end,
-        run_at = coalesce(%(now)s::timestamptz, now()) + make_interval(secs => h.run_in)
+        run_at = coalesce(%(now)s::timestamptz, statement_timestamp()) + make_interval(secs => h.run_in)
     from held h
     where j.ctid = h.at_row and h.over is null
     returning j.id, h.token, h.attempt, h.node, h.ran, coalesce(h.held_because, h.state) as outcome, h.error
@@ -44,7 +45,7 @@ with held as materialized (
     from (select id, claim_token as token, attempt, node, ran, ended as outcome, said as error from gone
           where outcome <> 'completed'
           union all select * from back) t,
-         (select coalesce(%(now)s::timestamptz, now()) as clock) m
+         (select coalesce(%(now)s::timestamptz, statement_timestamp()) as clock) m
     on conflict do nothing
 )
 select a.id, (select j.id from leasehold.job j -- not EXISTS, which may read and hash all rows

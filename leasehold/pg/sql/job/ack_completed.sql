@@ -14,7 +14,8 @@ with held as materialized (
 ), gone as (
     delete from leasehold.job j using held h
     where j.ctid = h.at_row
-    returning j.*, 'completed' as ended, coalesce(%(now)s::timestamptz, now()) - make_interval(secs => h.ran) as began,
+    returning j.*, 'completed' as ended,
+              coalesce(%(now)s::timestamptz, statement_timestamp()) - make_interval(secs => h.ran) as began,
               h.result, j.last_error as error, 0 as undone, 0 as crashed
 ), {{job/_finish}}
 select a.id, (select j.id from leasehold.job j -- not EXISTS, which may read and hash all rows

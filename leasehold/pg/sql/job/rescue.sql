@@ -34,7 +34,7 @@ with levels as materialized (
     from lost
 ), {{job/_back}}, tries as (
     insert into leasehold.attempt (job_id, claim_token, attempt, node, started_at, ended_at, outcome, error)
-    select l.id, l.claim_token, l.attempt, l.node, l.started_at, coalesce(%(now)s::timestamptz, now()),
+    select l.id, l.claim_token, l.attempt, l.node, l.started_at, coalesce(%(now)s::timestamptz, statement_timestamp()),
            'crashed', 'its worker died'
     from lost l where l.blamed
     on conflict do nothing

@@ -1538,11 +1538,12 @@ declare
     at_level      integer;
     found_level   integer;
     first         bigint;
+    passed        bigint;
     shared        regclass;
 begin
     if of_server is distinct from this_server then
         settled := 0; asks := true; range_begin := '{}'; range_shared := '{}';
-    elsif not alone or cardinality(not_tasks) > 0 then
+    elsif not alone then
         settled := 0;
     end if;
     if asks then
@@ -1607,8 +1608,18 @@ begin
                         return next;
                     end if;
                 end if;
-                if least(first, settled) > pg_sequence_last_value(shared) + 1000 then
-                    perform setval(shared, least(first, settled));
+                passed := least(first, settled);
+                if passed > pg_sequence_last_value(shared) + 1000 and cardinality(not_tasks) > 0 then
+                    -- others may know the tasks of the jobs that it passes over
+                    passed := least(passed, (
+                        select j.seat from leasehold.job j
+                        where j.ready and j.node is null and j.queue = this_queue
+                          and leasehold.level(j.priority, j.fresh) = found_level
+                          and j.seat >= pg_sequence_last_value(shared)
+                        order by j.seat limit 1));
+                end if;
+                if passed > pg_sequence_last_value(shared) + 1000 then
+                    perform setval(shared, passed);
                 end if;
                 return query
                 with picked as materialized (
