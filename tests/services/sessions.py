@@ -106,8 +106,14 @@ class Two:
         connect = psycopg.AsyncConnection.connect(self.dsn)
         return await self.stack.enter_async_context(await connect)
 
-    async def unread(self, text: str) -> None:
-        """Start ``text`` in a session of leasehold whose process does not read the answer."""
+    async def shorten(self, *, lease: float = 0.0, call_timeout: float = 0.0) -> None:
+        """Set what ``b`` allows a session whose answer nobody reads."""
+        await self.sql("update leasehold.node set lease_seconds = %s", lease)
+        self.b.store.pool.frozen_after = call_timeout
+
+    async def unread(self, text: str) -> int:
+        """Start ``text`` in a session of leasehold whose process does not read the answer. Return
+        the session's pid."""
         dsn = psycopg.conninfo.make_conninfo(self.dsn, application_name="leasehold work")
         frozen = psycopg.pq.PGconn.connect(dsn.encode())
         self.stack.callback(frozen.finish)
@@ -118,6 +124,10 @@ class Two:
             return bool(await self.one(waits, frozen.backend_pid, "ClientWrite"))
 
         await until_async(stuck, what="an answer that is not read")
+        return frozen.backend_pid
+
+    async def ended(self, pid: int) -> bool:
+        return not await self.one("select count(*) from pg_stat_activity where pid = %s", pid)
 
     async def enqueue(self, count: int = 1, **options: Any) -> list[UUID]:
         jobs = [(uuid4(), JobRequest(**{"task": "t", "payload": "{}", **options}))]

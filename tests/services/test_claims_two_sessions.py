@@ -66,12 +66,15 @@ async def test_a_claim_whose_answer_nobody_reads_keeps_no_node_alive(two):
     params = claim_params(two.a.id, two.a.epoch, {"default": 1000}, [], None, begins)
     claim = psycopg.ClientCursor(two.user).mogrify(statement("job/claim", "leasehold"), params)
     await two.unread(claim)
-    two.b.store.pool.frozen_after = 1000.0
+    await two.shorten(lease=1000.0)
+    with pytest.raises(Conflict):
+        await two.b.store.bury(term, two.a.id, seen.token, seen.seq)
+    await two.shorten(call_timeout=1000.0)
     with pytest.raises(Conflict):
         await two.b.store.bury(term, two.a.id, seen.token, seen.seq)
     with pytest.raises(Conflict):
         await two.b.store.bury(term, two.a.id, seen.token, seen.seq)
-    two.b.store.pool.frozen_after = 0.0
+    await two.shorten()
 
     async def buried() -> bool:
         with suppress(Conflict):

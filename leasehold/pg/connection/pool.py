@@ -28,9 +28,8 @@ class Pool:
         self, settings: Settings, role: str, size: int = 1, idle_seconds: float | None = None
     ) -> None:
         """``idle_seconds``: close a connection that was idle for this long."""
-        self.frozen_after = settings.timings.lease - settings.timings.renew
-        """Seconds. A process that has lost its leases has renewed nothing and read no answer for at
-        least as long."""
+        self.frozen_after = settings.call_timeout
+        """Seconds after which a process that still reads has given up a statement."""
         self._settings = settings
         self._role = role
         self._idle: list[Session] = []
