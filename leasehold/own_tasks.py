@@ -123,9 +123,10 @@ JOB_THREADS = "leasehold-job"
 """How the names of the threads begin in which handlers run."""
 
 
-def leave_stuck_threads(code: int) -> None:
+def leave_stuck_threads(end: int | BaseException) -> None:
     """Exit at once if a thread still runs that would keep the process alive. A handler's thread
-    does, although it is a daemon if its pool was made in one: Python waits for each pool."""
+    does, although it is a daemon if its pool was made in one: Python waits for each pool. ``end``:
+    the exit status, or the error that ends the process."""
 
     def keeps(thread: threading.Thread) -> bool:
         if thread.name.startswith(JOB_THREADS):
@@ -134,7 +135,7 @@ def leave_stuck_threads(code: int) -> None:
         return not thread.daemon and thread is not threading.main_thread()
 
     if any(keeps(thread) for thread in threading.enumerate()):
-        _exit_at_once(code)
+        _exit_at_once(end if isinstance(end, int) else _code_of(end))
 
 
 def _exit_at_once(code: int) -> NoReturn:

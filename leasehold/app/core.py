@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -493,7 +492,7 @@ class App(Home):
                         yield node
                     finally:
                         stops()
-                        await own_tasks.to_its_end(asyncio.ensure_future(node.stop()))
+                        await own_tasks.to_its_end(own_tasks.start(node.stop()))
         finally:
             self.taking_part.remove(here)
 

@@ -157,7 +157,7 @@ class Attempts:
         job = claim.job
         try:
             payload = task.brought_up(job.payload, job.version)
-        except Exception as error:
+        except BaseException as error:  # also SystemExit, and a panic of an extension
             raise _Unfit(describe(error, self._limits.error_chars)) from None
         claim.job = job._replace(payload=payload, version=task.version)
         return claim.job
@@ -194,10 +194,14 @@ class Attempts:
         return not claim.stop_reason and self._may_start(claim, self._env.boot_now())
 
     async def _spanned(self, work: Awaitable[Outcome], claim: Claim) -> Outcome:
-        with running(claim.job, self.worker_id) as attempt:
-            outcome = await self._guarded(work, claim)
-            attempt.ended(outcome)
-        return outcome
+        outcome: Outcome | None = None
+        try:
+            with running(claim.job, self.worker_id) as attempt:
+                outcome = await self._guarded(work, claim)
+                attempt.ended(outcome)
+        except Exception as error:  # the application's tracing fails, not the job
+            self._emit("service_failed", service="tracing", error=errors.told(error))
+        return await self._guarded(work, claim) if outcome is None else outcome
 
     async def _guarded(self, running: Awaitable[Outcome], claim: Claim) -> Outcome:
         """Turn whatever the handler raises into an outcome."""
@@ -211,15 +215,17 @@ class Attempts:
 
     def _raised(self, error: BaseException, claim: Claim) -> Outcome:
         match error:
-            case asyncio.CancelledError():
-                if not claim.stop_reason:
-                    return Fail("the handler raised CancelledError")
-                return stopped(claim)
-            case errors.JobTimeout():
-                return Fail(errors.words(error))
             case KeyboardInterrupt() if _from_keyboard():
                 raise error
-        return Fail(describe(error, self._limits.error_chars))
+            case errors.JobTimeout():
+                return Fail(errors.words(error))
+            case asyncio.CancelledError():
+                said = "the handler raised CancelledError"
+            case _:
+                said = describe(error, self._limits.error_chars)
+        if claim.stop_reason == "cancel" and not isinstance(error, asyncio.CancelledError):
+            return Cancel(said)
+        return stopped(claim) if claim.stop_reason else Fail(said)
 
     async def _run_async(self, task: TaskFunction, claim: Claim) -> Outcome:
         assert claim.runner is not None
@@ -234,16 +240,9 @@ class Attempts:
         else:
             work = task.handler(*arguments, **given)
         claim.place = work
-        if job.timeout is None:
-            return self._outcome_of(task, await work)
-        limit = asyncio.timeout(job.timeout)
-        try:
-            async with limit:
-                returned = await work
-        except TimeoutError:
-            if limit.expired():
-                raise timed_out(claim) from None
-            raise
+        returned = await (work if job.timeout is None else _limited(work, claim, job.timeout))
+        if returned is None and claim.stop_reason:  # it stopped because it should
+            return stopped(claim)
         return self._outcome_of(task, returned)
 
     async def _run_thread(self, task: TaskFunction, claim: Claim) -> Outcome:
@@ -386,6 +385,22 @@ class Attempts:
     def close(self) -> None:
         if self._threads:
             self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+async def _limited(work: Awaitable[T], claim: Claim, seconds: float) -> T:
+    """Await a handler for so many seconds. Raises JobTimeout, whatever the handler makes of that;
+    only a result that it still returns counts."""
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            returned = await work
+    except BaseException as error:
+        if limit.expired() and not claim.stop_reason:
+            raise timed_out(claim) from error
+        raise
+    if returned is None and limit.expired():
+        raise timed_out(claim)
+    return returned
 
 
 def _unless_stopping(claim: Claim, outcome: Outcome) -> Outcome:

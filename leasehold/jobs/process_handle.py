@@ -10,7 +10,8 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from leasehold import errors
 from leasehold.jobs.process_child import HEAD, LOOK, Message, pack
@@ -19,13 +20,25 @@ from leasehold.tuning import Tuning
 _LOOKS, _LOOK_SECONDS = 25, 0.02
 
 # Ctrl-C and init systems signal the whole group, but the worker decides when its jobs end. Programs
-# that a handler starts would inherit an ignored SIGTERM, but not a handled one. The child imports
-# from the same places as the worker: -P keeps Python from putting another folder first.
+# that a handler starts would inherit an ignored signal, but not a handled one. SIGTERM is blocked
+# until then. The child imports from the same places as the worker: -P keeps Python from putting
+# another folder first.
 _START = (
-    "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
-    "signal.signal(signal.SIGTERM, lambda *_: None); sys.path[:] = sys.argv[4:]; "
+    "import signal as s, sys; s.signal(s.SIGINT, s.SIG_IGN); "
+    "s.signal(s.SIGTERM, lambda *_: None); s.siginterrupt(s.SIGTERM, False); "
+    "s.pthread_sigmask(s.SIG_UNBLOCK, [s.SIGTERM]); sys.path[:] = sys.argv[4:]; "
     "from leasehold.jobs.process_child import main; main(*map(int, sys.argv[1:4]))"
 )
+
+
+@contextmanager
+def _blocked(number: int) -> Iterator[None]:
+    """Block a signal for this thread, and for a process that it starts meanwhile."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Gone(errors.JobError):
@@ -55,9 +68,10 @@ class ChildHandle:
                 ours = [str(theirs.fileno()), str(os.getpid()), str(self._looks)]
                 command = [sys.executable, "-P", "-c", _START, *ours]
                 kept = [fd for fd in (theirs.fileno(), self._looks) if fd >= 0]
-                self._popen = subprocess.Popen(
-                    [*command, *sys.path], pass_fds=kept, stdin=subprocess.DEVNULL
-                )
+                with _blocked(signal.SIGTERM):
+                    self._popen = subprocess.Popen(
+                        [*command, *sys.path], pass_fds=kept, stdin=subprocess.DEVNULL
+                    )
             except BaseException:
                 self._ours.close()
                 self._close_looks()

@@ -225,7 +225,8 @@ class Node:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.call_timeout):
                 while self.acker.backlog:
-                    self._loops["acker"].wake()
+                    if not self._loops["acker"].lost:  # else it tries again by itself, less often
+                        self._loops["acker"].wake()
                     await asyncio.sleep(0.005)
 
     async def _leave(self) -> None:

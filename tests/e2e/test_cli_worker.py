@@ -64,6 +64,26 @@ def make() -> App:
 """
 
 
+PIPED = """
+import os, signal, subprocess, sys
+worker = subprocess.Popen(
+    [sys.executable, "-m", "leasehold", "worker", "shop:app"], stderr=subprocess.PIPE
+)
+for line in worker.stderr:
+    if b"node_started" in line:
+        break
+worker.stderr.close()
+
+def stop(*_):
+    worker.send_signal(signal.SIGTERM)
+    worker.send_signal(signal.SIGINT)
+
+signal.signal(signal.SIGTERM, stop)
+print("piped", flush=True)
+sys.exit(worker.wait() not in (128 + signal.SIGTERM, 128 + signal.SIGINT))
+"""
+
+
 class Shop:
     """The application of these tests on one database, and its worker processes."""
 
@@ -120,6 +140,21 @@ def test_a_worker_does_jobs_and_stops_cleanly_on_sigterm(shop):
     assert shop.sql("select count(*) from leasehold.nodes") == [(0,)]
 
 
+def test_the_end_of_its_terminal_stops_a_worker_cleanly_unless_it_ignores_that(shop):
+    worker = shop.worker()
+    worker.kill(signal.SIGHUP)
+    assert worker.wait(20) == 0
+    assert shop.kinds()[-1] == "node_stopped"
+    ignoring = "import signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
+    command = "sys.argv[1:] = ['worker', 'shop:app']; from leasehold.cli import main; main()"
+    worker = shop.procs.start(code=ignoring + command, env={"LEASEHOLD_DSN": shop.dsn})
+    worker.wait_for("node_started")
+    worker.kill(signal.SIGHUP)
+    worker.kill(signal.SIGTERM)
+    worker.wait_for("worker_stopping .*SIGTERM")
+    assert worker.wait(20) == 0
+
+
 def test_leadership_is_handed_over_at_a_clean_stop(shop):
     first = shop.worker()
     first.wait_for("lease_acquired")
@@ -166,6 +201,15 @@ def test_a_second_signal_ends_a_worker_at_once_even_with_a_blocked_loop(shop):
     worker.kill(signal.SIGINT)
     assert worker.wait(5) in (128 + signal.SIGTERM, 128 + signal.SIGINT)
     worker.wait_for("second signal: exiting at once")
+
+
+def test_a_second_signal_ends_a_worker_whose_output_nobody_reads_any_more(shop):
+    worker = shop.procs.start(code=PIPED, env={"LEASEHOLD_DSN": shop.dsn})
+    worker.wait_for("^piped")
+    shop.enqueue("block")
+    until(lambda: shop.sql("select 1 from leasehold.jobs where state = 'running'"))
+    worker.kill(signal.SIGTERM)
+    assert worker.wait(20) == 0, "it has seen its child end"
 
 
 @pytest.mark.parametrize(
@@ -252,6 +296,35 @@ def test_a_wrong_target_ends_a_worker_with_one_line(shop, target, words):
     process = shop.leasehold("worker", target)
     assert process.wait(20) == 1
     assert last_line(process).startswith("leasehold: ") and words in last_line(process)
+
+
+def test_a_worker_that_cannot_start_ends_although_the_application_has_a_thread(shop):
+    (shop.procs.folder / "threaded.py").write_text(
+        "import threading\nfrom shop import app\n"
+        "threading.Thread(target=threading.Event().wait).start()\n"
+    )
+    process = shop.leasehold("worker", "threaded:app", LEASEHOLD_SCHEMA="nowhere")
+    assert process.wait(30) == 1
+    assert "Run: leasehold schema apply" in last_line(process)
+
+
+def test_a_worker_obeys_a_signal_while_it_starts(shop):
+    (shop.procs.folder / "slow.py").write_text(
+        "import asyncio\nfrom contextlib import asynccontextmanager\n"
+        "from leasehold import App\n"
+        "@asynccontextmanager\n"
+        "async def lifespan(app):\n"
+        "    print('connecting', flush=True)\n"
+        "    await asyncio.Event().wait()\n"
+        "    yield\n"
+        "app = App(lifespan=lifespan)\n"
+        "@app.task\nasync def one(): ...\n"
+    )
+    process = shop.leasehold("worker", "slow:app")
+    process.wait_for("^connecting")
+    process.kill(signal.SIGTERM)
+    assert process.wait(30) == 0
+    assert "Traceback" not in process.output
 
 
 def test_a_worker_without_a_schema_says_what_to_run(procs, dsn):

@@ -377,6 +377,17 @@ async def test_sigterm_to_the_whole_group_lets_the_job_finish(bench, tmp_path):
     assert await bench.outcome(claim) == Complete('"finished"')
 
 
+async def test_sigterm_does_not_end_a_child_that_is_starting(
+    bench, tmp_path, monkeypatch: pytest.MonkeyPatch
+):
+    """As an init system sends it to the whole group."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert await bench.run(handlers.add, a=1, b=1) == Complete("2")
+
+
 async def test_sigterm_ends_what_a_handler_starts(bench):
     assert await bench.run(handlers.end_others) == Complete("[-15]")
     assert await bench.run(handlers.end_copy_with_handler) == Complete("7")

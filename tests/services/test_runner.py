@@ -7,6 +7,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import partial
@@ -25,9 +26,9 @@ from leasehold.jobs.running import Claim, Running
 from leasehold.jobs.tasks import Registry, TaskOptions
 from leasehold.loops.service import ServiceContext
 from leasehold.model.job import ClaimedJob
-from leasehold.model.outcome import Cancel, Complete, Fail, Unable
+from leasehold.model.outcome import Cancel, Complete, Discard, Fail, Stopped, Unable
 from leasehold.tuning import Tuning
-from tests.support.wait import until, until_async
+from tests.support.wait import forever, until, until_async
 
 NODE = UUID(int=1)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -39,11 +40,11 @@ class Workshop:
 
     def __init__(self) -> None:
         self.outcomes: dict[int, Any] = {}
-        self._registry = Registry()
+        self.registry = Registry()
         stands: Any = self
         context = ServiceContext(Settings(), Env(), self.emit, stands, stands)
         starts = Starts(context.env, self.emit)
-        self.attempts = Attempts(context, self._registry, stands, self.may_start, stands, 4, starts)
+        self.attempts = Attempts(context, self.registry, stands, self.may_start, stands, 4, starts)
         self.executor = Executor(context, Running(), self.put, self.may_start, self.attempts)
         self.lane = Lane("default", 3)
         self.executor.lanes["default"] = self.lane
@@ -59,13 +60,20 @@ class Workshop:
     async def start(self, *mark: Any) -> bool:
         return True
 
-    def submit(self, function: Any, numbers: range, crashes: int = 0) -> list[Claim]:
-        if self._registry.find(function.__name__) is None:
-            self._registry.add(function.__name__, function, TaskOptions())
+    def submit(
+        self,
+        function: Any,
+        numbers: range,
+        crashes: int = 0,
+        timeout: float | None = None,
+        version: int = 1,
+    ) -> list[Claim]:
+        if self.registry.find(function.__name__) is None:
+            self.registry.add(function.__name__, function, TaskOptions())
         claims = [
             Claim(
                 ClaimedJob(uuid4(), function.__name__, "default", {"n": n}, 0, 1, 5, crashes, n,
-                           None, None, NOW, True, None),
+                           timeout, None, NOW, True, None, version=version),
                 NODE,
             )
             for n in numbers
@@ -336,3 +344,105 @@ async def test_a_job_whose_thread_cannot_be_started_goes_back_and_never_runs(
     shop.submit(waits, range(2, 4))
     await shop.done(4)
     assert sorted(ran) == [0, 2, 3]
+
+
+# -- handlers that make something else of their cancel ---------------------------------------------
+async def wraps(n: int) -> None:
+    try:
+        await forever()
+    except asyncio.CancelledError as error:
+        raise RuntimeError("the export was aborted") from error
+
+
+async def cleans_up_badly(n: int) -> None:
+    async def child() -> None:
+        try:
+            await forever()
+        finally:
+            raise ValueError("the connection is closed")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(child())
+
+
+async def swallows(n: int) -> None:
+    with suppress(asyncio.CancelledError):
+        await forever()
+
+
+async def finishes(n: int) -> str:
+    with suppress(asyncio.CancelledError):
+        await forever()
+    return "done all the same"
+
+
+@pytest.mark.parametrize("handler", [wraps, cleans_up_badly, swallows])
+@pytest.mark.parametrize(("reason", "outcome"), [("stopping", Stopped), ("cancel", Cancel)])
+async def test_a_stop_fails_no_job_whatever_its_handler_makes_of_it(
+    shop: Workshop, handler: Any, reason: str, outcome: type
+) -> None:
+    [claim] = shop.submit(handler, range(1))
+    await asyncio.sleep(0)
+    claim.end(reason)
+    await shop.done(1)
+    assert isinstance(shop.outcomes[0], outcome)
+
+
+@pytest.mark.parametrize("handler", [wraps, cleans_up_badly, swallows])
+async def test_a_run_that_exceeds_its_timeout_fails_by_it_whatever_its_handler_makes_of_it(
+    shop: Workshop, handler: Any
+) -> None:
+    shop.submit(handler, range(1), timeout=0.01)
+    await shop.done(1)
+    assert shop.outcomes[0] == Fail("ran longer than its timeout of 0.01 s.")
+
+
+async def test_a_result_counts_that_a_handler_returns_in_spite_of_its_cancel(
+    shop: Workshop,
+) -> None:
+    [stopped] = shop.submit(finishes, range(1))
+    shop.submit(finishes, range(1, 2), timeout=0.01)
+    await asyncio.sleep(0)
+    stopped.end("stopping")
+    await shop.done(2)
+    assert set(shop.outcomes.values()) == {Complete('"done all the same"')}
+
+
+# -- what is raised outside handlers ---------------------------------------------------------------
+class Panic(BaseException):
+    """As extensions written in Rust raise it."""
+
+
+class Panics:
+    def encode(self, data: bytes) -> bytes:
+        raise Panic("no key")
+
+    decode = encode
+
+
+@pytest.mark.parametrize("error", [Panic("no"), SystemExit(3)])
+async def test_an_upcast_that_ends_with_any_error_fails_its_job_alone(
+    shop: Workshop, error: BaseException
+) -> None:
+    def up(arguments: Any) -> Any:
+        raise error
+
+    async def versioned(n: int) -> None: ...
+
+    shop.registry.add("versioned", versioned, TaskOptions(version=2))
+    shop.registry.get("versioned").add_upcast(1, up)
+    shop.submit(versioned, range(1))
+    shop.submit(versioned, range(1, 9), version=2)
+    await shop.done(9)
+    assert isinstance(shop.outcomes.pop(0), Fail)
+    assert set(shop.outcomes.values()) == {Complete()}
+
+
+async def test_a_codec_that_panics_loses_its_jobs_result_alone(shop: Workshop) -> None:
+    async def returns(n: int) -> int:
+        return n
+
+    shop.registry.codec = Panics()
+    shop.submit(returns, range(9))
+    await shop.done(9)
+    assert {type(outcome) for outcome in shop.outcomes.values()} == {Discard}

@@ -115,6 +115,30 @@ async def there() -> None: ...
 """
 
 
+@pytest.mark.parametrize("broken", ["on_start", "on_end"])
+async def test_a_processor_that_fails_fails_no_job(
+    dsn: str, provider: TracerProvider, monkeypatch: pytest.MonkeyPatch, broken: str
+):
+    def fail(*_: Any, **__: Any) -> None:
+        raise KeyError("tenant")
+
+    app = App(dsn)
+    await app.apply_schema()
+    runs = []
+
+    @app.task(name="once", max_attempts=2)
+    async def once() -> str:
+        runs.append(1)
+        return "done"
+
+    job = await once.enqueue()
+    monkeypatch.setattr(provider._active_span_processor, broken, fail)
+    async with app.node():
+        assert await job.wait(30) == "done"
+    assert len(runs) == 1
+    await app.close()
+
+
 async def test_the_trace_goes_with_the_job_to_a_worker_of_another_process(
     dsn: str, spans: Any, tmp_path: Path, procs: Processes
 ):

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from leasehold.node import Node
 
 _PYTHONS_THRESHOLD = (700, 10, 10)
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_HANGUP = getattr(signal, "SIGHUP", signal.SIGTERM)  # not on Windows
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, _HANGUP)
 
 
 class _Stop:
@@ -45,6 +46,8 @@ class _Stop:
         self._handled = 0
         self._heard = 0
         self._supervised = _supervised()
+        self.starting = asyncio.current_task()
+        """The task to cancel while the node starts."""
         self.code = 0
 
     def listen(self) -> None:
@@ -57,14 +60,16 @@ class _Stop:
         for number in _STOP_SIGNALS:
             if number == signal.SIGINT and self._supervised:
                 signal.signal(number, signal.SIG_IGN)
-            else:
+            elif signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
                 signal.signal(number, self._on_signal)
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
         """In a child that a handler forks: signals to it are not for the worker."""
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in (signal.SIGTERM, _HANGUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
         if not self._supervised:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -81,7 +86,8 @@ class _Stop:
 
     def _act(self, number: int, count: int) -> None:
         if count > 1 and not self._supervised:
-            os.write(2, b"leasehold: second signal: exiting at once\n")
+            with suppress(OSError):  # its reader may be gone
+                os.write(2, b"leasehold: second signal: exiting at once\n")
             os._exit(128 + number)
         with suppress(RuntimeError):  # the loop is closed: the process is ending
             self._loop.call_soon_threadsafe(self._ask, signal.Signals(number).name)
@@ -97,6 +103,8 @@ class _Stop:
         if not self.asked.is_set():
             self._tell(name)
             self.asked.set()
+            if self.starting:
+                self.starting.cancel()
 
 
 def _supervised() -> bool:
@@ -111,6 +119,16 @@ def run_worker(
 ) -> int:
     """Run until a signal; returns the exit status. ``options`` override the code's settings. A
     handler's error in the loop ends no other job."""
+    try:
+        code = _run(target, options, queues, execute)
+    except BaseException as error:
+        own_tasks.leave_stuck_threads(error)
+        raise
+    own_tasks.leave_stuck_threads(code)
+    return code
+
+
+def _run(target: str, options: dict[str, Any], queues: dict[str, int] | None, execute: bool) -> int:
     app = load_app(target, options)
     _collect_seldom()
     emits: list[Emit] = []
@@ -121,9 +139,7 @@ def run_worker(
         emits[0]("loop_stopped", error=errors.told(error))
 
     work = _serve(app, queues, execute, emits)
-    code = own_tasks.run(work, "leasehold-worker", on_error, code=int)
-    own_tasks.leave_stuck_threads(code)
-    return code
+    return own_tasks.run(work, "leasehold-worker", on_error, code=int)
 
 
 def _collect_seldom() -> None:
@@ -155,8 +171,13 @@ async def _serve(app: App, queues: dict[str, int] | None, execute: bool, emits: 
     try:
         taking_part = app.node(queues=queues, execute=execute, hard_exit=True, on_drain=stop.drain)
         async with taking_part as node:
+            stop.starting = None
             emits.append(node.recorder.emit)
             await stop.asked.wait()
+        return stop.code
+    except asyncio.CancelledError:
+        if stop.starting is None or not stop.asked.is_set():
+            raise
         return stop.code
     finally:
         await app.close()
