@@ -7,6 +7,7 @@ When a handler waits, its runner stays with it, and another runner takes over th
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
@@ -82,6 +83,8 @@ class Executor:
         self._may_start = may_start
         self._attempts = attempts
         self._tasks: set[own_tasks.OwnTask[None]] = set()
+        self._waiting = threading.Lock()
+        """For the lanes' waiting jobs. The guard's thread takes them while the loop is stuck."""
         self._alone: deque[tuple[Lane, Claim, float]] = deque()
         """Suspects that wait to run alone, and since when."""
         self._alone_running = False
@@ -92,7 +95,8 @@ class Executor:
         self._claims.add(*claims)
         self._claims.end_early(claims)
         self._attempts.prepare()
-        lane.waiting.extend(claims)
+        with self._waiting:
+            lane.waiting.extend(claims)
         self.pump(lane)
 
     def pump(self, lane: Lane) -> None:
@@ -112,11 +116,11 @@ class Executor:
         """Take the next job that may start now."""
         if not lane.waiting or lane.running >= lane.slots or self.exclusive:
             return None
-        claim = lane.waiting[0]
         now = self._env.boot_now()
-        if not self._may_start(claim, now):
-            return None
-        lane.waiting.popleft()
+        with self._waiting:
+            if not lane.waiting or not self._may_start(lane.waiting[0], now):
+                return None
+            claim = lane.waiting.popleft()
         if claim.job.crashes < self._limits.max_crashes - 1:
             claim.started_at = now
             return claim
@@ -230,14 +234,16 @@ class Executor:
 
     def take_waiting(self, *lanes: Lane) -> list[tuple[UUID, int]]:
         """Remove the claims of ``lanes`` that have not started, and return them as (job, token).
-        Without ``lanes``: of all lanes, and the suspects that wait to run alone."""
+        Without ``lanes``: of all lanes, and the suspects that wait to run alone. With ``lanes``, any
+        thread may call this."""
         taken: list[Claim] = []
         if not lanes:
             taken.extend(claim for _, claim, _ in self._alone)
             self._alone.clear()
-        for lane in lanes or self.lanes.values():
-            taken.extend(lane.waiting)
-            lane.waiting.clear()
+        with self._waiting:
+            for lane in lanes or self.lanes.values():
+                taken.extend(lane.waiting)
+                lane.waiting.clear()
         for claim in taken:
             self._claims.remove(claim)
         return [(claim.job.id, claim.job.claim_token) for claim in taken]

@@ -74,5 +74,9 @@ class NodesChanged(News):
     """Another node became silent, started or ended."""
 
 
+class ClaimsUnknown(News):
+    """Jobs that waited in this node may still be its own in the database."""
+
+
 class FailedOver(News):
     """Another server answers. It may lack the last commits of the previous one."""

@@ -136,6 +136,7 @@ class GuardsHost(Host):
             "listening": self.wakeups.healthy,
             "pooled": self.wakeups.pooled,
             "deaf_seconds": self._deaf_seconds(),
+            "loop_stuck": self._stuck_seconds(),
             "cannot_start": self.starts.trouble,
             "overdue": self.overdue.listing(),
         }
@@ -151,6 +152,11 @@ class GuardsHost(Host):
     def _pong(self) -> None:
         self._pinging = False
 
+    def _stuck_seconds(self) -> float:
+        """Return for how long the user's loop has been stuck."""
+        lag = self._env.boot_now() - self._ping_sent if self._pinging else 0.0
+        return round(lag, 1) if lag > self._settings.timings.stuck else 0.0
+
     def _deaf_seconds(self) -> float:
         """Return for how long expected wake-ups have not arrived."""
         now = self._env.boot_now()
@@ -161,8 +167,10 @@ class GuardsHost(Host):
 
     # -- over the guard's own connection ---------------------------------------------------------
     async def look_after_jobs(self, store: Store, until: float) -> None:
-        """Record the requested stacks, and take overdue jobs away."""
+        """Record the requested stacks, give back what a stuck loop cannot start, and take overdue
+        jobs away."""
         await self._look_at_stacks(store, until)
+        await self._give_back_waiting(store)
         for claim in self.overdue.to_take_away():
             job = claim.job
             state = await store.requeue(job.id, job.claim_token, self._env.due_now())
@@ -173,6 +181,19 @@ class GuardsHost(Host):
                 self.in_loop(claim.end, "lost")
             if self._env.boot_now() >= until:
                 return
+
+    async def _give_back_waiting(self, store: Store) -> None:
+        """Let other nodes run the jobs that wait in this one while its loop is stuck."""
+        me = self.recorder.identity
+        if not me or not self._stuck_seconds():
+            return
+        claims, given_back = self.executor.take_waiting(*self.executor.lanes.values()), 0
+        try:
+            if claims:
+                given_back = await store.give_back(me.id, claims, self._env.due_now())
+        finally:
+            if given_back < len(claims):
+                self.in_loop(self.hear, news.ClaimsUnknown())
 
     async def _look_at_stacks(self, store: Store, until: float) -> None:
         """Not in the user's loop, which a handler may block."""

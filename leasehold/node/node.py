@@ -302,6 +302,9 @@ class Node:
                 self._wake_all()
             case news.FailedOver():
                 self._on_failed_over()
+            case news.ClaimsUnknown():
+                self._desk.doubt()
+                self._claim_loop.wake()
             case news.Signalled(signals):
                 self._on_signals(signals)
 

@@ -70,6 +70,24 @@ def test_a_leader_that_burns_cpu_in_python_hands_over_and_loses_no_job(scene: Sc
 
 
 @together
+def test_jobs_that_wait_behind_a_blocked_loop_run_elsewhere(scene: Scene) -> None:
+    [stuck] = scene.enqueue("block", seconds=LONG + 30)
+    waiting = scene.enqueue("nap", 20, seconds=0.01)
+    worker = scene.worker("worker")
+    held = "select count(*) from leasehold.jobs where state = 'running'"
+    until(lambda: scene.one(held) > 15, 10, "one claim of many")
+    until(lambda: scene.one(held) == 1, LONG, "the jobs that have not started to be given back")
+    says = "select (info ->> 'loop_stuck')::float from leasehold.nodes"
+    until(lambda: scene.one(says), 10, "its report")
+    scene.worker("spare")
+    scene.wait_done(waiting, 20)
+    assert not scene.history("end", job=stuck), "it was stuck all the time"
+    assert {r["pid"] for r in scene.history("start", task="nap")}.isdisjoint({worker.pid})
+    assert {r["attempt"] for r in scene.history("start")} == {1}
+    assert not scene.events("job_rescued") and not scene.events("node_fenced")
+
+
+@together
 def test_a_worker_whose_gil_is_held_by_c_code_is_ended_and_its_jobs_run_elsewhere(
     scene: Scene,
 ) -> None:

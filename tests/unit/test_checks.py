@@ -325,6 +325,12 @@ def test_a_node_without_wake_ups_is_named_and_one_that_just_started_is_not():
     only(wrong(nodes=[node(info={"deaf_seconds": 7.0})]), "wakeups_lost")
 
 
+def test_a_node_whose_loop_is_stuck_is_named() -> None:
+    assert wrong(nodes=[node(info={"loop_stuck": 0.0})]) == []
+    problem = only(wrong(nodes=[node(info={"loop_stuck": 24.4})]), "loop_stuck")
+    assert "has not run its event loop for 24" in problem.sentence
+
+
 def test_a_node_that_cannot_start_processes_is_a_problem() -> None:
     assert wrong(nodes=[node(info={"cannot_start": ""})]) == []
     only(wrong(nodes=[node(info={"cannot_start": "Too many open files"})]), "cannot_start")

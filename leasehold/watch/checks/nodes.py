@@ -15,7 +15,7 @@ from leasehold.config import (
 from leasehold.errors import shorten
 from leasehold.model.moments import duration
 from leasehold.ports import DeathView, NodeView
-from leasehold.watch.checks.registry import Said, age, check, jobs_of, lately, since
+from leasehold.watch.checks.registry import Said, age, check, jobs_of, lately, seconds_of, since
 from leasehold.watch.facts import Facts, stale
 from leasehold.watch.finding import NOTE, WRONG
 
@@ -66,6 +66,19 @@ def _renewal_late(facts: Facts) -> Iterator[str | Said]:
                 f"Node {node.worker_id} does not renew its lease: the last renewal was "
                 f"{duration(age)} ago, and one is due every {duration(lease / 5)}"
             )
+
+
+@check(
+    "The event loop of a node does not run: no job starts there, and async handlers stand still.",
+    "A handler blocks it. Find it: leasehold jobs --state running, then leasehold jobs stack ID. "
+    'Make it def instead of async def, or give its task executor="process"',
+    page="nodes",
+)  # fmt: skip
+def _loop_stuck(facts: Facts) -> Iterator[str | Said]:
+    for node in facts.live_nodes:
+        seconds = (node.info or {}).get("loop_stuck")
+        if isinstance(seconds, (int, float)) and seconds > 0:
+            yield f"Node {node.worker_id} has not run its event loop for {seconds_of(seconds)}"
 
 
 @check(
