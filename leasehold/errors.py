@@ -277,8 +277,8 @@ _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
     (
         _NAMES,
         re.compile(
-            r"""((?:passw|passphrase|passwd|secret|api_?key|access_?key|private_?key|credential
-                |authorization|(?<![a-z])token)[a-z_]{0,20}(?:\\?["'])?\s?[=:]\s?)
+            r"""((?:(?<!wrong)passw|passphrase|passwd|secret|api_?key|access_?key|private_?key|credential
+                |authorization|(?<![a-z])(?<!unexpected\ )token)[a-z_]{0,20}(?:\\?["'])?\s?[=:]\s?)
                 (?!\d+\b)(?:'(?:[^'\\]|\\.)*'|\\?"(?:[^"\\]|\\[^"])*\\?"|(?:(?:basic|bearer)\s)?[^\s'",;&)\]}]+)""",
             re.I | re.X,
         ),

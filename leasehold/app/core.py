@@ -112,9 +112,9 @@ class App(Home):
         self._planned: dict[str, Planned] = {}
         self._once: dict[str, Task[Any, Any]] = {}
         self._claims: dict[str, str] = {}
-        self.schedules: StoredSchedules = StoredSchedules(self)
+        self.schedules: StoredSchedules = StoredSchedules(self, self._planned)
         """Schedules that are data."""
-        self.sync: SyncApp = SyncApp(self)
+        self.sync: SyncApp = SyncApp(self, self.schedules)
         """The same calls for code without an event loop."""
 
     # -- definitions -----------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Container, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Unpack
 from uuid import UUID
 
@@ -12,7 +12,7 @@ from leasehold.app.home import Home, in_loop
 from leasehold.config import check_text
 from leasehold.duties.syncer import Planned
 from leasehold.errors import BadSchedule
-from leasehold.model.moments import Duration
+from leasehold.model.moments import Duration, duration, in_seconds
 from leasehold.model.schedule import Spec, cron, once
 from leasehold.model.schedule import every as every_spec
 from leasehold.ports import StoredSchedule
@@ -32,8 +32,10 @@ class StoredSchedules:
     same name.
     """
 
-    def __init__(self, app: Home) -> None:
+    def __init__(self, app: Home, in_code: Container[str]) -> None:
+        """``in_code``: the names of the schedules that the code defines."""
         self._app = app
+        self._in_code = in_code
 
     @in_loop("app.sync.schedules.put(…)")
     async def put(
@@ -62,16 +64,29 @@ class StoredSchedules:
         """
         spec = spec_of(cron, every, at, timezone, anchor)
         planned = self._planned(name, task, spec, {**options})
-        if on is not None:
-            users = self._app.on_connection
-            moment = await users.database_now(on)
-            put = await users.put_schedule(on, self._name, planned.definition(moment).as_json())
+        users, now = self._app.on_connection, self._app.env.due_now()
+        store = None if on is not None else await self._app.store()
+        moment = await (store.database_now(now) if store else users.database_now(on))
+        self._refuse_if_over(at, moment)
+        stored = planned.definition(moment).as_json()
+        if name in self._in_code:
+            put = False
+        elif store:
+            put = await store.put_schedule(self._name, stored, now)
         else:
-            store, now = await self._app.store(), self._app.env.due_now()
-            moment = await store.database_now(now)
-            put = await store.put_schedule(self._name, planned.definition(moment).as_json(), now)
+            put = await users.put_schedule(on, self._name, stored)
         if not put:
             raise code_defines(name)
+
+    def _refuse_if_over(self, at: datetime | None, now: datetime) -> None:
+        """Raises BadSchedule for a single moment that is too late to fire."""
+        catch_up = in_seconds(self._app.settings.retention.catch_up_seconds)
+        if at is not None and at < now - timedelta(seconds=catch_up):
+            raise BadSchedule(
+                f"at is more than {duration(catch_up)} ago, so that it never fires",
+                got=at.isoformat(),
+                do="To run the task now, enqueue it",
+            )
 
     async def get(self, name: str) -> StoredSchedule:
         """Return a schedule of this application, also one that the code defines. Raises
@@ -137,7 +152,7 @@ class StoredSchedules:
         if not gone:
             raise BadSchedule(
                 f"no schedule was put under the name {name!r}",
-                do="See app.schedules.list(). Delete a schedule of the code in the code",
+                do="See app.schedules.list(). If the code defines it, remove it there",
             )
 
     @in_loop("app.sync.schedules.backfill(…)")
@@ -183,7 +198,7 @@ def spec_of(
     does not use."""
     if sum(given is not None for given in (expression, seconds, at)) != 1:
         raise BadSchedule(
-            "give one of cron, every and at",
+            "give exactly one of cron, every and at",
             got={"cron": expression, "every": seconds, "at": at},
             do='For example cron="0 7 * * *" or every=60',
         )

@@ -130,7 +130,7 @@ class SyncApp(Twin):
     calling thread, on the caller's connection. All others raise ConfigError inside an event loop.
     """
 
-    def __init__(self, app: Home) -> None:
+    def __init__(self, app: Home, schedules: StoredSchedules) -> None:
         super().__init__(self, app)
         self._app = app
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -138,7 +138,7 @@ class SyncApp(Twin):
         self._thread: int | None = None
         """The loop's thread. With gevent, it is a greenlet."""
         self._lock = threading.Lock()
-        self.schedules = SyncSchedules(self, StoredSchedules(app))
+        self.schedules = SyncSchedules(self, schedules)
 
     def enqueue(self, request: JobRequest[R], *, on: Any = None) -> SyncJob[R]:
         """See :meth:`App.enqueue`. ``on`` is a connection or session of a sync driver."""

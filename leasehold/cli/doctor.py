@@ -71,6 +71,6 @@ def show(diagnosis: Diagnosis) -> None:
     if wrong:
         heading(f"{counted(wrong, 'problem')} to fix", good=False)
     elif notes:
-        heading(f"Nothing to fix, but read the {counted(notes, 'note')}", good=True)
+        heading(f"Nothing to fix. {counted(notes, 'note')}:", good=True)
     else:
         heading("No problems found", good=True)

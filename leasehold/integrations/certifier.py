@@ -40,7 +40,9 @@ async def serve() -> None:
         burial.add_done_callback(burials.discard)
     await asyncio.gather(*burials)
     if not await certifier.finish(Tuning.certifier_leave_seconds):
-        logger.warning("some deaths were not certified: those leases must expire")
+        logger.warning(
+            "could not report some deaths of workers: their jobs wait until their leases expire"
+        )
 
 
 async def _bury(certifier: Certifier, node: UUID, pid: int) -> None:

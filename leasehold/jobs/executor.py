@@ -234,8 +234,8 @@ class Executor:
 
     def take_waiting(self, *lanes: Lane) -> list[tuple[UUID, int]]:
         """Remove the claims of ``lanes`` that have not started, and return them as (job, token).
-        Without ``lanes``: of all lanes, and the suspects that wait to run alone. With ``lanes``, any
-        thread may call this."""
+        Without ``lanes``: of all lanes, and the suspects that wait to run alone. Any thread may
+        call this with ``lanes``."""
         taken: list[Claim] = []
         if not lanes:
             taken.extend(claim for _, claim, _ in self._alone)

@@ -164,8 +164,8 @@ def outcome_of(
     if inspect.iscoroutine(returned):
         returned.close()
         return Discard(
-            "the handler did not run: a decorator hides that it is async. Make the decorator's "
-            "function async, and await the handler in it"
+            "the handler returned a coroutine that nobody awaited. Either an `await` is missing in "
+            "it, or a decorator hides that it is async: then await it in the decorator's function"
         )
     try:
         written = values.write_result(returned) if values else returned

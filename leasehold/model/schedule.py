@@ -154,7 +154,7 @@ class Every(Spec):
             raise BadSchedule(
                 "the interval is out of range",
                 got=got,
-                do=f"The nearest that holds is seconds={nearest:g}",
+                do=f"The nearest allowed value is seconds={nearest:g}",
             )
         object.__setattr__(self, "seconds", timedelta(seconds=got).total_seconds())
         object.__setattr__(self, "anchor", _utc("the anchor", self.anchor))
@@ -367,7 +367,8 @@ def _never(expression: str) -> BadSchedule:
 
 def _check_zone(name: object) -> None:
     if not isinstance(name, str):
-        raise BadSchedule("a time zone is a name", got=name, do="Say 'Europe/Berlin', or 'UTC'")
+        do = "Pass a name such as 'Europe/Berlin' or 'UTC'"
+        raise BadSchedule("a time zone is a name", got=name, do=do)
     try:
         if not name.startswith(_NOT_ZONES):
             ZoneInfo(name)
@@ -385,7 +386,8 @@ def _nearest_zone(name: str) -> str:
             return f"Did you mean {zone!r}?"
     hint = suggest(name[:64], zones)
     folder = any(zone.startswith(f"{name}/") for zone in zones)
-    if folder or not hint.startswith("Did"):  # there are 600 names: too many to list
+    # KST is near abbreviations that mean other hours, and 600 names are too many to list
+    if folder or "/" not in name or not hint.startswith("Did"):
         return "Use an IANA name, like 'Europe/Berlin', or 'UTC'"
     return hint
 

@@ -326,7 +326,7 @@ SCENES: dict[str, Scene] = {
     ),
     "poison_job": Scene(
         "a job kills every worker that runs it",
-        "job_quarantined", "in quarantine: each was running when its worker died", poison_job,
+        "job_quarantined", "in quarantine: a worker died each time", poison_job,
     ),
     "tick_missed": Scene(
         "the leader is stopped for 4 s, and moments of a schedule pass",

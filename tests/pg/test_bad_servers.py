@@ -135,11 +135,11 @@ async def test_passwords_and_privileges(guarded_server: str) -> None:
     await refuses(as_role("quiet", "any"), WrongPassword, check)
     await refuses(as_role("stranger", "any"), WrongPassword, check)
     await migrate.apply(Settings(dsn=guarded_server))
-    await refuses(as_role("limited", "right"), PermissionDenied, "permission denied.*Grant")
+    await refuses(as_role("limited", "right"), PermissionDenied, "permission denied.*leasehold doctor --role")
     with psycopg.connect(guarded_server, autocommit=True) as owner:
         owner.execute("grant usage on schema leasehold to limited")
         owner.execute("grant select on leasehold.migration to limited")
-    await refuses(as_role("limited", "right"), PermissionDenied, "permission denied.*Grant")
+    await refuses(as_role("limited", "right"), PermissionDenied, "permission denied.*leasehold doctor --role")
 
 
 # -- servers that only read ------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def test_it_says_the_same_to_people_and_changes_nothing(migrated):
             root, ["doctor", "--seconds", "0.2"], env={"LEASEHOLD_DSN": migrated, "NO_COLOR": "1"}
         )
         assert done.exit_code == 0, done.output
-        assert "Nothing to fix, but read the" in done.output and "a candidate waits" in done.output
+        assert "Nothing to fix. " in done.output and "a candidate waits" in done.output
         assert reader.execute(relations).fetchone() == before
 
 

@@ -187,7 +187,9 @@ async def test_a_transaction_that_has_failed_is_refused(
 
 async def test_autocommit_is_refused(app: App, task: Any, migrated: str) -> None:
     def refused() -> Any:
-        return pytest.raises(WrongConnection, match=r"(?s)nothing would be atomic.*leave out on=")
+        return pytest.raises(
+            WrongConnection, match=r"(?s)committed without your rows.*leave out on="
+        )
 
     with psycopg.connect(migrated, autocommit=True) as sync, refused():
         await task.using(on=sync).enqueue()

@@ -236,8 +236,8 @@ NOW = datetime.now(UTC)
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [
-        ({}, BadSchedule, "give one of cron, every and at"),
-        ({"every": 1, "cron": "* * * * *"}, BadSchedule, "give one of cron, every and at"),
+        ({}, BadSchedule, "give exactly one of cron, every and at"),
+        ({"every": 1, "cron": "* * * * *"}, BadSchedule, "give exactly one of cron, every and at"),
         ({"every": 0}, BadSchedule, "out of range"),
         ({"cron": "nonsense"}, BadSchedule, "cron"),
         ({"every": 1, "unique": "k"}, BadSchedule, "no option 'unique'"),
@@ -250,6 +250,21 @@ async def test_a_wrong_definition_is_refused_and_nothing_is_stored(
 ) -> None:
     with pytest.raises(error, match=words):
         await shop.schedules.put("r", "report", **{"arguments": {"customer": 1}, **given})
+    assert await shop.schedules.list() == []
+
+
+async def test_a_moment_that_never_fires_is_refused(shop: App) -> None:
+    options: Any = {"arguments": {"customer": 1}}
+    with pytest.raises(BadSchedule, match="never fires"):
+        await shop.schedules.put("r", "report", at=NOW - timedelta(days=1, seconds=1), **options)
+    await shop.schedules.put("r", "report", at=NOW - timedelta(hours=23), **options)
+
+
+async def test_a_name_that_this_code_defines_is_refused_before_any_worker_has_run(
+    shop: App,
+) -> None:
+    with pytest.raises(BadSchedule, match="the code defines a schedule named 'hourly'"):
+        await shop.schedules.put("hourly", "other", every=1)
     assert await shop.schedules.list() == []
 
 

@@ -325,6 +325,12 @@ def test_a_node_without_wake_ups_is_named_and_one_that_just_started_is_not():
     only(wrong(nodes=[node(info={"deaf_seconds": 7.0})]), "wakeups_lost")
 
 
+def test_a_typing_error_in_the_name_of_a_task_is_told() -> None:
+    summary = replace(WELL.summary, unknown=2, unknown_tasks=["shop.mial", "other"])
+    problem = only(wrong(summary=summary, nodes=[node(tasks=("shop.mail",))]), "task_unknown")
+    assert problem.sentence.endswith("task: shop.mial, other (Did you mean 'shop.mail'?)")
+
+
 def test_a_node_whose_loop_is_stuck_is_named() -> None:
     assert wrong(nodes=[node(info={"loop_stuck": 0.0})]) == []
     problem = only(wrong(nodes=[node(info={"loop_stuck": 24.4})]), "loop_stuck")

@@ -53,7 +53,7 @@ class DjangoApp(App):
         """The name in DATABASES; empty if the app has a DSN of its own."""
         super().__init__(dsn or database_dsn(database), lifespan=lifespan, codec=codec, **options)
         self.registry: _Registry = _Registry(self.settings.payload_limit, self.codec)
-        self.sync: SyncApp = _SyncInDjango(self)
+        self.sync: SyncApp = _SyncInDjango(self, self.schedules)
 
     def middleware(self, function: M, /) -> M:
         """See :meth:`App.middleware`."""

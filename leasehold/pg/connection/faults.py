@@ -42,7 +42,8 @@ SQLSTATE otherwise means that a value is too big."""
 _WHAT_TO_DO: dict[type[errors.LeaseholdError], str] = {
     errors.WrongPassword: "Check the user and the password in the DSN",
     errors.WrongDsn: "Check the host, the port and the database in the DSN",
-    errors.PermissionDenied: "Grant the role the privilege that the message names",
+    errors.PermissionDenied: "Add the login to the group for what it does: "
+    "leasehold doctor --role worker (or enqueue, observer) says what is missing",
     errors.ReadOnlyServer: "Use the primary's address, or target_session_attrs=read-write",
     errors.SchemaMissing: "Run: leasehold schema apply",
     errors.SchemaTooOld: "Run: leasehold schema apply",

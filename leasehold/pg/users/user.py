@@ -252,7 +252,7 @@ def check_asyncpg(connection: Any, what: str, do: str) -> None:
 
 
 _NOT_ATOMIC = (
-    "the connection is in autocommit and in no transaction: nothing would be atomic",
+    "the connection is in autocommit: the job would be committed without your rows",
     "Wrap the call in `with connection.transaction():`, or leave out on=",
 )
 
@@ -274,7 +274,7 @@ async def _run_psycopg_async(connection: Any, sql: str, params: dict[str, Any]) 
 async def _run_asyncpg(connection: Any, sql: str, params: dict[str, Any]) -> Rows:
     check_asyncpg(
         connection,
-        "the asyncpg connection is in no transaction: nothing would be atomic",
+        "the asyncpg connection is in no transaction: the job would be committed without your rows",
         "Wrap the call in `async with connection.transaction():`, or leave out on=",
     )
     order: list[str] = []
@@ -319,7 +319,7 @@ def _sqlalchemy(target: Any, sql: str, params: dict[str, Any]) -> Rows:
         )
         _need(
             not getattr(connection.connection.dbapi_connection, "autocommit", False),
-            "the connection is in autocommit: nothing would be atomic",
+            "the connection is in autocommit: the job would be committed without your rows",
             "Use a connection with a transaction, or leave out on=",
         )
         named = text(_PARAMETER.sub(r":\1", sql))
@@ -345,7 +345,7 @@ async def _run_django(connection: Any, sql: str, params: dict[str, Any]) -> Rows
     )
     _need(
         connection.in_atomic_block or not connection.get_autocommit(),
-        "the Django connection is in autocommit: nothing would be atomic",
+        "the Django connection is in autocommit: the job would be committed without your rows",
         "Wrap the call in `with transaction.atomic():`, or leave out on=",
     )
     _need(not connection.needs_rollback, _HAS_FAILED, "Leave the `atomic` block first")

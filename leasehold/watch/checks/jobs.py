@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leasehold.config import DISCARDED_SHARE, FAILED_FEWEST, FAILED_SHARE, TROUBLE_SECONDS
-from leasehold.errors import error_line
+from leasehold.errors import error_line, suggest
 from leasehold.model.moments import duration
 from leasehold.watch.checks.registry import Said, check, count, lately, seconds_of, since
 from leasehold.watch.facts import Facts
@@ -16,7 +16,8 @@ from leasehold.watch.facts import Facts
     "Jobs of a task were discarded within the last ten minutes: at least "
     f"{DISCARDED_SHARE:.0%} of its jobs that finished in that time. For a task with fewer than a "
     "hundred jobs in ten minutes, that is every discarded job.",
-    "leasehold jobs --state discarded --task {task}; once fixed: leasehold jobs retry ID",
+    "leasehold jobs --state discarded --task {task}; to run a job and its effects again: "
+    "leasehold jobs retry ID",
     page="jobs?q=state:discarded", shared=True,
 )  # fmt: skip
 def _jobs_discarded(facts: Facts) -> Iterator[str | Said]:
@@ -50,7 +51,7 @@ def _jobs_failing(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "Jobs are in quarantine: each was running when its worker died, max_crashes times (3 by "
+    "Jobs are in quarantine: the worker of each died max_crashes times while it ran (3 by "
     "default).",
     "leasehold jobs --state quarantined; once fixed: leasehold jobs retry ID",
     page="jobs?q=state:quarantined", shared=True,
@@ -58,7 +59,7 @@ def _jobs_failing(facts: Facts) -> Iterator[str | Said]:
 def _job_quarantined(facts: Facts) -> Iterator[str | Said]:
     if facts.summary.quarantined:
         jobs = count(facts.summary.quarantined)
-        yield f"{jobs} in quarantine: each was running when its worker died, max_crashes times"
+        yield f"{jobs} in quarantine: a worker died each time that it ran them"
 
 
 @check(
@@ -82,14 +83,18 @@ def _job_overdue(facts: Facts) -> Iterator[str | Said]:
 
 @check(
     "Jobs are held back because no live node knows their task, or its version.",
-    "Start a worker of a release that defines it; the jobs then run by themselves",
+    "Start a worker of a release that defines it; the jobs then run by themselves. If the name is "
+    "wrong: leasehold jobs cancel ID",
     page="jobs?q=state:scheduled", shared=True,
 )  # fmt: skip
 def _task_unknown(facts: Facts) -> Iterator[str | Said]:
     if facts.summary.unknown:
-        names = ", ".join(facts.summary.unknown_tasks) or "?"
-        jobs = count(facts.summary.unknown)
-        yield f"{jobs} held back because no live node knows the task: {names}"
+        unknown, known = facts.summary.unknown_tasks, {t for n in facts.live_nodes for t in n.tasks}
+        jobs, names = count(facts.summary.unknown), ", ".join(unknown) or "?"
+        near = (
+            f" ({hint})" for name in unknown if (hint := suggest(name, known)).startswith("Did")
+        )
+        yield f"{jobs} held back because no live node knows the task: {names}{next(near, '')}"
 
 
 @check(
@@ -114,7 +119,7 @@ def _worked(facts: Facts) -> set[str]:
 @check(
     "A queue has available jobs, but no live node runs them.",
     "Start a worker (leasehold worker MODULE:APP, flask leasehold worker, or manage.py "
-    "leasehold_worker) with --queue {queue}=10",
+    "leasehold_worker) with --queue {queue}=10 beside its other queues",
     page="now#queues", shared=True, alert="critical", alert_after="10s",  # as no_live_node
 )  # fmt: skip
 def _queue_unworked(facts: Facts) -> Iterator[str | Said]:

@@ -16,7 +16,8 @@ from leasehold.watch.finding import NOTE, WRONG
 
 @check(
     f"A schedule was due {SILENT_SCHEDULE_SECONDS:g} seconds ago, and that moment is undecided.",
-    "Check that this application has a live node that leads: leasehold leaders",
+    "Check that this application has a live node that leads: leasehold leaders. If the application "
+    "is gone: leasehold schedules remove NAME",
     page="schedules", alert="critical",
 )  # fmt: skip
 def _schedule_silent(facts: Facts) -> Iterator[str | Said]:
